@@ -16,15 +16,6 @@ use sched::scheduler::ShedReason;
 use sched::{Binding, Direction, Droppable, Scheduler, Tag};
 
 const QUEUES: usize = 4;
-const ALGORITHMS: [Algorithm; 7] = [
-    Algorithm::Fifo,
-    Algorithm::Strict,
-    Algorithm::Wfq,
-    Algorithm::Drr,
-    Algorithm::MinRate,
-    Algorithm::Edf,
-    Algorithm::Hierarchy,
-];
 
 pub fn check(data: &[u8]) {
     if let Err(why) = run(data, |scheduler| scheduler) {
@@ -78,7 +69,7 @@ fn scheduling(kind: u8, limits: u8) -> Scheduling {
         }),
     };
     Scheduling {
-        algorithm: ALGORITHMS[usize::from(kind & 0x7f) % ALGORITHMS.len()],
+        algorithm: Algorithm::ALL[usize::from(kind & 0x7f) % Algorithm::ALL.len()],
         queues: (0..QUEUES).map(queue).collect(),
         bytes_hard: 20_000,
         packet_out_free: false,

@@ -172,10 +172,7 @@ impl<V> FairTable<V> {
     }
 
     /// Those that have a place at a switch.
-    pub(crate) fn placed_at(
-        &self,
-        dpid: DatapathId,
-    ) -> impl Iterator<Item = (MacAddr, Location)> + '_ {
+    pub(crate) fn placed_at(&self, dpid: DatapathId) -> impl Iterator<Item = (MacAddr, Location)> {
         let port = |port| Location { dpid, port };
         let owners = self
             .by_place

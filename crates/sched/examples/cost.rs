@@ -19,6 +19,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use clock::Instant;
+use sched::policy::Algorithm;
 use sched::{Classifier, Direction, PolicyMap, Scheduler};
 
 fn main() -> ExitCode {
@@ -42,11 +43,11 @@ fn main() -> ExitCode {
 }
 
 fn schedule(name: &str, count: u32) -> ExitCode {
-    let Some((_, algorithm)) = load::ALGORITHMS.iter().find(|(n, _)| *n == name) else {
+    let Some(algorithm) = Algorithm::named(name) else {
         eprintln!("{name}: no such discipline");
         return ExitCode::from(2);
     };
-    let mut load = load::Load::new(*algorithm);
+    let mut load = load::Load::new(algorithm);
     for _ in 0..count {
         black_box(load.step());
     }

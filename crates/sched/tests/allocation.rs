@@ -8,7 +8,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use clock::Duration;
-use common::{ALGORITHMS, Line, flow, packet_in, scheduling};
+use common::{Line, flow, packet_in, scheduling};
+use sched::policy::Algorithm;
 use sched::{Binding, Direction, Tag};
 
 struct Counting;
@@ -74,7 +75,7 @@ fn round(line: &mut Line, seed: u64) {
 
 #[test]
 fn steady_state_allocates_nothing() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let mut line = Line::new(Direction::ToController, &scheduling(algorithm));
         (0..50).for_each(|seed| round(&mut line, seed));
         let before = ALLOCATIONS.get();

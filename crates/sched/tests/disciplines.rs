@@ -544,7 +544,7 @@ fn what_is_promoted_is_charged_to_who_is_urgent() {
 
 #[test]
 fn a_blocked_switch_holds_up_nobody() {
-    for algorithm in common::ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let mut line = Line::new(Direction::ToController, &scheduling(algorithm));
         for n in 0..6 {
             line.push(flow(n, n % 2));

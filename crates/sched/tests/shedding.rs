@@ -3,7 +3,7 @@
 mod common;
 
 use clock::Duration;
-use common::{ALGORITHMS, Line, conf, flow, packet_in, scheduling};
+use common::{Line, conf, flow, packet_in, scheduling};
 use sched::policy::Algorithm;
 use sched::scheduler::ShedReason::{self, Duplicate, QueueFull, Stale};
 use sched::{Direction, Tag};
@@ -56,7 +56,7 @@ fn what_is_stale_goes_before_what_is_many() {
 
 #[test]
 fn what_is_stale_is_not_sent_either() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let mut line = Line::new(Direction::ToController, &scheduling(algorithm));
         line.push(packet_in(1, 1, 0)); // 0
         line.push(flow(1, 1)); // 1: no packet-in
@@ -85,7 +85,7 @@ fn fifo_drops_what_comes_last_as_a_plain_queue_does() {
 
 #[test]
 fn a_scanning_host_sheds_its_own() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         if algorithm == Algorithm::Fifo {
             continue;
         }
@@ -108,7 +108,7 @@ fn a_scanning_host_sheds_its_own() {
 
 #[test]
 fn only_packet_ins_are_shed_and_the_rest_is_back_pressure() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let mut scheduling = conf(algorithm, 2, 10);
         scheduling.bytes_hard = 22_000;
         let mut line = Line::new(Direction::ToController, &scheduling);

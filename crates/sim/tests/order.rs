@@ -6,16 +6,6 @@ use relay::OrderMode;
 use sched::policy::{Algorithm, PolicyMap};
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic, with_domains};
 
-const ALGORITHMS: [Algorithm; 7] = [
-    Algorithm::Fifo,
-    Algorithm::Strict,
-    Algorithm::Wfq,
-    Algorithm::Drr,
-    Algorithm::MinRate,
-    Algorithm::Edf,
-    Algorithm::Hierarchy,
-];
-
 fn experiment(algorithm: Algorithm, carrier: Carrier, messages: u64) -> Experiment {
     let mut map = PolicyMap::paper();
     map.scheduling.algorithm = algorithm;
@@ -49,7 +39,7 @@ fn assert_lawful(report: &Report, messages: u64, what: &str) {
 fn every_discipline_keeps_the_order_through_a_relay_pair_with_loss_and_breaks() {
     // Seven disciplines: a million.
     const MESSAGES: u64 = 143_000;
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let report = experiment(algorithm, Carrier::RelayPair, MESSAGES).run(1);
         let what = format!("{algorithm:?}");
         assert_lawful(&report, MESSAGES, &what);
@@ -89,7 +79,7 @@ fn copies_and_the_least_window_keep_the_order_over_a_hundred_breaks() {
 #[test]
 fn every_discipline_keeps_the_order_by_itself() {
     const MESSAGES: u64 = 40_000;
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let report = experiment(algorithm, Carrier::Scheduler, MESSAGES).run(2);
         assert_lawful(&report, MESSAGES, &format!("{algorithm:?}"));
         if algorithm != Algorithm::Fifo {
@@ -163,7 +153,7 @@ fn strict_order_is_lawful_in_keyed_mode_too_and_slower() {
 /// The tests above would find violations if nothing kept the order.
 #[test]
 fn without_the_order_layer_the_law_is_broken() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let unheld = experiment(algorithm, Carrier::RelayPairUnheld, 5_000).run(1);
         assert!(unheld.violations > 50, "{algorithm:?}: {unheld:?}");
         let unbound = experiment(algorithm, Carrier::SchedulerUnbound, 5_000).run(1);

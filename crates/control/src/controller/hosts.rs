@@ -224,10 +224,7 @@ impl Hosts {
     }
 
     /// Those that have a place at a switch.
-    pub(super) fn placed_at(
-        &self,
-        dpid: DatapathId,
-    ) -> impl Iterator<Item = (MacAddr, Location)> + '_ {
+    pub(super) fn placed_at(&self, dpid: DatapathId) -> impl Iterator<Item = (MacAddr, Location)> {
         self.places.placed_at(dpid)
     }
 

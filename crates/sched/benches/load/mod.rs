@@ -6,16 +6,6 @@ use openflow::Frame;
 use sched::policy::{Algorithm, QueueConfig, Scheduling};
 use sched::{Binding, Direction, Droppable, Scheduler, Tag};
 
-pub const ALGORITHMS: [(&str, Algorithm); 7] = [
-    ("fifo", Algorithm::Fifo),
-    ("strict", Algorithm::Strict),
-    ("wfq", Algorithm::Wfq),
-    ("drr", Algorithm::Drr),
-    ("min-rate", Algorithm::MinRate),
-    ("edf", Algorithm::Edf),
-    ("hierarchy", Algorithm::Hierarchy),
-];
-
 /// The number of messages that always wait: a tenth of the four queues' capacity.
 const BACKLOG_MESSAGES: usize = 400;
 

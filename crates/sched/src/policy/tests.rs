@@ -604,7 +604,7 @@ prop_compose! {
             dscp_queue: dscp.try_into().unwrap(),
             link_rate: None,
             scheduling: Scheduling {
-                algorithm: text::ALGORITHMS[algorithm].0,
+                algorithm: Algorithm::ALL[algorithm],
                 queues,
                 bytes_hard,
                 packet_out_free: free,

@@ -10,16 +10,6 @@ use super::{Action, Algorithm, PolicyMap, Profile, Rule, dscp_queues};
 use crate::class::TrafficType;
 use crate::order::Direction;
 
-pub(super) const ALGORITHMS: [(Algorithm, &str); 7] = [
-    (Algorithm::Fifo, "fifo"),
-    (Algorithm::Strict, "strict"),
-    (Algorithm::Wfq, "wfq"),
-    (Algorithm::Drr, "drr"),
-    (Algorithm::MinRate, "min-rate"),
-    (Algorithm::Edf, "edf"),
-    (Algorithm::Hierarchy, "hierarchy"),
-];
-
 /// Code points with names, those of the class selectors apart.
 const CODE_POINTS: [(&str, u8); 14] = [
     ("AF11", 10),
@@ -39,10 +29,35 @@ const CODE_POINTS: [(&str, u8); 14] = [
 ];
 
 impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Algorithm; 7] = [
+        Algorithm::Fifo,
+        Algorithm::Strict,
+        Algorithm::Wfq,
+        Algorithm::Drr,
+        Algorithm::MinRate,
+        Algorithm::Edf,
+        Algorithm::Hierarchy,
+    ];
+
     /// Name in a map's text, for example `drr`.
     pub fn name(self) -> &'static str {
-        let found = ALGORITHMS.iter().find(|(algorithm, _)| *algorithm == self);
-        found.map_or("", |(_, name)| name)
+        match self {
+            Algorithm::Fifo => "fifo",
+            Algorithm::Strict => "strict",
+            Algorithm::Wfq => "wfq",
+            Algorithm::Drr => "drr",
+            Algorithm::MinRate => "min-rate",
+            Algorithm::Edf => "edf",
+            Algorithm::Hierarchy => "hierarchy",
+        }
+    }
+
+    /// Algorithm of this name.
+    pub fn named(name: &str) -> Option<Algorithm> {
+        Algorithm::ALL
+            .into_iter()
+            .find(|known| known.name() == name)
     }
 }
 

@@ -14,16 +14,6 @@ pub const MESSAGE_BYTES: u32 = 220;
 /// One byte per microsecond.
 const NANOS_PER_BYTE: u64 = 1000;
 
-pub const ALGORITHMS: [Algorithm; 7] = [
-    Algorithm::Fifo,
-    Algorithm::Strict,
-    Algorithm::Wfq,
-    Algorithm::Drr,
-    Algorithm::MinRate,
-    Algorithm::Edf,
-    Algorithm::Hierarchy,
-];
-
 pub fn conf(algorithm: Algorithm, queues: usize, messages_max: usize) -> Scheduling {
     let queue = QueueConfig {
         messages_max,

@@ -2122,6 +2122,12 @@ fn mistakes_about_virtual_time_are_found() {
             "packet_bytes: only traffic = \"data\" takes it",
         ),
         (
+            "\"packets\"",
+            "\"echo\"\nudp_dst = 9",
+            21,
+            "udp_dst: only traffic = \"packets\" takes it",
+        ),
+        (
             "[0.8, 1.2]",
             "[0.8, 12]",
             21,
@@ -2163,6 +2169,12 @@ fn mistakes_about_virtual_time_are_found() {
             "load = 1\nsteady = { flows = 5, gap = \"1s\", over = \"1s\" }",
             12,
             "table.load: write one of load",
+        ),
+        (
+            "load = 1",
+            "steady = { flows = 5, gap = \"1s\", over = \"1s\" }\ndestinations = 9",
+            13,
+            "table.destinations: only load takes it",
         ),
         ("delay = \"1ms\"\n", "", 10, "table.delay: missing"),
         (

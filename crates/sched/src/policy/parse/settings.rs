@@ -3,7 +3,7 @@
 use super::{Item, Line, Reader, clip};
 use crate::policy::draft::QueueDraft;
 use crate::policy::problem::{Code, Position};
-use crate::policy::{Action, Profile, QUEUES_MAX, text};
+use crate::policy::{Action, Algorithm, Profile, QUEUES_MAX, text};
 
 impl Reader {
     pub(super) fn profile(&mut self, line: Line<'_>, body: &str) {
@@ -55,12 +55,10 @@ impl Reader {
         for item in &items {
             match item.key {
                 "algo" => {
-                    let found = text::ALGORITHMS
-                        .iter()
-                        .find(|(_, name)| *name == item.value);
+                    let found = Algorithm::named(item.value);
                     let wanted = "fifo, strict, wfq, drr, min-rate, edf or hierarchy";
                     let mut algorithm = None;
-                    self.take(item, found, wanted, |(found, _)| algorithm = Some(*found));
+                    self.take(item, found, wanted, |found| algorithm = Some(found));
                     self.draft.algorithm = algorithm.map(|algorithm| (algorithm, item.at));
                 }
                 "queues" => {

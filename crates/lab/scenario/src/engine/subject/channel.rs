@@ -42,15 +42,6 @@ pub const FIGURES: [(&str, Shape); 12] = [
     ("idle_with_work", ONE),
 ];
 
-const ALGORITHMS: [Algorithm; 7] = [
-    Algorithm::Fifo,
-    Algorithm::Strict,
-    Algorithm::Wfq,
-    Algorithm::Drr,
-    Algorithm::MinRate,
-    Algorithm::Edf,
-    Algorithm::Hierarchy,
-];
 const RATES_MBIT: Range<f64> = 0.001..1e6;
 const RATES_KBIT: Range<f64> = 0.0..1e9;
 const LOADS: Range<f64> = 0.0..10.1;
@@ -115,15 +106,13 @@ impl Channel {
 /// The policy map with the algorithm and the limit of its queues. FIFO has one queue and no map.
 fn map(section: &Section<'_>) -> Option<PolicyMap> {
     let text = section.required_text("policy", "\"Default: action=queue_id:0\"");
-    let word = section.required_word("scheduler", &ALGORITHMS.map(Algorithm::name));
+    let word = section.required_word("scheduler", &Algorithm::ALL.map(Algorithm::name));
     let messages_max = section.required_count("queue_messages", QUEUE_MESSAGES);
     let parsed = PolicyMap::parse(&text?).map_err(|problems| {
         let problems = problems.iter();
         problems.for_each(|problem| section.problem("policy", problem));
     });
-    let algorithm = ALGORITHMS
-        .into_iter()
-        .find(|known| Some(known.name()) == word)?;
+    let algorithm = Algorithm::named(word?)?;
     let mut map = match algorithm {
         Algorithm::Fifo => PolicyMap::none(),
         _ => parsed.ok()?.0,
@@ -167,6 +156,9 @@ fn cross(top: &Section<'_>, setup: &Setup) -> Option<Vec<Cross>> {
         section.missing("packet_bytes", "1000");
     } else if section.has("packet_bytes") {
         section.problem("packet_bytes", "only traffic = \"data\" takes it");
+    }
+    if section.has("udp_dst") && matches!(traffic, Some("data" | "echo")) {
+        section.problem("udp_dst", "only traffic = \"packets\" takes it");
     }
     let both_ways = section.truth("both_ways").unwrap_or(false);
     let has_target = section.truth("load_has_target").unwrap_or(false);

@@ -101,6 +101,11 @@ fn campus(section: &Section<'_>, capacity: u32) -> Traffic {
         let right = "write one of load, as a multiple of what fits, and steady";
         section.problem("load", right);
     }
+    for key in ["fits_idle", "destinations"] {
+        if section.has(key) && section.has("steady") {
+            section.problem(key, "only load takes it");
+        }
+    }
     let lasts_s = FLOW_LENGTH.as_secs_f64() + fits_idle.unwrap_or(FITS_IDLE).as_secs_f64();
     Traffic::Campus {
         flows_per_s: load.unwrap_or(1.0) * f64::from(capacity) / lasts_s,
