@@ -602,7 +602,6 @@ impl Controller {
         }
         self.fabric.handle_down(dpid);
         self.outbox.handle_down(dpid);
-        self.tables.handle_down(now, dpid, &mut self.outbox);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
         self.outbox.timer(grace, Timer::Grace(dpid));

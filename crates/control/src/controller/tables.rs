@@ -194,12 +194,6 @@ impl Tables {
         self.next_readings(now, outbox);
     }
 
-    /// Drops what was to be asked of a switch whose connection has ended.
-    pub(super) fn handle_down(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
-        self.readings.forget(dpid);
-        self.next_readings(now, outbox);
-    }
-
     /// Asks the switches whose turn it is for their entries.
     pub(super) fn next_readings(&mut self, now: Instant, outbox: &mut Outbox) {
         while let Some(dpid) = self.readings.next(now) {
