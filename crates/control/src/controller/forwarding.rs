@@ -24,6 +24,9 @@ use super::{Alarm, Controller, Event, Location, Mode, Timer};
 const HELD_MAX: usize = 4096;
 const HELD_PER_SWITCH_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 256;
+/// Waiting packets that every port may have, whatever others have: a host's first announcement is
+/// not lost to a flood elsewhere.
+const HELD_PER_PORT_MIN: usize = 4;
 
 /// A packet that may have to wait because its port is held.
 pub(super) struct Held {
@@ -139,9 +142,11 @@ impl Controller {
     }
 
     fn is_hold_full(&self, at: Location) -> bool {
-        self.held.len() >= HELD_MAX
-            || self.held_by.of_switch(at.dpid) >= HELD_PER_SWITCH_MAX
-            || self.held_by.of_port(at) >= HELD_PER_PORT_MAX
+        let of_port = self.held_by.of_port(at);
+        of_port >= HELD_PER_PORT_MAX
+            || of_port >= HELD_PER_PORT_MIN
+                && (self.held.len() >= HELD_MAX
+                    || self.held_by.of_switch(at.dpid) >= HELD_PER_SWITCH_MAX)
     }
 
     fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {

@@ -192,7 +192,7 @@ pub struct SessionCounters {
     pub malformed: u64,
     /// Unsolicited replies, second HELLOs and the like: ignored.
     pub unexpected: u64,
-    /// Packet-ins and flow-removed before the switch was up.
+    /// Flow-removed before the switch was up, and packet-ins beyond the first few.
     pub early: u64,
 }
 
@@ -460,24 +460,32 @@ impl Session {
             return;
         }
         match self.state {
-            State::Setup(..) => self.handle_in_setup(now, version, frame.xid(), message),
+            State::Setup(..) => self.handle_in_setup(now, version, frame, message),
             _ => self.handle_up(frame, &message),
         }
     }
 
-    fn handle_in_setup(&mut self, now: Instant, version: Version, xid: Xid, message: Message) {
+    fn handle_in_setup(&mut self, now: Instant, version: Version, frame: Frame, message: Message) {
         let State::Setup(_, setup) = &mut self.state else {
             return;
         };
-        match setup.handle_message(version, xid, message, self.config.port_count_max) {
+        if matches!(message, Message::PacketIn(_)) && setup.keep_early(frame.clone()) {
+            return;
+        }
+        let ports_max = self.config.port_count_max;
+        match setup.handle_message(version, frame.xid(), message, ports_max) {
             Progress::Waiting => {}
             Progress::Early => self.counters.early += 1,
             Progress::Unexpected => self.counters.unexpected += 1,
             Progress::Close(reason) => self.close(reason),
             Progress::Ask => self.ask_the_rest(version),
             Progress::Done(up) => {
+                let early = setup.take_early();
                 self.state = State::Up(version);
                 self.outputs.push_back(SessionOutput::Up(up));
+                self.counters.delivered += early.len() as u64;
+                let early = early.into_iter().map(SessionOutput::Deliver);
+                self.outputs.extend(early);
                 self.echo_in_turn(now, version);
             }
         }

@@ -6,9 +6,13 @@ use openflow::message::{
     MultipartReply, MultipartRequest, Port, PortReason, Role, RoleMessage, SwitchFeatures,
 };
 use openflow::multipart::{Description, ReplyBody, RequestBody};
-use openflow::{ErrorKind, Message, PortNo, Version, Xid};
+use openflow::{ErrorKind, Frame, Message, PortNo, Version, Xid};
 
 use super::{CloseReason, SwitchUp};
+
+/// Bytes of packet-ins that are kept until the switch is up, the first to come. A host announces
+/// itself once, and its switch may send that before it has answered.
+const EARLY_BYTES_MAX: usize = 4096;
 
 pub(super) struct Setup {
     features_xid: Xid,
@@ -18,6 +22,8 @@ pub(super) struct Setup {
     role: Role,
     /// Requests without an answer, by their question.
     waiting: Vec<(Xid, Question)>,
+    early: Vec<Frame>,
+    early_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +64,25 @@ impl Setup {
             description: None,
             role: Role::Equal,
             waiting: Vec::new(),
+            early: Vec::new(),
+            early_bytes: 0,
         }
+    }
+
+    /// Keeps a packet-in until the switch is up. Returns whether there was room.
+    pub(super) fn keep_early(&mut self, frame: Frame) -> bool {
+        let bytes = self.early_bytes + frame.len();
+        let has_room = bytes <= EARLY_BYTES_MAX;
+        if has_room {
+            self.early_bytes = bytes;
+            self.early.push(frame);
+        }
+        has_room
+    }
+
+    /// Takes the packet-ins that came before the switch was up, in their order.
+    pub(super) fn take_early(&mut self) -> Vec<Frame> {
+        std::mem::take(&mut self.early)
     }
 
     pub(super) fn asked(&mut self, xids: &[Xid], role: Option<RoleMessage>) {
