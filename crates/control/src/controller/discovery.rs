@@ -135,8 +135,9 @@ pub(super) struct Due {
 /// LLDP and barriers of one switch.
 struct Pulse {
     pace: Pace,
-    /// When the outstanding barrier was asked for.
+    /// When the oldest outstanding barrier was asked for, and the latest.
     asked: Option<Instant>,
+    asked_last: Instant,
     /// Whether another one is wanted after its answer.
     is_wanted_again: bool,
     /// When barriers were asked for and answered, the latest last.
@@ -146,6 +147,10 @@ struct Pulse {
 }
 
 const ANSWERS_MAX: usize = 16;
+
+/// Time after which a barrier without an answer is asked for again. A switch that has lost one, or
+/// its answer, must not hold up its own ports, nor a round of all switches.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A barrier of every switch: after it, every LLDP frame that went out before has arrived at the
 /// other end, or is lost. One round at a time serves all ports that wait for one.
@@ -168,6 +173,7 @@ impl Default for Pulse {
         Pulse {
             pace: SWITCH_PACE,
             asked: None,
+            asked_last: Instant::START,
             is_wanted_again: false,
             answers: VecDeque::new(),
             unanswered: 0,
@@ -206,7 +212,12 @@ impl Pulse {
             .map(|(asked, answered)| answered.since(*asked))
     }
 
+    /// Notes an answer, which stands for those to earlier barriers too.
     fn handle_answer(&mut self, now: Instant, asked: Instant) {
+        if asked < self.done_until() {
+            return;
+        }
+        self.asked = (asked < self.asked_last).then_some(self.asked_last);
         if self.answers.len() == ANSWERS_MAX {
             self.answers.pop_front();
         }
@@ -359,7 +370,7 @@ impl Discovery {
         // A switch that does not answer is not sent more: it would have to catch up later.
         let asked = self.pulses.get(&at.dpid).and_then(|pulse| pulse.asked);
         if asked.is_some_and(|asked| now.since(asked) >= interval) {
-            return;
+            return self.ask_pulse(now, at.dpid, outbox);
         }
         self.send_lldp(net, now, at, outbox);
         let port = self.ports.get(&at);
@@ -424,19 +435,20 @@ impl Discovery {
         }
     }
 
-    /// Asks a switch for a barrier, if none is under way.
+    /// Asks a switch for a barrier, if none was asked for just now.
     fn ask_pulse(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
         let Some(pulse) = self.pulses.get_mut(&dpid) else {
             return;
         };
-        if pulse.asked.is_some() {
+        if pulse.asked.is_some() && now.since(pulse.asked_last) < ASK_AGAIN {
             pulse.is_wanted_again = true;
             return;
         }
         let request = Request::Pulse { asked: now };
         let asked = outbox.request(now, dpid, request, &Message::BarrierRequest);
         if asked.is_some() {
-            pulse.asked = Some(now);
+            pulse.asked.get_or_insert(now);
+            pulse.asked_last = now;
             pulse.is_wanted_again = false;
         }
     }
@@ -452,7 +464,6 @@ impl Discovery {
             return false;
         };
         pulse.handle_answer(now, asked);
-        pulse.asked = None;
         if std::mem::take(&mut pulse.is_wanted_again) {
             self.ask_pulse(now, dpid, outbox);
         }
@@ -466,13 +477,16 @@ impl Discovery {
         &mut self,
         net: &Network,
         now: Instant,
-        dpid: DatapathId,
+        (dpid, asked): (DatapathId, Instant),
         outbox: &mut Outbox,
     ) -> Option<bool> {
         let pulse = self.pulses.get_mut(&dpid)?;
         if !net.is_connected(dpid) {
             pulse.handle_down();
             return Some(false);
+        }
+        if pulse.asked != Some(asked) {
+            return None;
         }
         pulse.unanswered += 1;
         if pulse.unanswered >= 2 {

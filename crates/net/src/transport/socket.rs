@@ -19,6 +19,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 /// The same where messages are scheduled: an urgent one waits for as much.
 const LINE_UNSENT_BYTES_MAX: u32 = 4 << 10;
+/// Bytes the kernel may hold unread for one connection; it doubles the figure for its own
+/// book-keeping. A reply waits behind as many: with the buffers that Linux grows by itself, six
+/// MiB of packet-ins from each switch.
+const UNREAD_BYTES_MAX: usize = 128 << 10;
 /// Sent bytes that nobody acknowledges for this long end the connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -34,6 +38,7 @@ pub(super) fn tune_tcp(stream: &tokio::net::TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+    socket.set_recv_buffer_size(UNREAD_BYTES_MAX)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     socket.set_tcp_keepalive(
         &TcpKeepalive::new()
