@@ -220,6 +220,31 @@ fn up(now: Instant) -> Session {
     session
 }
 
+/// The first 4 KiB of packet-ins wait for the switch to be up; the rest is counted.
+#[test]
+fn what_a_switch_sends_early_is_kept_within_a_bound() {
+    let now = Instant::START;
+    let mut session = Session::new(now, SessionConfig::default(), 0);
+    session.handle_frame(now, said("hello", Xid(0)));
+    for n in 0..100 {
+        session.handle_frame(now, said("packet-in", Xid(n)));
+    }
+    let says = [("features", 2), ("description", 3), ("ports", 4)];
+    for (name, xid) in says {
+        session.handle_frame(now, said(name, Xid(0x8000_0000 | xid)));
+    }
+    let kept: Vec<u32> = std::iter::from_fn(|| session.poll_output())
+        .filter_map(|output| match output {
+            SessionOutput::Deliver(frame) => Some(frame.xid().0),
+            _ => None,
+        })
+        .collect();
+    let room = 4096 / said("packet-in", Xid(0)).len();
+    assert_eq!(kept, (0..room as u32).collect::<Vec<_>>());
+    assert_eq!(session.counters().early, 100 - room as u64);
+    assert_eq!(session.counters().delivered, room as u64);
+}
+
 /// Sends each of the messages that wedge or crash other controllers on an established channel. Each
 /// gets an answer or a decision, never a panic, and the echo after it is answered unless the
 /// session was closed.

@@ -911,9 +911,9 @@ mod tests {
         assert_eq!(asked(&mut controller).len(), 100 - 1 - 84);
     }
 
-    /// cbench's switches report none. A host of theirs is learned, from what it said meanwhile.
-    #[test]
-    fn a_switch_that_reports_no_entries_is_used_after_a_second() {
+    /// The time until a switch that reports no entries, as cbench's, has its host learned from what
+    /// it said meanwhile. The switch answers all barriers but that of this number.
+    fn learned_after(lost: Option<usize>) -> Duration {
         let start = Instant::START + Duration::from_secs(1);
         let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);
         let connection = ConnectionId(1);
@@ -932,13 +932,16 @@ mod tests {
         let packet_in = openflow::encode(Version::V13, Xid(0), &message).unwrap();
         controller.handle_frame(start, connection, packet_in);
         let mut now = start;
-        let mut learned_at = None;
-        while now < start + Duration::from_secs(3) && learned_at.is_none() {
-            // It answers barriers.
+        let (mut learned_at, mut barriers) = (None, 0);
+        while now < start + Duration::from_secs(5) && learned_at.is_none() {
             for output in drain(&mut controller) {
                 if let ControllerOutput::Send { frame, .. } = output
                     && frame.kind() == MessageKind::BarrierRequest
                 {
+                    barriers += 1;
+                    if lost == Some(barriers) {
+                        continue;
+                    }
                     let reply = Message::BarrierReply;
                     let reply = openflow::encode(Version::V13, frame.xid(), &reply).unwrap();
                     controller.handle_frame(now, connection, reply);
@@ -948,11 +951,21 @@ mod tests {
             now += Duration::from_millis(10);
             controller.handle_timeout(now);
         }
-        let waited = learned_at.expect("it is learned") - start;
-        assert!(
-            waited >= Duration::from_secs(1) && waited < Duration::from_millis(1100),
-            "{waited:?}"
-        );
+        learned_at.expect("it is learned") - start
+    }
+
+    #[test]
+    fn a_switch_that_reports_no_entries_is_used_after_a_second() {
+        let waited = learned_after(None).as_millis();
+        assert!((1000..1100).contains(&waited), "{waited} ms");
+    }
+
+    #[test]
+    fn a_lost_barrier_delays_the_use_of_a_switch_by_little_more_than_a_second() {
+        for lost in 1..8 {
+            let waited = learned_after(Some(lost)).as_millis();
+            assert!((1000..3200).contains(&waited), "barrier {lost}: {waited} ms");
+        }
     }
 
     /// Panics once in a message of switch 1, and once in a timer of no switch.
