@@ -964,7 +964,10 @@ mod tests {
     fn a_lost_barrier_delays_the_use_of_a_switch_by_little_more_than_a_second() {
         for lost in 1..8 {
             let waited = learned_after(Some(lost)).as_millis();
-            assert!((1000..3200).contains(&waited), "barrier {lost}: {waited} ms");
+            assert!(
+                (1000..3200).contains(&waited),
+                "barrier {lost}: {waited} ms"
+            );
         }
     }
 

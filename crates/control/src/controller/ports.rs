@@ -59,7 +59,10 @@ impl Controller {
 
     pub(super) fn pulse_unanswered(&mut self, now: Instant, dpid: DatapathId, asked: Instant) {
         let (net, outbox) = (&self.network, &mut self.outbox);
-        match self.discovery.pulse_unanswered(net, now, (dpid, asked), outbox) {
+        match self
+            .discovery
+            .pulse_unanswered(net, now, (dpid, asked), outbox)
+        {
             Some(true) => self.pulse_answered(now, dpid, asked),
             Some(false) => self.round_answered(now, dpid),
             None => {}

@@ -790,9 +790,11 @@ impl Tables {
                 now + interval.clamp(POLL_MIN, POLL_MAX)
             });
             let next = by_room.into_iter().chain(by_lease).min();
+            // A reading that could not be asked for leaves the time of the next one in the past.
+            let soonest = now + POLL_MIN;
             let due = match table.full {
-                Some(_) => now + POLL_MIN,
-                None => next.unwrap_or(now + POLL_MAX),
+                Some(_) => soonest,
+                None => next.unwrap_or(now + POLL_MAX).max(soonest),
             };
             self.poll_at(around, now, dpid, due);
         }

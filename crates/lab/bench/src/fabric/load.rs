@@ -13,6 +13,7 @@ use testbed::topology::Attachment;
 
 use super::net::number_of;
 use super::pairs::Pairs;
+use super::recovery::Delay;
 use super::switch::Effect;
 use super::walk::{Arrival, Fabric, Verdict};
 use crate::controller::plan::histogram;
@@ -133,6 +134,8 @@ pub struct World {
     /// Broadcasts a second, the time of the first, and their number so far.
     storm: Option<(f64, u64, u64)>,
     is_recording: bool,
+    /// The first conversation of a calm time, and the delays of those delivered since.
+    calm: Option<(usize, Vec<Delay>)>,
     opened: u64,
     in_flight: Vec<u32>,
     /// Switches that may have room in their window.
@@ -168,6 +171,7 @@ impl World {
             edges: fabric.net.edges().map(|edge| edge as u32).collect(),
             pace: Pace::Idle,
             is_recording: false,
+            calm: None,
             opened: 0,
             in_flight: vec![0; switches],
             room: Vec::new(),
@@ -197,6 +201,21 @@ impl World {
     /// Begins or ends the time in which new conversations are recorded.
     pub fn set_recording(&mut self, is_recording: bool) {
         self.is_recording = is_recording;
+    }
+
+    /// Notes the delay of each first packet sent from now on, until [`World::end_calm`].
+    pub fn begin_calm(&mut self) {
+        self.calm = Some((self.conversations.len(), Vec::new()));
+    }
+
+    /// The noted delays in the order in which the packets were due. One still under way has taken as
+    /// long as it has.
+    pub fn end_calm(&mut self, now: Instant) -> Vec<Delay> {
+        let (first, mut delays) = self.calm.take().unwrap_or_default();
+        let late = self.conversations[first..].iter().filter(|c| !c.delivered);
+        delays.extend(late.map(|c| (c.due_ns, now.0.saturating_sub(c.due_ns))));
+        delays.sort_unstable();
+        delays
     }
 
     /// The time of the next packet that is on a schedule.
@@ -455,9 +474,14 @@ impl World {
             return;
         }
         conversation.delivered = true;
+        let delay_ns = now.0.saturating_sub(conversation.due_ns);
+        if let Some((first, delays)) = &mut self.calm
+            && id as usize >= *first
+        {
+            delays.push((conversation.due_ns, delay_ns));
+        }
         if conversation.recorded {
             tally.delivered += 1;
-            let delay_ns = now.0.saturating_sub(conversation.due_ns);
             self.record.first.saturating_record(delay_ns);
         }
         self.record.delivered_meanwhile += u64::from(self.is_recording);

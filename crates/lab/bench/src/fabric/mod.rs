@@ -11,6 +11,7 @@ mod events;
 mod load;
 mod net;
 mod pairs;
+mod recovery;
 mod report;
 mod run;
 mod settings;
@@ -72,7 +73,8 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "window")]
     rate: Option<f64>,
 
-    /// Also so many times what was delivered with a window, one run for each
+    /// Also so many times what was delivered with a window, one run for each, between two seconds of
+    /// a tenth of it
     #[arg(
         long,
         value_name = "N,N",

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::events::EventFigures;
 use super::load::Tally;
 use super::pairs::Choice;
+use super::recovery::Recovery;
 use super::run::{Load, Measured, Setup, Workload};
 use super::settings::{Rounds, Settings, milliseconds};
 use super::switch::Counts;
@@ -98,6 +99,8 @@ struct RunDocument {
     switches_lost: u32,
     problem: Option<String>,
     events: Vec<EventFigures>,
+    /// The return to the delays before an overload.
+    recovery: Option<Recovery>,
 }
 
 #[derive(Serialize)]
@@ -224,6 +227,7 @@ fn run_document(measured: &Measured) -> RunDocument {
         switches_lost: measured.switches_lost,
         problem: measured.problem.clone(),
         events: measured.events.clone(),
+        recovery: measured.recovery.clone(),
     }
 }
 
@@ -439,6 +443,18 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
             "{looped} packets went round in loops, {strays} came out where their host is not, \
              {duplicates} came twice; {refused} messages were refused"
         ));
+    }
+    for run in runs {
+        if let Some(recovery) = &run.recovery {
+            let back = recovery.recovered_ms;
+            let back = back.map_or("not within 2 s".to_owned(), |ms| {
+                format!("after {ms:.0} ms")
+            });
+            notes.push(format!(
+                "{}: back to the p99 of little load, {:.1} ms, {back}",
+                run.leg, recovery.calm_p99_ms
+            ));
+        }
     }
     if let Some(run) = runs.iter().find(|run| run.broadcasts > 0) {
         notes.push(format!(

@@ -12,6 +12,7 @@ use super::events::{self, EventFigures};
 use super::load::{Opening, Pace, Record, World};
 use super::net::Net;
 use super::pairs::{Choice, Pairs};
+use super::recovery::{Delay, Recovery};
 use super::switch::Counts;
 use super::walk::Fabric;
 use crate::controller::switch::Announce;
@@ -26,6 +27,9 @@ const ADMIT_MAX: Duration = Duration::from_secs(60);
 /// Hosts that make themselves known at once, and the pause after them: 2,000 a second.
 const ANNOUNCED_AT_ONCE: usize = 10;
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long the load is little before and after an overload.
+const CALM: Duration = Duration::from_secs(2);
 
 /// How often the bench looks whether the controller has set something.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
@@ -80,6 +84,8 @@ pub struct Leg {
     pub same_switch: bool,
     pub load: Load,
     pub is_stormy: bool,
+    /// First packets a second for two seconds before and after, where the load is an overload.
+    pub calm_rate: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,6 +144,7 @@ pub struct Measured {
     pub switches_lost: u32,
     pub problem: Option<String>,
     pub events: Vec<EventFigures>,
+    pub recovery: Option<Recovery>,
 }
 
 impl Measured {
@@ -213,14 +220,15 @@ impl Runner<'_> {
             true => {
                 self.say("conversations");
                 events::converse(&mut emulator, self)?;
-                self.measure(&mut emulator, server, events::run)?
+                self.measure(&mut emulator, server, &[], events::run)?
             }
             false => {
+                let before = self.calm(&mut emulator);
                 self.say("warming up");
                 emulator.world.set_pace(self.pace(&emulator));
                 emulator.run_for(plan.warmup);
                 self.say("measuring");
-                self.measure(&mut emulator, server, |runner, emulator, _| {
+                self.measure(&mut emulator, server, &before, |runner, emulator, _| {
                     emulator.run_for(runner.plan.duration);
                     Ok(Vec::new())
                 })?
@@ -232,6 +240,19 @@ impl Runner<'_> {
 
     pub fn say(&self, doing: &str) {
         self.progress.say(format_args!("{}: {doing}", self.title));
+    }
+
+    /// Sends little for a while, where the leg is an overload. Returns the delays.
+    fn calm(&self, emulator: &mut Emulator) -> Vec<Delay> {
+        let Some(rate) = self.leg.calm_rate else {
+            return Vec::new();
+        };
+        let from_ns = emulator.now().0;
+        emulator.world.set_pace(Pace::Open { rate, from_ns });
+        emulator.world.begin_calm();
+        emulator.run_for(CALM);
+        let now = emulator.now();
+        emulator.world.end_calm(now)
     }
 
     /// The pace of the load from now on.
@@ -305,11 +326,13 @@ impl Runner<'_> {
         Some(last.0)
     }
 
-    /// Runs `load` with the clock on, and then waits for what is under way.
+    /// Runs `load` with the clock on, and then waits for what is under way. `before` are the delays
+    /// of little load, which comes again after an overload.
     fn measure(
         &self,
         emulator: &mut Emulator,
         server: &mut Server,
+        before: &[Delay],
         load: impl FnOnce(&Self, &mut Emulator, &mut Server) -> Result<Vec<EventFigures>, Failure>,
     ) -> Result<Measured, Failure> {
         let began = emulator.now();
@@ -325,12 +348,17 @@ impl Runner<'_> {
         let events = load(self, emulator, server)?;
         let used = usage.zip(server.usage()).map(used);
         let emulator_cpu = thread_cpu().saturating_sub(cpu);
-        let elapsed = emulator.now() - began;
+        let end = emulator.now();
+        let elapsed = end - began;
         let counts = self::counts(emulator).since(&counts);
         let world = &mut emulator.world;
         world.set_recording(false);
-        world.set_pace(Pace::Idle);
         world.set_broadcasts(None, began);
+        let after = self.calm(emulator);
+        let calm_rate = self.leg.calm_rate;
+        let recovery = calm_rate.map(|_| Recovery::of(before, &after, end.0));
+        let world = &mut emulator.world;
+        world.set_pace(Pace::Idle);
         let tables = world.fabric.switches.iter().map(|s| &s.tables);
         let entries = tables.clone().map(|t| t.entry_count()).collect();
         let groups = tables.map(|t| t.group_count()).collect();
@@ -354,6 +382,7 @@ impl Runner<'_> {
             switches_lost: emulator.lost,
             problem: emulator.problem.clone(),
             events,
+            recovery,
         })
     }
 }

@@ -91,6 +91,7 @@ impl Settings {
             same_switch,
             load,
             is_stormy,
+            calm_rate: None,
         };
         let mut legs = vec![leg("across", false, false)];
         if args.same_switch {
@@ -215,12 +216,16 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Fai
     })
 }
 
+/// The part of what was delivered that counts as little load.
+const CALM_PART: f64 = 0.1;
+
 fn overloaded(times: f64, carried: f64) -> Leg {
     Leg {
         name: format!("x {times}"),
         same_switch: false,
         load: Load::Rate((times * carried).clamp(1.0, RATE_MAX)),
         is_stormy: false,
+        calm_rate: Some((CALM_PART * carried).clamp(1.0, RATE_MAX)),
     }
 }
 
