@@ -76,6 +76,11 @@ pub struct Args {
     #[arg(long)]
     attack_reads: bool,
 
+    /// Datapath id of the first switch: another bench may have those from 1 at the same controller.
+    /// Several controllers take 0 for "none"
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    dpid_first: u64,
+
     /// Different hosts that the attacker's packets are of, for --workload attack [default: --macs]
     #[arg(long, value_name = "N")]
     attack_hosts: Option<u32>,

@@ -149,8 +149,7 @@ impl Settings {
             switch_count: switch_count as u16,
             port_count: ports,
             source_count: macs,
-            // Several controllers take 0 for "none".
-            dpid_first: 1,
+            dpid_first: args.dpid_first,
             connect_group: 1,
             connect_pause: Duration::ZERO,
             thread_count: thread_count.min(switch_count as usize),

@@ -12,8 +12,11 @@ pub const SWITCHES_MAX: usize = 1024;
 /// Ports of one switch that have hosts.
 pub const HOST_PORTS_MAX: usize = 48;
 pub const HOSTS_MAX: usize = 131_072;
-/// Locally administered; the host's number follows.
-const MAC_PREFIX: u64 = 0x02 << 40;
+/// Locally administered, and of no host of `bench controller`, which may run beside it; the host's
+/// number follows.
+const MAC_PREFIX: u64 = 0x06 << 40;
+/// 172.16.0.0/12; the host's number follows.
+const IP_PREFIX: u32 = 0xac10_0000;
 
 /// The far side of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +139,9 @@ impl Net {
 
     /// The addresses of a host.
     pub fn host(&self, host: u32) -> Host {
-        let [_, a, b, c] = (host + 1).to_be_bytes();
         Host {
             mac: MacAddr::from_u64(MAC_PREFIX | u64::from(host + 1)),
-            ip: Ipv4Addr::new(10, a, b, c),
+            ip: Ipv4Addr::from_bits(IP_PREFIX | (host + 1)),
         }
     }
 
@@ -150,7 +152,7 @@ impl Net {
 
     /// The host with this IPv4 address.
     pub fn host_of_ip(&self, ip: u32) -> Option<u32> {
-        let number = (ip ^ 10 << 24).checked_sub(1)?;
+        let number = (ip ^ IP_PREFIX).checked_sub(1)?;
         (number < self.host_count()).then_some(number)
     }
 
