@@ -36,6 +36,8 @@ pub struct NetworkConfig {
     pub reconnect_delay: Duration,
     /// The number of entries that a switch's table holds.
     pub entries_max: usize,
+    /// Tables of a switch, each of which it describes at length.
+    pub n_tables: u8,
 }
 
 impl Default for NetworkConfig {
@@ -50,6 +52,7 @@ impl Default for NetworkConfig {
             loss_ppm: 0,
             reconnect_delay: Duration::from_millis(100),
             entries_max: SwitchOptions::default().entries_max,
+            n_tables: SwitchOptions::default().n_tables,
         }
     }
 }
@@ -250,6 +253,7 @@ impl Network {
             version: self.config.version,
             datapath_id: dpid,
             entries_max: self.config.entries_max,
+            n_tables: self.config.n_tables,
             hardware: match self.config.activation_delay.is_zero() {
                 true => SwitchOptions::default().hardware,
                 false => "Open vSwitch",
@@ -1081,10 +1085,19 @@ impl Network {
         self.after(delay, Happening::Packet { to, data, trail });
     }
 
+    /// Takes a happening into the trace, eight bytes at a time.
     fn note(&mut self, kind: u8, bytes: &[u8]) {
-        let time = self.now.as_nanos().to_be_bytes();
-        for byte in time.iter().chain([&kind]).chain(bytes) {
-            self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let (words, rest) = bytes.as_chunks();
+        let mut last = [kind; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().copied().chain([last]);
+        for word in [self.now.as_nanos()]
+            .into_iter()
+            .chain(words.map(u64::from_le_bytes))
+        {
+            self.trace = (self.trace ^ word)
+                .wrapping_mul(0x0000_0100_0000_01b3)
+                .rotate_left(23);
         }
     }
 }

@@ -161,7 +161,9 @@ impl Process {
     /// Until nothing moves any more. The controller may have new input of its own.
     pub(crate) fn drain(&mut self, now: Instant) {
         loop {
-            let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
+            let ready = |line: &Line| !line.unread.is_empty() || line.session.has_output();
+            let lines = self.lines.iter().filter(|(_, line)| ready(line));
+            let ids: Vec<ConnectionId> = lines.map(|(id, _)| *id).collect();
             let read = ids
                 .into_iter()
                 .map(|id| self.read(now, id))

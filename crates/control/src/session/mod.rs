@@ -310,9 +310,14 @@ impl Session {
         self.outputs.pop_front()
     }
 
+    /// Whether [`Session::poll_output`] has something.
+    pub fn has_output(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
     /// The next deadline and its purpose.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let mut deadlines = [None; 4];
+        let mut deadlines = [None; 3];
         match self.state {
             State::Closed => return None,
             State::Hello => {
@@ -322,16 +327,16 @@ impl Session {
                 deadlines[0] = Some((self.started + self.config.features_timeout, "features"));
             }
             State::Up(_) if !self.paused => {
-                deadlines[1] = Some((self.echo_due, "echo"));
-                deadlines[2] = self.probe_due.map(|due| (due, "probe"));
+                deadlines[0] = Some((self.echo_due, "echo"));
+                deadlines[1] = self.probe_due.map(|due| (due, "probe"));
             }
             State::Up(_) => {}
         }
         if !self.paused {
             let since = self.partial_since;
-            deadlines[3] = since.map(|at| (at + self.config.message_timeout, "message"));
+            deadlines[2] = since.map(|at| (at + self.config.message_timeout, "message"));
         }
-        deadlines.into_iter().flatten().min()
+        deadlines.into_iter().flatten().min_by_key(|(due, _)| *due)
     }
 
     /// The version agreed on, from the peer's HELLO to the end.
