@@ -31,9 +31,11 @@ pub struct Udp {
     bursts: Option<(Duration, Duration)>,
 }
 
-const FIGURES: [(&str, Shape); 13] = [
+const FIGURES: [(&str, Shape); 14] = [
     ("sent", ONE),
     ("lost", ONE),
+    // Of each stream.
+    ("lost_each", MANY),
     ("duplicates", ONE),
     // By RFC 4737, with the largest extent and the largest late time.
     ("reordered", ONE),
@@ -59,7 +61,7 @@ const RATES_MBPS: Range<f64> = 0.001..10_000.0;
 const PACKETS_PER_S: Range<f64> = 0.1..20_000.0;
 const PAYLOAD_BYTES: usize = 1470;
 const PAYLOAD_BYTES_MAX: u64 = 1472;
-const STREAMS_MAX: u64 = 64;
+const STREAMS_MAX: u64 = 1000;
 const BURST_MIN: Duration = Duration::from_millis(10);
 const TIME_MAX: Duration = Duration::from_secs(600);
 
@@ -302,6 +304,10 @@ impl Record for Datagrams {
             "packets_per_s" => self.packets_per_s,
             "received_mbps" => self.received_mbps(window),
             "arrived_ms" => self.arrived_ms(window),
+            "lost_each" => {
+                let lost = self.bursts.iter().map(|burst| burst.lost(window) as f64);
+                return Value::Many(lost.collect());
+            }
             _ => {
                 let delays = self.bursts.iter().flat_map(|burst| judged(burst).delays_ns);
                 return Value::Many(delays.map(|ns| ms(ns as f64)).collect());
@@ -372,6 +378,7 @@ mod tests {
         let both = |name| (one(&record, name, 0, 35), one(&record, name, 35, 1000));
         assert_eq!(both("sent"), (25.0, 15.0));
         assert_eq!(both("lost"), (3.0, 0.0));
+        assert_eq!(both("lost_each"), (3.0, 0.0));
         assert_eq!(both("reordered"), (0.0, 1.0));
         assert_eq!(both("extent_max"), (0.0, 1.0));
         assert_eq!(both("duplicates"), (1.0, 0.0));
