@@ -208,8 +208,8 @@ impl World {
         self.calm = Some((self.conversations.len(), Vec::new()));
     }
 
-    /// The noted delays in the order in which the packets were due. One still under way has taken as
-    /// long as it has.
+    /// The noted delays in the order in which the packets were due. One still under way has taken
+    /// as long as it has.
     pub fn end_calm(&mut self, now: Instant) -> Vec<Delay> {
         let (first, mut delays) = self.calm.take().unwrap_or_default();
         let late = self.conversations[first..].iter().filter(|c| !c.delivered);

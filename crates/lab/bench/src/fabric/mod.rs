@@ -73,8 +73,8 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "window")]
     rate: Option<f64>,
 
-    /// Also so many times what was delivered with a window, one run for each, between two seconds of
-    /// a tenth of it
+    /// Also so many times what was delivered with a window, one run for each, between two seconds
+    /// of a tenth of it
     #[arg(
         long,
         value_name = "N,N",
