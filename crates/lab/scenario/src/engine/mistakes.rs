@@ -447,7 +447,7 @@ const UDP_MISTAKES: [(&str, &str, usize, &str); 11] = [
         "streams = 2",
         "streams = 0",
         11,
-        "0 is not a whole number from 1 to 64",
+        "0 is not a whole number from 1 to 1000",
     ),
     (
         "pause = \"2s\"",
