@@ -204,6 +204,13 @@ pub enum Verdict {
 /// use this number.
 pub(crate) const SHOWN: PacketInReason = PacketInReason(0xfe);
 
+/// The port of a packet-in whose packet is from one host to another; `None` for any other, such as
+/// LLDP, ARP and broadcasts.
+pub(crate) fn port_of_plain(version: Version, packet_in: &[u8]) -> Option<PortNo> {
+    let packet = wire::read_packet_in(version, packet_in)?;
+    wire::may_send_on(&packet).then_some(packet.in_port)
+}
+
 /// A packet-in for the controller to learn from: the same but for its reason.
 pub fn shown(packet_in: &[u8]) -> Frame {
     let mut bytes = BytesMut::from(packet_in);

@@ -34,8 +34,10 @@ use sched::{Binding, Direction, Droppable, Order, Tag, class_of};
 use crate::ConnectionId;
 
 mod lane;
+mod thinning;
 
 use lane::{Item, Lane};
+pub use thinning::{Flood, Thinning};
 
 /// Maximum number of messages of other classes before a waiting class is served.
 pub const PASSED_OVER_MAX: u32 = 16;
@@ -106,6 +108,8 @@ pub struct Inbox {
 struct Line {
     lane: Option<Box<Lane>>,
     shed: u64,
+    /// What was shed last.
+    flood: Option<Flood>,
 }
 
 #[derive(Default)]
@@ -173,7 +177,8 @@ impl Inbox {
             lane.is_answering = true;
             self.answering.push_back(connection);
         }
-        while is_packet_in && let Some(class) = lane.shed_excess(self.config) {
+        while is_packet_in && let Some((class, port)) = lane.shed_excess(self.config) {
+            line.flood = port.map(|port| Flood { class, port });
             line.shed += 1;
             self.waiting -= 1;
             self.counters.packet_ins_shed += 1;
@@ -181,6 +186,34 @@ impl Inbox {
             self.classes[class].counters.waiting -= 1;
         }
         Ok(())
+    }
+
+    /// Queues messages in turn by `queue`, which says whether there was room. Counts what
+    /// `thinning` has dropped of them, and decides what it drops from now on.
+    pub fn thin(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        thinning: &mut Thinning,
+        queue: impl FnOnce(&mut Inbox),
+    ) {
+        if let Some((flood, dropped)) = thinning.take_dropped() {
+            let class = &mut self.classes[flood.class].counters;
+            class.messages_in += dropped;
+            class.shed += dropped;
+            self.counters.packet_ins += dropped;
+            self.counters.packet_ins_shed += dropped;
+            self.lanes.entry(connection).or_default().shed += dropped;
+        }
+        let before = (self.counters.packet_ins, self.shed(connection));
+        queue(self);
+        let given = self.counters.packet_ins - before.0;
+        let shed = self.shed(connection) - before.1;
+        let line = self
+            .lanes
+            .get(&connection)
+            .filter(|_| shed > 0 && 2 * shed >= given);
+        thinning.handle_delivered(now, line.and_then(|line| line.flood));
     }
 
     /// Whether a message other than a packet-in would be taken.

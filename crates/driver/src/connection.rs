@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use clock::Instant;
 use control::edge::{Edge, Verdict, shown};
+use control::inbox::Thinning;
 use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
 use openflow::{Frame, FrameError, MessageKind, Xid};
@@ -153,6 +154,7 @@ struct Task {
     /// Messages for the application. Those left after a turn had no room in the inbox.
     undelivered: VecDeque<(Option<Tag>, Frame)>,
     undelivered_bytes: usize,
+    thinning: Thinning,
     /// Barriers that the peer was sent and has not answered.
     barriers: u64,
     is_paused: bool,
@@ -226,6 +228,7 @@ impl Task {
             ending: None,
             undelivered: VecDeque::new(),
             undelivered_bytes: 0,
+            thinning: Thinning::default(),
             barriers: 0,
             is_paused: false,
             share: Share::new(now, config.packet_in_rate_max),
@@ -454,13 +457,13 @@ impl Task {
                 };
                 verdict = self.edge.handle_packet_in(now, message, out);
             }
-            if verdict == Verdict::Answered {
+            let is_packet_in = header[1] == PACKET_IN && verdict == Verdict::Left;
+            if verdict == Verdict::Answered || is_packet_in && self.is_thinned(now, message) {
                 used += len;
                 answered += 1;
                 self.share.note_answered();
                 continue;
             }
-            let is_packet_in = header[1] == PACKET_IN && verdict == Verdict::Left;
             if !self.share.takes(now, is_packet_in) {
                 break;
             }
@@ -479,6 +482,14 @@ impl Task {
             self.session.handle_partial(now, used < input.len());
         }
         used
+    }
+
+    /// Whether a packet-in that the edge leaves is dropped, because the inbox would shed it.
+    #[inline]
+    fn is_thinned(&mut self, now: Instant, packet_in: &[u8]) -> bool {
+        let version = self.facts.version;
+        let version = version.filter(|version| version.wire() == packet_in[0]);
+        version.is_some_and(|version| self.thinning.drops(now, version, packet_in))
     }
 
     /// Lets the edge look at messages before their turn. The current message begins at
@@ -588,7 +599,8 @@ impl Task {
         if self.undelivered.is_empty() {
             return;
         }
-        self.shared.deliver(now, &self.line, &mut self.undelivered);
+        let (frames, thinning) = (&mut self.undelivered, &mut self.thinning);
+        self.shared.deliver(now, &self.line, frames, thinning);
         self.undelivered_bytes = self.undelivered.iter().map(|(_, f)| counted(f)).sum();
         if self.undelivered.is_empty() && self.undelivered.capacity() > IDLE_QUEUE_LEN_MAX {
             self.undelivered = VecDeque::new();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use clock::{Duration, Instant};
 use control::ConnectionId;
-use control::inbox::{ClassCounters, Delivery, Inbox, InboxConfig, InboxCounters};
+use control::inbox::{ClassCounters, Delivery, Inbox, InboxConfig, InboxCounters, Thinning};
 use control::session::SwitchUp;
 use openflow::{DatapathId, Frame, MessageKind};
 use sched::policy::QUEUES_MAX;
@@ -157,18 +157,21 @@ impl Shared {
         now: Instant,
         line: &Line,
         frames: &mut VecDeque<(Option<Tag>, Frame)>,
+        thinning: &mut Thinning,
     ) {
         let mut state = self.state();
-        while let Some((tag, frame)) = frames.pop_front() {
-            let taken = match &tag {
-                Some(tag) => state.inbox.handle_tagged(now, line.id, tag, frame),
-                None => state.inbox.handle_frame(now, line.id, frame),
-            };
-            if let Err(frame) = taken {
-                frames.push_front((tag, frame));
-                break;
+        state.inbox.thin(now, line.id, thinning, |inbox| {
+            while let Some((tag, frame)) = frames.pop_front() {
+                let taken = match &tag {
+                    Some(tag) => inbox.handle_tagged(now, line.id, tag, frame),
+                    None => inbox.handle_frame(now, line.id, frame),
+                };
+                if let Err(frame) = taken {
+                    frames.push_front((tag, frame));
+                    break;
+                }
             }
-        }
+        });
         line.waits_for_room
             .store(!frames.is_empty(), Ordering::Relaxed);
         self.wake(state);

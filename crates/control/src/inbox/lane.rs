@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use clock::Instant;
-use openflow::{Frame, MessageKind};
+use openflow::{Frame, MessageKind, PortNo};
 use sched::policy::QUEUES_MAX;
 use sched::{Binding, Tag};
 
@@ -12,6 +12,11 @@ use super::InboxConfig;
 
 /// Ports share places by number when there are more: the work for each place is bounded.
 const PORT_PLACES: u32 = 64;
+
+/// The place of a port among the queues of packet-ins.
+pub(super) fn place(port: PortNo) -> u8 {
+    (port.0 % PORT_PLACES) as u8
+}
 
 pub(super) struct Item {
     queued_at: Instant,
@@ -41,7 +46,7 @@ impl Item {
     pub(super) fn new(now: Instant, tag: &Tag, is_packet_in: bool, frame: Frame) -> Item {
         let kind = match tag.binding {
             Binding::Flow { key, .. } if is_packet_in => Kind::PacketIn {
-                port: (tag.port % PORT_PLACES) as u8,
+                port: place(PortNo(tag.port)),
                 flow: key,
             },
             // A barrier reply is about messages to the switch, and binds no packets behind it.
@@ -349,15 +354,16 @@ impl Lane {
         }
     }
 
-    /// Sheds one packet-in if there are too many. Returns its class.
-    pub(super) fn shed_excess(&mut self, config: InboxConfig) -> Option<usize> {
+    /// Sheds one packet-in if there are too many. Returns its class, and its port's place if it was
+    /// in a queue.
+    pub(super) fn shed_excess(&mut self, config: InboxConfig) -> Option<(usize, Option<u8>)> {
         let too_many = self.packet_in_count > config.packet_ins_max;
         let too_long =
             self.packet_in_bytes > config.packet_in_bytes_max && self.packet_in_count > 1;
         if !too_many && !too_long {
             return None;
         }
-        let item = match self.packet_ins.last_key_value() {
+        let (item, port) = match self.packet_ins.last_key_value() {
             Some((&class, ports)) => {
                 let queues = ports.queues.iter();
                 let fullest = queues.max_by_key(|(_, queue)| match too_many {
@@ -365,12 +371,12 @@ impl Lane {
                     false => queue.bytes,
                 });
                 let port = fullest.map(|(port, _)| *port)?;
-                self.pop_port(class, port)?
+                (self.pop_port(class, port)?, Some(port))
             }
             // All are behind a fence, with the newest last.
-            None => self.held.pop_back()?,
+            None => (self.held.pop_back()?, None),
         };
         self.note_gone(&item);
-        Some(item.class())
+        Some((item.class(), port))
     }
 }
