@@ -123,7 +123,14 @@ pub fn open_packet_listener(
     device: &str,
     buffer_bytes: usize,
 ) -> io::Result<OwnedFd> {
-    let opened = open_packet_socket(namespace, device)?;
+    within(namespace, || {
+        open_packet_listener_here(device, buffer_bytes)
+    })
+}
+
+/// [`open_packet_listener`] in the namespace of the calling thread.
+pub fn open_packet_listener_here(device: &str, buffer_bytes: usize) -> io::Result<OwnedFd> {
+    let opened = open_packet_here(device, SockProtocol::EthAll.into())?;
     let one: libc::c_int = 1;
     // SAFETY: the option is one `int`, of the length said, and the kernel keeps no pointer.
     let done = unsafe {
@@ -237,17 +244,19 @@ pub fn packet_drops(socket: &OwnedFd) -> io::Result<u64> {
 }
 
 fn open_packet(namespace: &str, device: &str, hears: Option<SockProtocol>) -> io::Result<OwnedFd> {
-    within(namespace, || {
-        let is_device = |entry: &InterfaceAddress| entry.interface_name == device;
-        let link = getifaddrs()?
-            .filter(is_device)
-            .find_map(|entry| entry.address?.as_link_addr().copied());
-        let link = link.ok_or_else(|| io::Error::other(format!("no device {device}")))?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let opened = socket(AddressFamily::Packet, SockType::Raw, flags, hears)?;
-        bind(opened.as_raw_fd(), &link)?;
-        Ok(opened)
-    })
+    within(namespace, || open_packet_here(device, hears))
+}
+
+fn open_packet_here(device: &str, hears: Option<SockProtocol>) -> io::Result<OwnedFd> {
+    let is_device = |entry: &InterfaceAddress| entry.interface_name == device;
+    let link = getifaddrs()?
+        .filter(is_device)
+        .find_map(|entry| entry.address?.as_link_addr().copied());
+    let link = link.ok_or_else(|| io::Error::other(format!("no device {device}")))?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let opened = socket(AddressFamily::Packet, SockType::Raw, flags, hears)?;
+    bind(opened.as_raw_fd(), &link)?;
+    Ok(opened)
 }
 
 fn disable_tx_checksum(control: &OwnedFd, device: &str) -> io::Result<()> {

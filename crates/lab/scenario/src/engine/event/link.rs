@@ -24,8 +24,7 @@ impl Link {
 pub fn switches(section: &Section<'_>, verb: &'static str, words: &str) -> Option<[String; 2]> {
     let Some((a, b)) = words.split_once('-') else {
         let right = format!("write two switches, such as {verb} = \"s1-s2\"");
-        section.problem(verb, format!("'{words}' is not a link; {right}"));
-        return None;
+        return section.refuse(verb, format!("'{words}' is not a link; {right}"));
     };
     Some([a, b].map(str::to_string))
 }

@@ -4,22 +4,21 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use cli::date::now_ns;
 use cli::failure::Failure;
 use measure::order::{self, Arrival, Verdict};
-use testbed::topology::Topology;
 use testbed::traffic::stranger::{Door, stranger};
 use testbed::traffic::tcp::Ends;
-use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, real_ns, stream_known, stream_new};
+use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, stream_known, stream_new};
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, new_stranger, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 pub struct Udp {
-    from: String,
-    to: String,
+    hosts: Hosts,
     /// Rate of the payload of each stream.
     rate_mbps: f64,
     payload_bytes: usize,
@@ -31,7 +30,7 @@ pub struct Udp {
     bursts: Option<(Duration, Duration)>,
 }
 
-const FIGURES: [(&str, Shape); 13] = [
+pub const FIGURES: [(&str, Shape); 13] = [
     ("sent", ONE),
     ("lost", ONE),
     ("duplicates", ONE),
@@ -65,8 +64,7 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl Udp {
     pub fn read(section: &Section<'_>) -> Option<Udp> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let payload = section.count("payload_bytes", HEADER_BYTES as u64..=PAYLOAD_BYTES_MAX);
         let payload_bytes = payload.map_or(PAYLOAD_BYTES, |bytes| bytes as usize);
         let streams = section.count("streams", 1..=STREAMS_MAX).unwrap_or(1);
@@ -85,8 +83,7 @@ impl Udp {
             section.problem("burst", "burst and pause need each other");
         }
         Some(Udp {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             rate_mbps: rate_mbps.or(by_packets)?,
             payload_bytes,
             is_new,
@@ -105,7 +102,7 @@ impl Udp {
 
     /// One stream from beginning to end: a burst, or several with pauses between.
     fn carry(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
-        let zero_ns = real_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
+        let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
         let door = |n: usize| {
@@ -119,9 +116,9 @@ impl Udp {
         let stream = |pace: &Pace| match &doors {
             Some((from, to)) => {
                 let doors = (from, stranger(new_stranger()), to);
-                stream_new(ends, doors, pace, &|| false)
+                stream_new(ends, doors, pace)
             }
-            None => stream_known(ends, pace, &|| false),
+            None => stream_known(ends, pace),
         };
         let mut due = stage.epoch + stage.from;
         let mut bursts = Vec::new();
@@ -145,17 +142,13 @@ impl Udp {
 }
 
 impl Traffic for Udp {
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
         let one = 1.0 / self.pace(Duration::ZERO).interval().as_secs_f64();
         (one * (pairs * self.streams) as f64, "rate_mbps")
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
