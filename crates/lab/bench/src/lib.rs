@@ -13,7 +13,10 @@ mod null;
 mod relay;
 pub mod switch;
 
+use std::time::Duration;
+
 use cli::failure::Failure;
+use nix::time::{ClockId, clock_gettime};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -76,7 +79,28 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),
         Command::Switch(args) => switch::run(*args),
-        Command::Relay(args) => relay::run(&args),
+        Command::Relay(args) => relay::run(args),
         Command::RelaySwitches(args) => relay::switches::run(args),
+    }
+}
+
+/// Processor time of the calling thread so far.
+fn thread_cpu() -> Duration {
+    let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    spent.map(Duration::from).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_time_advances_with_work() {
+        let before = thread_cpu();
+        let mut n = 0u64;
+        while thread_cpu() == before {
+            n = std::hint::black_box(n + 1);
+        }
+        assert!(thread_cpu() > before);
     }
 }

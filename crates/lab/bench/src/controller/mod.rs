@@ -157,6 +157,16 @@ pub struct Args {
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
 
+    #[command(flatten)]
+    credentials: CredentialArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+// Who the switches are. A doc comment would become the help of the command.
+#[derive(clap::Args)]
+struct CredentialArgs {
     /// Our private key (PEM), for ssl: and quic:
     #[arg(short = 'p', long, value_name = "FILE")]
     private_key: Option<PathBuf>,
@@ -168,9 +178,6 @@ pub struct Args {
     /// The CA of the controller's certificate (PEM)
     #[arg(short = 'C', long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
 // The controllers to measure. A doc comment would become the help of the command.

@@ -12,7 +12,7 @@ use super::outstanding::Wanted;
 use super::plan::{Mode, Plan, Workload};
 use super::switch::{Announce, Profile, Traffic};
 use super::target::PORT;
-use super::{Args, ModeArg, SubjectArgs, WorkloadArg};
+use super::{Args, CredentialArgs, ModeArg, SubjectArgs, WorkloadArg};
 use cli::failure::Failure;
 
 pub const SWITCHES_MAX: u32 = 10_000;
@@ -120,7 +120,7 @@ impl Settings {
             ..=ARP_SWITCHES_MAX => Announce::Arp,
             _ => Announce::Keepalive,
         });
-        let security = security(args, &subjects)?;
+        let security = security(&args.credentials, &subjects)?;
         let nobody = Method::DialUnix("nobody".into());
         let plan = Plan {
             method: nobody,
@@ -470,7 +470,7 @@ pub fn seconds(flag: &str, seconds: f64, least: f64) -> Result<Duration, Failure
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn security(args: &Args, subjects: &[Subject]) -> Result<Security, Failure> {
+fn security(args: &CredentialArgs, subjects: &[Subject]) -> Result<Security, Failure> {
     let files = [
         (&args.private_key, "-p KEY"),
         (&args.certificate, "-c CERT"),

@@ -16,7 +16,7 @@ use super::switch::Counts;
 use super::walk::Fabric;
 use crate::controller::switch::Announce;
 use crate::controller::target::{Target, Usage, threads_of, usage_of};
-use crate::controller::worker::thread_cpu;
+use crate::thread_cpu;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;

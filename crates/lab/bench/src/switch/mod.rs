@@ -46,34 +46,43 @@ use testbed::plane::Transport;
 /// A switch of yours is dialled at TARGET, or waited for with --listen. Two of its ports are linked
 /// to interfaces of this machine: probes go out of --ingress and are seen at --egress, as frames of
 /// EtherType 0x88b5. Flow entries for these frames, and no others, are added and removed.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 pub struct Args {
     /// A switch that listens: tcp:HOST[:PORT], ssl:, quic:, unix:FILE
     #[arg(value_name = "TARGET", conflicts_with = "listen")]
+    #[serde(skip)]
     target: Option<Method>,
     /// Where your switch connects to: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE
     #[arg(long, value_name = "METHOD")]
+    #[serde(skip)]
     listen: Option<Method>,
     /// The interface of this machine that probes are sent on
     #[arg(long, value_name = "IF")]
+    #[serde(skip)]
     ingress: Option<String>,
     /// The interface of this machine that probes are seen at
     #[arg(long, value_name = "IF")]
+    #[serde(skip)]
     egress: Option<String>,
     /// Our private key, for ssl: and quic: to a switch of yours
     #[arg(short = 'p', long, value_name = "FILE")]
+    #[serde(skip)]
     private_key: Option<PathBuf>,
     /// Our certificate
     #[arg(short = 'c', long, value_name = "FILE")]
+    #[serde(skip)]
     certificate: Option<PathBuf>,
     /// The CA of the switch's certificate
     #[arg(short = 'C', long, value_name = "FILE")]
+    #[serde(skip)]
     ca_cert: Option<PathBuf>,
     /// Transports to our own Open vSwitch
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
+    #[serde(skip)]
     transports: Vec<Transport>,
     /// Measure only this, instead of everything
     #[arg(long, value_enum, value_delimiter = ',')]
+    #[serde(skip)]
     only: Vec<Figure>,
     /// Runs of packet-in and of flow-mod, per transport
     #[arg(
@@ -104,6 +113,7 @@ pub struct Args {
         long, value_name = "RATE", default_value_t = 64_000,
         value_parser = value_parser!(u32).range(1000..=1_000_000)
     )]
+    #[serde(rename = "rate_max_per_s")]
     rate_max: u32,
     /// How long each rate is offered
     #[arg(
@@ -133,6 +143,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    #[serde(skip)]
     output: OutputArgs,
 }
 
@@ -155,20 +166,12 @@ enum Figure {
 const PAUSE_MAX_US: u64 = 2000;
 
 /// `settings` of the document.
-#[derive(Debug, Serialize)]
-struct Settings {
+#[derive(Serialize)]
+struct Settings<'a> {
     target: String,
     transports: Vec<&'static str>,
-    runs: u32,
-    block: u32,
-    entries: u32,
-    spacing_us: u32,
-    rate_max_per_s: u32,
-    step_ms: u32,
-    read_entries: u32,
-    reads: u32,
-    capacity_max: u32,
-    seed: u64,
+    #[serde(flatten)]
+    args: &'a Args,
     frame_bytes: usize,
 }
 
@@ -209,7 +212,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .collect();
     report::keep(&results, &figures, &samples)?;
     let text = report::text(&figures);
-    let settings = args.settings(&subject.lanes);
+    let settings = Settings {
+        target: args.target_name(),
+        transports: transports(&subject.lanes),
+        args: &args,
+        frame_bytes: tap::FRAME_BYTES,
+    };
     let interrupted = interrupt.is_set();
     let document = Document::new("switch", started_unix_s, settings, figures, interrupted);
     args.output.conclude(&results, &document, &text)
@@ -520,24 +528,6 @@ impl Args {
         }
         .load()?;
         Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
-    }
-
-    fn settings(&self, lanes: &[Lane]) -> Settings {
-        Settings {
-            target: self.target_name(),
-            transports: transports(lanes),
-            runs: self.runs,
-            block: self.block,
-            entries: self.entries,
-            spacing_us: self.spacing_us,
-            rate_max_per_s: self.rate_max,
-            step_ms: self.step_ms,
-            read_entries: self.read_entries,
-            reads: self.reads,
-            capacity_max: self.capacity_max,
-            seed: self.seed,
-            frame_bytes: tap::FRAME_BYTES,
-        }
     }
 }
 

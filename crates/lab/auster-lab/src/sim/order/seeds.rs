@@ -8,31 +8,20 @@ use std::time::Instant;
 use relay::OrderMode;
 use sched::policy::PolicyMap;
 use serde::Serialize;
+use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, RelayTerms, Report, Traffic, with_domains};
 
-use super::{Args, UNORDERED_MESSAGES, network};
+use super::{Args, UNORDERED_MESSAGES, network, verdict};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
-use cli::table::table;
+use cli::table::Columns;
 use report::output::Document;
 
 /// The smallest window. A window with room takes a whole message, so with one byte a channel has
 /// one message under way.
 const SMALLEST_BYTES: usize = 1;
-
-#[derive(Serialize)]
-struct Settings {
-    order: &'static str,
-    messages: u64,
-    seeds: u64,
-    reconnects: u64,
-    windows_bytes: Vec<usize>,
-    channels: u16,
-    loss_percent: f64,
-    load: f64,
-}
 
 #[derive(Clone, Copy)]
 struct Run {
@@ -96,24 +85,19 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
     let rows = carry_out(args, order, &runs, &interrupt);
     let wrong = rows.iter().filter(|row| !row.right).count();
     let text = text(&rows);
-    let settings = Settings {
-        order: order.name(),
-        messages: args.messages,
-        seeds: args.seeds,
-        reconnects: args.reconnects,
-        windows_bytes: args.window.clone(),
-        channels: args.channels,
-        loss_percent: args.loss,
-        load: super::LOAD,
-    };
+    let settings = json!({
+        "order": order.name(),
+        "messages": args.messages,
+        "seeds": args.seeds,
+        "reconnects": args.reconnects,
+        "windows_bytes": args.window,
+        "channels": args.channels,
+        "loss_percent": args.loss,
+        "load": super::LOAD,
+    });
     let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
     args.output.conclude(&results, &document, &text)?;
-    match wrong {
-        0 => Ok(()),
-        n => Err(Failure::negative(format!(
-            "{n} runs are not as they must be"
-        ))),
-    }
+    super::judge(wrong, "runs")
 }
 
 /// Runs all on several threads: each takes the next run until there is none. Rows are in the order
@@ -224,43 +208,22 @@ impl Run {
 }
 
 fn text(rows: &[Row]) -> String {
-    let header = [
-        "seed",
-        "window",
-        "order layer",
-        "sent",
-        "delivered",
-        "shed",
-        "lost",
-        "violations",
-        "overtaken",
-        "reconnects",
-        "deadlock",
-        "virtual s",
-        "wall s",
-        "digest",
-        "verdict",
-    ];
-    let yes_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
-    let row = |row: &Row| {
-        vec![
-            row.seed.to_string(),
-            row.window_bytes.to_string(),
-            if row.ordered { "on" } else { "off" }.to_owned(),
-            row.sent.to_string(),
-            row.delivered.to_string(),
-            row.shed.to_string(),
-            row.lost.to_string(),
-            row.violations.to_string(),
-            row.overtaken.to_string(),
-            row.breaks.to_string(),
-            yes_no(row.deadlocked),
-            format!("{:.1}", row.virtual_s),
-            format!("{:.1}", row.wall_s),
-            row.digest.clone(),
-            if row.right { "as it must be" } else { "WRONG" }.to_owned(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    table(&header, &rows)
+    let yes_no = |is: bool| if is { "yes" } else { "no" };
+    Columns::of(rows)
+        .text("seed", |row| row.seed)
+        .text("window", |row| row.window_bytes)
+        .text("order layer", |row| if row.ordered { "on" } else { "off" })
+        .text("sent", |row| row.sent)
+        .text("delivered", |row| row.delivered)
+        .text("shed", |row| row.shed)
+        .text("lost", |row| row.lost)
+        .text("violations", |row| row.violations)
+        .text("overtaken", |row| row.overtaken)
+        .text("reconnects", |row| row.breaks)
+        .text("deadlock", |row| yes_no(row.deadlocked))
+        .number("virtual s", 1, |row| row.virtual_s)
+        .number("wall s", 1, |row| row.wall_s)
+        .text("digest", |row| &row.digest)
+        .text("verdict", |row| verdict(row.right))
+        .table()
 }
