@@ -427,11 +427,7 @@ fn lines<'a>(figures: impl Iterator<Item = &'a Figure<'a>>, x: fn(&Figure) -> f6
         let point = (x(figure), figure.overhead.mean);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
-            None => lines.push(Series {
-                name: name.to_owned(),
-                points: vec![point],
-                error: None,
-            }),
+            None => lines.push(Series::new(name, vec![point])),
         }
     }
     lines.retain(|line| line.points.len() > 1);

@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             title: "cbench",
             interrupt: &interrupt,
             progress: &progress,
-            usage: &|| None,
+            server: None,
         };
         let run = conductor.run()?;
         progress.clear();

@@ -9,7 +9,7 @@ use super::attack;
 use super::churn;
 use super::links::Carried;
 use super::plan::{Control, Measured, Phase, Plan, Workload};
-use super::target::Usage;
+use super::target::Server;
 use super::worker;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -64,8 +64,8 @@ pub struct Conductor<'a> {
     pub title: &'a str,
     pub interrupt: &'a Interrupt,
     pub progress: &'a Progress,
-    /// The controller's use so far, where it can be seen.
-    pub usage: &'a dyn Fn() -> Option<Usage>,
+    /// The controller, where its use can be seen.
+    pub server: Option<&'a Server>,
 }
 
 impl Conductor<'_> {
@@ -159,11 +159,12 @@ impl Conductor<'_> {
     fn measure(&self, control: &Control) -> Option<TargetUsage> {
         control.enter(Phase::WarmUp);
         self.wait(control, "warming up", self.plan.warmup, || false);
-        let before = (self.usage)();
+        let usage = || self.server.and_then(Server::usage);
+        let before = usage();
         control.enter(Phase::Measure);
         let measured = self.plan.measured() + DRAIN_MAX;
         self.wait(control, "measuring", measured, || control.all_done());
-        let after = (self.usage)();
+        let after = usage();
         before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
             memory_peak_bytes: after.memory_peak_bytes,

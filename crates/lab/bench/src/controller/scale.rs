@@ -7,8 +7,8 @@ use serde_json::json;
 use super::CredentialArgs;
 use super::conduct::Setup;
 use super::rounds::measure;
-use super::settings::{SWITCHES_MAX, Settings, SubjectKind};
-use super::target::Target;
+use super::settings::{SWITCHES_MAX, Settings};
+use super::target::Server;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -167,22 +167,11 @@ fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
 
 fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step, Failure> {
     const MIB: f64 = (1 << 20) as f64;
-    let SubjectKind::Command { transport, words } = &settings.subjects[0].kind else {
-        return Err(Failure::usage("--start is a command".to_string()));
-    };
-    let (target, method) = Target::start(words, *transport, interrupt)?;
-    let before = target.usage().memory_peak_bytes as f64;
+    let server = Server::of(&settings.subjects[0].kind, None, interrupt)?;
+    let before = server.usage().unwrap_or_default().memory_peak_bytes as f64;
     let switches = u32::from(settings.plan.switch_count);
     let title = format!("{switches} switches");
-    let usage = || Some(target.usage());
-    let run = measure(
-        settings,
-        &method,
-        &title,
-        interrupt,
-        &Progress::start(),
-        &usage,
-    )?;
+    let run = measure(settings, &server, &title, interrupt, &Progress::start())?;
     let measured = &run.measured;
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let used = run.target;

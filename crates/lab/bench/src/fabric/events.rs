@@ -11,9 +11,10 @@ use testbed::topology::Attachment;
 
 use super::emulator::Emulator;
 use super::load::Pace;
-use super::run::{Runner, Server, Workload, counts};
+use super::run::{Runner, Workload, counts};
 use super::switch::{Counts, Switch};
 use crate::controller::switch::Announce;
+use crate::controller::target::Server;
 use cli::failure::Failure;
 use measure::stats::Summary;
 

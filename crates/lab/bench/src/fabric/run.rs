@@ -15,7 +15,7 @@ use super::pairs::{Choice, Pairs};
 use super::switch::Counts;
 use super::walk::Fabric;
 use crate::controller::switch::Announce;
-use crate::controller::target::{Target, Usage, threads_of, usage_of};
+use crate::controller::target::{Server, Usage};
 use crate::thread_cpu;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -89,15 +89,6 @@ pub enum Load {
     Rate(f64),
 }
 
-/// The controller that is measured.
-pub struct Server {
-    pub address: SocketAddr,
-    /// It was started for the run.
-    pub target: Option<Target>,
-    /// It runs already, as this process.
-    pub pid: Option<i32>,
-}
-
 /// The time until the load began.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Setup {
@@ -146,30 +137,6 @@ impl Measured {
     }
 }
 
-impl Server {
-    /// Starts the command.
-    pub fn start(
-        words: &str,
-        transport: Transport,
-        interrupt: &Interrupt,
-    ) -> Result<Server, Failure> {
-        let (target, method) = Target::start(words, transport, interrupt)?;
-        Ok(Server {
-            address: address(&method)?,
-            target: Some(target),
-            pid: None,
-        })
-    }
-
-    fn usage(&self) -> Option<(Usage, BTreeMap<String, Duration>)> {
-        match (&self.target, self.pid) {
-            (Some(target), _) => Some((target.usage(), target.threads())),
-            (None, Some(pid)) => Some((usage_of(pid), threads_of(pid))),
-            (None, None) => None,
-        }
-    }
-}
-
 /// The address to dial.
 pub fn address(method: &Method) -> Result<SocketAddr, Failure> {
     let refused = || {
@@ -206,8 +173,12 @@ impl Runner<'_> {
         let timeout_ns = plan.timeout.as_nanos() as u64;
         let world = World::new(Fabric::new(net), pairs, opening, timeout_ns);
         self.say("connecting");
-        let mut emulator =
-            Emulator::connect(world, server.address, plan.echo_interval, self.interrupt)?;
+        let mut emulator = Emulator::connect(
+            world,
+            address(&server.method)?,
+            plan.echo_interval,
+            self.interrupt,
+        )?;
         let setup = self.set_up(&mut emulator)?;
         let mut measured = match plan.workload.has_events() {
             true => {
@@ -320,10 +291,10 @@ impl Runner<'_> {
         {
             emulator.world.set_broadcasts(Some(rate), began);
         }
-        let (counts, cpu, usage) = (counts(emulator), thread_cpu(), server.usage());
+        let (counts, cpu, usage) = (counts(emulator), thread_cpu(), readings(server));
         let broadcasts = (emulator.world.broadcasts, emulator.world.broadcast_copies);
         let events = load(self, emulator, server)?;
-        let used = usage.zip(server.usage()).map(used);
+        let used = usage.zip(readings(server)).map(used);
         let emulator_cpu = thread_cpu().saturating_sub(cpu);
         let elapsed = emulator.now() - began;
         let counts = self::counts(emulator).since(&counts);
@@ -378,6 +349,10 @@ pub fn counts(emulator: &Emulator) -> Counts {
 }
 
 type Readings = (Usage, BTreeMap<String, Duration>);
+
+fn readings(server: &Server) -> Option<Readings> {
+    server.usage().zip(server.threads())
+}
 
 fn used((before, after): (Readings, Readings)) -> Used {
     let since = |(name, spent): (String, Duration)| {

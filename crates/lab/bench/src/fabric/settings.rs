@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::net::Net;
-use super::run::{Leg, Load, Measured, Plan, Runner, Server, Workload, address};
+use super::run::{Leg, Load, Measured, Plan, Runner, Workload, address};
 use super::{Args, WorkloadArg};
 use crate::controller::settings::{Subject, SubjectKind, seconds, subjects, whole};
 use crate::controller::switch::Announce;
+use crate::controller::target::Server;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
@@ -179,17 +180,9 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Fai
                     interrupt,
                     progress: &progress,
                 };
-                let mut server = match &subject.kind {
-                    SubjectKind::Method(method) => Server {
-                        address: address(method)?,
-                        target: None,
-                        // A process id is of the first controller.
-                        pid: settings.pid.filter(|_| at == 0),
-                    },
-                    SubjectKind::Command { transport, words } => {
-                        Server::start(words, *transport, interrupt)?
-                    }
-                };
+                // A process id is of the first controller.
+                let pid = settings.pid.filter(|_| at == 0);
+                let mut server = Server::of(&subject.kind, pid, interrupt)?;
                 let measured = match runner.run(&mut server) {
                     Ok(measured) => measured,
                     Err(_) if interrupt.is_set() => break,

@@ -12,7 +12,7 @@ use openflow::MacAddr;
 use testbed::capture::{Capture, Listener};
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT};
-use testbed::segments::Connections;
+use testbed::segments::{Connections, packet_in, packet_out};
 use testbed::topology::Topology;
 
 use super::{Probe, Scene, Series, in_plain_tcp};
@@ -257,19 +257,11 @@ impl Listener for ChannelListener {
 /// The kind of a message about the streams and the packet that it is about; `None` for other
 /// messages.
 fn kind(message: &[u8], to: Host) -> Option<(Kind, Packet)> {
-    let word = |at: usize| {
-        let bytes = message.get(at..at + 2)?;
-        Some(usize::from(u16::from_be_bytes([bytes[0], bytes[1]])))
-    };
-    let about = |packet_at: usize| packet_to(message.get(packet_at..)?, to);
+    let about = |packet: Option<&[u8]>| packet_to(packet?, to);
     let is_for = || matches(message, to).then(Packet::default);
     let (kind, packet) = match *message.get(1)? {
-        // The match, padded, and two bytes more.
-        TYPE_PACKET_IN => {
-            let packet = about(24 + word(26)?.next_multiple_of(8) + 2);
-            (Kind::PacketIn, packet)
-        }
-        TYPE_PACKET_OUT => (Kind::PacketOut, about(24 + word(16)?)),
+        TYPE_PACKET_IN => (Kind::PacketIn, about(packet_in(message))),
+        TYPE_PACKET_OUT => (Kind::PacketOut, about(packet_out(message))),
         TYPE_FLOW_MOD if *message.get(25)? == COMMAND_ADD => (Kind::FlowAdd, is_for()),
         TYPE_FLOW_REMOVED => (Kind::FlowRemoved, is_for()),
         _ => return None,

@@ -141,9 +141,8 @@ impl Port {
 
     /// Its interface.
     fn device(&self, topology: &Topology) -> Result<String, String> {
-        let end = topology.port_towards(&self.switch, &self.far);
-        let missing = || format!("{} has no link {}-{}", topology.name, self.switch, self.far);
-        end.map(|end| device(topology, end)).ok_or_else(missing)
+        let end = topology.port_towards(&self.switch, &self.far)?;
+        Ok(device(topology, end))
     }
 }
 
