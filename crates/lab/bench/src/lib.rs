@@ -6,6 +6,7 @@
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
+mod certificates;
 pub mod channel;
 mod controller;
 mod fabric;

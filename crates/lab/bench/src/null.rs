@@ -23,6 +23,7 @@ use openflow::{
     encode,
 };
 
+use crate::controller::settings::whole;
 use cli::failure::Failure;
 use cli::output::say;
 
@@ -39,7 +40,7 @@ pub struct Args {
 
     /// Threads that serve connections
     #[arg(long, value_name = "N", default_value_t = 1)]
-    threads: usize,
+    threads: u32,
 
     /// The port of its answers; the destination of `auster bench controller` is behind port 1
     #[arg(long, value_name = "PORT", default_value_t = 1)]
@@ -78,12 +79,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         )));
     };
     cli::turns::ask_for_short_turns();
-    if !(1..=1024).contains(&args.threads) {
-        return Err(Failure::usage(format!(
-            "--threads {}: write 1 to 1024",
-            args.threads
-        )));
-    }
+    whole("--threads", args.threads, 1, 1024)?;
     if !(0.0..=DELAY_MS_MAX).contains(&args.delay_ms) {
         return Err(Failure::usage(format!(
             "--delay-ms {}: write 0 to {DELAY_MS_MAX}",

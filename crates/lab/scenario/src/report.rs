@@ -11,6 +11,7 @@ use cli::failure::Failure;
 use cli::table::Columns;
 use measure::quantiles::Quantiles;
 use report::machine::Machine;
+use report::output::Results;
 use testbed::link;
 use testbed::probe::{PairResult, Sample};
 use testbed::topology::Topology;
@@ -141,16 +142,13 @@ pub fn write(
     raw: &[(String, Vec<String>)],
     plots: &[(String, String)],
 ) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
-    let file = |name: &str, text: String| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|e| Failure::file(path, e))
-    };
-    let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))?;
-    file("result.json", json + "\n")?;
-    file("command.txt", document.command.join(" ") + "\n")?;
+    let results = Results::create(Some(dir))?;
+    let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))? + "\n";
+    results.write("result.json", json.as_bytes())?;
+    let command = document.command.join(" ") + "\n";
+    results.write("command.txt", command.as_bytes())?;
     for (name, svg) in plots {
-        file(&format!("{name}.svg"), svg.clone())?;
+        results.plot(name, svg)?;
     }
     if raw.is_empty() {
         return Ok(());
@@ -161,7 +159,7 @@ pub fn write(
             csv += &format!("\"{network}\",{line}\n");
         }
     }
-    file("pings.csv", csv)
+    results.write("pings.csv", csv.as_bytes())
 }
 
 /// A line per packet: from, to, when it was sent, its round trip or nothing.

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use cli::date::unix_seconds;
 use cli::failure::Failure;
+use cli::flag::whole;
 use cli::table::{Columns, table};
 use measure::stats::Summary;
 use report::output::{Document, OutputArgs};
@@ -23,15 +24,12 @@ use report::plot::{Plot, Series};
 #[derive(clap::Args)]
 pub struct Args {
     /// How often each number of rules is measured
-    #[arg(
-        long, value_name = "NUMBER", default_value_t = 20,
-        value_parser = clap::value_parser!(u32).range(2..=1000)
-    )]
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = whole(2..=1000))]
     runs: u32,
     /// Classifications of each run
     #[arg(
         long, value_name = "NUMBER", default_value_t = 100_000,
-        value_parser = clap::value_parser!(u32).range(100..=100_000_000)
+        value_parser = whole(100..=100_000_000)
     )]
     messages: u32,
     #[command(flatten)]

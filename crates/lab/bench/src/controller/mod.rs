@@ -29,6 +29,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use openflow::Version;
+use serde::Serialize;
 
 use ::report::output::OutputArgs;
 use cli::date::unix_seconds;
@@ -212,7 +213,8 @@ pub enum ModeArg {
     Open,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WorkloadArg {
     /// Packets of all hosts of a switch to one destination, as cbench's
     Macs,

@@ -124,6 +124,34 @@ impl Bottleneck {
     }
 }
 
+impl Bottleneck {
+    /// The runs whose figures are not the controller's alone.
+    pub fn notes(found: impl Iterator<Item = Self> + Clone, who: &str, runs: &str) -> Vec<String> {
+        let all = found.clone().count();
+        let count = |which| {
+            found
+                .clone()
+                .filter(|bottleneck| *bottleneck == which)
+                .count()
+        };
+        let mut notes = Vec::new();
+        let generator = count(Bottleneck::Generator);
+        if generator > 0 {
+            notes.push(format!(
+                "the {who} was the bottleneck in {generator} of {all} {runs}: the figure is a \
+                 lower bound"
+            ));
+        }
+        let machine = count(Bottleneck::Machine);
+        if machine > 0 {
+            notes.push(format!(
+                "{who} and controller together used all cores in {machine} of {all} {runs}"
+            ));
+        }
+        notes
+    }
+}
+
 pub fn tell(
     output: &OutputArgs,
     results: &Results,
@@ -168,7 +196,7 @@ fn settings_document(settings: &Settings) -> Json {
         "warmup_s": plan.warmup.as_secs_f64(),
         "timeout_ms": plan.profile.timeout_ns as f64 / 1e6,
         "threads": plan.thread_count,
-        "workload": plan.workload.name(),
+        "workload": settings.workload,
         "storm_rate_per_s": match plan.workload {
             Workload::Storm { rate } => Some(rate),
             _ => None,
@@ -336,24 +364,9 @@ impl SubjectDocument {
 }
 
 fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
-    let mut notes = Vec::new();
     let rounds = &subject.rounds;
-    let count = |of: fn(&RoundDocument) -> bool| rounds.iter().filter(|round| of(round)).count();
-    let in_rounds = |count: usize| format!("in {count} of {} rounds", rounds.len());
-    let generator = count(|round| round.bottleneck == Bottleneck::Generator);
-    if generator > 0 {
-        notes.push(format!(
-            "the generator was the bottleneck {}: the figure is a lower bound",
-            in_rounds(generator)
-        ));
-    }
-    let machine = count(|round| round.bottleneck == Bottleneck::Machine);
-    if machine > 0 {
-        notes.push(format!(
-            "generator and controller together used all cores {}",
-            in_rounds(machine)
-        ));
-    }
+    let found = rounds.iter().map(|round| round.bottleneck);
+    let mut notes = Bottleneck::notes(found, "generator", "rounds");
     let switches = u32::from(settings.plan.switch_count);
     if settings.plan.workload == Workload::Churn {
         notes.push(

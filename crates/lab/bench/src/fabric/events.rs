@@ -9,9 +9,10 @@ use openflow::PortNo;
 use serde::Serialize;
 use testbed::topology::Attachment;
 
+use super::Workload;
 use super::emulator::Emulator;
 use super::load::Pace;
-use super::run::{Runner, Workload, counts};
+use super::run::{Runner, counts};
 use super::switch::{Counts, Switch};
 use crate::controller::switch::Announce;
 use crate::controller::target::Server;

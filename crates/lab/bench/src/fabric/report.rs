@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::events::EventFigures;
 use super::load::Tally;
-use super::run::{Load, Measured, Setup, Workload};
+use super::run::{Load, Measured, Setup};
 use super::settings::{Rounds, Settings, milliseconds};
 use super::switch::Counts;
 use crate::controller::report::{Bottleneck, tail_points};
@@ -135,14 +135,7 @@ fn settings_document(settings: &Settings) -> Json {
         Load::Rate(rate) => (None, Some(rate)),
     };
     json!({
-        "workload": match plan.workload {
-            Workload::Pairs => "pairs",
-            Workload::Arp => "arp",
-            Workload::Storm { .. } => "storm",
-            Workload::Failures => "failures",
-            Workload::Moves => "moves",
-            Workload::Restart => "restart",
-        },
+        "workload": plan.workload,
         "topology": plan.topology,
         "hosts_per_switch": plan.hosts,
         "host_ports": plan.host_ports,
@@ -334,24 +327,11 @@ fn events_table(subjects: &[SubjectDocument]) -> String {
 }
 
 fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
-    let mut notes = Vec::new();
     let runs = &subject.runs;
+    let found = runs.iter().map(|run| run.bottleneck);
+    let mut notes = Bottleneck::notes(found, "emulator", "runs");
     let count = |of: fn(&RunDocument) -> bool| runs.iter().filter(|run| of(run)).count();
     let in_runs = |count: usize| format!("in {count} of {} runs", runs.len());
-    let emulator = count(|run| run.bottleneck == Bottleneck::Generator);
-    if emulator > 0 {
-        notes.push(format!(
-            "the emulator was the bottleneck {}: the figure is a lower bound",
-            in_runs(emulator)
-        ));
-    }
-    let machine = count(|run| run.bottleneck == Bottleneck::Machine);
-    if machine > 0 {
-        notes.push(format!(
-            "emulator and controller together used all cores {}",
-            in_runs(machine)
-        ));
-    }
     let exhausted = count(|run| run.pairs_exhausted);
     if exhausted > 0 {
         notes.push(format!(

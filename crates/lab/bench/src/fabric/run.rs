@@ -7,6 +7,7 @@ use std::time::Duration;
 use net::method::{Method, Transport};
 use serde::Serialize;
 
+use super::Workload;
 use super::emulator::Emulator;
 use super::events::{self, EventFigures};
 use super::load::{Opening, Pace, Record, World};
@@ -30,29 +31,6 @@ const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
 /// How often the bench looks whether the controller has set something.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Workload {
-    Pairs,
-    Arp,
-    /// Broadcasts a second, beside pairs.
-    Storm {
-        rate: f64,
-    },
-    Failures,
-    Moves,
-    Restart,
-}
-
-impl Workload {
-    /// The network or its controller changes under the load.
-    pub fn has_events(self) -> bool {
-        matches!(
-            self,
-            Workload::Moves | Workload::Failures | Workload::Restart
-        )
-    }
-}
-
 /// The settings that all runs share.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -61,6 +39,8 @@ pub struct Plan {
     pub hosts: usize,
     pub choice: Choice,
     pub workload: Workload,
+    /// Broadcasts a second of [`Workload::Storm`].
+    pub storm_rate: f64,
     pub timeout: Duration,
     pub settle: Duration,
     pub discovery_max: Duration,
@@ -286,10 +266,9 @@ impl Runner<'_> {
         let began = emulator.now();
         emulator.world.record = Record::new();
         emulator.world.set_recording(true);
-        if let Workload::Storm { rate } = self.plan.workload
-            && self.leg.is_stormy
-        {
-            emulator.world.set_broadcasts(Some(rate), began);
+        if self.leg.is_stormy {
+            let rate = Some(self.plan.storm_rate);
+            emulator.world.set_broadcasts(rate, began);
         }
         let (counts, cpu, usage) = (counts(emulator), thread_cpu(), readings(server));
         let broadcasts = (emulator.world.broadcasts, emulator.world.broadcast_copies);

@@ -15,10 +15,11 @@ use serde::Serialize;
 use ::report::output::{Document, OutputArgs};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
+use cli::flag::whole;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use load::Load;
-use processes::{Certificates, Relays};
+use processes::Relays;
 use report::{Cell, Row};
 
 /// Measures a pair of relays over loopback: messages a second, CPU time of each end per message,
@@ -28,34 +29,25 @@ pub struct Args {
     /// Switches behind relays of their own, all at one controllers' relay: 1 to 1000
     #[arg(
         short = 's', long, value_name = "N,N", value_delimiter = ',',
-        default_value = "100,1000", value_parser = clap::value_parser!(u32).range(1..=1000)
+        default_value = "100,1000", value_parser = whole(1..=1000)
     )]
     switches: Vec<u32>,
     /// Messages in one write of the switch
     #[arg(
         long, value_name = "N,N", value_delimiter = ',', default_value = "1,64",
-        value_parser = clap::value_parser!(u32).range(1..=1024)
+        value_parser = whole(1..=1024)
     )]
     batch: Vec<u32>,
     /// Bytes of a message
-    #[arg(
-        long, value_name = "BYTES", default_value_t = 100,
-        value_parser = clap::value_parser!(u32).range(100..=9000)
-    )]
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = whole(100..=9000))]
     #[serde(rename = "message_bytes")]
     size: u32,
     /// Packet-ins a second of all switches together, where there are many
-    #[arg(
-        long, value_name = "N", default_value_t = 20_000,
-        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = whole(100..=1_000_000))]
     #[serde(rename = "rate_per_s")]
     rate: u32,
     /// How often each is measured
-    #[arg(
-        long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=100)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole(1..=100))]
     runs: u32,
     /// How long each is measured
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
@@ -84,7 +76,7 @@ pub fn run(mut args: Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let progress = Progress::start();
     let switches_max = args.switches.iter().copied().max();
-    let certificates = Certificates::make(switches_max.unwrap_or(1))?;
+    let certificates = processes::certificates(switches_max.unwrap_or(1))?;
     let mut rows = Vec::new();
     for cell in args.cells() {
         let mut measured = Vec::new();

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cli::date::now_ns;
+use cli::failure::Failure;
 
 use nix::sys::socket::{MsgFlags, send};
 use openflow::MacAddr;
@@ -103,12 +104,16 @@ impl Tap {
     }
 
     /// Sends a probe; answers the time just before.
-    pub fn send(&self, probe: Probe) -> io::Result<u64> {
+    pub fn send(&self, probe: Probe) -> Result<u64, Failure> {
+        self.try_send(probe).map_err(Failure::machine)
+    }
+
+    pub fn try_send(&self, probe: Probe) -> io::Result<u64> {
         send_frame(self.socket.get_ref(), &probe.frame(self.token))
     }
 
     /// The next probe that has come, if there is one.
-    pub fn try_receive(&self) -> io::Result<Option<Seen>> {
+    fn try_receive(&self) -> io::Result<Option<Seen>> {
         loop {
             let mut frame = [0; FRAME_BYTES];
             let Some((len, at_ns)) = capture::receive(self.socket.get_ref(), &mut frame)? else {
@@ -121,32 +126,34 @@ impl Tap {
     }
 
     /// Everything that has come.
-    pub fn drain(&self) -> io::Result<Vec<Seen>> {
-        std::iter::from_fn(|| self.try_receive().transpose()).collect()
+    pub fn drain(&self) -> Result<Vec<Seen>, Failure> {
+        let all = std::iter::from_fn(|| self.try_receive().transpose());
+        all.collect::<io::Result<_>>().map_err(Failure::machine)
     }
 
     /// Waits for this very probe, but not longer than this; others are let go.
-    pub async fn receive(&self, probe: Probe, at_most: Duration) -> io::Result<Option<u64>> {
+    pub async fn receive(&self, probe: Probe, at_most: Duration) -> Result<Option<u64>, Failure> {
         let wait = async {
             loop {
                 let mut ready = self.socket.readable().await?;
                 while let Some(seen) = self.try_receive()? {
                     if seen.probe == probe {
-                        return Ok(seen.at_ns);
+                        return Ok::<u64, io::Error>(seen.at_ns);
                     }
                 }
                 ready.clear_ready();
             }
         };
         match tokio::time::timeout(at_most, wait).await {
-            Ok(found) => found.map(Some),
+            Ok(found) => found.map(Some).map_err(Failure::machine),
             Err(_) => Ok(None),
         }
     }
 
     /// Sends from a thread of its own, evenly, until it is stopped or all is sent.
-    pub fn start_train(&self, cars: Cars) -> io::Result<Train> {
-        let socket = self.socket.get_ref().try_clone()?;
+    pub fn start_train(&self, cars: Cars) -> Result<Train, Failure> {
+        let socket = self.socket.get_ref().try_clone();
+        let socket = socket.map_err(Failure::machine)?;
         let (token, sent, stop) = (
             self.token,
             Arc::new(AtomicU64::new(0)),
@@ -155,7 +162,8 @@ impl Tap {
         let (counter, stopped) = (sent.clone(), stop.clone());
         let thread = std::thread::Builder::new()
             .name("probes".to_owned())
-            .spawn(move || run_train(&socket, token, cars, &counter, &stopped))?;
+            .spawn(move || run_train(&socket, token, cars, &counter, &stopped))
+            .map_err(Failure::machine)?;
         Ok(Train {
             sent,
             stop,
@@ -209,10 +217,10 @@ impl Train {
     }
 
     /// When each packet was sent, by number.
-    pub fn stop(mut self) -> io::Result<Vec<u64>> {
+    pub fn stop(mut self) -> Result<Vec<u64>, Failure> {
         self.stop.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(sent)) => sent,
+            Some(Ok(sent)) => sent.map_err(Failure::machine),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => Ok(Vec::new()),
         }

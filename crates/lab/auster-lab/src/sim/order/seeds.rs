@@ -1,8 +1,6 @@
 //! One mode of order under many seeds: a row for each seed and window, as many at once as there are
 //! processors.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Instant;
 
 use relay::OrderMode;
@@ -15,6 +13,7 @@ use super::{Args, UNORDERED_MESSAGES, network, verdict};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use cli::parallel;
 use cli::progress::Progress;
 use cli::table::Columns;
 use report::output::Document;
@@ -82,7 +81,22 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
         carrier: Carrier::RelayPairUnheld,
     };
     let runs: Vec<Run> = runs.chain([blind]).collect();
-    let rows = carry_out(args, order, &runs, &interrupt);
+    let (progress, count) = (Progress::start(), runs.len());
+    progress.say(format_args!("0 of {count} runs"));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let rows: Vec<Row> = parallel::each(
+        &runs,
+        threads,
+        || interrupt.is_set(),
+        |run| run.row(args, order),
+        |number, row| {
+            let (seed, violations) = (row.seed, row.violations);
+            progress.say(format_args!(
+                "{number} of {count} runs; seed {seed}: {violations} violations"
+            ));
+        },
+    );
+    drop(progress);
     let wrong = rows.iter().filter(|row| !row.right).count();
     let text = text(&rows);
     let settings = json!({
@@ -98,43 +112,6 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
     let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
     args.output.conclude(&results, &document, &text)?;
     super::judge(wrong, "runs")
-}
-
-/// Runs all on several threads: each takes the next run until there is none. Rows are in the order
-/// of the runs.
-fn carry_out(args: &Args, order: OrderMode, runs: &[Run], interrupt: &Interrupt) -> Vec<Row> {
-    let progress = Progress::start();
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let next = AtomicUsize::new(0);
-    let mut rows: Vec<Option<Row>> = runs.iter().map(|_| None).collect();
-    std::thread::scope(|scope| {
-        let (done, finished) = mpsc::channel();
-        for _ in 0..threads.min(runs.len()) {
-            let (done, next) = (done.clone(), &next);
-            scope.spawn(move || {
-                while let Some((at, run)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    runs.get(at).map(|run| (at, run))
-                } {
-                    if interrupt.is_set() || done.send((at, run.row(args, order))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(done);
-        progress.say(format_args!("0 of {} runs", runs.len()));
-        for (count, (at, row)) in finished.iter().enumerate() {
-            let (seed, violations) = (row.seed, row.violations);
-            progress.say(format_args!(
-                "{} of {} runs; seed {seed}: {violations} violations",
-                count + 1,
-                runs.len(),
-            ));
-            rows[at] = Some(row);
-        }
-    });
-    rows.into_iter().flatten().collect()
 }
 
 impl Run {
