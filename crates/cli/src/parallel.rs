@@ -1,7 +1,8 @@
-//! The same work for many items, on several threads.
+//! The same work for many items, on several threads, and what threads end with.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread::ScopedJoinHandle;
 
 /// Does `work` for each item, on so many threads at most, and gives the results in the order of the
 /// items. `told` gets each result as it comes, with the number of results so far. No item is begun
@@ -37,8 +38,30 @@ pub fn each<T: Sync, R: Send>(
     results.into_iter().flatten().collect()
 }
 
+/// Does `work` for all items at once, each on a thread of its own.
+pub fn at_once<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let begin = |item| scope.spawn(move || work(item));
+        // All have begun before the first is waited for.
+        let threads: Vec<_> = items.into_iter().map(begin).collect();
+        threads.into_iter().map(joined).collect()
+    })
+}
+
+/// The result of a thread; its panic goes on in this one.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    let result = thread.join();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -60,5 +83,12 @@ mod tests {
         );
         assert_eq!(counts, (1..=100).collect::<Vec<_>>());
         assert_eq!(each(&items, 3, || true, |n| *n, |_, _| ()), [0; 0]);
+    }
+
+    #[test]
+    fn threads_of_their_own_wait_for_each_other() {
+        let all = Barrier::new(5);
+        let leaders = at_once(0..5, |_| all.wait().is_leader());
+        assert_eq!(leaders.iter().filter(|is_leader| **is_leader).count(), 1);
     }
 }

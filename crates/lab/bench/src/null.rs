@@ -26,6 +26,7 @@ use openflow::{
 use crate::controller::settings::whole;
 use cli::failure::Failure;
 use cli::output::say;
+use cli::parallel;
 
 /// Answers every packet-in with one pre-built FLOW_MOD, and nothing else: the ceiling against which
 /// `auster bench controller` holds others.
@@ -101,18 +102,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let bound = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     say!("listening on ptcp:{}:{}", bound.port(), bound.ip());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads)
-            .map(|_| scope.spawn(|| Server::new(&listener, &answers, delay)?.serve()))
-            .collect();
-        for thread in threads {
-            match thread.join() {
-                Ok(served) => served.map_err(failed)?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(())
-    })
+    let served = parallel::at_once(0..args.threads, |_| {
+        Server::new(&listener, &answers, delay)?.serve()
+    });
+    served
+        .into_iter()
+        .collect::<io::Result<()>>()
+        .map_err(failed)
 }
 
 /// The answer of each version, and where it is patched.

@@ -115,7 +115,7 @@ pub struct Direction {
     output: File,
     link: Link<Vec<u8>>,
     late_sum: Duration,
-    /// What the link itself does not count.
+    /// The counts that the link itself does not keep.
     counted: Report,
 }
 

@@ -16,6 +16,7 @@ use nix::sys::socket::{
 };
 
 use crate::tools::NETNS_DIR;
+use cli::parallel::joined;
 
 /// Runs `work` in a namespace made by `ip netns add`. File descriptors it opens stay in there.
 pub fn within<T: Send>(
@@ -25,13 +26,10 @@ pub fn within<T: Send>(
     let file = File::open(Path::new(NETNS_DIR).join(namespace))
         .map_err(|e| io::Error::new(e.kind(), format!("network namespace {namespace}: {e}")))?;
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
+        joined(scope.spawn(|| {
             setns(&file, CloneFlags::CLONE_NEWNET)?;
             work()
-        });
-        worker
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }))
     })
 }
 

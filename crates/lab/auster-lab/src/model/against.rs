@@ -270,8 +270,8 @@ impl Comparison {
             })
             .table();
         let mut text = format!(
-            "The model beside what was measured, overhead per message\n{table}{} of {} cells are within \
-             {TOLERANCE_PERCENT} %.\n",
+            "The model beside what was measured, overhead per message\n{table}{} of {} cells are \
+             within {TOLERANCE_PERCENT} %.\n",
             self.cells.len() - self.outside(),
             self.cells.len()
         );

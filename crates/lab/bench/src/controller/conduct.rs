@@ -13,6 +13,7 @@ use super::target::Server;
 use super::worker;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use cli::parallel::joined;
 use cli::progress::Progress;
 
 const POLL: Duration = Duration::from_millis(5);
@@ -95,16 +96,14 @@ impl Conductor<'_> {
             let mut measured = Measured::new();
             let mut failed = None;
             for thread in threads {
-                match thread.join() {
-                    Ok(Ok(part)) => measured.merge(part),
-                    Ok(Err(problem)) => failed = Some(Failure::machine(problem)),
-                    Err(panic) => std::panic::resume_unwind(panic),
+                match joined(thread) {
+                    Ok(part) => measured.merge(part),
+                    Err(problem) => failed = Some(Failure::machine(problem)),
                 }
             }
-            match attacker.map(|attacker| attacker.join()) {
-                Some(Ok(Ok(attacked))) => measured.attacked = Some(attacked),
-                Some(Ok(Err(problem))) => failed = Some(Failure::network(problem)),
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
+            match attacker.map(joined) {
+                Some(Ok(attacked)) => measured.attacked = Some(attacked),
+                Some(Err(problem)) => failed = Some(Failure::network(problem)),
                 None => {}
             }
             let (mut setup, target) = conducted?;

@@ -404,7 +404,7 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// What a check has found, or its problem reported.
+    /// The result of a check; `None` after its problem was reported.
     pub fn checked<T>(&self, key: &str, found: Result<T, impl fmt::Display>) -> Option<T> {
         found.map_err(|problem| self.problem(key, problem)).ok()
     }

@@ -11,7 +11,7 @@ use ::report::machine::Machine;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
-use cli::parallel;
+use cli::parallel::{self, joined};
 use cli::progress::Progress;
 use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
@@ -230,20 +230,13 @@ impl<'a> Experiment<'a> {
     /// Networks at the same time, each with its own controller and runs.
     fn side_by_side(&mut self, networks: &[NetworkRuns]) -> Result<Vec<Outcome>, Failure> {
         let (scenario, signals) = (self.scenario, self.signals);
-        let parts = std::thread::scope(|scope| {
-            let threads = networks.iter().map(|network| {
-                scope.spawn(|| {
-                    let mut part = Experiment::new(scenario, signals);
-                    let outcomes = part.whole(&network.runs, false)?;
-                    Ok((part.raw, part.rows, outcomes))
-                })
-            });
-            let threads: Vec<_> = threads.collect();
-            let parts = threads.into_iter().map(joined);
-            parts.collect::<Result<Vec<_>, Failure>>()
-        })?;
+        let parts = parallel::at_once(networks, |network| {
+            let mut part = Experiment::new(scenario, signals);
+            let outcomes = part.whole(&network.runs, false)?;
+            Ok((part.raw, part.rows, outcomes))
+        });
         let mut all = Vec::new();
-        for (raw, rows, outcomes) in parts {
+        for (raw, rows, outcomes) in parts.into_iter().collect::<Result<Vec<_>, Failure>>()? {
             self.raw.extend(raw);
             self.rows.extend(rows);
             all.extend(outcomes);
@@ -750,11 +743,6 @@ fn later_changes(
         );
     }
     changes
-}
-
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    let result = thread.join();
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The packets of a run as a reader wants them one by one: all, or of the many that calm streams

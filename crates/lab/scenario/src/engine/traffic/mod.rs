@@ -140,7 +140,7 @@ pub enum Sender<'a> {
 pub type Work<'a> = Box<dyn FnOnce(Stage<'a>) -> Result<Box<dyn Record>, Failure> + Send + 'a>;
 
 impl<'a> Sender<'a> {
-    /// A thread that carries packets and tells their fate.
+    /// A thread that carries packets and reports their fate.
     fn thread<R: Record + 'static>(
         carry: impl FnOnce(Stage<'a>) -> Result<R, Failure> + Send + 'a,
     ) -> Sender<'a> {

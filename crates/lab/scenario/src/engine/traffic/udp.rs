@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cli::date::now_ns;
 use cli::failure::Failure;
+use cli::parallel;
 use measure::order::{self, Arrival, Verdict};
 use testbed::traffic::stranger::{Door, stranger};
 use testbed::traffic::tcp::Ends;
@@ -152,27 +153,17 @@ impl Traffic for Udp {
     }
 
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let found = std::thread::scope(|scope| {
-                let ends = stage.ends.iter();
-                let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
-                let stage = &stage;
-                let threads: Vec<_> = each
-                    .map(|ends| scope.spawn(move || self.carry(ends, stage)))
-                    .collect();
-                let joined = threads.into_iter().map(|thread| {
-                    let result = thread.join();
-                    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                });
-                joined.collect::<Result<Vec<_>, Failure>>()
-            });
-            let record: Box<dyn Record> = Box::new(Datagrams {
+        Sender::thread(move |stage| {
+            let ends = stage.ends.iter();
+            let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
+            let streams = parallel::at_once(each, |ends| self.carry(ends, &stage));
+            let bursts = streams.into_iter().collect::<Result<Vec<_>, Failure>>()?;
+            Ok(Datagrams {
                 packets_per_s: self.packets_per_s(stage.pairs.len()).0,
                 payload_bytes: self.payload_bytes,
-                bursts: found?.into_iter().flatten().collect(),
-            });
-            Ok(record)
-        }))
+                bursts: bursts.into_iter().flatten().collect(),
+            })
+        })
     }
 }
 
