@@ -6,12 +6,14 @@
 
 pub mod date;
 pub mod failure;
+pub mod flag;
 pub mod interrupt;
 pub mod limits;
 pub mod log;
 pub mod memory;
 pub mod output;
 pub mod pages;
+pub mod parallel;
 pub mod process;
 pub mod program;
 pub mod progress;

@@ -33,9 +33,67 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A table that is written column by column, each with its name and its cell in a row.
+pub struct Columns<'a, R> {
+    of: &'a [R],
+    header: Vec<&'a str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl<'a, R> Columns<'a, R> {
+    pub fn of(rows: &'a [R]) -> Columns<'a, R> {
+        Columns {
+            of: rows,
+            header: Vec::new(),
+            rows: rows.iter().map(|_| Vec::new()).collect(),
+        }
+    }
+
+    /// Words, or a whole number.
+    #[must_use]
+    pub fn text<T: ToString>(mut self, name: &'a str, cell: impl Fn(&'a R) -> T) -> Self {
+        self.header.push(name);
+        for (row, of) in self.rows.iter_mut().zip(self.of) {
+            row.push(cell(of).to_string());
+        }
+        self
+    }
+
+    /// A number with so many digits after the point.
+    #[must_use]
+    pub fn number(self, name: &'a str, digits: usize, cell: impl Fn(&'a R) -> f64) -> Self {
+        self.text(name, |of| format!("{:.digits$}", cell(of)))
+    }
+
+    /// A number that may be missing.
+    #[must_use]
+    pub fn maybe(self, name: &'a str, digits: usize, cell: impl Fn(&'a R) -> Option<f64>) -> Self {
+        let number = |of| cell(of).map(|number| format!("{number:.digits$}"));
+        self.text(name, |of| number(of).unwrap_or_else(|| "-".to_owned()))
+    }
+
+    pub fn table(self) -> String {
+        table(&self.header, &self.rows)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_named_beside_their_cells() {
+        let rows = [("h1", 1.25, Some(2.0)), ("h2", 10.0, None)];
+        let text = Columns::of(&rows)
+            .text("name", |row| row.0)
+            .number("n", 1, |row| row.1)
+            .maybe("of", 0, |row| row.2)
+            .table();
+        assert_eq!(
+            text,
+            "  name     n  of\n  h1     1.2   2\n  h2    10.0   -\n"
+        );
+    }
 
     #[test]
     fn a_table_lines_up_whatever_is_in_it() {

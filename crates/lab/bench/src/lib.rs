@@ -6,6 +6,7 @@
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
+mod certificates;
 pub mod channel;
 mod controller;
 mod fabric;
@@ -13,7 +14,10 @@ mod null;
 mod relay;
 pub mod switch;
 
+use std::time::Duration;
+
 use cli::failure::Failure;
+use nix::time::{ClockId, clock_gettime};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -76,7 +80,28 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),
         Command::Switch(args) => switch::run(*args),
-        Command::Relay(args) => relay::run(&args),
+        Command::Relay(args) => relay::run(args),
         Command::RelaySwitches(args) => relay::switches::run(args),
+    }
+}
+
+/// Processor time of the calling thread so far.
+fn thread_cpu() -> Duration {
+    let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    spent.map(Duration::from).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_time_advances_with_work() {
+        let before = thread_cpu();
+        let mut n = 0u64;
+        while thread_cpu() == before {
+            n = std::hint::black_box(n + 1);
+        }
+        assert!(thread_cpu() > before);
     }
 }

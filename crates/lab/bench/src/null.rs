@@ -23,8 +23,10 @@ use openflow::{
     encode,
 };
 
+use crate::controller::settings::whole;
 use cli::failure::Failure;
 use cli::output::say;
+use cli::parallel;
 
 /// Answers every packet-in with one pre-built FLOW_MOD, and nothing else: the ceiling against which
 /// `auster bench controller` holds others.
@@ -39,7 +41,7 @@ pub struct Args {
 
     /// Threads that serve connections
     #[arg(long, value_name = "N", default_value_t = 1)]
-    threads: usize,
+    threads: u32,
 
     /// The port of its answers; the destination of `auster bench controller` is behind port 1
     #[arg(long, value_name = "PORT", default_value_t = 1)]
@@ -78,12 +80,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         )));
     };
     cli::turns::ask_for_short_turns();
-    if !(1..=1024).contains(&args.threads) {
-        return Err(Failure::usage(format!(
-            "--threads {}: write 1 to 1024",
-            args.threads
-        )));
-    }
+    whole("--threads", args.threads, 1, 1024)?;
     if !(0.0..=DELAY_MS_MAX).contains(&args.delay_ms) {
         return Err(Failure::usage(format!(
             "--delay-ms {}: write 0 to {DELAY_MS_MAX}",
@@ -105,18 +102,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let bound = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     say!("listening on ptcp:{}:{}", bound.port(), bound.ip());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads)
-            .map(|_| scope.spawn(|| Server::new(&listener, &answers, delay)?.serve()))
-            .collect();
-        for thread in threads {
-            match thread.join() {
-                Ok(served) => served.map_err(failed)?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(())
-    })
+    let served = parallel::at_once(0..args.threads, |_| {
+        Server::new(&listener, &answers, delay)?.serve()
+    });
+    served
+        .into_iter()
+        .collect::<io::Result<()>>()
+        .map_err(failed)
 }
 
 /// The answer of each version, and where it is patched.

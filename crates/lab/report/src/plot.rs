@@ -27,6 +27,17 @@ pub struct Series {
     pub error: Option<Vec<f64>>,
 }
 
+impl Series {
+    /// A line without intervals.
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
+        Series {
+            name: name.into(),
+            points,
+            error: None,
+        }
+    }
+}
+
 /// Lines over a numeric x. Labels name their unit: `round trip (ms)`.
 #[derive(Clone, Debug, Default)]
 pub struct Plot {

@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use crate::engine::rows::Row;
 use cli::failure::Failure;
-use cli::table::table;
+use cli::table::Columns;
 use measure::quantiles::Quantiles;
 use report::machine::Machine;
+use report::output::Results;
 use testbed::link;
 use testbed::probe::{PairResult, Sample};
 use testbed::topology::Topology;
@@ -141,16 +142,13 @@ pub fn write(
     raw: &[(String, Vec<String>)],
     plots: &[(String, String)],
 ) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
-    let file = |name: &str, text: String| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|e| Failure::file(path, e))
-    };
-    let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))?;
-    file("result.json", json + "\n")?;
-    file("command.txt", document.command.join(" ") + "\n")?;
+    let results = Results::create(Some(dir))?;
+    let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))? + "\n";
+    results.write("result.json", json.as_bytes())?;
+    let command = document.command.join(" ") + "\n";
+    results.write("command.txt", command.as_bytes())?;
     for (name, svg) in plots {
-        file(&format!("{name}.svg"), svg.clone())?;
+        results.plot(name, svg)?;
     }
     if raw.is_empty() {
         return Ok(());
@@ -161,7 +159,7 @@ pub fn write(
             csv += &format!("\"{network}\",{line}\n");
         }
     }
-    file("pings.csv", csv)
+    results.write("pings.csv", csv.as_bytes())
 }
 
 /// A line per packet: from, to, when it was sent, its round trip or nothing.
@@ -178,75 +176,46 @@ pub fn raw_lines(topology: &Topology, samples: &[Sample]) -> Vec<String> {
 
 /// A line per network.
 pub fn summary_table(outcomes: &[Outcome]) -> String {
-    let header = [
-        "network",
-        "switches",
-        "links",
-        "hosts",
-        "up s",
-        "connected s",
-        "links s",
-        "reachable s",
-        "pings",
-        "lost",
-        "first p50",
-        "max ms",
-        "later p50",
-        "p99 ms",
-        "",
-    ];
-    let time = |t: Option<f64>| t.map_or("-".to_string(), |t| format!("{t:.2}"));
-    let rows = outcomes.iter().map(|o| {
-        let lost: usize = o.pairs.iter().map(|pair| pair.lost).sum();
-        vec![
-            o.topology.clone(),
-            o.switches.to_string(),
-            o.links.to_string(),
-            o.hosts.to_string(),
-            format!("{:.2}", o.network_up_s),
-            time(o.connected_s),
-            time(o.links_found_s),
-            time(o.reachable_s),
-            (o.first_ms.count + o.later_ms.count + lost).to_string(),
-            lost.to_string(),
-            format!("{:.2}", o.first_ms.p50),
-            format!("{:.2}", o.first_ms.max),
-            format!("{:.2}", o.later_ms.p50),
-            format!("{:.2}", o.later_ms.p99),
-            if o.passed() { "ok" } else { "FAILED" }.to_string(),
-        ]
-    });
-    table(&header, &rows.collect::<Vec<_>>())
+    let lost = |o: &Outcome| o.pairs.iter().map(|pair| pair.lost).sum::<usize>();
+    Columns::of(outcomes)
+        .text("network", |o| &o.topology)
+        .text("switches", |o| o.switches)
+        .text("links", |o| o.links)
+        .text("hosts", |o| o.hosts)
+        .number("up s", 2, |o| o.network_up_s)
+        .maybe("connected s", 2, |o| o.connected_s)
+        .maybe("links s", 2, |o| o.links_found_s)
+        .maybe("reachable s", 2, |o| o.reachable_s)
+        .text("pings", |o| o.first_ms.count + o.later_ms.count + lost(o))
+        .text("lost", lost)
+        .number("first p50", 2, |o| o.first_ms.p50)
+        .number("max ms", 2, |o| o.first_ms.max)
+        .number("later p50", 2, |o| o.later_ms.p50)
+        .number("p99 ms", 2, |o| o.later_ms.p99)
+        .text("", |o| if o.passed() { "ok" } else { "FAILED" })
+        .table()
 }
 
 /// A line per pair, for networks small enough to read.
 pub fn pair_table(outcome: &Outcome) -> String {
-    let mut header = vec![
-        "from",
-        "to",
-        "first ms",
-        "later p50",
-        "p99",
-        "max ms",
-        "lost",
-    ];
-    if outcome.pairs.iter().any(|pair| pair.traffic_lost.is_some()) {
-        header.push("lost under traffic");
-    }
     let rows = outcome.pairs.iter().map(|pair| {
-        let later = Quantiles::of(pair.later_ms.iter().flatten().copied().collect());
-        let mut row = vec![
-            pair.from.clone(),
-            pair.to.clone(),
-            pair.first_ms
-                .map_or("lost".to_string(), |ms| format!("{ms:.2}")),
-            format!("{:.2}", later.p50),
-            format!("{:.2}", later.p99),
-            format!("{:.2}", later.max),
-            pair.lost.to_string(),
-        ];
-        row.extend(pair.traffic_lost.map(|lost| lost.to_string()));
-        row
+        let later = pair.later_ms.iter().flatten().copied();
+        (pair, Quantiles::of(later.collect()))
     });
-    table(&header, &rows.collect::<Vec<_>>())
+    let rows: Vec<(&Pair, Quantiles)> = rows.collect();
+    let first = |ms: Option<f64>| ms.map_or("lost".to_string(), |ms| format!("{ms:.2}"));
+    let columns = Columns::of(&rows)
+        .text("from", |(pair, _)| &pair.from)
+        .text("to", |(pair, _)| &pair.to)
+        .text("first ms", |(pair, _)| first(pair.first_ms))
+        .number("later p50", 2, |(_, later)| later.p50)
+        .number("p99", 2, |(_, later)| later.p99)
+        .number("max ms", 2, |(_, later)| later.max)
+        .text("lost", |(pair, _)| pair.lost);
+    let under_traffic = |pair: &Pair| pair.traffic_lost.map_or(String::new(), |n| n.to_string());
+    match outcome.pairs.iter().any(|pair| pair.traffic_lost.is_some()) {
+        true => columns.text("lost under traffic", |(pair, _)| under_traffic(pair)),
+        false => columns,
+    }
+    .table()
 }

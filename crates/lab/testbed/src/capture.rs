@@ -105,7 +105,11 @@ fn listen<L: Listener>(
     }
 }
 
-fn receive(socket: &OwnedFd, frame: &mut [u8]) -> io::Result<Option<(usize, u64)>> {
+/// Takes the next packet of a socket with [`sockopt::ReceiveTimestampns`], if there is one: its
+/// length and when the kernel saw it.
+///
+/// [`sockopt::ReceiveTimestampns`]: nix::sys::socket::sockopt::ReceiveTimestampns
+pub fn receive(socket: &impl AsRawFd, frame: &mut [u8]) -> io::Result<Option<(usize, u64)>> {
     let mut control = nix::cmsg_space!(TimeSpec);
     let mut parts = [IoSliceMut::new(frame)];
     let flags = MsgFlags::MSG_DONTWAIT;

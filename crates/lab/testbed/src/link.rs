@@ -54,7 +54,7 @@ pub struct TapEnd {
 
 /// The counters of one direction, in the file of `--counters`. Bytes are those of the frame, from
 /// the destination address to the last of the payload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub from: String,
     pub to: String,
@@ -111,19 +111,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 /// One direction of a link: read here, impair, write there.
 pub struct Direction {
-    from: String,
-    to: String,
     input: File,
     output: File,
     link: Link<Vec<u8>>,
-    offered_bytes: u64,
-    ip_frames: u64,
-    ip_bytes: u64,
-    delivered_bytes: u64,
-    first_lost: Vec<u64>,
-    write_failed: u64,
     late_sum: Duration,
-    late_max: Duration,
+    /// The counts that the link itself does not keep.
+    counted: Report,
 }
 
 impl Direction {
@@ -137,19 +130,19 @@ impl Direction {
             let mut frame = spare.pop().unwrap_or_default();
             frame.clear();
             frame.extend_from_slice(&buffer[..len]);
-            self.offered_bytes += len as u64;
+            self.counted.offered_bytes += len as u64;
             if frame
                 .get(ETHERTYPE)
                 .is_some_and(|kind| IP_ETHERTYPES.iter().any(|ip| kind == ip))
             {
-                self.ip_frames += 1;
-                self.ip_bytes += len as u64;
+                self.counted.ip_frames += 1;
+                self.counted.ip_bytes += len as u64;
             }
             let number = self.link.counters().offered;
             // A dropped frame is counted by the link.
             let dropped = self.link.handle_frame(clock.now(), len, frame);
-            if dropped == Err(DropReason::Loss) && self.first_lost.len() < FIRST_LOST_MAX {
-                self.first_lost.push(number);
+            if dropped == Err(DropReason::Loss) && self.counted.first_lost.len() < FIRST_LOST_MAX {
+                self.counted.first_lost.push(number);
             }
         }
     }
@@ -158,10 +151,11 @@ impl Direction {
         while let Some((due, frame)) = self.link.poll_deliver(clock.now()) {
             let late = clock.now().since(due);
             self.late_sum += late;
-            self.late_max = self.late_max.max(late);
+            let late_us = late.as_secs_f64() * 1e6;
+            self.counted.late_max_us = self.counted.late_max_us.max(late_us);
             match self.output.write(&frame) {
-                Ok(_) => self.delivered_bytes += frame.len() as u64,
-                Err(_) => self.write_failed += 1,
+                Ok(_) => self.counted.delivered_bytes += frame.len() as u64,
+                Err(_) => self.counted.write_failed += 1,
             }
             if spare.len() < SPARE_BUFFERS_MAX {
                 spare.push(frame);
@@ -179,21 +173,13 @@ impl Direction {
         } = self.link.counters();
         let late_sum_us = self.late_sum.as_secs_f64() * 1e6;
         Report {
-            from: self.from.clone(),
-            to: self.to.clone(),
             offered,
-            offered_bytes: self.offered_bytes,
-            ip_frames: self.ip_frames,
-            ip_bytes: self.ip_bytes,
             delivered,
-            delivered_bytes: self.delivered_bytes,
             lost,
-            first_lost: self.first_lost.clone(),
             queue_full,
             too_many_frames,
-            write_failed: self.write_failed,
             late_mean_us: late_sum_us / delivered.max(1) as f64,
-            late_max_us: self.late_max.as_secs_f64() * 1e6,
+            ..self.counted.clone()
         }
     }
 }
@@ -229,19 +215,15 @@ pub fn join(
                 .map_err(|e| format!("TAP device {from}: {e}"))
         };
         Ok::<_, String>(Direction {
-            from: from.to_owned(),
-            to: to.to_owned(),
             input: copy(input)?,
             output: copy(output)?,
             link: Link::new(config.clone(), seed),
-            offered_bytes: 0,
-            ip_frames: 0,
-            ip_bytes: 0,
-            delivered_bytes: 0,
-            first_lost: Vec::new(),
-            write_failed: 0,
             late_sum: Duration::ZERO,
-            late_max: Duration::ZERO,
+            counted: Report {
+                from: from.to_owned(),
+                to: to.to_owned(),
+                ..Report::default()
+            },
         })
     };
     Ok([

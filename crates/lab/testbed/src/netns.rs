@@ -16,6 +16,7 @@ use nix::sys::socket::{
 };
 
 use crate::tools::NETNS_DIR;
+use cli::parallel::joined;
 
 /// Runs `work` in a namespace made by `ip netns add`. File descriptors it opens stay in there.
 pub fn within<T: Send>(
@@ -25,13 +26,10 @@ pub fn within<T: Send>(
     let file = File::open(Path::new(NETNS_DIR).join(namespace))
         .map_err(|e| io::Error::new(e.kind(), format!("network namespace {namespace}: {e}")))?;
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
+        joined(scope.spawn(|| {
             setns(&file, CloneFlags::CLONE_NEWNET)?;
             work()
-        });
-        worker
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }))
     })
 }
 
@@ -123,7 +121,14 @@ pub fn open_packet_listener(
     device: &str,
     buffer_bytes: usize,
 ) -> io::Result<OwnedFd> {
-    let opened = open_packet_socket(namespace, device)?;
+    within(namespace, || {
+        open_packet_listener_here(device, buffer_bytes)
+    })
+}
+
+/// [`open_packet_listener`] in the namespace of the calling thread.
+pub fn open_packet_listener_here(device: &str, buffer_bytes: usize) -> io::Result<OwnedFd> {
+    let opened = open_packet_here(device, SockProtocol::EthAll.into())?;
     let one: libc::c_int = 1;
     // SAFETY: the option is one `int`, of the length said, and the kernel keeps no pointer.
     let done = unsafe {
@@ -237,17 +242,19 @@ pub fn packet_drops(socket: &OwnedFd) -> io::Result<u64> {
 }
 
 fn open_packet(namespace: &str, device: &str, hears: Option<SockProtocol>) -> io::Result<OwnedFd> {
-    within(namespace, || {
-        let is_device = |entry: &InterfaceAddress| entry.interface_name == device;
-        let link = getifaddrs()?
-            .filter(is_device)
-            .find_map(|entry| entry.address?.as_link_addr().copied());
-        let link = link.ok_or_else(|| io::Error::other(format!("no device {device}")))?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let opened = socket(AddressFamily::Packet, SockType::Raw, flags, hears)?;
-        bind(opened.as_raw_fd(), &link)?;
-        Ok(opened)
-    })
+    within(namespace, || open_packet_here(device, hears))
+}
+
+fn open_packet_here(device: &str, hears: Option<SockProtocol>) -> io::Result<OwnedFd> {
+    let is_device = |entry: &InterfaceAddress| entry.interface_name == device;
+    let link = getifaddrs()?
+        .filter(is_device)
+        .find_map(|entry| entry.address?.as_link_addr().copied());
+    let link = link.ok_or_else(|| io::Error::other(format!("no device {device}")))?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let opened = socket(AddressFamily::Packet, SockType::Raw, flags, hears)?;
+    bind(opened.as_raw_fd(), &link)?;
+    Ok(opened)
 }
 
 fn disable_tx_checksum(control: &OwnedFd, device: &str) -> io::Result<()> {

@@ -294,99 +294,65 @@ impl Network {
         Ok(())
     }
 
+    /// All wires, the end at the switches first; those of patch ports are none.
+    fn wires(&self, options: &Options) -> Vec<Wire> {
+        let switches = self.namespace(SWITCHES);
+        let at = |end: Attachment| (switches.clone(), device(&self.topology, end));
+        let wire = |a, b, impairment: &LinkConfig| Wire {
+            ends: [a, b],
+            impairment: impairment.clone(),
+        };
+        let hosts = self.topology.hosts.iter().map(|host| {
+            let far = (self.namespace(&host.name), "eth0".to_string());
+            wire(at(host.at), far, &host.impairment)
+        });
+        let links = self.topology.links.iter().filter(|_| !options.patch);
+        let links = links.map(|link| {
+            let [a, b] = link.ends.map(at);
+            wire(a, b, &link.impairment)
+        });
+        let near = (switches.clone(), SWITCHES_DEVICE.to_string());
+        let far = (self.namespace(CONTROLLER), CONTROLLER_DEVICE.to_string());
+        let control = wire(near, far, &options.control);
+        hosts.chain(links).chain([control]).collect()
+    }
+
     /// Wires that are wires are veth pairs; impaired ones are left to the relay.
     fn make_wires(&mut self, options: &Options) -> Result<(), Failure> {
+        let switches = self.namespace(SWITCHES);
         let mut lines = vec!["link set lo up".to_string()];
         let mut devices = Vec::new();
-        for host in self
-            .topology
-            .hosts
-            .iter()
-            .filter(|host| host.impairment.is_wire())
-        {
-            let port = device(&self.topology, host.at);
+        let wires = self.wires(options);
+        for wire in wires.iter().filter(|wire| wire.impairment.is_wire()) {
+            let [(_, near), (namespace, far)] = &wire.ends;
             lines.push(format!(
-                "link add {port} type veth peer name eth0 netns {}",
-                self.namespace(&host.name)
+                "link add {near} type veth peer name {far} netns {namespace}"
             ));
-            devices.push(port);
+            devices.extend(wire.devices_in(&switches));
         }
-        let plain = |link: &&Link| link.impairment.is_wire() && !options.patch;
-        for link in self.topology.links.iter().filter(plain) {
-            let [a, b] = link.ends.map(|end| device(&self.topology, end));
-            lines.push(format!("link add {a} type veth peer name {b}"));
-            devices.extend([a, b]);
-        }
-        if options.control.is_wire() {
-            lines.push(format!(
-                "link add {SWITCHES_DEVICE} type veth peer name eth0 netns {}",
-                self.namespace(CONTROLLER)
-            ));
-            lines.push(format!(
-                "addr add {SWITCHES_ADDRESS}/30 dev {SWITCHES_DEVICE}"
-            ));
-            lines.push(format!("link set {SWITCHES_DEVICE} up"));
-        }
-        lines.extend(devices.iter().map(|device| format!("link set {device} up")));
-        let switches = self.namespace(SWITCHES);
+        lines.extend(up(&devices));
         program::ip_batch(Some(&switches), &lines)?;
+        devices.retain(|device| device != SWITCHES_DEVICE);
         netns::disable_checksum_offload(&switches, &devices).map_err(Failure::machine)
     }
 
     /// Starts the one process that carries all impaired links, if there are any.
     fn start_link_relay(&mut self, options: &Options) -> Result<(), Failure> {
-        let mut links = Vec::new();
-        let mut lines = Vec::new();
+        let is_impaired = |link: &Link| !link.impairment.is_wire();
+        if options.patch && self.topology.links.iter().any(is_impaired) {
+            return Err(Failure::usage(
+                "patch ports cannot be impaired; leave out --patch",
+            ));
+        }
         let switches = self.namespace(SWITCHES);
-        let hosts = self
-            .topology
-            .hosts
-            .iter()
-            .filter(|host| !host.impairment.is_wire());
-        for host in hosts {
-            let port = device(&self.topology, host.at);
-            let namespace = self.namespace(&host.name);
-            links.push(link_words(
-                &switches,
-                &port,
-                &namespace,
-                "eth0",
-                &host.impairment,
-            ));
-            lines.push(format!("link set {port} up"));
-        }
-        for link in self
-            .topology
-            .links
-            .iter()
-            .filter(|link| !link.impairment.is_wire())
-        {
-            if options.patch {
-                return Err(Failure::usage(
-                    "patch ports cannot be impaired; leave out --patch",
-                ));
-            }
-            let [a, b] = link.ends.map(|end| device(&self.topology, end));
-            links.push(link_words(&switches, &a, &switches, &b, &link.impairment));
-            lines.extend([a, b].map(|device| format!("link set {device} up")));
-        }
-        if !options.control.is_wire() {
-            let controller = self.namespace(CONTROLLER);
-            links.push(link_words(
-                &switches,
-                SWITCHES_DEVICE,
-                &controller,
-                CONTROLLER_DEVICE,
-                &options.control,
-            ));
-            lines.push(format!(
-                "addr add {SWITCHES_ADDRESS}/30 dev {SWITCHES_DEVICE}"
-            ));
-            lines.push(format!("link set {SWITCHES_DEVICE} up"));
-        }
-        if links.is_empty() {
+        let mut wires = self.wires(options);
+        wires.retain(|wire| !wire.impairment.is_wire());
+        if wires.is_empty() {
             return Ok(());
         }
+        let links: Vec<String> = wires.iter().map(Wire::words).collect();
+        let devices = wires.iter().flat_map(|wire| wire.devices_in(&switches));
+        let lines = up(&devices.collect::<Vec<_>>());
         let counters = self.dir().join(LINK_COUNTERS);
         let log = self.open_log("links.log")?;
         let relay = self.spawn("links", None, program::laboratory()?, |command| {
@@ -583,13 +549,36 @@ fn daemon_arguments(command: &mut Command, dir: &Path, name: &str) {
         .current_dir(dir);
 }
 
-fn link_words(
-    ns_a: &str,
-    device_a: &str,
-    ns_b: &str,
-    device_b: &str,
-    config: &LinkConfig,
-) -> String {
-    let impairment = crate::impairment::words(config);
-    format!("{ns_a}:{device_a}={ns_b}:{device_b},{impairment}")
+/// A link between two devices, each with its namespace.
+struct Wire {
+    ends: [(String, String); 2],
+    impairment: LinkConfig,
+}
+
+impl Wire {
+    fn devices_in(&self, namespace: &str) -> Vec<String> {
+        let here = self.ends.iter().filter(|(part, _)| part == namespace);
+        here.map(|(_, device)| device.clone()).collect()
+    }
+
+    /// The words of the relay of links.
+    fn words(&self) -> String {
+        let [a, b] = self
+            .ends
+            .each_ref()
+            .map(|(part, device)| format!("{part}:{device}"));
+        format!("{a}={b},{}", crate::impairment::words(&self.impairment))
+    }
+}
+
+/// Lines that set the switches' devices up, the one towards the controller with its address.
+fn up(devices: &[String]) -> Vec<String> {
+    let address = format!("addr add {SWITCHES_ADDRESS}/30 dev {SWITCHES_DEVICE}");
+    let is_control = devices.iter().any(|device| device == SWITCHES_DEVICE);
+    let lines = devices.iter().map(|device| format!("link set {device} up"));
+    is_control
+        .then_some(address)
+        .into_iter()
+        .chain(lines)
+        .collect()
 }

@@ -115,6 +115,19 @@ fn begins_a_message(bytes: &[u8]) -> bool {
         && bytes.first_chunk::<4>().is_none_or(is_header)
 }
 
+/// The packet in a PACKET_IN.
+pub fn packet_in(message: &[u8]) -> Option<&[u8]> {
+    // The match, padded, and two bytes more.
+    let match_len = u16::from_be_bytes(*message.get(26..)?.first_chunk()?);
+    message.get(24 + usize::from(match_len).next_multiple_of(8) + 2..)
+}
+
+/// The packet in a PACKET_OUT, after the actions.
+pub fn packet_out(message: &[u8]) -> Option<&[u8]> {
+    let actions_len = u16::from_be_bytes(*message.get(16..)?.first_chunk()?);
+    message.get(24 + usize::from(actions_len)..)
+}
+
 /// A TCP segment over IPv4 over Ethernet.
 pub struct Segment<'a> {
     pub from: u16,

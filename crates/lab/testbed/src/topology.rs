@@ -150,10 +150,11 @@ impl Topology {
     }
 
     /// The port where a switch's link to another one begins.
-    pub fn port_towards(&self, switch: &str, far: &str) -> Option<Attachment> {
-        let link = self.link_between(switch, far)?;
-        let mut ends = link.ends.into_iter();
-        ends.find(|end| self.switches[end.switch].name == switch)
+    pub fn port_towards(&self, switch: &str, far: &str) -> Result<Attachment, String> {
+        let ends = self.link_between(switch, far).map(|link| link.ends);
+        let mut ends = ends.into_iter().flatten();
+        let end = ends.find(|end| self.switches[end.switch].name == switch);
+        end.ok_or_else(|| format!("{} has no link {switch}-{far}", self.name))
     }
 
     fn next_port(&mut self, switch: usize) -> Attachment {

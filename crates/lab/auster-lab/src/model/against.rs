@@ -11,7 +11,7 @@ use super::wire;
 use bench::channel::condition::{Bursts, Cell, Condition, Rtt, Sizes};
 use bench::channel::method::{Carrier, Method};
 use cli::failure::Failure;
-use cli::table::table;
+use cli::table::Columns;
 
 /// The largest difference from a measured cell that the model promises.
 pub const TOLERANCE_PERCENT: f64 = 10.0;
@@ -253,31 +253,25 @@ impl Comparison {
     }
 
     pub fn text(&self) -> String {
-        let header = [
-            "method",
-            "condition",
-            "agents",
-            "measured B [frames]",
-            "modelled B [frames]",
-            "departs %",
-        ];
-        let row = |cell: &Compared| {
-            let pair = |bytes: f64, frames: f64| format!("{bytes:.1} [{frames:.3}]");
-            let mark = if cell.is_within { "" } else { " !" };
-            vec![
-                cell.method.to_owned(),
-                cell.condition.clone(),
-                cell.agents.to_string(),
-                pair(cell.measured_bytes, cell.measured_frames),
-                pair(cell.modelled_bytes, cell.modelled_frames),
-                format!("{:+.1}{mark}", cell.departs_percent),
-            ]
-        };
-        let rows: Vec<Vec<String>> = self.cells.iter().map(row).collect();
+        let pair = |bytes: f64, frames: f64| format!("{bytes:.1} [{frames:.3}]");
+        let mark = |cell: &Compared| if cell.is_within { "" } else { " !" };
+        let table = Columns::of(&self.cells)
+            .text("method", |cell| cell.method)
+            .text("condition", |cell| &cell.condition)
+            .text("agents", |cell| cell.agents)
+            .text("measured B [frames]", |cell| {
+                pair(cell.measured_bytes, cell.measured_frames)
+            })
+            .text("modelled B [frames]", |cell| {
+                pair(cell.modelled_bytes, cell.modelled_frames)
+            })
+            .text("departs %", |cell| {
+                format!("{:+.1}{}", cell.departs_percent, mark(cell))
+            })
+            .table();
         let mut text = format!(
-            "The model beside what was measured, overhead per message\n{}{} of {} cells are within \
-             {TOLERANCE_PERCENT} %.\n",
-            table(&header, &rows),
+            "The model beside what was measured, overhead per message\n{table}{} of {} cells are \
+             within {TOLERANCE_PERCENT} %.\n",
             self.cells.len() - self.outside(),
             self.cells.len()
         );

@@ -5,7 +5,7 @@ use sim::overhead::paper::{BurstLaw, Overhead, Point};
 
 use super::scenario::PaperEntry;
 use cli::failure::Failure;
-use cli::table::table;
+use cli::table::Columns;
 use report::output::Results;
 use report::plot::{Plot, Series};
 
@@ -17,6 +17,10 @@ const MEAN_DIGITS: &[i32] = &[1, 2, 4, 5];
 const MEAN_DECADES: std::ops::Range<i32> = -3..4;
 const PLOT_MS_DIGITS: &[i32] = &[1, 2, 5];
 const PLOT_MS_DECADES: std::ops::Range<i32> = -1..4;
+
+/// Columns with the figures of a protocol.
+const TCP: &str = "TCP packets: KB + ACK KB";
+const QUIC: &str = "QUIC packets: KB + ACK KB";
 
 #[derive(Serialize)]
 pub struct Figures {
@@ -112,61 +116,40 @@ impl Figures {
     }
 
     pub fn text(&self, entry: &PaperEntry) -> String {
-        let header = [
-            "lambda",
-            "A",
-            "T_b ms",
-            "TCP packets: KB + ACK KB",
-            "QUIC packets: KB + ACK KB",
-            "saving %",
-            "by slots %",
-            "steady %",
-        ];
-        let row = |laws: &[Row]| {
-            let first = &laws[0];
-            let mut cells = vec![
-                first.rate_per_s.to_string(),
-                first.agents.to_string(),
-                first.buffering_ms.to_string(),
-                first.figures.tcp(),
-                first.figures.quic(),
-            ];
-            cells.extend(
-                laws.iter()
-                    .map(|row| format!("{:.1}", row.figures.saving_percent)),
-            );
-            cells
-        };
-        let rows: Vec<Vec<String>> = self.rows.chunks(BurstLaw::ALL.len()).map(row).collect();
+        let laws = BurstLaw::ALL.len();
+        let rows: Vec<&[Row]> = self.rows.chunks(laws).collect();
+        let table = Columns::of(&rows)
+            .text("lambda", |row| row[0].rate_per_s)
+            .text("A", |row| row[0].agents)
+            .text("T_b ms", |row| row[0].buffering_ms)
+            .text(TCP, |row| row[0].figures.tcp())
+            .text(QUIC, |row| row[0].figures.quic())
+            .number("saving %", 1, |row| row[0].figures.saving_percent)
+            .number("by slots %", 1, |row| row[1].figures.saving_percent)
+            .number("steady %", 1, |row| row[2].figures.saving_percent)
+            .table();
         let mut text = format!(
             "The paper's equations (4 and 5): {} bytes, {} messages of each agent, headers of its \
-             Table 1\n{}",
-            entry.message_bytes,
-            entry.messages_per_agent,
-            table(&header, &rows)
+             Table 1\n{table}",
+            entry.message_bytes, entry.messages_per_agent
         );
-        let row = |at: &AtOnce| {
-            let saving = format!("{:.1}", at.figures.saving_percent);
-            vec![
-                at.agents.to_string(),
-                at.figures.tcp(),
-                at.figures.quic(),
-                saving,
-            ]
-        };
-        let rows: Vec<Vec<String>> = self.at_once.iter().map(row).collect();
         text += "\nAll messages at once (1 and 2)\n";
-        text += &table(&["A", header[3], header[4], header[5]], &rows);
-        let row = |laws: &[Largest]| {
-            let of = |l: &Largest| format!("{:.1} at {}", l.saving_percent, l.at);
-            std::iter::once(laws[0].agents.to_string())
-                .chain(laws.iter().map(of))
-                .collect()
-        };
-        let rows: Vec<Vec<String>> = self.largest.chunks(BurstLaw::ALL.len()).map(row).collect();
+        text += &Columns::of(&self.at_once)
+            .text("A", |at| at.agents)
+            .text(TCP, |at| at.figures.tcp())
+            .text(QUIC, |at| at.figures.quic())
+            .number("saving %", 1, |at| at.figures.saving_percent)
+            .table();
         text +=
             "\nThe largest saving, %, and the messages in T_b that it is at, by law of bursts\n";
-        text += &table(&["A", "window", "slots", "steady"], &rows);
+        let of = |l: &Largest| format!("{:.1} at {}", l.saving_percent, l.at);
+        let rows: Vec<&[Largest]> = self.largest.chunks(laws).collect();
+        text += &Columns::of(&rows)
+            .text("A", |row| row[0].agents)
+            .text("window", |row| of(&row[0]))
+            .text("slots", |row| of(&row[1]))
+            .text("steady", |row| of(&row[2]))
+            .table();
         let most = self.largest.iter().filter(|l| l.agents == 2);
         let most = most.map(|l| l.saving_percent).fold(0.0, f64::max);
         if most > 0.0 {
@@ -208,17 +191,10 @@ fn panel(
     what: &str,
     bytes: fn(&Overhead) -> f64,
 ) -> Plot {
-    let line = |name: &str, law: BurstLaw, of: fn(&Point) -> &Overhead| Series {
-        name: format!("{name}, {}", law.name()),
-        points: steps(PLOT_MS_DIGITS, PLOT_MS_DECADES)
-            .map(|ms| {
-                (
-                    ms,
-                    bytes(of(&entry.case(rate, agents, ms).point(law))) / 1e3,
-                )
-            })
-            .collect(),
-        error: None,
+    let line = |name: &str, law: BurstLaw, of: fn(&Point) -> &Overhead| {
+        let kb = |ms| bytes(of(&entry.case(rate, agents, ms).point(law))) / 1e3;
+        let points = steps(PLOT_MS_DIGITS, PLOT_MS_DECADES).map(|ms| (ms, kb(ms)));
+        Series::new(format!("{name}, {}", law.name()), points.collect())
     };
     let both = |law| [line("TCP", law, |p| &p.tcp), line("QUIC", law, |p| &p.quic)];
     Plot {

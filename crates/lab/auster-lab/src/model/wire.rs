@@ -18,6 +18,7 @@ use bench::channel::condition::{Bursts, Cell, Condition, Rtt, Sizes};
 use bench::channel::method::{self, Method, RELAY_WIRE};
 use bench::channel::source::{self, Stamp};
 use cli::failure::Failure;
+use cli::parallel;
 use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Plot, Series};
@@ -61,24 +62,8 @@ pub fn cells(scenario: &WireEntry) -> Result<Vec<Cell>, String> {
 /// Runs the cells on as many threads as there are cores; a cell's result depends on its seed alone.
 pub fn run(cells: &[Cell], host: HostEntry, relay_wire: u8) -> Result<Vec<CellResult>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let all: Vec<Result<CellResult, Failure>> = std::thread::scope(|scope| {
-        // Dealt out in turn: neighbours are alike in cost.
-        let parts: Vec<_> = (0..threads.min(cells.len()))
-            .map(|first| {
-                let part = cells.iter().enumerate().skip(first).step_by(threads);
-                scope.spawn(move || {
-                    part.map(|(n, cell)| (n, CellResult::of(cell, host, relay_wire)))
-                        .collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        let mut done = Vec::with_capacity(cells.len());
-        for part in parts {
-            done.extend(part.join().expect("the model does not panic"));
-        }
-        done.sort_by_key(|(n, _)| *n);
-        done.into_iter().map(|(_, result)| result).collect()
-    });
+    let result = |cell: &Cell| CellResult::of(cell, host, relay_wire);
+    let all = parallel::each(cells, threads, || false, result, |_, _| ());
     all.into_iter().collect()
 }
 
@@ -427,11 +412,7 @@ fn lines<'a>(figures: impl Iterator<Item = &'a Figure<'a>>, x: fn(&Figure) -> f6
         let point = (x(figure), figure.overhead.mean);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
-            None => lines.push(Series {
-                name: name.to_owned(),
-                points: vec![point],
-                error: None,
-            }),
+            None => lines.push(Series::new(name, vec![point])),
         }
     }
     lines.retain(|line| line.points.len() > 1);

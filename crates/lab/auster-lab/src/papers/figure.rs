@@ -1,5 +1,6 @@
 //! A figure with its spread, as it is read out of a document, compared with another, and shown.
 
+use clap::ValueEnum;
 use serde_json::Value;
 
 use measure::stats::{Summary, median};
@@ -23,7 +24,7 @@ pub enum Spread {
 }
 
 /// The statistic of a summary that is the figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stat {
     Mean,
     Median,
@@ -34,7 +35,7 @@ pub enum Stat {
 }
 
 /// The figure made of several values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Several {
     /// The mean with its confidence interval.
     Mean,
@@ -46,44 +47,16 @@ pub enum Several {
 }
 
 /// How a figure is held against another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Against {
     Ratio,
     /// The percentage by which it is less.
+    #[value(name = "saves-percent")]
     Saves,
     /// The percentage by which it is more.
+    #[value(name = "adds-percent")]
     Adds,
     Difference,
-}
-
-impl Stat {
-    pub const NAMES: [(&str, Stat); 6] = [
-        ("mean", Stat::Mean),
-        ("median", Stat::Median),
-        ("p99", Stat::P99),
-        ("min", Stat::Min),
-        ("max", Stat::Max),
-        ("count", Stat::Count),
-    ];
-}
-
-impl Several {
-    pub const NAMES: [(&str, Several); 5] = [
-        ("mean", Several::Mean),
-        ("median", Several::Median),
-        ("sum", Several::Sum),
-        ("least", Several::Least),
-        ("most", Several::Most),
-    ];
-}
-
-impl Against {
-    pub const NAMES: [(&str, Against); 4] = [
-        ("ratio", Against::Ratio),
-        ("saves-percent", Against::Saves),
-        ("adds-percent", Against::Adds),
-        ("difference", Against::Difference),
-    ];
 }
 
 impl Figure {

@@ -5,9 +5,10 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path as FilePath;
 
+use clap::ValueEnum;
 use toml::de::DeTable;
 
-use crate::papers::figure::{Against, Several, Stat};
+use crate::papers::figure::Several;
 use crate::papers::list::{
     Bound, Drawing, Entry, Form, List, Measurement, Operand, Paper, Plot, Relation, Rule, Said,
     Source, Value, anchor,
@@ -356,7 +357,7 @@ impl<'a> Reader<'a> {
             return Source::Checks(words);
         }
         let against = self.paths(table, "against");
-        let how = self.named(table, "as", &Against::NAMES);
+        let how = self.named(table, "as");
         if table.get("against").is_some() != table.get("as").is_some() {
             self.fields.problem(at, "against and as come together");
         }
@@ -366,8 +367,8 @@ impl<'a> Reader<'a> {
         }
         let times = self.fields.number(table, "times", NUMBERS).unwrap_or(1.0);
         let per = self.paths(table, "per");
-        let stat = self.named(table, "stat", &Stat::NAMES);
-        let several = self.named(table, "several", &Several::NAMES);
+        let stat = self.named(table, "stat");
+        let several = self.named(table, "several");
         let operand = |measurement: &str, paths: Vec<Path>| Operand {
             measurement: measurement.to_owned(),
             paths,
@@ -445,13 +446,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn named<T: Copy>(&mut self, table: &Table<'a>, key: &str, names: &[(&str, T)]) -> Option<T> {
-        self.fields.parsed(table, key, names[0].0, |text| {
-            let found = names.iter().find(|(name, _)| *name == text);
-            found.map(|(_, value)| *value).ok_or_else(|| {
-                let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-                format!("'{text}' is none of {}", names.join(", "))
-            })
+    fn named<T: ValueEnum>(&mut self, table: &Table<'a>, key: &str) -> Option<T> {
+        let names = T::value_variants().iter().filter_map(T::to_possible_value);
+        let names: Vec<String> = names.map(|name| name.get_name().to_owned()).collect();
+        self.fields.parsed(table, key, &names[0], |text| {
+            let unknown = |_| format!("'{text}' is none of {}", names.join(", "));
+            T::from_str(text, false).map_err(unknown)
         })
     }
 

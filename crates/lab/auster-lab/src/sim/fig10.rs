@@ -11,10 +11,12 @@ use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, enc
 use sched::policy::{PolicyMap, RULES_MAX};
 use sched::{Classifier, Direction};
 use serde::Serialize;
+use serde_json::json;
 
 use cli::date::unix_seconds;
 use cli::failure::Failure;
-use cli::table::table;
+use cli::flag::whole;
+use cli::table::{Columns, table};
 use measure::stats::Summary;
 use report::output::{Document, OutputArgs};
 use report::plot::{Plot, Series};
@@ -22,15 +24,12 @@ use report::plot::{Plot, Series};
 #[derive(clap::Args)]
 pub struct Args {
     /// How often each number of rules is measured
-    #[arg(
-        long, value_name = "NUMBER", default_value_t = 20,
-        value_parser = clap::value_parser!(u32).range(2..=1000)
-    )]
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = whole(2..=1000))]
     runs: u32,
     /// Classifications of each run
     #[arg(
         long, value_name = "NUMBER", default_value_t = 100_000,
-        value_parser = clap::value_parser!(u32).range(100..=100_000_000)
+        value_parser = whole(100..=100_000_000)
     )]
     messages: u32,
     #[command(flatten)]
@@ -44,19 +43,6 @@ const RULES: [usize; 8] = [1, 2, 4, 5, 8, 16, 32, RULES_MAX];
 const TCAM_US: f64 = 20.0;
 /// The paper's limit for all of its Fig. 10.
 const PUBLISHED_MAX_US: f64 = 300.0;
-
-#[derive(Serialize)]
-struct Settings {
-    tcam_us: f64,
-    runs: u32,
-    messages: u32,
-}
-
-#[derive(Serialize)]
-struct Figures {
-    model: Vec<Model>,
-    measured: Vec<Measured>,
-}
 
 #[derive(Serialize)]
 struct Model {
@@ -90,12 +76,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let text = text(&model, &measured);
     results.plot("fig10", &plot(&model, &measured).lines())?;
     results.write("table.txt", text.as_bytes())?;
-    let settings = Settings {
-        tcam_us: TCAM_US,
-        runs: args.runs,
-        messages: args.messages,
-    };
-    let figures = Figures { model, measured };
+    let settings = json!({
+        "tcam_us": TCAM_US,
+        "runs": args.runs,
+        "messages": args.messages,
+    });
+    let figures = json!({ "model": model, "measured": measured });
     let document = Document::new("fig10", started_unix_s, settings, figures, false);
     args.output.conclude(&results, &document, &text)
 }
@@ -173,32 +159,27 @@ fn text(model: &[Model], measured: &[Measured]) -> String {
     };
     let rows: Vec<Vec<String>> = ENTRIES.iter().map(row).collect();
     let most = model.iter().map(|cell| cell.us).fold(0.0, f64::max);
-    let header_measured = ["rules m", "ns a message", "ns a rule", "model at n=1, us"];
-    let row = |found: &Measured| {
-        vec![
-            found.rules.to_string(),
-            format!("{:.1} ± {:.1}", found.ns.mean, found.ns.ci95),
-            format!("{:.2}", found.ns.mean / found.rules as f64),
-            format!("{:.1}", model_us(1, found.rules)),
-        ]
-    };
-    let measured: Vec<Vec<String>> = measured.iter().map(row).collect();
+    let measured = Columns::of(measured)
+        .text("rules m", |found| found.rules)
+        .text("ns a message", |found| {
+            format!("{:.1} ± {:.1}", found.ns.mean, found.ns.ci95)
+        })
+        .number("ns a rule", 2, |found| found.ns.mean / found.rules as f64)
+        .number("model at n=1, us", 1, |found| model_us(1, found.rules))
+        .table();
     format!(
         "The model, us: 20 x log2(n m), n entries in the switch's tables, m rules\n{}  at most \
          {most:.1}; the paper says {PUBLISHED_MAX_US} at most\n\nOur classifier, a packet-in that \
-         the last rule takes (the switch's n entries cost it nothing)\n{}",
-        table(&header, &rows),
-        table(&header_measured, &measured)
+         the last rule takes (the switch's n entries cost it nothing)\n{measured}",
+        table(&header, &rows)
     )
 }
 
 fn plot(model: &[Model], measured: &[Measured]) -> Plot {
-    let of_model = [1, 512].map(|entries| Series {
-        name: format!("model, n = {entries}"),
-        points: (model.iter().filter(|cell| cell.entries == entries))
-            .map(|cell| (cell.rules as f64, cell.us))
-            .collect(),
-        error: None,
+    let of_model = [1, 512].map(|entries| {
+        let cells = model.iter().filter(|cell| cell.entries == entries);
+        let points = cells.map(|cell| (cell.rules as f64, cell.us));
+        Series::new(format!("model, n = {entries}"), points.collect())
     });
     let ours = Series {
         name: "our classifier".to_owned(),

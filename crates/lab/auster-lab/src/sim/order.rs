@@ -8,13 +8,14 @@ use clock::Duration;
 use relay::OrderMode;
 use sched::policy::{Algorithm, PolicyMap};
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};
 
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
-use cli::table::table;
+use cli::table::Columns;
 use report::output::{Document, OutputArgs};
 
 #[derive(clap::Args)]
@@ -73,19 +74,6 @@ enum Mode {
     Strict,
     /// Those about the same addresses do, and all with those that are about more
     Keyed,
-}
-
-#[derive(Serialize)]
-struct Settings {
-    messages: u64,
-    channels: u16,
-    loss_percent: f64,
-    seed: u64,
-    delay_ms: f64,
-    jitter_ms: f64,
-    rate_mbit: f64,
-    load: f64,
-    break_every_ms: f64,
 }
 
 #[derive(Serialize)]
@@ -177,12 +165,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let settings = args.settings();
     let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
     args.output.conclude(&results, &document, &text)?;
-    match wrong {
-        0 => Ok(()),
-        n => Err(Failure::negative(format!(
-            "{n} runs are not as they must be"
-        ))),
-    }
+    judge(wrong, "runs")
 }
 
 impl Args {
@@ -206,18 +189,18 @@ impl Args {
         }
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            messages: self.messages,
-            channels: self.channels,
-            loss_percent: self.loss,
-            seed: self.seed,
-            delay_ms: DELAY.as_secs_f64() * 1e3,
-            jitter_ms: JITTER.as_secs_f64() * 1e3,
-            rate_mbit: RATE_BPS as f64 / 1e6,
-            load: LOAD,
-            break_every_ms: BREAK_EVERY.as_secs_f64() * 1e3,
-        }
+    fn settings(&self) -> Json {
+        json!({
+            "messages": self.messages,
+            "channels": self.channels,
+            "loss_percent": self.loss,
+            "seed": self.seed,
+            "delay_ms": DELAY.as_secs_f64() * 1e3,
+            "jitter_ms": JITTER.as_secs_f64() * 1e3,
+            "rate_mbit": RATE_BPS as f64 / 1e6,
+            "load": LOAD,
+            "break_every_ms": BREAK_EVERY.as_secs_f64() * 1e3,
+        })
     }
 }
 
@@ -268,42 +251,34 @@ impl Row {
     }
 }
 
+fn judge(wrong: usize, what: &str) -> Result<(), Failure> {
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::negative(format!(
+            "{n} {what} are not as they must be"
+        ))),
+    }
+}
+
+fn verdict(is_right: bool) -> &'static str {
+    if is_right { "as it must be" } else { "WRONG" }
+}
+
 fn text(rows: &[Row]) -> String {
-    let header = [
-        "scheduler",
-        "through",
-        "order layer",
-        "sent",
-        "delivered",
-        "shed",
-        "lost",
-        "violations",
-        "overtaken",
-        "breaks",
-        "virtual s",
-        "digest",
-        "repeats",
-        "verdict",
-    ];
-    let row = |row: &Row| {
-        let on_off = |is_on: bool, on: &str, off: &str| if is_on { on } else { off }.to_owned();
-        vec![
-            row.scheduler.to_owned(),
-            row.carrier.to_owned(),
-            on_off(row.ordered, "on", "off"),
-            row.sent.to_string(),
-            row.delivered.to_string(),
-            row.shed.to_string(),
-            row.lost.to_string(),
-            row.violations.to_string(),
-            row.overtaken.to_string(),
-            row.breaks.to_string(),
-            format!("{:.2}", row.virtual_s),
-            row.digest.clone(),
-            on_off(row.repeats, "yes", "no"),
-            on_off(row.is_right(), "as it must be", "WRONG"),
-        ]
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    table(&header, &rows)
+    Columns::of(rows)
+        .text("scheduler", |row| row.scheduler)
+        .text("through", |row| row.carrier)
+        .text("order layer", |row| if row.ordered { "on" } else { "off" })
+        .text("sent", |row| row.sent)
+        .text("delivered", |row| row.delivered)
+        .text("shed", |row| row.shed)
+        .text("lost", |row| row.lost)
+        .text("violations", |row| row.violations)
+        .text("overtaken", |row| row.overtaken)
+        .text("breaks", |row| row.breaks)
+        .number("virtual s", 2, |row| row.virtual_s)
+        .text("digest", |row| &row.digest)
+        .text("repeats", |row| if row.repeats { "yes" } else { "no" })
+        .text("verdict", |row| verdict(row.is_right()))
+        .table()
 }

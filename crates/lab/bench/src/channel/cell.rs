@@ -229,7 +229,7 @@ impl RunningLink {
             }
             LinkOutcome {
                 reports: directions.each_ref().map(LinkDirection::report),
-                cpu: end::thread_cpu(),
+                cpu: crate::thread_cpu(),
             }
         };
         let thread = std::thread::Builder::new()

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use net::alarm::Alarm;
-use nix::time::{ClockId, clock_gettime};
 use sched::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -23,6 +22,7 @@ use super::method::{Carrier, Tcp};
 use super::outlet::Outlet;
 use super::source::{self, Source};
 use super::tally::Tally;
+use crate::thread_cpu;
 use testbed::netns;
 
 /// The device of each end: every end has a namespace of its own.
@@ -303,13 +303,6 @@ fn enter(cell: &Cell, sends: Direction) -> Result<File, Box<dyn std::error::Erro
     Ok(device)
 }
 
-/// User and system time of the calling thread.
-pub fn thread_cpu() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map(Duration::from)
-        .unwrap_or_default()
-}
-
 fn device_counters() -> io::Result<DeviceCounters> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
     parse_device_counters(&text).ok_or_else(|| io::Error::other("no such device in it"))
@@ -357,15 +350,5 @@ Inter-|   Receive                                                |  Transmit
         };
         assert_eq!(parse_device_counters(text), Some(counters));
         assert_eq!(parse_device_counters("    lo: 1 2 3"), None);
-    }
-
-    #[test]
-    fn thread_time_advances_with_work() {
-        let before = thread_cpu();
-        let mut n = 0u64;
-        while thread_cpu() == before {
-            n = std::hint::black_box(n + 1);
-        }
-        assert!(thread_cpu() > before);
     }
 }

@@ -94,6 +94,18 @@ impl Method {
     }
 }
 
+impl Tcp {
+    const fn nagle(mut self) -> Tcp {
+        self.nodelay = false;
+        self
+    }
+
+    const fn rto_min(mut self, us: u32) -> Tcp {
+        self.rto_min_us = Some(us);
+        self
+    }
+}
+
 const PLAIN: Tcp = Tcp {
     is_tls: false,
     nodelay: true,
@@ -110,64 +122,49 @@ const TLS_SHARED: Tcp = Tcp {
 };
 const FLOOR_BYTES: u64 = 64 << 10;
 
-const fn tcp(name: &'static str, tcp: Tcp) -> Method {
+const fn over(name: &'static str, carrier: Carrier) -> Method {
     Method {
         name,
-        carrier: Carrier::Tcp(tcp),
+        carrier,
         congestion: Congestion::Cubic,
         window_ms: 0,
     }
+}
+
+const fn tcp(name: &'static str, tcp: Tcp) -> Method {
+    over(name, Carrier::Tcp(tcp))
 }
 
 const fn quic(name: &'static str, streams: Streams) -> Method {
-    Method {
-        name,
-        carrier: Carrier::Quic(Quic {
-            streams,
-            is_thin: false,
-            window_floor_bytes: None,
-        }),
-        congestion: Congestion::Cubic,
-        window_ms: 0,
-    }
+    let quic = Quic {
+        streams,
+        is_thin: false,
+        window_floor_bytes: None,
+    };
+    over(name, Carrier::Quic(quic))
 }
 
 const fn tuned(name: &'static str, streams: Streams, window_floor_bytes: Option<u64>) -> Method {
-    Method {
-        carrier: Carrier::Quic(Quic {
-            streams,
-            is_thin: true,
-            window_floor_bytes,
-        }),
-        ..quic(name, streams)
-    }
+    let quic = Quic {
+        streams,
+        is_thin: true,
+        window_floor_bytes,
+    };
+    over(name, Carrier::Quic(quic))
+}
+
+const fn relay(name: &'static str, window_us: u64, is_doubled: bool) -> Method {
+    let relay = Relay {
+        window_us,
+        is_doubled,
+    };
+    over(name, Carrier::Relay(relay))
 }
 
 const TCP_METHOD: Method = tcp("tcp", PLAIN);
 const TLS_METHOD: Method = tcp("tls", TLS);
 const TLS_SHARED_METHOD: Method = tcp("tls-shared", TLS_SHARED);
 const QUIC_2S_T: Method = tuned("quic-2s-t", Streams::PerAgent, None);
-
-const RELAY: Method = Method {
-    name: "relay",
-    carrier: Carrier::Relay(Relay {
-        window_us: 0,
-        is_doubled: false,
-    }),
-    congestion: Congestion::Cubic,
-    window_ms: 0,
-};
-
-const fn coalescing(name: &'static str, window_us: u64) -> Method {
-    Method {
-        name,
-        carrier: Carrier::Relay(Relay {
-            window_us,
-            is_doubled: false,
-        }),
-        ..RELAY
-    }
-}
 
 /// The version of the relays' format on the link. Documents name it, except those of version 1:
 /// two bytes before each record, and 16 lanes of each agent.
@@ -177,36 +174,12 @@ pub const RELAY_WIRE: u8 = 2;
 /// limits and what their names say.
 pub static METHODS: [Method; 32] = [
     TCP_METHOD,
-    tcp(
-        "tcp-nagle",
-        Tcp {
-            nodelay: false,
-            ..PLAIN
-        },
-    ),
+    tcp("tcp-nagle", PLAIN.nagle()),
     TCP_METHOD.bbr("tcp-bbr"),
-    tcp(
-        "tcp-rto5",
-        Tcp {
-            rto_min_us: Some(5000),
-            ..PLAIN
-        },
-    ),
+    tcp("tcp-rto5", PLAIN.rto_min(5000)),
     TLS_METHOD,
-    tcp(
-        "tls-nagle",
-        Tcp {
-            nodelay: false,
-            ..TLS
-        },
-    ),
-    tcp(
-        "tls-rto5",
-        Tcp {
-            rto_min_us: Some(5000),
-            ..TLS
-        },
-    ),
+    tcp("tls-nagle", TLS.nagle()),
+    tcp("tls-rto5", TLS.rto_min(5000)),
     TLS_METHOD.window("tls-1ms", 1),
     TLS_METHOD.window("tls-5ms", 5),
     TLS_SHARED_METHOD,
@@ -226,19 +199,12 @@ pub static METHODS: [Method; 32] = [
     tuned("quic-2s-floor", Streams::PerAgent, Some(FLOOR_BYTES)),
     tuned("quic-16s-floor", Streams::RoundRobin(16), Some(FLOOR_BYTES)),
     tuned("quic-msg-floor", Streams::PerMessage, Some(FLOOR_BYTES)),
-    RELAY,
-    coalescing("relay-1ms", 1000),
-    coalescing("relay-1.2ms", 1200),
-    coalescing("relay-1.3ms", 1300),
-    coalescing("relay-5ms", 5000),
-    Method {
-        name: "relay-dup",
-        carrier: Carrier::Relay(Relay {
-            window_us: 0,
-            is_doubled: true,
-        }),
-        ..RELAY
-    },
+    relay("relay", 0, false),
+    relay("relay-1ms", 1000, false),
+    relay("relay-1.2ms", 1200, false),
+    relay("relay-1.3ms", 1300, false),
+    relay("relay-5ms", 5000, false),
+    relay("relay-dup", 0, true),
 ];
 
 #[cfg(test)]

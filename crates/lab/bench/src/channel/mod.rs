@@ -18,16 +18,14 @@ mod tally;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use auster::pki::files::write_secret;
-use auster::pki::make::{self, KeyKind, Owner, Signer};
 use cli::failure::Failure;
-use cli::temp_dir::TempDir;
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{Role, Security};
 
 pub use cell::{CellResult, LinkFigures};
 pub use tally::Arrival;
 
 use self::condition::Cell;
+use crate::certificates::{self, Certificates};
 
 /// The certificates of all cells of this process.
 static SECURITY: Mutex<Option<Security>> = Mutex::new(None);
@@ -47,28 +45,9 @@ pub fn measure(cell: Cell) -> Result<CellResult, String> {
 
 /// One certificate that serves both ends, for the time of the run: who is who is not measured.
 fn security() -> Result<Security, Failure> {
-    let days = 2;
-    let authority = make::authority(Role::Controller, KeyKind::P256, days)?;
-    let signer = Signer::new(&authority.certificate, &authority.key).map_err(Failure::machine)?;
-    let owner = Owner {
-        name: "bench".to_owned(),
-        role: Role::Controller,
-        hosts: vec![carrier::CONTROLLER_ADDRESS.to_string()],
-        datapath_id: None,
-        listens: true,
-    };
-    let issued = signer.issue(&owner, KeyKind::P256, days)?;
-    let dir = TempDir::new()?;
-    let written = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        write_secret(&path, text)?;
-        Ok::<_, Failure>(path)
-    };
-    let files = CredentialFiles {
-        private_key: written("privkey.pem", &issued.key)?,
-        certificate: written("cert.pem", &issued.certificate)?,
-        ca: written("cacert.pem", &authority.certificate)?,
-        crl: None,
-    };
+    let certificates = Certificates::new()?;
+    let host = carrier::CONTROLLER_ADDRESS.to_string();
+    certificates.issue("ca", Role::Controller, &["bench".to_owned()], &host, 2)?;
+    let files = certificates::files(certificates.dir(), "bench", "ca");
     Ok(Security::new(Arc::new(files.load()?)))
 }

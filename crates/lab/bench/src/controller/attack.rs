@@ -18,7 +18,8 @@ use serde::Serialize;
 
 use super::plan::{Control, Phase, Plan, histogram};
 use super::switch::{Delays, Switch};
-use super::worker::thread_cpu;
+use crate::thread_cpu;
+use cli::table::Columns;
 use measure::stats::Summary;
 use report::plot::Series;
 
@@ -236,6 +237,28 @@ impl Attacker<'_> {
     }
 }
 
+/// The table of attacks, each with its controller and the number of its round.
+pub fn table(rows: &[(&str, usize, &AttackDocument)]) -> String {
+    Columns::of(rows)
+        .text("controller", |(name, ..)| *name)
+        .text("round", |(_, round, _)| *round)
+        .number("before p50 µs", 1, |(.., attack)| attack.before.p50)
+        .number("p99", 1, |(.., attack)| attack.before.p99)
+        .number("attack p50 µs", 1, |(.., attack)| attack.during.p50)
+        .number("p99", 1, |(.., attack)| attack.during.p99)
+        .number("of before", 2, |(.., attack)| attack.ratio_p99)
+        .number("after p50 µs", 1, |(.., attack)| attack.after.p50)
+        .number("p99", 1, |(.., attack)| attack.after.p99)
+        .maybe("recovered s", 2, |(.., attack)| attack.recovered_s)
+        .number("packet-ins/s taken", 0, |(.., attack)| {
+            attack.packet_ins_per_s
+        })
+        .maybe("closed s", 2, |(.., attack)| attack.attacker_closed_s)
+        .maybe("memory + MiB", 2, |(.., attack)| attack.memory_growth_mib)
+        .number("attacker cores", 2, |(.., attack)| attack.attacker_cpu)
+        .table()
+}
+
 /// Delays of the measured switches before, during and after the attack.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttackDocument {
@@ -329,49 +352,9 @@ impl AttackDocument {
         }
     }
 
-    pub const HEADER: [&str; 14] = [
-        "controller",
-        "round",
-        "before p50 µs",
-        "p99",
-        "attack p50 µs",
-        "p99",
-        "of before",
-        "after p50 µs",
-        "p99",
-        "recovered s",
-        "packet-ins/s taken",
-        "closed s",
-        "memory + MiB",
-        "attacker cores",
-    ];
-
-    pub fn row(&self, name: &str, round: usize) -> Vec<String> {
-        let cell = |value: Option<f64>| value.map_or("-".to_string(), |v| format!("{v:.2}"));
-        vec![
-            name.to_string(),
-            round.to_string(),
-            format!("{:.1}", self.before.p50),
-            format!("{:.1}", self.before.p99),
-            format!("{:.1}", self.during.p50),
-            format!("{:.1}", self.during.p99),
-            format!("{:.2}", self.ratio_p99),
-            format!("{:.1}", self.after.p50),
-            format!("{:.1}", self.after.p99),
-            cell(self.recovered_s),
-            format!("{:.0}", self.packet_ins_per_s),
-            cell(self.attacker_closed_s),
-            cell(self.memory_growth_mib),
-            format!("{:.2}", self.attacker_cpu),
-        ]
-    }
-
     /// p99 of the measured switches over time.
     pub fn series(&self, name: &str) -> Series {
-        Series {
-            name: name.to_string(),
-            points: self.slots.iter().map(|s| (s.since_s, s.p99_us)).collect(),
-            error: None,
-        }
+        let points = self.slots.iter().map(|s| (s.since_s, s.p99_us));
+        Series::new(name, points.collect())
     }
 }

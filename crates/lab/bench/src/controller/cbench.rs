@@ -10,6 +10,7 @@ use openflow::Version;
 use super::conduct::{Conductor, Run};
 use super::outstanding::Wanted;
 use super::plan::{Interval, Mode, Plan, Workload};
+use super::settings::{SWITCHES_MAX, whole};
 use super::switch::{Announce, Profile, Traffic};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -111,7 +112,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             title: "cbench",
             interrupt: &interrupt,
             progress: &progress,
-            usage: &|| None,
+            server: None,
         };
         let run = conductor.run()?;
         progress.clear();
@@ -127,17 +128,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn plan(args: &Args) -> Result<Plan, Failure> {
-    let bound = |flag: &str, value: u32, least: u32, most: u32| match value {
-        value if (least..=most).contains(&value) => Ok(value),
-        value => Err(Failure::usage(format!(
-            "{flag} {value}: write {least} to {most}"
-        ))),
-    };
-    let switch_count = bound("-s", args.switches, 1, super::settings::SWITCHES_MAX)?;
-    let macs = bound("-M", args.mac_addresses, 1, super::layout::SOURCES_MAX)?;
-    let loops = bound("-l", args.loops, 1, 100_000)?;
-    let ms = bound("-m", args.ms_per_test, 10, 86_400_000)?;
-    bound("-I", args.connect_group_size, 1, u32::from(u16::MAX))?;
+    let switch_count = whole("-s", args.switches, 1, SWITCHES_MAX)?;
+    let macs = whole("-M", args.mac_addresses, 1, super::layout::SOURCES_MAX)?;
+    let loops = whole("-l", args.loops, 1, 100_000)?;
+    let ms = whole("-m", args.ms_per_test, 10, 86_400_000)?;
+    whole("-I", args.connect_group_size, 1, u32::from(u16::MAX))?;
     if u64::from(args.warmup) + u64::from(args.cooldown) >= u64::from(loops) {
         let (warmup, cooldown) = (args.warmup, args.cooldown);
         return Err(Failure::usage(format!(

@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 
 use super::plan::{Control, Interval, Measured, Phase, Plan, histogram};
 use super::switch::{Delays, Stage, Switch};
-use super::worker::thread_cpu;
+use crate::thread_cpu;
 
 const READ_BYTES: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(5);

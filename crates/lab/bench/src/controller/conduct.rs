@@ -9,10 +9,11 @@ use super::attack;
 use super::churn;
 use super::links::Carried;
 use super::plan::{Control, Measured, Phase, Plan, Workload};
-use super::target::Usage;
+use super::target::Server;
 use super::worker;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use cli::parallel::joined;
 use cli::progress::Progress;
 
 const POLL: Duration = Duration::from_millis(5);
@@ -64,8 +65,8 @@ pub struct Conductor<'a> {
     pub title: &'a str,
     pub interrupt: &'a Interrupt,
     pub progress: &'a Progress,
-    /// The controller's use so far, where it can be seen.
-    pub usage: &'a dyn Fn() -> Option<Usage>,
+    /// The controller, where its use can be seen.
+    pub server: Option<&'a Server>,
 }
 
 impl Conductor<'_> {
@@ -95,16 +96,14 @@ impl Conductor<'_> {
             let mut measured = Measured::new();
             let mut failed = None;
             for thread in threads {
-                match thread.join() {
-                    Ok(Ok(part)) => measured.merge(part),
-                    Ok(Err(problem)) => failed = Some(Failure::machine(problem)),
-                    Err(panic) => std::panic::resume_unwind(panic),
+                match joined(thread) {
+                    Ok(part) => measured.merge(part),
+                    Err(problem) => failed = Some(Failure::machine(problem)),
                 }
             }
-            match attacker.map(|attacker| attacker.join()) {
-                Some(Ok(Ok(attacked))) => measured.attacked = Some(attacked),
-                Some(Ok(Err(problem))) => failed = Some(Failure::network(problem)),
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
+            match attacker.map(joined) {
+                Some(Ok(attacked)) => measured.attacked = Some(attacked),
+                Some(Err(problem)) => failed = Some(Failure::network(problem)),
                 None => {}
             }
             let (mut setup, target) = conducted?;
@@ -159,11 +158,12 @@ impl Conductor<'_> {
     fn measure(&self, control: &Control) -> Option<TargetUsage> {
         control.enter(Phase::WarmUp);
         self.wait(control, "warming up", self.plan.warmup, || false);
-        let before = (self.usage)();
+        let usage = || self.server.and_then(Server::usage);
+        let before = usage();
         control.enter(Phase::Measure);
         let measured = self.plan.measured() + DRAIN_MAX;
         self.wait(control, "measuring", measured, || control.all_done());
-        let after = (self.usage)();
+        let after = usage();
         before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
             memory_peak_bytes: after.memory_peak_bytes,

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use openflow::Version;
+use serde::Serialize;
 
 use ::report::output::OutputArgs;
 use cli::date::unix_seconds;
@@ -162,6 +163,16 @@ pub struct Args {
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
 
+    #[command(flatten)]
+    credentials: CredentialArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+// Who the switches are. A doc comment would become the help of the command.
+#[derive(clap::Args)]
+struct CredentialArgs {
     /// Our private key (PEM), for ssl: and quic:
     #[arg(short = 'p', long, value_name = "FILE")]
     private_key: Option<PathBuf>,
@@ -173,9 +184,6 @@ pub struct Args {
     /// The CA of the controller's certificate (PEM)
     #[arg(short = 'C', long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
 // The controllers to measure. A doc comment would become the help of the command.
@@ -210,7 +218,8 @@ pub enum ModeArg {
     Open,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WorkloadArg {
     /// Packets of all hosts of a switch to one destination, as cbench's
     Macs,

@@ -61,20 +61,6 @@ pub enum Workload {
     Churn,
 }
 
-impl Workload {
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::Macs => "macs",
-            Workload::Hosts => "hosts",
-            Workload::Paths => "paths",
-            Workload::ArpIp => "arp-ip",
-            Workload::Storm { .. } => "storm",
-            Workload::Attack(_) => "attack",
-            Workload::Churn => "churn",
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {

@@ -3,18 +3,17 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 
-use super::attack::{Attack, AttackDocument};
+use super::attack::{self, AttackDocument};
 use super::conduct::{Run, Setup};
 use super::links::Carried;
-use super::outstanding::Wanted;
 use super::plan::{Mode, Workload, histogram};
 use super::rounds::Rounds;
 use super::settings::{Settings, Subject};
-use super::switch::Announce;
 use super::tally::Tally;
 use cli::failure::Failure;
-use cli::table::table;
+use cli::table::Columns;
 use measure::stats::{Summary, median};
 use report::output::{Document, OutputArgs, Results};
 use report::plot::{Bars, Plot, Series};
@@ -24,28 +23,6 @@ const US_PER_NS: f64 = 1e-3;
 const BUSY: f64 = 0.9;
 /// The busy share of all cores at which generator and controller keep each other from running.
 const FULL: f64 = 0.95;
-
-#[derive(Serialize)]
-struct SettingsDocument {
-    mode: &'static str,
-    rate_per_s: Option<f64>,
-    switches: u16,
-    macs_per_switch: u32,
-    ports_per_switch: u32,
-    window: Option<usize>,
-    openflow: String,
-    buffered: bool,
-    answer: Wanted,
-    announce: Announce,
-    rounds: u32,
-    duration_s: f64,
-    warmup_s: f64,
-    timeout_ms: f64,
-    threads: usize,
-    workload: &'static str,
-    storm_rate_per_s: Option<f64>,
-    attack: Option<Attack>,
-}
 
 #[derive(Serialize)]
 struct SubjectDocument {
@@ -147,6 +124,34 @@ impl Bottleneck {
     }
 }
 
+impl Bottleneck {
+    /// The runs whose figures are not the controller's alone.
+    pub fn notes(found: impl Iterator<Item = Self> + Clone, who: &str, runs: &str) -> Vec<String> {
+        let all = found.clone().count();
+        let count = |which| {
+            found
+                .clone()
+                .filter(|bottleneck| *bottleneck == which)
+                .count()
+        };
+        let mut notes = Vec::new();
+        let generator = count(Bottleneck::Generator);
+        if generator > 0 {
+            notes.push(format!(
+                "the {who} was the bottleneck in {generator} of {all} {runs}: the figure is a \
+                 lower bound"
+            ));
+        }
+        let machine = count(Bottleneck::Machine);
+        if machine > 0 {
+            notes.push(format!(
+                "{who} and controller together used all cores in {machine} of {all} {runs}"
+            ));
+        }
+        notes
+    }
+}
+
 pub fn tell(
     output: &OutputArgs,
     results: &Results,
@@ -167,40 +172,40 @@ pub fn tell(
     output.conclude(results, &document, &text)
 }
 
-fn settings_document(settings: &Settings) -> SettingsDocument {
+fn settings_document(settings: &Settings) -> Json {
     let plan = &settings.plan;
-    SettingsDocument {
-        mode: plan.mode.name(),
-        rate_per_s: match plan.mode {
+    json!({
+        "mode": plan.mode.name(),
+        "rate_per_s": match plan.mode {
             Mode::Open { rate } => Some(rate),
             _ => None,
         },
-        switches: plan.switch_count,
-        macs_per_switch: plan.source_count,
-        ports_per_switch: plan.port_count,
-        window: match plan.mode {
+        "switches": plan.switch_count,
+        "macs_per_switch": plan.source_count,
+        "ports_per_switch": plan.port_count,
+        "window": match plan.mode {
             Mode::Open { .. } => None,
             _ => Some(plan.profile.window),
         },
-        openflow: plan.profile.version.to_string(),
-        buffered: plan.profile.is_buffered,
-        answer: plan.profile.wanted,
-        announce: plan.profile.announce,
-        rounds: settings.rounds,
-        duration_s: plan.measured().as_secs_f64(),
-        warmup_s: plan.warmup.as_secs_f64(),
-        timeout_ms: plan.profile.timeout_ns as f64 / 1e6,
-        threads: plan.thread_count,
-        workload: plan.workload.name(),
-        storm_rate_per_s: match plan.workload {
+        "openflow": plan.profile.version.to_string(),
+        "buffered": plan.profile.is_buffered,
+        "answer": plan.profile.wanted,
+        "announce": plan.profile.announce,
+        "rounds": settings.rounds,
+        "duration_s": plan.measured().as_secs_f64(),
+        "warmup_s": plan.warmup.as_secs_f64(),
+        "timeout_ms": plan.profile.timeout_ns as f64 / 1e6,
+        "threads": plan.thread_count,
+        "workload": settings.workload,
+        "storm_rate_per_s": match plan.workload {
             Workload::Storm { rate } => Some(rate),
             _ => None,
         },
-        attack: match plan.workload {
+        "attack": match plan.workload {
             Workload::Attack(attack) => Some(attack),
             _ => None,
         },
-    }
+    })
 }
 
 fn documents(settings: &Settings, rounds: &Rounds) -> Vec<SubjectDocument> {
@@ -303,22 +308,26 @@ fn round_document(run: &Run) -> RoundDocument {
 }
 
 fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
-    const HEADER: [&str; 12] = [
-        "controller",
-        "answered/s",
-        "± 95 %",
-        "of first",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "echo p99 µs",
-        "generator cores",
-        "its cores",
-        "its peak MiB",
-        "rounds",
-    ];
-    let rows: Vec<Vec<String>> = subjects.iter().map(row).collect();
-    let mut text = table(&HEADER, &rows) + "\n" + &attack_table(subjects);
+    let mut text = Columns::of(subjects)
+        .text("controller", |subject| &subject.name)
+        .number("answered/s", 0, |subject| subject.answered_per_s.mean)
+        .number("± 95 %", 0, |subject| subject.answered_per_s.ci95)
+        .number("of first", 3, |s| s.ratio_to_first.answered_per_s)
+        .number("p50 µs", 1, |subject| subject.latency_us.p50)
+        .number("p99 µs", 1, |subject| subject.latency_us.p99)
+        .number("p99.9 µs", 1, |subject| subject.latency_us.p999)
+        .number("echo p99 µs", 1, |subject| subject.echo_us.p99)
+        .maybe("generator cores", 2, |subject| {
+            subject.mean(|round| Some(round.generator.cpu))
+        })
+        .maybe("its cores", 2, |subject| {
+            subject.mean(|round| Some(round.target.as_ref()?.cpu))
+        })
+        .maybe("its peak MiB", 1, SubjectDocument::memory_peak_mib)
+        .text("rounds", |subject| subject.rounds.len())
+        .table()
+        + "\n"
+        + &attack_table(subjects);
     for subject in subjects {
         for note in notes(settings, subject) {
             text += &format!("{}: {note}\n", subject.name);
@@ -330,61 +339,34 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
 fn attack_table(subjects: &[SubjectDocument]) -> String {
     let mut rows = Vec::new();
     for subject in subjects {
-        for (number, round) in (1..).zip(&subject.rounds) {
-            let row = round.attack.as_ref();
-            rows.extend(row.map(|attack| attack.row(&subject.name, number)));
-        }
+        let rounds = (1..).zip(&subject.rounds);
+        let attacks = rounds.filter_map(|(n, round)| Some((n, round.attack.as_ref()?)));
+        rows.extend(attacks.map(|(n, attack)| (subject.name.as_str(), n, attack)));
     }
     match rows.is_empty() {
         true => String::new(),
-        false => table(&AttackDocument::HEADER, &rows) + "\n",
+        false => attack::table(&rows) + "\n",
     }
 }
 
-fn row(subject: &SubjectDocument) -> Vec<String> {
-    let mean = |of: &dyn Fn(&RoundDocument) -> Option<f64>| {
-        let values: Vec<f64> = subject.rounds.iter().filter_map(of).collect();
+impl SubjectDocument {
+    fn mean(&self, of: impl Fn(&RoundDocument) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.rounds.iter().filter_map(of).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    };
-    let cell = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));
-    let peak = subject.rounds.iter().filter_map(|r| r.target.as_ref());
-    let peak = peak.map(|target| target.memory_peak_mib).reduce(f64::max);
-    let latency = &subject.latency_us;
-    vec![
-        subject.name.clone(),
-        format!("{:.0}", subject.answered_per_s.mean),
-        format!("{:.0}", subject.answered_per_s.ci95),
-        format!("{:.3}", subject.ratio_to_first.answered_per_s),
-        format!("{:.1}", latency.p50),
-        format!("{:.1}", latency.p99),
-        format!("{:.1}", latency.p999),
-        format!("{:.1}", subject.echo_us.p99),
-        cell(mean(&|round| Some(round.generator.cpu))),
-        cell(mean(&|round| round.target.as_ref().map(|t| t.cpu))),
-        peak.map_or("-".to_string(), |peak| format!("{peak:.1}")),
-        subject.rounds.len().to_string(),
-    ]
+    }
+
+    fn memory_peak_mib(&self) -> Option<f64> {
+        let targets = self.rounds.iter().filter_map(|round| round.target.as_ref());
+        targets
+            .map(|target| target.memory_peak_mib)
+            .reduce(f64::max)
+    }
 }
 
 fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
-    let mut notes = Vec::new();
     let rounds = &subject.rounds;
-    let count = |of: fn(&RoundDocument) -> bool| rounds.iter().filter(|round| of(round)).count();
-    let in_rounds = |count: usize| format!("in {count} of {} rounds", rounds.len());
-    let generator = count(|round| round.bottleneck == Bottleneck::Generator);
-    if generator > 0 {
-        notes.push(format!(
-            "the generator was the bottleneck {}: the figure is a lower bound",
-            in_rounds(generator)
-        ));
-    }
-    let machine = count(|round| round.bottleneck == Bottleneck::Machine);
-    if machine > 0 {
-        notes.push(format!(
-            "generator and controller together used all cores {}",
-            in_rounds(machine)
-        ));
-    }
+    let found = rounds.iter().map(|round| round.bottleneck);
+    let mut notes = Bottleneck::notes(found, "generator", "rounds");
     let switches = u32::from(settings.plan.switch_count);
     if settings.plan.workload == Workload::Churn {
         notes.push(
@@ -483,11 +465,7 @@ fn plots(
     for (at, (name, runs)) in names.iter().zip(&rounds.runs).enumerate() {
         let histogram = answers(runs);
         results.histogram(&format!("latency-{}", at + 1), &histogram, US_PER_NS)?;
-        series.push(Series {
-            name: name.clone(),
-            points: tail_points(&histogram),
-            error: None,
-        });
+        series.push(Series::new(name, tail_points(&histogram)));
     }
     let plot = Plot {
         title,

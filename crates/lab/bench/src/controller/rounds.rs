@@ -1,11 +1,9 @@
 //! Controllers in turn, round after round: what changes on the machine meanwhile changes for all.
 
-use net::method::Method;
-
 use super::conduct::{Conductor, Run};
 use super::plan::Plan;
-use super::settings::{Settings, SubjectKind};
-use super::target::{Target, Usage, usage_of};
+use super::settings::Settings;
+use super::target::Server;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
@@ -18,7 +16,7 @@ pub struct Rounds {
 
 pub fn run(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Failure> {
     let count = settings.subjects.len();
-    let mut kept: Vec<Option<(Target, Method)>> = (0..count).map(|_| None).collect();
+    let mut kept: Vec<Option<Server>> = (0..count).map(|_| None).collect();
     let mut runs: Vec<Vec<Run>> = (0..count).map(|_| Vec::new()).collect();
     let progress = Progress::start();
     for round in 0..settings.rounds {
@@ -32,35 +30,17 @@ pub fn run(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Failure
                 settings.rounds,
                 subject.name
             );
-            let done = match &subject.kind {
-                SubjectKind::Method(method) => {
-                    // A process id is of the first controller.
-                    let pid = settings.pid.filter(|_| at == 0);
-                    let usage = || pid.map(usage_of);
-                    measure(settings, method, &title, interrupt, &progress, &usage)
-                }
-                SubjectKind::Command { transport, words } => {
-                    if kept[at].is_none() {
-                        kept[at] = Some(Target::start(words, *transport, interrupt)?);
-                    }
-                    let done = match &kept[at] {
-                        Some((target, method)) => {
-                            let usage = || Some(target.usage());
-                            measure(settings, method, &title, interrupt, &progress, &usage)
-                        }
-                        None => continue,
-                    };
-                    if !settings.keep {
-                        kept[at] = None;
-                    }
-                    done
-                }
+            let server = match kept[at].take() {
+                Some(server) => server,
+                // A process id is of the first controller.
+                None => Server::of(&subject.kind, settings.pid.filter(|_| at == 0), interrupt)?,
             };
-            match done {
+            match measure(settings, &server, &title, interrupt, &progress) {
                 Ok(run) => runs[at].push(run),
                 Err(_) if interrupt.is_set() => {}
                 Err(failure) => return Err(failure),
             }
+            kept[at] = Some(server).filter(|_| settings.keep);
         }
     }
     Ok(Rounds {
@@ -71,14 +51,13 @@ pub fn run(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Failure
 
 pub fn measure(
     settings: &Settings,
-    method: &Method,
+    server: &Server,
     title: &str,
     interrupt: &Interrupt,
     progress: &Progress,
-    usage: &dyn Fn() -> Option<Usage>,
 ) -> Result<Run, Failure> {
     let plan = Plan {
-        method: method.clone(),
+        method: server.method.clone(),
         ..settings.plan.clone()
     };
     let conductor = Conductor {
@@ -86,7 +65,7 @@ pub fn measure(
         title,
         interrupt,
         progress,
-        usage,
+        server: Some(server),
     };
     conductor.run()
 }

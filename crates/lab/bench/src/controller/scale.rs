@@ -2,16 +2,18 @@
 //! long until all are taken in, what each costs in memory, and how long an echo waits.
 
 use serde::Serialize;
+use serde_json::json;
 
+use super::CredentialArgs;
 use super::conduct::Setup;
 use super::rounds::measure;
-use super::settings::{SWITCHES_MAX, Settings, SubjectKind};
-use super::target::Target;
+use super::settings::{SWITCHES_MAX, Settings};
+use super::target::Server;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
-use cli::table::table;
+use cli::table::Columns;
 use measure::stats::Summary;
 use report::output::{Document, OutputArgs, Results};
 use report::plot::{Plot, Series};
@@ -47,28 +49,11 @@ pub struct Args {
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 10.0)]
     duration: f64,
 
-    /// Our private key (PEM), for ssl: and quic:
-    #[arg(short = 'p', long, value_name = "FILE")]
-    private_key: Option<String>,
-
-    /// Our certificate (PEM)
-    #[arg(short = 'c', long, value_name = "FILE")]
-    certificate: Option<String>,
-
-    /// The CA of the controller's certificate (PEM)
-    #[arg(short = 'C', long, value_name = "FILE")]
-    ca_cert: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialArgs,
 
     #[command(flatten)]
     output: OutputArgs,
-}
-
-#[derive(Serialize)]
-struct SettingsDocument {
-    command: String,
-    rate_per_switch_per_s: f64,
-    macs_per_switch: u32,
-    duration_s: f64,
 }
 
 #[derive(Serialize)]
@@ -127,12 +112,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let document = Document::new(
         "scale",
         started_unix_s,
-        SettingsDocument {
-            command: args.start.clone(),
-            rate_per_switch_per_s: args.rate_per_switch,
-            macs_per_switch: args.macs,
-            duration_s: args.duration,
-        },
+        json!({
+            "command": args.start,
+            "rate_per_switch_per_s": args.rate_per_switch,
+            "macs_per_switch": args.macs,
+            "duration_s": args.duration,
+        }),
         steps,
         interrupt.is_set(),
     );
@@ -165,12 +150,15 @@ fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
         "--rounds=1".to_string(),
     ];
     let files = [
-        ("private-key", &args.private_key),
-        ("certificate", &args.certificate),
-        ("ca-cert", &args.ca_cert),
+        ("private-key", &args.credentials.private_key),
+        ("certificate", &args.credentials.certificate),
+        ("ca-cert", &args.credentials.ca_cert),
     ];
     for (flag, file) in files {
-        words.extend(file.as_ref().map(|file| format!("--{flag}={file}")));
+        words.extend(
+            file.as_ref()
+                .map(|file| format!("--{flag}={}", file.display())),
+        );
     }
     let flags = <Flags as clap::Parser>::try_parse_from(words)
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -179,22 +167,11 @@ fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
 
 fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step, Failure> {
     const MIB: f64 = (1 << 20) as f64;
-    let SubjectKind::Command { transport, words } = &settings.subjects[0].kind else {
-        return Err(Failure::usage("--start is a command".to_string()));
-    };
-    let (target, method) = Target::start(words, *transport, interrupt)?;
-    let before = target.usage().memory_peak_bytes as f64;
+    let server = Server::of(&settings.subjects[0].kind, None, interrupt)?;
+    let before = server.usage().unwrap_or_default().memory_peak_bytes as f64;
     let switches = u32::from(settings.plan.switch_count);
     let title = format!("{switches} switches");
-    let usage = || Some(target.usage());
-    let run = measure(
-        settings,
-        &method,
-        &title,
-        interrupt,
-        &Progress::start(),
-        &usage,
-    )?;
+    let run = measure(settings, &server, &title, interrupt, &Progress::start())?;
     let measured = &run.measured;
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let used = run.target;
@@ -217,39 +194,22 @@ fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step,
 }
 
 fn text(steps: &[Step]) -> String {
-    let row = |step: &Step| {
-        vec![
-            step.switches.to_string(),
-            format!("{:.3}", step.setup.admitted_s),
-            format!("{:.3}", step.setup.ready_s),
-            format!("{:.1}", step.memory_peak_mib),
-            format!("{:.1}", step.memory_per_switch_kib),
-            format!("{:.0}", step.offered_per_s),
-            format!("{:.0}", step.answered_per_s),
-            step.missing.to_string(),
-            format!("{:.1}", step.latency_us.p99),
-            format!("{:.1}", step.echo_us.p50),
-            format!("{:.1}", step.echo_us.p99),
-            format!("{:.2}", step.target_cpu),
-            format!("{:.2}", step.generator_cpu),
-        ]
-    };
-    let header = [
-        "switches",
-        "all in s",
-        "all learn s",
-        "peak MiB",
-        "KiB each",
-        "offered/s",
-        "answered/s",
-        "missing",
-        "p99 µs",
-        "echo p50 µs",
-        "echo p99 µs",
-        "its cores",
-        "generator cores",
-    ];
-    let mut text = table(&header, &steps.iter().map(row).collect::<Vec<_>>()) + "\n";
+    let mut text = Columns::of(steps)
+        .text("switches", |step| step.switches)
+        .number("all in s", 3, |step| step.setup.admitted_s)
+        .number("all learn s", 3, |step| step.setup.ready_s)
+        .number("peak MiB", 1, |step| step.memory_peak_mib)
+        .number("KiB each", 1, |step| step.memory_per_switch_kib)
+        .number("offered/s", 0, |step| step.offered_per_s)
+        .number("answered/s", 0, |step| step.answered_per_s)
+        .text("missing", |step| step.missing)
+        .number("p99 µs", 1, |step| step.latency_us.p99)
+        .number("echo p50 µs", 1, |step| step.echo_us.p50)
+        .number("echo p99 µs", 1, |step| step.echo_us.p99)
+        .number("its cores", 2, |step| step.target_cpu)
+        .number("generator cores", 2, |step| step.generator_cpu)
+        .table()
+        + "\n";
     for step in steps {
         let lost = step.setup.switches_lost;
         if lost > 0 {
@@ -275,13 +235,9 @@ fn plots(results: &Results, steps: &[Step]) -> Result<(), Failure> {
         y_log: true,
         series: of
             .iter()
-            .map(|(name, of)| Series {
-                name: (*name).to_string(),
-                points: steps
-                    .iter()
-                    .map(|s| (f64::from(s.switches), of(s)))
-                    .collect(),
-                error: None,
+            .map(|(name, of)| {
+                let points = steps.iter().map(|s| (f64::from(s.switches), of(s)));
+                Series::new(*name, points.collect())
             })
             .collect(),
     };

@@ -12,7 +12,7 @@ use super::outstanding::Wanted;
 use super::plan::{Mode, Plan, Workload};
 use super::switch::{Announce, Profile, Traffic};
 use super::target::PORT;
-use super::{Args, ModeArg, SubjectArgs, WorkloadArg};
+use super::{Args, CredentialArgs, ModeArg, SubjectArgs, WorkloadArg};
 use cli::failure::Failure;
 
 pub const SWITCHES_MAX: u32 = 10_000;
@@ -76,6 +76,7 @@ pub struct Settings {
     pub subjects: Vec<Subject>,
     /// The plan of every run; its method is each subject's.
     pub plan: Plan,
+    pub workload: WorkloadArg,
     pub rounds: u32,
     pub keep: bool,
     pub pid: Option<i32>,
@@ -120,7 +121,7 @@ impl Settings {
             ..=ARP_SWITCHES_MAX => Announce::Arp,
             _ => Announce::Keepalive,
         });
-        let security = security(args, &subjects)?;
+        let security = security(&args.credentials, &subjects)?;
         let nobody = Method::DialUnix("nobody".into());
         let plan = Plan {
             method: nobody,
@@ -164,6 +165,7 @@ impl Settings {
         Ok(Settings {
             subjects,
             plan,
+            workload: args.workload,
             rounds,
             keep: args.keep,
             pid: args.pid,
@@ -305,14 +307,22 @@ fn default_name(kind: &SubjectKind) -> String {
     }
 }
 
+fn rate(flag: &str, rate: f64) -> Result<f64, Failure> {
+    match rate > 0.0 && rate <= RATE_MAX {
+        true => Ok(rate),
+        false => Err(Failure::usage(format!(
+            "{flag} {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
+        ))),
+    }
+}
+
 fn mode(args: &Args) -> Result<Mode, Failure> {
     match (args.mode, args.rate) {
         (ModeArg::Throughput, None) => Ok(Mode::Throughput),
         (ModeArg::Latency, None) => Ok(Mode::Latency),
-        (ModeArg::Open, Some(rate)) if rate > 0.0 && rate <= RATE_MAX => Ok(Mode::Open { rate }),
-        (ModeArg::Open, Some(rate)) => Err(Failure::usage(format!(
-            "--rate {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
-        ))),
+        (ModeArg::Open, Some(given)) => Ok(Mode::Open {
+            rate: rate("--rate", given)?,
+        }),
         (ModeArg::Open, None) => Err(Failure::usage(
             "--mode open needs --rate, the packet-ins a second over all switches",
         )),
@@ -323,7 +333,6 @@ fn mode(args: &Args) -> Result<Mode, Failure> {
 }
 
 fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
-    let rate = args.storm_rate.unwrap_or(STORM_RATE_DEFAULT);
     let is_attack = args.workload == WorkloadArg::Attack;
     if !is_attack
         && (args.attack_rate.is_some() || args.attack_reads || args.attack_hosts.is_some())
@@ -339,13 +348,10 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
             return Err(Failure::usage("--storm-rate is for --workload storm"));
         }
         WorkloadArg::Macs => return Ok(Workload::Macs),
-        WorkloadArg::Hosts if args.ports < 3 || args.macs < 2 => {
-            return Err(Failure::usage(
-                "--workload hosts needs hosts behind different ports: --ports 3 and --macs 2 or \
-                 more",
-            ));
+        WorkloadArg::Hosts => {
+            between_ports("hosts", args)?;
+            return Ok(Workload::Hosts);
         }
-        WorkloadArg::Hosts => return Ok(Workload::Hosts),
         WorkloadArg::Paths => return across_links(args),
         WorkloadArg::ArpIp => return exchanges(args),
         WorkloadArg::Churn if mode != Mode::Throughput => {
@@ -355,37 +361,42 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
         }
         WorkloadArg::Churn => return Ok(Workload::Churn),
     }
-    if mode == Mode::Throughput {
-        return Err(Failure::usage(
-            "--workload storm measures delays: give --mode latency, or --mode open and --rate",
-        ));
-    }
+    measures_delays("storm", mode)?;
     if args.switches < 2 {
         return Err(Failure::usage(
             "--workload storm needs --switches 2 or more: the first one storms, the others are \
              measured",
         ));
     }
-    if !(rate > 0.0 && rate <= RATE_MAX) {
-        return Err(Failure::usage(format!(
-            "--storm-rate {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
-        )));
+    let given = args.storm_rate.unwrap_or(STORM_RATE_DEFAULT);
+    Ok(Workload::Storm {
+        rate: rate("--storm-rate", given)?,
+    })
+}
+
+fn measures_delays(workload: &str, mode: Mode) -> Result<(), Failure> {
+    match mode {
+        Mode::Throughput => Err(Failure::usage(format!(
+            "--workload {workload} measures delays: give --mode latency, or --mode open and --rate"
+        ))),
+        _ => Ok(()),
     }
-    Ok(Workload::Storm { rate })
+}
+
+fn between_ports(workload: &str, args: &Args) -> Result<(), Failure> {
+    match args.ports < 3 || args.macs < 2 {
+        true => Err(Failure::usage(format!(
+            "--workload {workload} needs hosts behind different ports: --ports 3 and --macs 2 or \
+             more"
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn attack(args: &Args, mode: Mode) -> Result<Workload, Failure> {
-    if mode == Mode::Throughput {
-        return Err(Failure::usage(
-            "--workload attack measures delays: give --mode latency, or --mode open and --rate",
-        ));
-    }
-    if let Some(rate) = args.attack_rate
-        && !(rate > 0.0 && rate <= RATE_MAX)
-    {
-        return Err(Failure::usage(format!(
-            "--attack-rate {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
-        )));
+    measures_delays("attack", mode)?;
+    if let Some(given) = args.attack_rate {
+        rate("--attack-rate", given)?;
     }
     let hosts = args.attack_hosts.unwrap_or(args.macs);
     Ok(Workload::Attack(Attack {
@@ -406,11 +417,7 @@ fn across_links(args: &Args) -> Result<Workload, Failure> {
 }
 
 fn exchanges(args: &Args) -> Result<Workload, Failure> {
-    if args.ports < 3 || args.macs < 2 {
-        return Err(Failure::usage(
-            "--workload arp-ip needs hosts behind different ports: --ports 3 and --macs 2 or more",
-        ));
-    }
+    between_ports("arp-ip", args)?;
     if args.announce.is_some() {
         return Err(Failure::usage(
             "--announce is of a destination, and in --workload arp-ip there is none",
@@ -469,7 +476,7 @@ pub fn seconds(flag: &str, seconds: f64, least: f64) -> Result<Duration, Failure
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn security(args: &Args, subjects: &[Subject]) -> Result<Security, Failure> {
+fn security(args: &CredentialArgs, subjects: &[Subject]) -> Result<Security, Failure> {
     let files = [
         (&args.private_key, "-p KEY"),
         (&args.certificate, "-c CERT"),

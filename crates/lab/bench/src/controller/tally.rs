@@ -40,19 +40,33 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: &Tally) {
-        for (sum, (_, more)) in self.fields_mut().into_iter().zip(other.fields()) {
-            *sum += more;
-        }
+        *self = self.with(other, u64::wrapping_add);
     }
 
     /// The counts since `before`.
     #[must_use]
     pub fn since(&self, before: &Tally) -> Tally {
-        let mut difference = *self;
-        for (field, (_, less)) in difference.fields_mut().into_iter().zip(before.fields()) {
-            *field -= less;
+        self.with(before, u64::wrapping_sub)
+    }
+
+    fn with(&self, other: &Tally, of: fn(u64, u64) -> u64) -> Tally {
+        Tally {
+            sent: of(self.sent, other.sent),
+            answered: of(self.answered, other.answered),
+            missing: of(self.missing, other.missing),
+            late: of(self.late, other.late),
+            duplicate: of(self.duplicate, other.duplicate),
+            companion: of(self.companion, other.companion),
+            flooded: of(self.flooded, other.flooded),
+            wrong_port: of(self.wrong_port, other.wrong_port),
+            wrong_buffer: of(self.wrong_buffer, other.wrong_buffer),
+            wrong_match: of(self.wrong_match, other.wrong_match),
+            wrong_packet: of(self.wrong_packet, other.wrong_packet),
+            unsolicited: of(self.unsolicited, other.unsolicited),
+            unsent: of(self.unsent, other.unsent),
+            discovery: of(self.discovery, other.discovery),
+            errors: of(self.errors, other.errors),
         }
-        difference
     }
 
     pub fn wrong(&self) -> u64 {
@@ -66,50 +80,11 @@ impl Tally {
 
     /// The faults that an honest controller has none of, in words; empty if there is none.
     pub fn faults(&self) -> String {
-        let faults = self.fields().into_iter().filter(|(name, count)| {
-            !matches!(*name, "sent" | "answered" | "companion" | "discovery") && *count > 0
-        });
+        let counts = serde_json::to_value(self).unwrap_or_default();
+        let counts = counts.as_object().into_iter().flatten();
+        let is_fault = |name: &str| !["sent", "answered", "companion", "discovery"].contains(&name);
+        let faults = counts.filter(|(name, count)| is_fault(name) && **count != 0);
         let words = faults.map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
         words.collect::<Vec<_>>().join(", ")
-    }
-
-    fn fields(&self) -> [(&'static str, u64); 15] {
-        [
-            ("sent", self.sent),
-            ("answered", self.answered),
-            ("missing", self.missing),
-            ("late", self.late),
-            ("duplicate", self.duplicate),
-            ("companion", self.companion),
-            ("flooded", self.flooded),
-            ("wrong_port", self.wrong_port),
-            ("wrong_buffer", self.wrong_buffer),
-            ("wrong_match", self.wrong_match),
-            ("wrong_packet", self.wrong_packet),
-            ("unsolicited", self.unsolicited),
-            ("unsent", self.unsent),
-            ("discovery", self.discovery),
-            ("errors", self.errors),
-        ]
-    }
-
-    fn fields_mut(&mut self) -> [&mut u64; 15] {
-        [
-            &mut self.sent,
-            &mut self.answered,
-            &mut self.missing,
-            &mut self.late,
-            &mut self.duplicate,
-            &mut self.companion,
-            &mut self.flooded,
-            &mut self.wrong_port,
-            &mut self.wrong_buffer,
-            &mut self.wrong_match,
-            &mut self.wrong_packet,
-            &mut self.unsolicited,
-            &mut self.unsent,
-            &mut self.discovery,
-            &mut self.errors,
-        ]
     }
 }

@@ -12,6 +12,7 @@ use net::method::{Host, Method, Transport};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::settings::SubjectKind;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 
@@ -30,6 +31,51 @@ pub struct Target {
     command: String,
 }
 
+/// A controller under test: one that was started for it, or one that runs already.
+pub struct Server {
+    pub method: Method,
+    pub target: Option<Target>,
+    /// The process of one that runs already.
+    pid: Option<i32>,
+}
+
+impl Server {
+    /// Starts it, if it is a command. Of others the process may be known.
+    pub fn of(
+        kind: &SubjectKind,
+        pid: Option<i32>,
+        interrupt: &Interrupt,
+    ) -> Result<Server, Failure> {
+        let (target, method) = match kind {
+            SubjectKind::Method(method) => (None, method.clone()),
+            SubjectKind::Command { transport, words } => {
+                let (target, method) = Target::start(words, *transport, interrupt)?;
+                (Some(target), method)
+            }
+        };
+        Ok(Server {
+            pid: pid.filter(|_| target.is_none()),
+            method,
+            target,
+        })
+    }
+
+    /// Its use so far, where it can be seen.
+    pub fn usage(&self) -> Option<Usage> {
+        let of_pid = || self.pid.map(usage_of);
+        self.target.as_ref().map(Target::usage).or_else(of_pid)
+    }
+
+    /// Processor time of its threads so far, summed by name.
+    pub fn threads(&self) -> Option<BTreeMap<String, Duration>> {
+        match (&self.target, self.pid) {
+            (Some(target), _) => Some(threads_where(|stat| target.is_of(stat))),
+            (None, Some(pid)) => Some(threads_where(|stat| stat.pid == pid)),
+            (None, None) => None,
+        }
+    }
+}
+
 /// CPU time and memory that the processes of a target have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -40,7 +86,7 @@ pub struct Usage {
 
 impl Target {
     /// Starts `command` with the port in its place, and waits until somebody listens there.
-    pub fn start(
+    fn start(
         command: &str,
         transport: Transport,
         interrupt: &Interrupt,
@@ -86,13 +132,12 @@ impl Target {
         }
     }
 
-    pub fn usage(&self) -> Usage {
-        usage_where(|stat| stat.group == self.group.as_raw())
+    fn is_of(&self, stat: &Stat) -> bool {
+        stat.group == self.group.as_raw()
     }
 
-    /// Processor time of its threads so far, summed by name.
-    pub fn threads(&self) -> BTreeMap<String, Duration> {
-        threads_where(|stat| stat.group == self.group.as_raw())
+    fn usage(&self) -> Usage {
+        usage_where(|stat| self.is_of(stat))
     }
 
     /// Ends it at once, as a crash would. Its port is free then.
@@ -107,8 +152,8 @@ impl Target {
             !stat.is_zombie || threads > 1
         };
         let deadline = Instant::now() + STOP_MAX;
-        let of_group = |stat: &Stat| stat.group == self.group.as_raw();
-        while Instant::now() < deadline && processes(of_group).iter().any(is_left) {
+        let left = || processes(|stat| self.is_of(stat)).iter().any(is_left);
+        while Instant::now() < deadline && left() {
             std::thread::sleep(POLL);
         }
     }
@@ -154,11 +199,6 @@ fn spawn(command: &str) -> Result<(Child, Pid), Failure> {
 /// The usage of one process that somebody else started.
 pub fn usage_of(pid: i32) -> Usage {
     usage_where(|stat| stat.pid == pid)
-}
-
-/// Processor time of the threads of one process that somebody else started.
-pub fn threads_of(pid: i32) -> BTreeMap<String, Duration> {
-    threads_where(|stat| stat.pid == pid)
 }
 
 /// A port that is free at the moment. The command has to take it; if another process is faster,
@@ -276,7 +316,8 @@ mod tests {
     fn this_process_uses_something() {
         let usage = usage_of(std::process::id().cast_signed());
         assert!(usage.memory_peak_bytes > 1 << 20);
-        let threads = threads_of(std::process::id().cast_signed());
+        let own = std::process::id().cast_signed();
+        let threads = threads_where(|stat| stat.pid == own);
         assert!(
             threads.values().any(|spent| !spent.is_zero()),
             "{threads:?}"

@@ -163,38 +163,29 @@ impl<'a> Answer<'a> {
         let is_flow_mod = *message.get(1)? == TYPE_FLOW_MOD;
         match (version, is_flow_mod) {
             (Version::V10, true) => read_flow_mod_v10(message),
-            (Version::V10, false) => read_packet_out_v10(message),
+            (Version::V10, false) => read_packet_out(message, (14, 16), port_v10),
             (_, true) => read_flow_mod_v13(message),
-            (_, false) => read_packet_out_v13(message),
+            (_, false) => read_packet_out(message, (16, 24), port_v13),
         }
     }
 }
 
-fn read_packet_out_v10(message: &[u8]) -> Option<Answer<'_>> {
-    const ACTIONS_AT: usize = 16;
-    let actions_len = usize::from(u16_at(message, 14)?);
-    let actions = message.get(ACTIONS_AT..ACTIONS_AT + actions_len)?;
-    let data = &message[ACTIONS_AT + actions_len..];
-    packet_out(message, read_actions(actions, port_v10)?, data)
-}
-
-fn read_packet_out_v13(message: &[u8]) -> Option<Answer<'_>> {
-    const ACTIONS_AT: usize = 24;
-    let actions_len = usize::from(u16_at(message, 16)?);
-    let actions = message.get(ACTIONS_AT..ACTIONS_AT + actions_len)?;
-    let data = &message[ACTIONS_AT + actions_len..];
-    packet_out(message, read_actions(actions, port_v13)?, data)
-}
-
-fn packet_out<'a>(message: &[u8], output: Output, data: &'a [u8]) -> Option<Answer<'a>> {
+/// The length of the actions is at `len_at`, and they begin at `actions_at`.
+fn read_packet_out(
+    message: &[u8],
+    (len_at, actions_at): (usize, usize),
+    read_port: ReadPort,
+) -> Option<Answer<'_>> {
+    let actions_end = actions_at + usize::from(u16_at(message, len_at)?);
+    let actions = message.get(actions_at..actions_end)?;
     Some(Answer {
         is_flow_mod: false,
         buffer_id: u32_at(message, 8)?,
         in_port: None,
         eth_src: None,
         eth_dst: None,
-        output,
-        data,
+        output: read_actions(actions, read_port)?,
+        data: &message[actions_end..],
     })
 }
 

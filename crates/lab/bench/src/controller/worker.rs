@@ -2,17 +2,12 @@
 //! the phases of a run and sends what has its time.
 
 use std::cell::RefCell;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
+use net::alarm::Alarm;
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
@@ -20,6 +15,7 @@ use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload, hist
 use super::serve::{Emulated, End, Shared, UNSENT_BYTES_MAX, serve};
 use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
+use crate::thread_cpu;
 
 /// The pacer looks at the phase and the clock at least so often.
 const TICK_NS: u64 = 10_000_000;
@@ -135,7 +131,7 @@ impl<'a> Worker<'a> {
     }
 
     async fn run(mut self) -> Result<Measured, std::io::Error> {
-        let mut timer = Timer::new()?;
+        let mut alarm = Alarm::new()?;
         self.listen();
         self.connect();
         loop {
@@ -151,10 +147,12 @@ impl<'a> Worker<'a> {
             if self.phase == Phase::Drain && self.is_drained(now_ns) {
                 return Ok(self.conclude());
             }
-            let wait = self
-                .next_due_ns()
-                .saturating_sub(self.shared.control.now_ns());
-            timer.sleep(Duration::from_nanos(wait)).await?;
+            let due_ns = self.next_due_ns();
+            let left_ns = due_ns.saturating_sub(self.shared.control.now_ns());
+            let due = Instant::now() + Duration::from_nanos(left_ns);
+            if !alarm.wait_until(due).await? {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -504,44 +502,5 @@ impl<'a> Worker<'a> {
         let delays = &mut *self.shared.delays.borrow_mut();
         std::mem::swap(&mut self.measured.delays, delays);
         self.measured
-    }
-}
-
-/// Processor time of this thread so far.
-pub fn thread_cpu() -> Duration {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD);
-    usage.map_or(Duration::ZERO, |usage| {
-        let spent = usage.user_time() + usage.system_time();
-        Duration::from_micros(spent.num_microseconds().unsigned_abs())
-    })
-}
-
-/// A timer finer than a runtime's milliseconds.
-struct Timer {
-    fd: TimerFd,
-    /// The same, as the runtime waits for it: like a pipe, it is readable when there is something
-    /// to read, which is 8 bytes.
-    expirations: Receiver,
-}
-
-impl Timer {
-    fn new() -> std::io::Result<Timer> {
-        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let fd = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
-        let same = fd.as_fd().try_clone_to_owned()?;
-        Ok(Timer {
-            fd,
-            expirations: Receiver::from_owned_fd_unchecked(same)?,
-        })
-    }
-
-    async fn sleep(&mut self, duration: Duration) -> std::io::Result<()> {
-        // Zero would stop the timer.
-        let duration = duration.max(Duration::from_nanos(1));
-        let once = Expiration::OneShot(duration.into());
-        self.fd.set(once, TimerSetTimeFlags::empty())?;
-        let mut count = [0; 8];
-        self.expirations.read_exact(&mut count).await?;
-        Ok(())
     }
 }

@@ -9,11 +9,13 @@ use openflow::PortNo;
 use serde::Serialize;
 use testbed::topology::Attachment;
 
+use super::Workload;
 use super::emulator::Emulator;
 use super::load::Pace;
-use super::run::{Runner, Server, Workload, counts};
+use super::run::{Runner, counts};
 use super::switch::{Counts, Switch};
 use crate::controller::switch::Announce;
+use crate::controller::target::Server;
 use cli::failure::Failure;
 use measure::stats::Summary;
 

@@ -19,6 +19,7 @@ mod switch;
 mod walk;
 
 use clap::ValueEnum;
+use serde::Serialize;
 
 use ::report::output::OutputArgs;
 use cli::date::unix_seconds;
@@ -42,7 +43,7 @@ pub struct Args {
 
     /// How the conversations go
     #[arg(long, value_enum, default_value = "pairs")]
-    workload: WorkloadArg,
+    workload: Workload,
 
     /// The network, in the words of 'auster lab', with 1 to 1024 switches
     #[arg(long, value_name = "WORDS", default_value = "linear,4")]
@@ -139,8 +140,9 @@ pub struct Args {
     output: OutputArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WorkloadArg {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
     /// Each packet is the first of a pair of hosts behind different switches that have never spoken
     Pairs,
     /// The same, but the host asks for the other by ARP, and the packet waits for the answer
@@ -153,6 +155,16 @@ enum WorkloadArg {
     Restart,
     /// Pairs without and with broadcasts beside them
     Storm,
+}
+
+impl Workload {
+    /// The network or its controller changes under the load.
+    fn has_events(self) -> bool {
+        matches!(
+            self,
+            Workload::Moves | Workload::Failures | Workload::Restart
+        )
+    }
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {

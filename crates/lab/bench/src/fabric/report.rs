@@ -3,41 +3,22 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 
 use super::events::EventFigures;
 use super::load::Tally;
-use super::pairs::Choice;
 use super::recovery::Recovery;
-use super::run::{Load, Measured, Setup, Workload};
+use super::run::{Load, Measured, Setup};
 use super::settings::{Rounds, Settings, milliseconds};
 use super::switch::Counts;
 use crate::controller::report::{Bottleneck, tail_points};
-use crate::controller::switch::Announce;
 use cli::failure::Failure;
-use cli::table::table;
+use cli::table::Columns;
 use measure::stats::{Summary, median};
 use report::output::{Document, OutputArgs, Results};
 use report::plot::{Plot, Series};
 
 const MS_PER_NS: f64 = 1e-6;
-
-#[derive(Serialize)]
-struct SettingsDocument {
-    workload: &'static str,
-    topology: String,
-    hosts_per_switch: usize,
-    host_ports: usize,
-    pairs: Choice,
-    announce: Announce,
-    window: Option<u32>,
-    rate_per_s: Option<f64>,
-    overload: Vec<f64>,
-    rounds: u32,
-    duration_s: f64,
-    warmup_s: f64,
-    timeout_ms: f64,
-    seed: u64,
-}
 
 #[derive(Serialize)]
 struct SubjectDocument {
@@ -150,35 +131,28 @@ pub fn conclude(
     output.conclude(results, &document, &text)
 }
 
-fn settings_document(settings: &Settings) -> SettingsDocument {
+fn settings_document(settings: &Settings) -> Json {
     let plan = &settings.plan;
     let (window, rate_per_s) = match settings.legs[0].load {
         Load::Window(window) => (Some(window), None),
         Load::Rate(rate) => (None, Some(rate)),
     };
-    SettingsDocument {
-        workload: match plan.workload {
-            Workload::Pairs => "pairs",
-            Workload::Arp => "arp",
-            Workload::Storm { .. } => "storm",
-            Workload::Failures => "failures",
-            Workload::Moves => "moves",
-            Workload::Restart => "restart",
-        },
-        topology: plan.topology.clone(),
-        hosts_per_switch: plan.hosts,
-        host_ports: plan.host_ports,
-        pairs: plan.choice,
-        announce: plan.announce,
-        window,
-        rate_per_s,
-        overload: settings.overload.clone(),
-        rounds: settings.rounds,
-        duration_s: plan.duration.as_secs_f64(),
-        warmup_s: plan.warmup.as_secs_f64(),
-        timeout_ms: milliseconds(plan.timeout),
-        seed: plan.seed,
-    }
+    json!({
+        "workload": plan.workload,
+        "topology": plan.topology,
+        "hosts_per_switch": plan.hosts,
+        "host_ports": plan.host_ports,
+        "pairs": plan.choice,
+        "announce": plan.announce,
+        "window": window,
+        "rate_per_s": rate_per_s,
+        "overload": settings.overload,
+        "rounds": settings.rounds,
+        "duration_s": plan.duration.as_secs_f64(),
+        "warmup_s": plan.warmup.as_secs_f64(),
+        "timeout_ms": milliseconds(plan.timeout),
+        "seed": plan.seed,
+    })
 }
 
 fn run_document(measured: &Measured) -> RunDocument {
@@ -291,49 +265,37 @@ fn legs(runs: &[RunDocument]) -> Vec<LegDocument> {
     names.iter().map(leg).collect()
 }
 
-fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
-    const HEADER: [&str; 14] = [
-        "controller",
-        "run",
-        "offered/s",
-        "delivered/s",
-        "of first",
-        "lost %",
-        "first p50 ms",
-        "p99",
-        "ready p50 ms",
-        "p99",
-        "messages",
-        "echo p99 ms",
-        "CPU µs",
-        "peak MiB",
-    ];
-    let optional = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
-    let mut rows = Vec::new();
-    for subject in subjects {
-        for leg in &subject.legs {
-            let runs = subject.runs.iter().filter(|run| run.leg == leg.name);
-            let peaks = runs.filter_map(|run| run.controller.as_ref());
-            let peak = peaks.map(|c| c.memory_peak_mib).reduce(f64::max);
-            rows.push(vec![
-                subject.name.clone(),
-                leg.name.clone(),
-                optional(leg.offered_per_s),
-                format!("{:.0}", leg.delivered_per_s),
-                format!("{:.3}", leg.of_first),
-                format!("{:.2}", leg.lost_percent),
-                format!("{:.2}", leg.first_p50_ms),
-                format!("{:.1}", leg.first_p99_ms),
-                format!("{:.2}", leg.ready_p50_ms),
-                format!("{:.1}", leg.ready_p99_ms),
-                format!("{:.1}", leg.messages_per_pair),
-                format!("{:.1}", leg.echo_p99_ms),
-                optional(leg.cpu_us_per_pair),
-                optional(peak),
-            ]);
-        }
+impl SubjectDocument {
+    fn memory_peak_mib(&self, leg: &LegDocument) -> Option<f64> {
+        let runs = self.runs.iter().filter(|run| run.leg == leg.name);
+        let controllers = runs.filter_map(|run| run.controller.as_ref());
+        controllers.map(|c| c.memory_peak_mib).reduce(f64::max)
     }
-    let mut text = table(&HEADER, &rows) + "\n" + &events_table(subjects);
+}
+
+fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
+    let mut legs = Vec::new();
+    for subject in subjects {
+        legs.extend(subject.legs.iter().map(|leg| (subject, leg)));
+    }
+    let mut text = Columns::of(&legs)
+        .text("controller", |(subject, _)| &subject.name)
+        .text("run", |(_, leg)| &leg.name)
+        .maybe("offered/s", 0, |(_, leg)| leg.offered_per_s)
+        .number("delivered/s", 0, |(_, leg)| leg.delivered_per_s)
+        .number("of first", 3, |(_, leg)| leg.of_first)
+        .number("lost %", 2, |(_, leg)| leg.lost_percent)
+        .number("first p50 ms", 2, |(_, leg)| leg.first_p50_ms)
+        .number("p99", 1, |(_, leg)| leg.first_p99_ms)
+        .number("ready p50 ms", 2, |(_, leg)| leg.ready_p50_ms)
+        .number("p99", 1, |(_, leg)| leg.ready_p99_ms)
+        .number("messages", 1, |(_, leg)| leg.messages_per_pair)
+        .number("echo p99 ms", 1, |(_, leg)| leg.echo_p99_ms)
+        .maybe("CPU µs", 0, |(_, leg)| leg.cpu_us_per_pair)
+        .maybe("peak MiB", 0, |(subject, leg)| subject.memory_peak_mib(leg))
+        .table()
+        + "\n"
+        + &events_table(subjects);
     for subject in subjects {
         for note in notes(settings, subject) {
             text += &format!("{}: {note}\n", subject.name);
@@ -343,59 +305,37 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
 }
 
 fn events_table(subjects: &[SubjectDocument]) -> String {
-    const HEADER: [&str; 9] = [
-        "controller",
-        "event",
-        "of",
-        "conversations",
-        "broken",
-        "carried again ms",
-        "outage p50 ms",
-        "next served ms",
-        "messages",
-    ];
-    let milliseconds = |ms: Option<f64>| ms.map_or("never".to_owned(), |ms| format!("{ms:.1}"));
-    let mut rows = Vec::new();
+    let mut events = Vec::new();
     for subject in subjects {
-        for event in subject.runs.iter().flat_map(|run| &run.events) {
-            rows.push(vec![
-                subject.name.clone(),
-                event.kind.to_owned(),
-                event.of.clone(),
-                event.conversations.to_string(),
-                event.broken.to_string(),
-                milliseconds(event.carried_again_ms),
-                format!("{:.1}", event.outage_ms.p50),
-                milliseconds(event.served_ms),
-                event.messages.received().to_string(),
-            ]);
-        }
+        let own = subject.runs.iter().flat_map(|run| &run.events);
+        events.extend(own.map(|event| (subject.name.as_str(), event)));
     }
-    match rows.is_empty() {
-        true => String::new(),
-        false => table(&HEADER, &rows) + "\n",
+    if events.is_empty() {
+        return String::new();
     }
+    let milliseconds = |ms: Option<f64>| ms.map_or("never".to_owned(), |ms| format!("{ms:.1}"));
+    Columns::of(&events)
+        .text("controller", |(name, _)| *name)
+        .text("event", |(_, event)| event.kind)
+        .text("of", |(_, event)| &event.of)
+        .text("conversations", |(_, event)| event.conversations)
+        .text("broken", |(_, event)| event.broken)
+        .text("carried again ms", |(_, event)| {
+            milliseconds(event.carried_again_ms)
+        })
+        .number("outage p50 ms", 1, |(_, event)| event.outage_ms.p50)
+        .text("next served ms", |(_, event)| milliseconds(event.served_ms))
+        .text("messages", |(_, event)| event.messages.received())
+        .table()
+        + "\n"
 }
 
 fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
-    let mut notes = Vec::new();
     let runs = &subject.runs;
+    let found = runs.iter().map(|run| run.bottleneck);
+    let mut notes = Bottleneck::notes(found, "emulator", "runs");
     let count = |of: fn(&RunDocument) -> bool| runs.iter().filter(|run| of(run)).count();
     let in_runs = |count: usize| format!("in {count} of {} runs", runs.len());
-    let emulator = count(|run| run.bottleneck == Bottleneck::Generator);
-    if emulator > 0 {
-        notes.push(format!(
-            "the emulator was the bottleneck {}: the figure is a lower bound",
-            in_runs(emulator)
-        ));
-    }
-    let machine = count(|run| run.bottleneck == Bottleneck::Machine);
-    if machine > 0 {
-        notes.push(format!(
-            "emulator and controller together used all cores {}",
-            in_runs(machine)
-        ));
-    }
     let exhausted = count(|run| run.pairs_exhausted);
     if exhausted > 0 {
         notes.push(format!(
@@ -504,11 +444,8 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
                 results.histogram(&format!("{name}-{at}-{}", number + 1), of(run), MS_PER_NS)?;
                 if !legs.contains(&run.leg.name.as_str()) {
                     legs.push(&run.leg.name);
-                    series.push(Series {
-                        name: format!("{}, {}", subject.name, run.leg.name),
-                        points: tail_points(of(run)),
-                        error: None,
-                    });
+                    let name = format!("{}, {}", subject.name, run.leg.name);
+                    series.push(Series::new(name, tail_points(of(run))));
                 }
             }
         }

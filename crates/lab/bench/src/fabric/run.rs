@@ -7,6 +7,7 @@ use std::time::Duration;
 use net::method::{Method, Transport};
 use serde::Serialize;
 
+use super::Workload;
 use super::emulator::Emulator;
 use super::events::{self, EventFigures};
 use super::load::{Opening, Pace, Record, World};
@@ -16,8 +17,8 @@ use super::recovery::{Delay, Recovery};
 use super::switch::Counts;
 use super::walk::Fabric;
 use crate::controller::switch::Announce;
-use crate::controller::target::{Target, Usage, threads_of, usage_of};
-use crate::controller::worker::thread_cpu;
+use crate::controller::target::{Server, Usage};
+use crate::thread_cpu;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
@@ -34,29 +35,6 @@ const CALM: Duration = Duration::from_secs(2);
 /// How often the bench looks whether the controller has set something.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Workload {
-    Pairs,
-    Arp,
-    /// Broadcasts a second, beside pairs.
-    Storm {
-        rate: f64,
-    },
-    Failures,
-    Moves,
-    Restart,
-}
-
-impl Workload {
-    /// The network or its controller changes under the load.
-    pub fn has_events(self) -> bool {
-        matches!(
-            self,
-            Workload::Moves | Workload::Failures | Workload::Restart
-        )
-    }
-}
-
 /// The settings that all runs share.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -65,6 +43,8 @@ pub struct Plan {
     pub hosts: usize,
     pub choice: Choice,
     pub workload: Workload,
+    /// Broadcasts a second of [`Workload::Storm`].
+    pub storm_rate: f64,
     pub timeout: Duration,
     pub settle: Duration,
     pub discovery_max: Duration,
@@ -93,15 +73,6 @@ pub enum Load {
     Window(u32),
     /// First packets a second.
     Rate(f64),
-}
-
-/// The controller that is measured.
-pub struct Server {
-    pub address: SocketAddr,
-    /// It was started for the run.
-    pub target: Option<Target>,
-    /// It runs already, as this process.
-    pub pid: Option<i32>,
 }
 
 /// The time until the load began.
@@ -153,30 +124,6 @@ impl Measured {
     }
 }
 
-impl Server {
-    /// Starts the command.
-    pub fn start(
-        words: &str,
-        transport: Transport,
-        interrupt: &Interrupt,
-    ) -> Result<Server, Failure> {
-        let (target, method) = Target::start(words, transport, interrupt)?;
-        Ok(Server {
-            address: address(&method)?,
-            target: Some(target),
-            pid: None,
-        })
-    }
-
-    fn usage(&self) -> Option<(Usage, BTreeMap<String, Duration>)> {
-        match (&self.target, self.pid) {
-            (Some(target), _) => Some((target.usage(), target.threads())),
-            (None, Some(pid)) => Some((usage_of(pid), threads_of(pid))),
-            (None, None) => None,
-        }
-    }
-}
-
 /// The address to dial.
 pub fn address(method: &Method) -> Result<SocketAddr, Failure> {
     let refused = || {
@@ -213,8 +160,12 @@ impl Runner<'_> {
         let timeout_ns = plan.timeout.as_nanos() as u64;
         let world = World::new(Fabric::new(net), pairs, opening, timeout_ns);
         self.say("connecting");
-        let mut emulator =
-            Emulator::connect(world, server.address, plan.echo_interval, self.interrupt)?;
+        let mut emulator = Emulator::connect(
+            world,
+            address(&server.method)?,
+            plan.echo_interval,
+            self.interrupt,
+        )?;
         let setup = self.set_up(&mut emulator)?;
         let mut measured = match plan.workload.has_events() {
             true => {
@@ -338,15 +289,14 @@ impl Runner<'_> {
         let began = emulator.now();
         emulator.world.record = Record::new();
         emulator.world.set_recording(true);
-        if let Workload::Storm { rate } = self.plan.workload
-            && self.leg.is_stormy
-        {
-            emulator.world.set_broadcasts(Some(rate), began);
+        if self.leg.is_stormy {
+            let rate = Some(self.plan.storm_rate);
+            emulator.world.set_broadcasts(rate, began);
         }
-        let (counts, cpu, usage) = (counts(emulator), thread_cpu(), server.usage());
+        let (counts, cpu, usage) = (counts(emulator), thread_cpu(), readings(server));
         let broadcasts = (emulator.world.broadcasts, emulator.world.broadcast_copies);
         let events = load(self, emulator, server)?;
-        let used = usage.zip(server.usage()).map(used);
+        let used = usage.zip(readings(server)).map(used);
         let emulator_cpu = thread_cpu().saturating_sub(cpu);
         let end = emulator.now();
         let elapsed = end - began;
@@ -407,6 +357,10 @@ pub fn counts(emulator: &Emulator) -> Counts {
 }
 
 type Readings = (Usage, BTreeMap<String, Duration>);
+
+fn readings(server: &Server) -> Option<Readings> {
+    server.usage().zip(server.threads())
+}
 
 fn used((before, after): (Readings, Readings)) -> Used {
     let since = |(name, spent): (String, Duration)| {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::net::Net;
-use super::run::{Leg, Load, Measured, Plan, Runner, Server, Workload, address};
-use super::{Args, WorkloadArg};
+use super::run::{Leg, Load, Measured, Plan, Runner, address};
+use super::{Args, Workload};
 use crate::controller::settings::{Subject, SubjectKind, seconds, subjects, whole};
 use crate::controller::switch::Announce;
+use crate::controller::target::Server;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
@@ -46,18 +47,13 @@ impl Settings {
                 "{flag} {rate}: write a number a second, above 0 and up to {RATE_MAX}"
             ))),
         };
-        let workload = match args.workload {
-            WorkloadArg::Pairs => Workload::Pairs,
-            WorkloadArg::Arp => Workload::Arp,
-            WorkloadArg::Moves => Workload::Moves,
-            WorkloadArg::Failures => Workload::Failures,
-            WorkloadArg::Restart => Workload::Restart,
-            WorkloadArg::Storm => Workload::Storm {
-                rate: rate("--storm-rate", args.storm_rate)?,
-            },
+        let workload = args.workload;
+        let is_stormy = workload == Workload::Storm;
+        let storm_rate = match is_stormy {
+            true => rate("--storm-rate", args.storm_rate)?,
+            false => 0.0,
         };
         let has_events = workload.has_events();
-        let is_stormy = matches!(workload, Workload::Storm { .. });
         if (args.same_switch || !args.overload.is_empty()) && (has_events || is_stormy) {
             return Err(Failure::usage(
                 "--same-switch and --overload are for --workload pairs and arp",
@@ -111,6 +107,7 @@ impl Settings {
             hosts: args.hosts,
             choice: args.pairs,
             workload,
+            storm_rate,
             timeout: seconds("--timeout", args.timeout / 1e3, 1e-3)?,
             settle: seconds("--settle", args.settle / 1e3, 0.0)?,
             discovery_max: seconds("--discovery-max", args.discovery_max, 0.0)?,
@@ -180,17 +177,9 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Fai
                     interrupt,
                     progress: &progress,
                 };
-                let mut server = match &subject.kind {
-                    SubjectKind::Method(method) => Server {
-                        address: address(method)?,
-                        target: None,
-                        // A process id is of the first controller.
-                        pid: settings.pid.filter(|_| at == 0),
-                    },
-                    SubjectKind::Command { transport, words } => {
-                        Server::start(words, *transport, interrupt)?
-                    }
-                };
+                // A process id is of the first controller.
+                let pid = settings.pid.filter(|_| at == 0);
+                let mut server = Server::of(&subject.kind, pid, interrupt)?;
                 let measured = match runner.run(&mut server) {
                     Ok(measured) => measured,
                     Err(_) if interrupt.is_set() => break,

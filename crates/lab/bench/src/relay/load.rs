@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use sched::Direction;
 use tokio::io::AsyncReadExt;
 
-use super::Settings;
+use super::Args;
 use super::processes::Relays;
 use super::report::{Cell, Measured};
 use crate::channel::source::{self, FLOWS, Stamp};
@@ -42,7 +42,7 @@ pub struct Load {
 }
 
 impl Load {
-    pub fn new(cell: &Cell, settings: &Settings) -> Result<Load, Failure> {
+    pub fn new(cell: &Cell, args: &Args) -> Result<Load, Failure> {
         let message = |number: u32| {
             let stamp = Stamp {
                 due: Duration::ZERO,
@@ -51,7 +51,7 @@ impl Load {
                 number,
             };
             let mut bytes = BytesMut::new();
-            let size = settings.message_bytes as usize;
+            let size = args.size as usize;
             source::encode(&stamp, Direction::ToController, size, &mut bytes);
             bytes
         };
@@ -61,8 +61,8 @@ impl Load {
         Ok(Load {
             sink: Sink::open().map_err(failed)?,
             cell: cell.clone(),
-            message_bytes: settings.message_bytes.into(),
-            duration: Duration::from_secs_f64(settings.duration_s),
+            message_bytes: args.size.into(),
+            duration: Duration::from_secs_f64(args.duration),
             writes: writes.map(|messages| messages.concat()).collect(),
         })
     }

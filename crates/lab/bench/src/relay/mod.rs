@@ -15,84 +15,77 @@ use serde::Serialize;
 use ::report::output::{Document, OutputArgs};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
+use cli::flag::whole;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use load::Load;
-use processes::{Certificates, Relays};
+use processes::Relays;
 use report::{Cell, Row};
 
 /// Measures a pair of relays over loopback: messages a second, CPU time of each end per message,
 /// and memory per switch.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 pub struct Args {
     /// Switches behind relays of their own, all at one controllers' relay: 1 to 1000
     #[arg(
         short = 's', long, value_name = "N,N", value_delimiter = ',',
-        default_value = "100,1000", value_parser = clap::value_parser!(u32).range(1..=1000)
+        default_value = "100,1000", value_parser = whole(1..=1000)
     )]
     switches: Vec<u32>,
     /// Messages in one write of the switch
     #[arg(
         long, value_name = "N,N", value_delimiter = ',', default_value = "1,64",
-        value_parser = clap::value_parser!(u32).range(1..=1024)
+        value_parser = whole(1..=1024)
     )]
     batch: Vec<u32>,
     /// Bytes of a message
-    #[arg(
-        long, value_name = "BYTES", default_value_t = 100,
-        value_parser = clap::value_parser!(u32).range(100..=9000)
-    )]
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = whole(100..=9000))]
+    #[serde(rename = "message_bytes")]
     size: u32,
     /// Packet-ins a second of all switches together, where there are many
-    #[arg(
-        long, value_name = "N", default_value_t = 20_000,
-        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = whole(100..=1_000_000))]
+    #[serde(rename = "rate_per_s")]
     rate: u32,
     /// How often each is measured
-    #[arg(
-        long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=100)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole(1..=100))]
     runs: u32,
     /// How long each is measured
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
+    #[serde(rename = "duration_s")]
     duration: f64,
     /// 1 second, twice, and at most 100 switches
     #[arg(long)]
+    #[serde(skip)]
     quick: bool,
     #[command(flatten)]
+    #[serde(skip)]
     output: OutputArgs,
 }
 
-#[derive(Serialize)]
-struct Settings {
-    switches: Vec<u32>,
-    batch: Vec<u32>,
-    message_bytes: u32,
-    rate_per_s: u32,
-    runs: u32,
-    duration_s: f64,
-}
-
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let settings = args.settings()?;
+pub fn run(mut args: Args) -> Result<(), Failure> {
+    if !(0.1..=600.0).contains(&args.duration) {
+        return Err(Failure::usage("--duration is 0.1 to 600 seconds"));
+    }
+    if args.quick {
+        args.switches.iter_mut().for_each(|n| *n = (*n).min(100));
+        (args.runs, args.duration) = (args.runs.min(2), 1.0);
+    }
     let started_unix_s = unix_seconds();
     let results = args.output.open()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     let progress = Progress::start();
-    let switches_max = settings.switches.iter().copied().max();
-    let certificates = Certificates::make(switches_max.unwrap_or(1))?;
+    let switches_max = args.switches.iter().copied().max();
+    let certificates = processes::certificates(switches_max.unwrap_or(1))?;
     let mut rows = Vec::new();
-    for cell in settings.cells() {
+    for cell in args.cells() {
         let mut measured = Vec::new();
-        for run in 0..settings.runs {
+        for run in 0..args.runs {
             if interrupt.is_set() {
                 break;
             }
             progress.say(format_args!("{}: run {}", cell.name(), run + 1));
-            let load = Load::new(&cell, &settings)?;
+            let load = Load::new(&cell, &args)?;
             let relays = Relays::start(&cell, &certificates, load.sink_port())?;
             measured.push(load.carry(&relays)?);
         }
@@ -102,31 +95,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     report::charge_switches(&mut rows);
     let text = report::text(&rows);
     let is_interrupted = interrupt.is_set();
-    let document = Document::new("relay", started_unix_s, settings, rows, is_interrupted);
+    let document = Document::new("relay", started_unix_s, &args, rows, is_interrupted);
     args.output.conclude(&results, &document, &text)
 }
 
 impl Args {
-    fn settings(&self) -> Result<Settings, Failure> {
-        if !(0.1..=600.0).contains(&self.duration) {
-            return Err(Failure::usage("--duration is 0.1 to 600 seconds"));
-        }
-        let quick = self.quick;
-        Ok(Settings {
-            switches: match quick {
-                true => self.switches.iter().map(|n| (*n).min(100)).collect(),
-                false => self.switches.clone(),
-            },
-            batch: self.batch.clone(),
-            message_bytes: self.size,
-            rate_per_s: self.rate,
-            runs: if quick { self.runs.min(2) } else { self.runs },
-            duration_s: if quick { 1.0 } else { self.duration },
-        })
-    }
-}
-
-impl Settings {
     /// One switch at full speed, by messages in a write; then ever more switches at a rate, the
     /// first of them alone, which the others' memory is counted from.
     fn cells(&self) -> Vec<Cell> {
@@ -142,7 +115,7 @@ impl Settings {
         let paced = counts.into_iter().map(|switches| Cell {
             switches,
             batch: 1,
-            rate_per_s: Some(self.rate_per_s),
+            rate_per_s: Some(self.rate),
         });
         full.chain(paced).collect()
     }

@@ -1,69 +1,27 @@
 //! The relays under test, each a process of this program.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use net::tls::Role;
 
 use super::report::Cell;
+use crate::certificates::{self, Certificates};
 use crate::controller::target::{Usage, usage_of};
-use auster::pki::files::write_secret;
-use auster::pki::make::{self, KeyKind, Owner, Signer};
 use cli::failure::Failure;
 use cli::program;
-use cli::temp_dir::TempDir;
 
-/// Certificates for both ends, in a directory that is removed with this value.
-pub struct Certificates {
-    dir: TempDir,
-}
-
-impl Certificates {
-    /// Switches are known by the name in their certificates, so each has its own.
-    pub fn make(switches: u32) -> Result<Certificates, Failure> {
-        // More than the time in which their ends warn of a certificate.
-        let days = 60;
-        let made = Certificates {
-            dir: TempDir::new()?,
-        };
-        let switches = (0..switches).map(|n| format!("switch{n}")).collect();
-        for (ca, role, names) in [
-            (
-                "controllerca",
-                Role::Controller,
-                vec!["controller".to_owned()],
-            ),
-            ("switchca", Role::Switch, switches),
-        ] {
-            let authority = make::authority(role, KeyKind::P256, days)?;
-            let signer =
-                Signer::new(&authority.certificate, &authority.key).map_err(Failure::machine)?;
-            made.write(ca, &authority.certificate)?;
-            for name in names {
-                let owner = Owner {
-                    name: name.clone(),
-                    role,
-                    hosts: vec!["127.0.0.1".to_owned()],
-                    datapath_id: None,
-                    listens: role == Role::Controller,
-                };
-                let issued = signer.issue(&owner, KeyKind::P256, days)?;
-                made.write(&format!("{name}-cert"), &issued.certificate)?;
-                made.write(&format!("{name}-privkey"), &issued.key)?;
-            }
-        }
-        Ok(made)
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let path = self.path(name);
-        write_secret(&path, text)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name).with_extension("pem")
-    }
+/// Certificates for both ends. Switches are known by the name in them, so each has its own.
+pub fn certificates(switches: u32) -> Result<Certificates, Failure> {
+    // More than the time in which their ends warn of a certificate.
+    let days = 60;
+    let made = Certificates::new()?;
+    let switches: Vec<String> = (0..switches).map(|n| format!("switch{n}")).collect();
+    let controller = ["controller".to_owned()];
+    let host = "127.0.0.1";
+    made.issue("controllerca", Role::Controller, &controller, host, days)?;
+    made.issue("switchca", Role::Switch, &switches, host, days)?;
+    Ok(made)
 }
 
 /// The two ends. They end with this.
@@ -90,13 +48,10 @@ impl Relays {
         let mut controller = Command::new(program::auster()?);
         controller.args(["relay", "controller", "--listen", "pquic:0:127.0.0.1"]);
         controller.args(["--openflow", &format!("tcp:127.0.0.1:{sink_port}")]);
-        for (flag, name) in [
-            ("-p", "controller-privkey"),
-            ("-c", "controller-cert"),
-            ("-C", "switchca"),
-        ] {
-            controller.arg(flag).arg(certificates.path(name));
-        }
+        let files = certificates::files(certificates.dir(), "controller", "switchca");
+        controller.arg("-p").arg(files.private_key);
+        controller.arg("-c").arg(files.certificate);
+        controller.arg("-C").arg(files.ca);
         let (controller, relay_port) = Process::start(controller)?;
         // As 'auster relay switch', but many, of one process.
         // The file that runs, even if another has been put in its place.
@@ -104,7 +59,7 @@ impl Relays {
         switch.args(["bench", "relay-switches"]);
         switch.args(["--switches", &cell.switches.to_string()]);
         switch.args(["--connect", &format!("quic:127.0.0.1:{relay_port}")]);
-        switch.arg("--certificates").arg(certificates.dir.path());
+        switch.arg("--certificates").arg(certificates.dir());
         let (switch, switch_port) = Process::start(switch)?;
         Ok(Relays {
             switch,

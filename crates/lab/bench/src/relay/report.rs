@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::processes::Used;
-use cli::table::table;
+use cli::table::Columns;
 use measure::stats::Summary;
 
 /// One row: the number of switches, of messages in a write, and a rate or as fast as they go.
@@ -111,42 +111,25 @@ pub fn charge_switches(rows: &mut [Row]) {
 }
 
 pub fn text(rows: &[Row]) -> String {
-    let header = [
-        "switches",
-        "a write",
-        "offered/s",
-        "all in s",
-        "messages/s",
-        "sd",
-        "switch end µs",
-        "sd",
-        "controller end µs",
-        "sd",
-        "/s of one core",
-        "switch MiB",
-        "controller MiB",
-        "KiB each",
-        "KiB each",
-    ];
-    let cells = |row: &Row| {
-        let each = |kib: Option<f64>| kib.map_or(String::new(), |kib| format!("{kib:.0}"));
-        vec![
-            row.switches.to_string(),
-            row.batch.to_string(),
-            row.rate_per_s.map_or("all".to_owned(), |n| n.to_string()),
-            format!("{:.2}", row.set_up_s.mean),
-            format!("{:.0}", row.messages_per_s.mean),
-            format!("{:.0}", row.messages_per_s.sd),
-            format!("{:.2}", row.switch_cpu_us.mean),
-            format!("{:.2}", row.switch_cpu_us.sd),
-            format!("{:.2}", row.controller_cpu_us.mean),
-            format!("{:.2}", row.controller_cpu_us.sd),
-            format!("{:.0}", row.messages_per_s_of_one_core.mean),
-            format!("{:.1}", row.switch_peak_mib.mean),
-            format!("{:.1}", row.controller_peak_mib.mean),
-            each(row.switch_kib_each),
-            each(row.controller_kib_each),
-        ]
-    };
-    table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
+    let each = |kib: Option<f64>| kib.map_or(String::new(), |kib| format!("{kib:.0}"));
+    let rate = |rate: Option<u32>| rate.map_or("all".to_owned(), |rate| rate.to_string());
+    Columns::of(rows)
+        .text("switches", |row| row.switches)
+        .text("a write", |row| row.batch)
+        .text("offered/s", |row| rate(row.rate_per_s))
+        .number("all in s", 2, |row| row.set_up_s.mean)
+        .number("messages/s", 0, |row| row.messages_per_s.mean)
+        .number("sd", 0, |row| row.messages_per_s.sd)
+        .number("switch end µs", 2, |row| row.switch_cpu_us.mean)
+        .number("sd", 2, |row| row.switch_cpu_us.sd)
+        .number("controller end µs", 2, |row| row.controller_cpu_us.mean)
+        .number("sd", 2, |row| row.controller_cpu_us.sd)
+        .number("/s of one core", 0, |row| {
+            row.messages_per_s_of_one_core.mean
+        })
+        .number("switch MiB", 1, |row| row.switch_peak_mib.mean)
+        .number("controller MiB", 1, |row| row.controller_peak_mib.mean)
+        .text("KiB each", |row| each(row.switch_kib_each))
+        .text("KiB each", |row| each(row.controller_kib_each))
+        .table()
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::method::{Method, Protocol};
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{Role, Security};
 use net::transport::{Limits, Listener};
 use relay::{Config, SessionId, Side};
 use tokio::task::JoinSet;
 use tunnel::{End, EndConfig, OPENFLOW, Scheduling};
 
+use crate::certificates;
 use cli::failure::Failure;
 use cli::output::say;
 
@@ -43,14 +44,8 @@ async fn serve(args: Args) -> Result<(), Failure> {
             .map_err(|error| Failure::usage(format!("{text}: {error}")))
     };
     let connect = method(&args.connect)?;
-    let file = |name: String| args.certificates.join(name).with_extension("pem");
     let security = |n: u32| {
-        let files = CredentialFiles {
-            private_key: file(format!("switch{n}-privkey")),
-            certificate: file(format!("switch{n}-cert")),
-            ca: file("controllerca".to_owned()),
-            crl: None,
-        };
+        let files = certificates::files(&args.certificates, &format!("switch{n}"), "controllerca");
         let credentials = files.load().map_err(Failure::machine)?;
         Ok::<_, Failure>(Security::new(Arc::new(credentials)).expecting(Role::Controller))
     };

@@ -154,11 +154,7 @@ pub async fn run(lane: &mut Lane, spacing: Duration) -> Result<Option<Outcome>, 
         spacing,
         count_max: cars_max(spacing),
     };
-    let train = lane
-        .ends
-        .ingress
-        .start_train(cars)
-        .map_err(Failure::machine)?;
+    let train = lane.ends.ingress.start_train(cars)?;
     let mut old = Vec::new();
     let mut new = Vec::new();
     while old.len() < BEFORE && !train.is_over() {
@@ -181,7 +177,7 @@ pub async fn run(lane: &mut Lane, spacing: Duration) -> Result<Option<Outcome>, 
         tokio::time::sleep(LOOK_INTERVAL).await;
         look(lane, flow, &mut old, &mut new)?;
     }
-    let sent = train.stop().map_err(Failure::machine)?;
+    let sent = train.stop()?;
     let mut accounted = 0;
     let mut progress = Instant::now();
     while accounted < sent.len() && progress.elapsed() < SETTLE_MAX {
@@ -219,7 +215,7 @@ fn is_settled(new: &[Seen], sent_before: u32) -> bool {
 
 fn look(lane: &Lane, flow: u32, old: &mut Vec<Seen>, new: &mut Vec<Seen>) -> Result<(), Failure> {
     for (tap, seen) in [(&lane.ends.ingress, old), (&lane.ends.egress, new)] {
-        let all = tap.drain().map_err(Failure::machine)?;
+        let all = tap.drain()?;
         seen.extend(all.into_iter().filter(|seen| seen.probe.flow == flow));
     }
     Ok(())

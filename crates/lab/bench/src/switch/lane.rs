@@ -301,7 +301,7 @@ async fn find_port(
     };
     let mut waited = Duration::ZERO;
     while waited < PORT_SEARCH_MAX {
-        tap.send(probe).map_err(failed)?;
+        tap.try_send(probe).map_err(failed)?;
         while let Some(received) = channel.next_within(AGAIN).await? {
             if let Message::PacketIn(packet) = received.message
                 && Probe::read(&packet.data, token) == Some(probe)

@@ -19,7 +19,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::value_parser;
 use clock::SplitMix64;
 use net::method::Method;
 use net::tls::{CredentialFiles, Role, Security};
@@ -28,6 +27,7 @@ use serde::Serialize;
 use ::report::output::{Document, OutputArgs};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
+use cli::flag::whole;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use lane::{Kind, Lane, Otherwise};
@@ -46,93 +46,80 @@ use testbed::plane::Transport;
 /// A switch of yours is dialled at TARGET, or waited for with --listen. Two of its ports are linked
 /// to interfaces of this machine: probes go out of --ingress and are seen at --egress, as frames of
 /// EtherType 0x88b5. Flow entries for these frames, and no others, are added and removed.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 pub struct Args {
     /// A switch that listens: tcp:HOST[:PORT], ssl:, quic:, unix:FILE
     #[arg(value_name = "TARGET", conflicts_with = "listen")]
+    #[serde(skip)]
     target: Option<Method>,
     /// Where your switch connects to: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE
     #[arg(long, value_name = "METHOD")]
+    #[serde(skip)]
     listen: Option<Method>,
     /// The interface of this machine that probes are sent on
     #[arg(long, value_name = "IF")]
+    #[serde(skip)]
     ingress: Option<String>,
     /// The interface of this machine that probes are seen at
     #[arg(long, value_name = "IF")]
+    #[serde(skip)]
     egress: Option<String>,
     /// Our private key, for ssl: and quic: to a switch of yours
     #[arg(short = 'p', long, value_name = "FILE")]
+    #[serde(skip)]
     private_key: Option<PathBuf>,
     /// Our certificate
     #[arg(short = 'c', long, value_name = "FILE")]
+    #[serde(skip)]
     certificate: Option<PathBuf>,
     /// The CA of the switch's certificate
     #[arg(short = 'C', long, value_name = "FILE")]
+    #[serde(skip)]
     ca_cert: Option<PathBuf>,
     /// Transports to our own Open vSwitch
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
+    #[serde(skip)]
     transports: Vec<Transport>,
     /// Measure only this, instead of everything
     #[arg(long, value_enum, value_delimiter = ',')]
+    #[serde(skip)]
     only: Vec<Figure>,
     /// Runs of packet-in and of flow-mod, per transport
-    #[arg(
-        long, value_name = "N", default_value_t = 1000,
-        value_parser = value_parser!(u32).range(1..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(1..=1_000_000))]
     runs: u32,
     /// Runs of one transport before it is the next one's turn
-    #[arg(
-        long, value_name = "N", default_value_t = 10,
-        value_parser = value_parser!(u32).range(1..=1000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000))]
     block: u32,
     /// Further flow entries in the table while packet-in and flow-mod are measured
-    #[arg(
-        long, value_name = "N", default_value_t = 0,
-        value_parser = value_parser!(u32).range(0..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=1_000_000))]
     entries: u32,
     /// The time between two packets of the train that shows when a flow-mod is in force
-    #[arg(
-        long, value_name = "US", default_value_t = 50,
-        value_parser = value_parser!(u32).range(10..=10_000)
-    )]
+    #[arg(long, value_name = "US", default_value_t = 50, value_parser = whole(10..=10_000))]
     spacing_us: u32,
     /// The highest rate of new flows to offer, per second
     #[arg(
         long, value_name = "RATE", default_value_t = 64_000,
-        value_parser = value_parser!(u32).range(1000..=1_000_000)
+        value_parser = whole(1000..=1_000_000)
     )]
+    #[serde(rename = "rate_max_per_s")]
     rate_max: u32,
     /// How long each rate is offered
-    #[arg(
-        long, value_name = "MS", default_value_t = 1000,
-        value_parser = value_parser!(u32).range(10..=60_000)
-    )]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = whole(10..=60_000))]
     step_ms: u32,
     /// Entries in the table while it is read
-    #[arg(
-        long, value_name = "N", default_value_t = 10_000,
-        value_parser = value_parser!(u32).range(1..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = whole(1..=1_000_000))]
     read_entries: u32,
     /// Reads per transport
-    #[arg(
-        long, value_name = "N", default_value_t = 100,
-        value_parser = value_parser!(u32).range(1..=100_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole(1..=100_000))]
     reads: u32,
     /// Entries at which the search for the table's capacity ends
-    #[arg(
-        long, value_name = "N", default_value_t = 100_000,
-        value_parser = value_parser!(u32).range(1..=4_000_000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = whole(1..=4_000_000))]
     capacity_max: u32,
     /// The seed of the pauses between runs
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    #[serde(skip)]
     output: OutputArgs,
 }
 
@@ -155,20 +142,12 @@ enum Figure {
 const PAUSE_MAX_US: u64 = 2000;
 
 /// `settings` of the document.
-#[derive(Debug, Serialize)]
-struct Settings {
+#[derive(Serialize)]
+struct Settings<'a> {
     target: String,
     transports: Vec<&'static str>,
-    runs: u32,
-    block: u32,
-    entries: u32,
-    spacing_us: u32,
-    rate_max_per_s: u32,
-    step_ms: u32,
-    read_entries: u32,
-    reads: u32,
-    capacity_max: u32,
-    seed: u64,
+    #[serde(flatten)]
+    args: &'a Args,
     frame_bytes: usize,
 }
 
@@ -209,7 +188,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .collect();
     report::keep(&results, &figures, &samples)?;
     let text = report::text(&figures);
-    let settings = args.settings(&subject.lanes);
+    let settings = Settings {
+        target: args.target_name(),
+        transports: transports(&subject.lanes),
+        args: &args,
+        frame_bytes: tap::FRAME_BYTES,
+    };
     let interrupted = interrupt.is_set();
     let document = Document::new("switch", started_unix_s, settings, figures, interrupted);
     args.output.conclude(&results, &document, &text)
@@ -249,7 +233,7 @@ impl Bench<'_> {
     async fn packet_in(&mut self) -> Result<(), Failure> {
         self.prepare(Otherwise::ToController).await?;
         for turn in turns(self.lanes.len(), self.args.runs, self.args.block) {
-            self.begin(&turn).await?;
+            self.listen(turn.lane, true).await?;
             // The first probe finds its flow neither in the switch's cache nor the processor's.
             packet_in::data_path(&mut self.lanes[turn.lane], u32::MAX).await?;
             for number in turn.runs.clone() {
@@ -261,23 +245,17 @@ impl Bench<'_> {
                 let parts = packet_in::run(lane, number, pauses).await?;
                 self.samples[turn.lane].packet_in.push(parts);
             }
-            self.end(&turn).await?;
+            self.listen(turn.lane, false).await?;
             self.say("packet-in", turn.runs.end);
         }
         Ok(())
     }
 
-    async fn begin(&mut self, turn: &Turn) -> Result<(), Failure> {
+    /// Gives a lane the packet-ins, or takes them from it, where there are several.
+    async fn listen(&mut self, lane: usize, to_packet_ins: bool) -> Result<(), Failure> {
         match self.lanes.len() {
             1 => Ok(()),
-            _ => self.lanes[turn.lane].listen(true).await,
-        }
-    }
-
-    async fn end(&mut self, turn: &Turn) -> Result<(), Failure> {
-        match self.lanes.len() {
-            1 => Ok(()),
-            _ => self.lanes[turn.lane].listen(false).await,
+            _ => self.lanes[lane].listen(to_packet_ins).await,
         }
     }
 
@@ -307,28 +285,24 @@ impl Bench<'_> {
         for samples in &mut self.samples {
             samples.set_up = Some(Ladder::new(settings));
         }
-        let is_alone = self.lanes.len() == 1;
         loop {
             let mut is_over = true;
-            for (lane, samples) in self.lanes.iter_mut().zip(&mut self.samples) {
-                let ladder = samples.set_up.as_mut();
-                let Some((ladder, rate)) = ladder.and_then(|l| l.next().map(|rate| (l, rate)))
-                else {
+            for n in 0..self.lanes.len() {
+                let Some(rate) = self.samples[n].set_up.as_ref().and_then(Ladder::next) else {
                     continue;
                 };
                 if self.interrupt.is_set() {
                     return Ok(());
                 }
-                let transport = lane.transport;
+                let transport = self.lanes[n].transport;
                 self.progress
                     .say(format_args!("set-up: {transport}, {rate} new flows/s"));
-                if !is_alone {
-                    lane.listen(true).await?;
+                self.listen(n, true).await?;
+                let step = set_up::step(&mut self.lanes[n], rate, settings).await?;
+                if let Some(ladder) = &mut self.samples[n].set_up {
+                    ladder.tell(step);
                 }
-                ladder.tell(set_up::step(lane, rate, settings).await?);
-                if !is_alone {
-                    lane.listen(false).await?;
-                }
+                self.listen(n, false).await?;
                 is_over = false;
             }
             if is_over {
@@ -520,24 +494,6 @@ impl Args {
         }
         .load()?;
         Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
-    }
-
-    fn settings(&self, lanes: &[Lane]) -> Settings {
-        Settings {
-            target: self.target_name(),
-            transports: transports(lanes),
-            runs: self.runs,
-            block: self.block,
-            entries: self.entries,
-            spacing_us: self.spacing_us,
-            rate_max_per_s: self.rate_max,
-            step_ms: self.step_ms,
-            read_entries: self.read_entries,
-            reads: self.reads,
-            capacity_max: self.capacity_max,
-            seed: self.seed,
-            frame_bytes: tap::FRAME_BYTES,
-        }
     }
 }
 

@@ -148,13 +148,8 @@ pub async fn data_path(lane: &mut Lane, sequence: u32) -> Result<Option<u64>, Fa
         flow: MATCHED_FLOW,
         sequence,
     };
-    let sent = lane.ends.ingress.send(probe).map_err(Failure::machine)?;
-    let received = lane
-        .ends
-        .egress
-        .receive(probe, LOST_AFTER)
-        .await
-        .map_err(Failure::machine)?;
+    let sent = lane.ends.ingress.send(probe)?;
+    let received = lane.ends.egress.receive(probe, LOST_AFTER).await?;
     Ok(received.map(|at| at.saturating_sub(sent)))
 }
 
@@ -176,7 +171,7 @@ async fn end_to_end(
         flow: lane.take_flows(1),
         sequence,
     };
-    let sent = lane.ends.ingress.send(probe).map_err(Failure::machine)?;
+    let sent = lane.ends.ingress.send(probe)?;
     let (packet_in, packet_in_read) = loop {
         let Some(received) = lane.channel.next_within(LOST_AFTER).await? else {
             return Ok(None);
@@ -191,12 +186,7 @@ async fn end_to_end(
     let answer = relayed(packet_in, lane.ends.egress_port);
     lane.channel.send(&[answer]).await?;
     let packet_out_written = now_ns();
-    let received = lane
-        .ends
-        .egress
-        .receive(probe, LOST_AFTER)
-        .await
-        .map_err(Failure::machine)?;
+    let received = lane.ends.egress.receive(probe, LOST_AFTER).await?;
     Ok(received.map(|received| Times {
         data_path,
         control_path,

@@ -8,7 +8,7 @@ use super::packet_in::{self, Parts};
 use super::set_up::{self, Ladder};
 use super::tables::{Capacity, Read, ReadFigures};
 use cli::failure::Failure;
-use cli::table::table;
+use cli::table::Columns;
 use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Bars, Plot, Series};
@@ -107,24 +107,24 @@ pub fn keep(results: &Results, all: &[Figures], samples: &[Samples]) -> Result<(
     Ok(())
 }
 
-const SUMMARY_HEADER: [&str; 7] = ["mean ms", "± 95 %", "p50", "p90", "p99", "p99.9", "max ms"];
-
-fn summary_cells(s: &Summary) -> Vec<String> {
-    let cells = [s.mean, s.ci95, s.p50, s.p90, s.p99, s.p999, s.max];
-    cells.map(|ms| format!("{ms:.4}")).into()
+/// The transports with some figures, and these.
+fn measured<T>(all: &[Figures], of: impl Fn(&Figures) -> Option<&T>) -> Vec<(&'static str, &T)> {
+    let all = all.iter();
+    all.filter_map(|f| Some((f.transport, of(f)?))).collect()
 }
 
-fn summary_table(rows: Vec<(&str, &str, &Summary)>) -> String {
-    let header = [&["transport", "part"][..], &SUMMARY_HEADER].concat();
-    let rows: Vec<Vec<String>> = rows
-        .into_iter()
-        .map(|(transport, part, summary)| {
-            let mut row = vec![transport.to_owned(), part.to_owned()];
-            row.extend(summary_cells(summary));
-            row
-        })
-        .collect();
-    table(&header, &rows)
+fn summary_table(rows: &[(&str, &str, &Summary)]) -> String {
+    Columns::of(rows)
+        .text("transport", |(transport, ..)| *transport)
+        .text("part", |(_, part, _)| *part)
+        .number("mean ms", 4, |(.., summary)| summary.mean)
+        .number("± 95 %", 4, |(.., summary)| summary.ci95)
+        .number("p50", 4, |(.., summary)| summary.p50)
+        .number("p90", 4, |(.., summary)| summary.p90)
+        .number("p99", 4, |(.., summary)| summary.p99)
+        .number("p99.9", 4, |(.., summary)| summary.p999)
+        .number("max ms", 4, |(.., summary)| summary.max)
+        .table()
 }
 
 fn parts(f: &packet_in::Figures) -> [(&'static str, &Summary); 5] {
@@ -138,10 +138,7 @@ fn parts(f: &packet_in::Figures) -> [(&'static str, &Summary); 5] {
 }
 
 fn packet_ins(all: &[Figures]) -> String {
-    let there: Vec<_> = all
-        .iter()
-        .filter_map(|f| Some((f.transport, f.packet_in.as_ref()?)))
-        .collect();
+    let there = measured(all, |f| f.packet_in.as_ref());
     let Some((_, first)) = there.first() else {
         return String::new();
     };
@@ -152,7 +149,7 @@ fn packet_ins(all: &[Figures]) -> String {
     let rows = there.iter().flat_map(|(transport, figures)| {
         parts(figures).map(|(part, summary)| (*transport, part, summary))
     });
-    text += &summary_table(rows.collect());
+    text += &summary_table(&rows.collect::<Vec<_>>());
     for (transport, figures) in &there {
         if figures.lost > 0 {
             text += &format!(
@@ -175,10 +172,7 @@ fn packet_ins(all: &[Figures]) -> String {
 }
 
 fn flow_mods(all: &[Figures]) -> String {
-    let there: Vec<_> = all
-        .iter()
-        .filter_map(|f| Some((f.transport, f.flow_mod.as_ref()?)))
-        .collect();
+    let there = measured(all, |f| f.flow_mod.as_ref());
     let Some((_, first)) = there.first() else {
         return String::new();
     };
@@ -190,7 +184,7 @@ fn flow_mods(all: &[Figures]) -> String {
             (*transport, "difference", &f.difference_ms),
         ]
     });
-    text += &summary_table(rows.collect());
+    text += &summary_table(&rows.collect::<Vec<_>>());
     for (transport, f) in &there {
         text += &format!(
             "  {transport}: in {} of {} runs a packet sent after the barrier reply took the old \
@@ -210,94 +204,55 @@ fn flow_mods(all: &[Figures]) -> String {
 }
 
 fn set_ups(all: &[Figures]) -> String {
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .filter_map(|f| Some((f.transport, f.set_up.as_ref()?)))
-        .map(|(transport, f)| {
-            let why = match f.limited_by {
-                set_up::Limit::FlowsLost => "at more, flows were not all set up",
-                set_up::Limit::Sender => "our sender of packets, not the switch",
-                set_up::Limit::RateMax => "--rate-max",
-                set_up::Limit::Interrupted => "interrupted",
-            };
-            let rate = format!("{:.0}", f.highest_per_s);
-            vec![
-                transport.to_owned(),
-                rate,
-                f.steps.len().to_string(),
-                why.to_owned(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let there = measured(all, |f| f.set_up.as_ref());
+    if there.is_empty() {
         return String::new();
     }
-    let header = ["transport", "flows/s", "rates tried", "limit"];
-    format!(
-        "Flow set-up rate, every flow set up\n{}",
-        table(&header, &rows)
-    )
+    let why = |limit| match limit {
+        set_up::Limit::FlowsLost => "at more, flows were not all set up",
+        set_up::Limit::Sender => "our sender of packets, not the switch",
+        set_up::Limit::RateMax => "--rate-max",
+        set_up::Limit::Interrupted => "interrupted",
+    };
+    let table = Columns::of(&there)
+        .text("transport", |(transport, _)| *transport)
+        .number("flows/s", 0, |(_, f)| f.highest_per_s)
+        .text("rates tried", |(_, f)| f.steps.len())
+        .text("limit", |(_, f)| why(f.limited_by))
+        .table();
+    format!("Flow set-up rate, every flow set up\n{table}")
 }
 
 fn reads(all: &[Figures]) -> String {
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .filter_map(|f| Some((f.transport, f.read.as_ref()?)))
-        .map(|(transport, f)| {
-            vec![
-                transport.to_owned(),
-                f.reads.to_string(),
-                f.wrong.to_string(),
-                format!("{:.2}", f.read_ms.mean),
-                format!("{:.2}", f.read_ms.p50),
-                format!("{:.2}", f.read_ms.max),
-                format!("{:.0}", f.entries_per_s.mean),
-                format!("{:.0}", f.entries_per_s.ci95),
-            ]
-        })
-        .collect();
-    let Some(figures) = all.iter().find_map(|f| f.read.as_ref()) else {
+    let there = measured(all, |f| f.read.as_ref());
+    let Some((_, first)) = there.first() else {
         return String::new();
     };
-    let header = [
-        "transport",
-        "reads",
-        "wrong",
-        "mean ms",
-        "p50",
-        "max ms",
-        "entries/s",
-        "± 95 %",
-    ];
-    format!(
-        "Multipart read of {} entries\n{}",
-        figures.entries,
-        table(&header, &rows)
-    )
+    let table = Columns::of(&there)
+        .text("transport", |(transport, _)| *transport)
+        .text("reads", |(_, f)| f.reads)
+        .text("wrong", |(_, f)| f.wrong)
+        .number("mean ms", 2, |(_, f)| f.read_ms.mean)
+        .number("p50", 2, |(_, f)| f.read_ms.p50)
+        .number("max ms", 2, |(_, f)| f.read_ms.max)
+        .number("entries/s", 0, |(_, f)| f.entries_per_s.mean)
+        .number("± 95 %", 0, |(_, f)| f.entries_per_s.ci95)
+        .table();
+    format!("Multipart read of {} entries\n{table}", first.entries)
 }
 
 fn capacities(all: &[Figures]) -> String {
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .filter_map(|f| Some((f.transport, f.capacity.as_ref()?)))
-        .map(|(transport, f)| {
-            let rate = format!("{:.0}", f.adds_per_s);
-            vec![
-                transport.to_owned(),
-                f.entries.to_string(),
-                rate,
-                f.ended_by.clone(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let there = measured(all, |f| f.capacity.as_ref());
+    if there.is_empty() {
         return String::new();
     }
-    let header = ["transport", "entries", "adds/s", "ended by"];
-    format!(
-        "Table capacity (limit: --capacity-max was taken whole)\n{}",
-        table(&header, &rows)
-    )
+    let table = Columns::of(&there)
+        .text("transport", |(transport, _)| *transport)
+        .text("entries", |(_, f)| f.entries)
+        .number("adds/s", 0, |(_, f)| f.adds_per_s)
+        .text("ended by", |(_, f)| &f.ended_by)
+        .table();
+    format!("Table capacity (limit: --capacity-max was taken whole)\n{table}")
 }
 
 /// The transport's name as readers of the paper know it.
@@ -310,10 +265,7 @@ fn label(transport: &str) -> String {
 
 /// The paper's Fig. 2, with the data path as a part of its own.
 fn packet_in_plot(all: &[Figures]) -> String {
-    let there: Vec<_> = all
-        .iter()
-        .filter_map(|f| Some((f.transport, f.packet_in.as_ref()?)))
-        .collect();
+    let there = measured(all, |f| f.packet_in.as_ref());
     let stack = |value: fn(&Summary) -> f64| -> Vec<Vec<f64>> {
         let part = |n: usize| there.iter().map(|(_, f)| value(parts(f)[n].1)).collect();
         (0..4).map(part).collect()
@@ -367,11 +319,7 @@ fn distribution(name: String, mut values: Vec<f64>) -> Series {
         .enumerate()
         .map(|(n, value)| (value, share(n)))
         .collect();
-    Series {
-        name,
-        points,
-        error: None,
-    }
+    Series::new(name, points)
 }
 
 fn set_up_plot(all: &[Figures]) -> String {
@@ -388,11 +336,7 @@ fn set_up_plot(all: &[Figures]) -> String {
             })
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Some(Series {
-            name: label(f.transport),
-            points,
-            error: None,
-        })
+        Some(Series::new(label(f.transport), points))
     };
     Plot {
         title: "Flows set up, by offered rate".to_owned(),

@@ -149,7 +149,7 @@ impl Ladder {
 /// Offers one rate to a lane.
 pub async fn step(lane: &mut Lane, rate_per_s: u32, settings: Settings) -> Result<Step, Failure> {
     lane.prepare(Otherwise::ToController, 0).await?;
-    lane.ends.egress.drain().map_err(Failure::machine)?;
+    lane.ends.egress.drain()?;
     let count = ((f64::from(rate_per_s) * settings.step.as_secs_f64()) as u32).max(1);
     let cars = Cars {
         flow: lane.take_flows(count),
@@ -158,13 +158,9 @@ pub async fn step(lane: &mut Lane, rate_per_s: u32, settings: Settings) -> Resul
         count_max: count,
     };
     let began = Instant::now();
-    let train = lane
-        .ends
-        .ingress
-        .start_train(cars)
-        .map_err(Failure::machine)?;
+    let train = lane.ends.ingress.start_train(cars)?;
     let answered = answer(lane, &train, cars.flow, count, began).await?;
-    let sent = train.stop().map_err(Failure::machine)?;
+    let sent = train.stop()?;
     let entries = lane.count(Kind::Flow).await?;
     lane.clear(Kind::Flow).await?;
     let span_ns = sent
@@ -233,7 +229,7 @@ async fn answer(
         }
         if looked.elapsed() >= LOOK || done.packet_ins >= count {
             looked = Instant::now();
-            let seen = lane.ends.egress.drain().map_err(Failure::machine)?;
+            let seen = lane.ends.egress.drain()?;
             if !seen.is_empty() {
                 done.delivered += seen.len() as u32;
                 done.took = began.elapsed();

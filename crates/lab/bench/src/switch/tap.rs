@@ -3,23 +3,23 @@
 //! The time of sending is read just before the call that sends; the time of receiving is the
 //! kernel's own (SO_TIMESTAMPNS), taken when the frame arrives and not when this process wakes up.
 //! Both are the machine's one real-time clock, so that a difference is a delay.
-#![allow(unsafe_code)] // `nix` cannot make the address of a packet socket.
+#![allow(unsafe_code)] // tokio cannot know that a descriptor stays open; see `Tap::open`.
 
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cli::date::now_ns;
+use cli::failure::Failure;
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
+use nix::sys::socket::{MsgFlags, send};
 use openflow::MacAddr;
 use tokio::io::unix::AsyncFd;
 
-use testbed::netns;
+use testbed::{capture, netns};
 
 /// IEEE 802's local experimental EtherType 1: no host answers it, no switch treats it specially.
 pub const ETH_TYPE: u16 = 0x88b5;
@@ -104,52 +104,56 @@ impl Tap {
     }
 
     /// Sends a probe; answers the time just before.
-    pub fn send(&self, probe: Probe) -> io::Result<u64> {
+    pub fn send(&self, probe: Probe) -> Result<u64, Failure> {
+        self.try_send(probe).map_err(Failure::machine)
+    }
+
+    pub fn try_send(&self, probe: Probe) -> io::Result<u64> {
         send_frame(self.socket.get_ref(), &probe.frame(self.token))
     }
 
     /// The next probe that has come, if there is one.
-    pub fn try_receive(&self) -> io::Result<Option<Seen>> {
+    fn try_receive(&self) -> io::Result<Option<Seen>> {
         loop {
-            match receive_frame(self.socket.get_ref()) {
-                Ok((frame, len, at_ns)) => {
-                    if let Some(probe) = Probe::read(&frame[..len], self.token) {
-                        return Ok(Some(Seen { probe, at_ns }));
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(e),
+            let mut frame = [0; FRAME_BYTES];
+            let Some((len, at_ns)) = capture::receive(self.socket.get_ref(), &mut frame)? else {
+                return Ok(None);
+            };
+            if let Some(probe) = Probe::read(&frame[..len], self.token) {
+                return Ok(Some(Seen { probe, at_ns }));
             }
         }
     }
 
     /// Everything that has come.
-    pub fn drain(&self) -> io::Result<Vec<Seen>> {
-        std::iter::from_fn(|| self.try_receive().transpose()).collect()
+    pub fn drain(&self) -> Result<Vec<Seen>, Failure> {
+        let all = std::iter::from_fn(|| self.try_receive().transpose());
+        all.collect::<io::Result<_>>().map_err(Failure::machine)
     }
 
     /// Waits for this very probe, but not longer than this; others are let go.
-    pub async fn receive(&self, probe: Probe, at_most: Duration) -> io::Result<Option<u64>> {
+    pub async fn receive(&self, probe: Probe, at_most: Duration) -> Result<Option<u64>, Failure> {
         let wait = async {
             loop {
                 let mut ready = self.socket.readable().await?;
                 while let Some(seen) = self.try_receive()? {
                     if seen.probe == probe {
-                        return Ok(seen.at_ns);
+                        return Ok::<u64, io::Error>(seen.at_ns);
                     }
                 }
                 ready.clear_ready();
             }
         };
         match tokio::time::timeout(at_most, wait).await {
-            Ok(found) => found.map(Some),
+            Ok(found) => found.map(Some).map_err(Failure::machine),
             Err(_) => Ok(None),
         }
     }
 
     /// Sends from a thread of its own, evenly, until it is stopped or all is sent.
-    pub fn start_train(&self, cars: Cars) -> io::Result<Train> {
-        let socket = self.socket.get_ref().try_clone()?;
+    pub fn start_train(&self, cars: Cars) -> Result<Train, Failure> {
+        let socket = self.socket.get_ref().try_clone();
+        let socket = socket.map_err(Failure::machine)?;
         let (token, sent, stop) = (
             self.token,
             Arc::new(AtomicU64::new(0)),
@@ -158,7 +162,8 @@ impl Tap {
         let (counter, stopped) = (sent.clone(), stop.clone());
         let thread = std::thread::Builder::new()
             .name("probes".to_owned())
-            .spawn(move || run_train(&socket, token, cars, &counter, &stopped))?;
+            .spawn(move || run_train(&socket, token, cars, &counter, &stopped))
+            .map_err(Failure::machine)?;
         Ok(Train {
             sent,
             stop,
@@ -212,10 +217,10 @@ impl Train {
     }
 
     /// When each packet was sent, by number.
-    pub fn stop(mut self) -> io::Result<Vec<u64>> {
+    pub fn stop(mut self) -> Result<Vec<u64>, Failure> {
         self.stop.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(sent)) => sent,
+            Some(Ok(sent)) => sent.map_err(Failure::machine),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => Ok(Vec::new()),
         }
@@ -268,60 +273,12 @@ fn send_frame(socket: &OwnedFd, frame: &[u8]) -> io::Result<u64> {
     }
 }
 
-fn receive_frame(socket: &OwnedFd) -> io::Result<([u8; FRAME_BYTES], usize, u64)> {
-    let mut frame = [0; FRAME_BYTES];
-    let mut control = nix::cmsg_space!(TimeSpec);
-    let mut parts = [IoSliceMut::new(&mut frame)];
-    let message = recvmsg::<()>(
-        socket.as_raw_fd(),
-        &mut parts,
-        Some(&mut control),
-        MsgFlags::MSG_DONTWAIT,
-    )?;
-    let stamp = message.cmsgs()?.find_map(|part| match part {
-        ControlMessageOwned::ScmTimestampns(time) => Some(time),
-        _ => None,
-    });
-    let len = message.bytes;
-    let time = stamp.ok_or_else(|| io::Error::other("the kernel gives packets no timestamp"))?;
-    let at_ns = time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64;
-    Ok((frame, len, at_ns))
-}
-
 fn open_socket(device: &str) -> io::Result<OwnedFd> {
-    let index = nix::net::if_::if_nametoindex(device).map_err(|e| {
-        io::Error::new(
-            io::Error::from(e).kind(),
-            format!("no interface {device}; `ip link` shows those there are"),
-        )
+    nix::net::if_::if_nametoindex(device).map_err(|e| {
+        let right = format!("no interface {device}; `ip link` shows those there are");
+        io::Error::new(io::Error::from(e).kind(), right)
     })?;
-    // Protocol 0 receives nothing, until the address says which interface and which EtherType.
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; the descriptor is checked, and owned from then on.
-    let socket = unsafe {
-        let fd = libc::socket(libc::AF_PACKET, kind, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
-    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-    // Beyond the system's maximum, if we may.
-    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
-        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)?;
-    }
-    // SAFETY: all of `sockaddr_ll` is integers; zero is a value of each.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ETH_TYPE.to_be();
-    address.sll_ifindex = index as i32;
-    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address outlives the call and is as long as said.
-    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(socket)
+    netns::open_packet_listener_here(device, RECEIVE_BUFFER_BYTES)
 }
 
 #[cfg(test)]

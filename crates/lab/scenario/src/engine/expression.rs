@@ -29,6 +29,15 @@ pub struct Shape {
     pub many: bool,
 }
 
+/// Figures, each with its shape: a number, or several.
+pub type Figures = &'static [(&'static str, Shape)];
+
+pub const ONE: Shape = Shape {
+    truth: false,
+    many: false,
+};
+pub const MANY: Shape = Shape { many: true, ..ONE };
+
 #[derive(Clone, Debug)]
 pub struct Expression {
     text: String,

@@ -469,8 +469,8 @@ pub mod tests {
                 let root = Node::empty();
                 let read = Section::new(&root, &none, &problems);
                 let figures = match section {
-                    "traffic" => traffic::read(&read).expect(choice).figures(),
-                    "probe" => probe::read(&read).expect(choice).figures(),
+                    "traffic" => traffic::read(&read).expect(choice).1,
+                    "probe" => probe::read(&read).expect(choice).1,
                     _ => &[],
                 };
                 // The row may lead to a page with the figures.

@@ -122,11 +122,7 @@ fn picture(spec: &PlotSpec, title: String, cells: &[(usize, &Cell)], rows: &[Row
             let rows = cells.iter().flat_map(|(n, _)| of_cell(*n));
             let lists: Vec<&[f64]> = rows.map(|row| row.list(column)).collect();
             let each = each.unwrap_or_default().as_secs_f64();
-            Series {
-                name,
-                points: means_by_part(&lists, each),
-                error: None,
-            }
+            Series::new(name, means_by_part(&lists, each))
         });
         return lines(spec, title, "time (s)", lists.collect());
     }

@@ -393,8 +393,20 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn wrong(&self, key: &str, wanted: &str, node: &Node) {
-        self.problem(key, format!("{} is not {wanted}", shown(node)));
+    /// Reports a value that is none of a kind, and so gives none.
+    fn wrong<T>(&self, key: &str, wanted: &str, node: &Node) -> Option<T> {
+        self.refuse(key, format!("{} is not {wanted}", shown(node)))
+    }
+
+    /// Reports a mistake that leaves nothing to go on with.
+    pub fn refuse<T>(&self, key: &str, text: impl fmt::Display) -> Option<T> {
+        self.problem(key, text);
+        None
+    }
+
+    /// The result of a check; `None` after its problem was reported.
+    pub fn checked<T>(&self, key: &str, found: Result<T, impl fmt::Display>) -> Option<T> {
+        found.map_err(|problem| self.problem(key, problem)).ok()
     }
 
     /// The values of this cell of the matrix.
@@ -430,10 +442,7 @@ impl<'a> Section<'a> {
         let node = self.node(key, json::text)?;
         match &node.value {
             Value::Text(text) => Some(text.clone()),
-            _ => {
-                self.wrong(key, "a string", node);
-                None
-            }
+            _ => self.wrong(key, "a string", node),
         }
     }
 
@@ -468,10 +477,7 @@ impl<'a> Section<'a> {
         let node = self.node(key, json::truth)?;
         match node.value {
             Value::Truth(truth) => Some(truth),
-            _ => {
-                self.wrong(key, "true or false", node);
-                None
-            }
+            _ => self.wrong(key, "true or false", node),
         }
     }
 
@@ -484,10 +490,7 @@ impl<'a> Section<'a> {
             Value::Number(n) if n.fract() == 0.0 && (least as f64..=most as f64).contains(&n) => {
                 Some(n as u64)
             }
-            _ => {
-                self.wrong(key, &format!("a whole number from {least} to {most}"), node);
-                None
-            }
+            _ => self.wrong(key, &format!("a whole number from {least} to {most}"), node),
         }
     }
 
@@ -500,8 +503,7 @@ impl<'a> Section<'a> {
             Value::Number(n) if range.contains(&n) => Some(n),
             _ => {
                 let limits = format!("from {} to below {}", range.start, range.end);
-                self.wrong(key, &format!("a number {limits}"), node);
-                None
+                self.wrong(key, &format!("a number {limits}"), node)
             }
         }
     }
@@ -514,8 +516,7 @@ impl<'a> Section<'a> {
     /// A string or a number in a notation of its own.
     pub fn parsed<T: FromStr<Err = String>>(&self, key: &'a str) -> Option<T> {
         let node = self.node(key, json::text_or_number)?;
-        let parsed = node.words().parse();
-        parsed.map_err(|problem| self.problem(key, problem)).ok()
+        self.checked(key, node.words().parse())
     }
 
     pub fn required_parsed<T>(&self, key: &'a str, example: &str) -> Option<T>
@@ -538,12 +539,8 @@ impl<'a> Section<'a> {
             return self.recorded(*range.start());
         };
         let Value::Text(text) = &node.value else {
-            self.wrong(
-                key,
-                "a time with its unit, such as \"250ms\" or \"3s\"",
-                node,
-            );
-            return None;
+            let unit = "a time with its unit, such as \"250ms\" or \"3s\"";
+            return self.wrong(key, unit, node);
         };
         let Some(duration) = duration(text) else {
             let unit = "write a number and us, ms, s or min, such as \"250ms\"";
@@ -552,8 +549,7 @@ impl<'a> Section<'a> {
         };
         if !range.contains(&duration) {
             let limits = format!("{:?} to {:?}", range.start(), range.end());
-            self.problem(key, format!("'{text}' is outside {limits}"));
-            return None;
+            return self.refuse(key, format!("'{text}' is outside {limits}"));
         }
         Some(duration)
     }
@@ -585,8 +581,7 @@ impl<'a> Section<'a> {
         };
         if least > most || !limits.contains(least) || !limits.contains(most) {
             let limits = format!("rise within {:?} to {:?}", limits.start(), limits.end());
-            self.problem(key, format!("{texts:?} does not {limits}"));
-            return None;
+            return self.refuse(key, format!("{texts:?} does not {limits}"));
         }
         Some(*least..=*most)
     }
@@ -617,20 +612,15 @@ impl<'a> Section<'a> {
     /// A list of strings.
     pub fn texts(&self, key: &'a str) -> Option<Vec<String>> {
         let node = self.node(key, || json::in_cells(json::list(json::text())))?;
-        let texts = match &node.value {
-            Value::List(list) => list
-                .iter()
-                .map(|item| match &item.value {
-                    Value::Text(text) => Some(text.clone()),
-                    _ => None,
-                })
-                .collect(),
+        let text = |item: &Node| match &item.value {
+            Value::Text(text) => Some(text.clone()),
             _ => None,
         };
-        if texts.is_none() {
-            self.wrong(key, "a list of strings", node);
-        }
-        texts
+        let texts = match &node.value {
+            Value::List(list) => list.iter().map(text).collect(),
+            _ => None,
+        };
+        texts.or_else(|| self.wrong(key, "a list of strings", node))
     }
 
     /// The impairment of a link; none if the key is not there.
@@ -649,17 +639,13 @@ impl<'a> Section<'a> {
 
     /// A table with keys of another program; empty if the key is not there.
     pub fn table(&self, key: &'a str) -> toml::Table {
-        match self
-            .node(key, json::table)
-            .map(|node| (node, self.toml(key, node)))
-        {
-            Some((_, toml::Value::Table(table))) => table,
-            Some((node, _)) => {
-                self.wrong(key, "a table", node);
-                toml::Table::new()
-            }
-            None => toml::Table::new(),
-        }
+        let table = |node| match self.toml(key, node) {
+            toml::Value::Table(table) => Some(table),
+            _ => self.wrong(key, "a table", node),
+        };
+        self.node(key, json::table)
+            .and_then(table)
+            .unwrap_or_default()
     }
 
     /// A list of plain values, as cells' names show them.
@@ -667,17 +653,13 @@ impl<'a> Section<'a> {
         let node = self.node(key, || json::in_cells(json::list(json::any())))?;
         match &node.value {
             Value::List(list) => Some(list.iter().map(Node::words).collect()),
-            _ => {
-                self.wrong(key, "a list of values, such as [1, 2]", node);
-                None
-            }
+            _ => self.wrong(key, "a list of values, such as [1, 2]", node),
         }
     }
 
     fn inner(&self, key: &str, node: &'a Node) -> Option<Section<'a>> {
         let Value::Table(entries) = &node.value else {
-            self.wrong(key, "a table", node);
-            return None;
+            return self.wrong(key, "a table", node);
         };
         Some(self.within(key, node.at, entries))
     }
@@ -750,7 +732,7 @@ impl<'a> Section<'a> {
             };
             if axis.is_empty() || axis.iter().any(|(_, choices)| choices.is_empty()) {
                 if matches!(entry.node.value, Value::Table(_)) {
-                    self.wrong(key, "a list of values, such as [1, 2]", &entry.node);
+                    self.wrong::<()>(key, "a list of values, such as [1, 2]", &entry.node);
                 }
                 continue;
             }
@@ -784,7 +766,7 @@ impl<'a> Section<'a> {
             _ => &[],
         };
         if list.is_empty() {
-            self.wrong(axis, "a list of values, such as [1, 2]", node);
+            self.wrong::<()>(axis, "a list of values, such as [1, 2]", node);
         }
         let choices = list.iter().filter_map(|node| self.choice(axis, node));
         choices.collect()
@@ -832,10 +814,7 @@ impl<'a> Section<'a> {
         match &node.value {
             Value::Text(text) => Some(Ok(text.clone())),
             Value::Table(_) => self.inner(key, node).map(Err),
-            _ => {
-                self.wrong(key, "an expression in quotes", node);
-                None
-            }
+            _ => self.wrong(key, "an expression in quotes", node),
         }
     }
 

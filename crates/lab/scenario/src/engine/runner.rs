@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use ::report::machine::Machine;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
+use cli::parallel::{self, joined};
 use cli::progress::Progress;
 use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
@@ -229,20 +230,13 @@ impl<'a> Experiment<'a> {
     /// Networks at the same time, each with its own controller and runs.
     fn side_by_side(&mut self, networks: &[NetworkRuns]) -> Result<Vec<Outcome>, Failure> {
         let (scenario, signals) = (self.scenario, self.signals);
-        let parts = std::thread::scope(|scope| {
-            let threads = networks.iter().map(|network| {
-                scope.spawn(|| {
-                    let mut part = Experiment::new(scenario, signals);
-                    let outcomes = part.whole(&network.runs, false)?;
-                    Ok((part.raw, part.rows, outcomes))
-                })
-            });
-            let threads: Vec<_> = threads.collect();
-            let parts = threads.into_iter().map(joined);
-            parts.collect::<Result<Vec<_>, Failure>>()
-        })?;
+        let parts = parallel::at_once(networks, |network| {
+            let mut part = Experiment::new(scenario, signals);
+            let outcomes = part.whole(&network.runs, false)?;
+            Ok((part.raw, part.rows, outcomes))
+        });
         let mut all = Vec::new();
-        for (raw, rows, outcomes) in parts {
+        for (raw, rows, outcomes) in parts.into_iter().collect::<Result<Vec<_>, Failure>>()? {
             self.raw.extend(raw);
             self.rows.extend(rows);
             all.extend(outcomes);
@@ -368,46 +362,37 @@ impl<'a> Experiment<'a> {
             let same = left.iter().take_while(|run| at_once(run) == most);
             let (group, rest) = left.split_at(same.count());
             left = rest;
-            let mut done = self.group(group, most)?;
-            // Rows are in the order of the runs, whichever ended first.
-            done.sort_by_key(|(place, _)| *place);
-            done.into_iter()
-                .for_each(|(_, rows)| self.keep(rows, &mut outcome));
+            for rows in self.group(group, most)? {
+                self.keep(rows, &mut outcome);
+            }
         }
         Ok(outcome)
     }
 
-    /// The rows of runs of which so many go on at a time, each with the place of its run.
-    fn group(&self, runs: &[Run], most: usize) -> Result<Vec<(usize, Vec<Row>)>, Failure> {
-        let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let progress = Progress::start();
-        let is_simulated = self.scenario.is_simulated;
-        let work = || {
-            let mut done = Vec::new();
-            while !self.signals.seen() {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some(run) = runs.get(place) else { break };
-                let count = runs.len();
-                let rows = run_alone(&self.scenario.cells[run.cell], run)
-                    .inspect_err(|_| next.store(count, Ordering::Relaxed))?;
-                let number = ended.fetch_add(1, Ordering::Relaxed) + 1;
-                match is_simulated {
-                    true => progress.say(format_args!("{number} of {count} runs")),
-                    false => say_rows(&rows),
+    /// The rows of runs of which so many go on at a time.
+    fn group(&self, runs: &[Run], most: usize) -> Result<Vec<Vec<Row>>, Failure> {
+        let (progress, count) = (Progress::start(), runs.len());
+        let has_failed = AtomicBool::new(false);
+        let done = parallel::each(
+            runs,
+            most,
+            || self.signals.seen() || has_failed.load(Ordering::Relaxed),
+            |run| {
+                run_alone(&self.scenario.cells[run.cell], run)
+                    .inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
+            },
+            |number, rows| match rows {
+                Ok(_) if self.scenario.is_simulated => {
+                    progress.say(format_args!("{number} of {count} runs"));
                 }
-                done.push((place, rows));
-            }
-            Ok(done)
-        };
-        let done = std::thread::scope(|scope| {
-            let threads = (0..most.min(runs.len())).map(|_| scope.spawn(work));
-            let threads: Vec<_> = threads.collect();
-            let parts = threads.into_iter().map(joined);
-            parts.collect::<Result<Vec<_>, Failure>>()
-        })?;
+                Ok(rows) => say_rows(rows),
+                Err(_) => {}
+            },
+        );
+        let done = done.into_iter().collect::<Result<Vec<_>, Failure>>()?;
         match self.signals.seen() {
             true => Err(Failure::negative("interrupted")),
-            false => Ok(done.into_iter().flatten().collect()),
+            false => Ok(done),
         }
     }
 
@@ -758,11 +743,6 @@ fn later_changes(
         );
     }
     changes
-}
-
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    let result = thread.join();
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The packets of a run as a reader wants them one by one: all, or of the many that calm streams

@@ -15,7 +15,7 @@ use testbed::topology_file::topology;
 
 use crate::engine::command::Command;
 use crate::engine::event::{self, Event};
-use crate::engine::expression::{Expression, Shape};
+use crate::engine::expression::{Expression, Figures, MANY, ONE, Shape};
 use crate::engine::json_schema::Record;
 use crate::engine::matrix::{self, Axis};
 use crate::engine::plot::{Kind, PlotSpec};
@@ -134,6 +134,7 @@ pub struct Stream {
     pub begins: String,
     pub ends: String,
     pub kind: Box<dyn Traffic>,
+    pub figures: Figures,
 }
 
 /// A measurement beside the traffic.
@@ -316,8 +317,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let most = |lists: &Axis<Choice>| lists.iter().map(|(_, list)| list.len()).max();
     let count: usize = axes.iter().filter_map(|(_, lists)| most(lists)).product();
     if count > CELLS_MAX {
-        top.problem("matrix", format!("{count} cells are more than {CELLS_MAX}"));
-        return None;
+        return top.refuse("matrix", format!("{count} cells are more than {CELLS_MAX}"));
     }
     let here = absolute(around.beside);
     let cells = matrix::cells(&axes, reader::name).into_iter();
@@ -338,8 +338,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         });
         if parameters.is_empty() {
             let right = format!("cells are such as '{example}'");
-            top.problem("matrix", format!("--only: no cell is like that; {right}"));
-            return None;
+            return top.refuse("matrix", format!("--only: no cell is like that; {right}"));
         }
     }
     let title = top.required_text("title", "\"A ring loses a link\"");
@@ -516,10 +515,10 @@ fn simulated(
         time: length..=length,
         waits: None,
     }];
-    let figures = stream.kind.figures().iter();
+    let figures = stream.figures.iter();
     let figures = figures.map(|(figure, shape)| (format!("{}.{figure}", stream.id), *shape));
     let figures: Vec<(String, Shape)> = figures.collect();
-    let mut known = vec![(WINDOW_LENGTH, probe::ONE)];
+    let mut known = vec![(WINDOW_LENGTH, ONE)];
     known.extend(figures.iter().map(|(name, shape)| (name.as_str(), *shape)));
     let name = top.parameters().name();
     let rows = rows(top, &name, &timeline::schedule(&moments), &known);
@@ -565,7 +564,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let times = timeline::schedule(&moments);
     let elsewhere = top.sections("at").into_iter();
     let elsewhere: BTreeSet<String> = elsewhere.filter_map(|at| at.text("id")).collect();
-    let mut names = vec![(WINDOW_LENGTH.to_string(), probe::ONE)];
+    let mut names = vec![(WINDOW_LENGTH.to_string(), ONE)];
     let mut ids = BTreeSet::new();
     let mut rate = 0.0;
     let mut streams = Vec::new();
@@ -579,12 +578,12 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
                 format!("\"{ends}\" does not come after \"{begins}\""),
             );
         }
-        let kind = traffic::read(&section);
+        let (kind, figures) = traffic::read(&section).unzip();
         if let Some(kind) = &kind {
             check_waits(&section, kind.as_ref(), &moments, &times, [&begins, &ends]);
         }
         if let (Some(kind), Some(id)) = (&kind, &id) {
-            let figures = kind.figures().iter();
+            let figures = figures.unwrap_or_default().iter();
             names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
             let own = kind.own_figures().into_iter();
             names.extend(own.map(|(figure, shape)| (format!("{id}.{figure}"), shape)));
@@ -627,6 +626,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
                 begins,
                 ends,
                 kind,
+                figures: figures.unwrap_or_default(),
             });
         }
     }
@@ -639,7 +639,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         }
         let id = new_id(&section, &mut ids);
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
-        let kind = probe::read(&section);
+        let (kind, figures) = probe::read(&section).unzip();
         if !has_network {
             section.problem("kind", "there is no network to observe");
         }
@@ -651,10 +651,10 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         }
         section.finish();
         if let (Some(id), Some(kind)) = (id, kind) {
-            let figures = kind.figures().iter();
+            let figures = figures.unwrap_or_default().iter();
             names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
             let own = kind.own_figures().into_iter();
-            names.extend(own.map(|figure| (format!("{id}.{figure}"), probe::ONE)));
+            names.extend(own.map(|figure| (format!("{id}.{figure}"), ONE)));
             probes.push(Watch { id, begins, kind });
         }
     }
@@ -1073,15 +1073,13 @@ fn waits(
     let Some(place) = ids.iter().position(|known| known.as_ref() == Some(&id)) else {
         let right = suggestion(&id, ids.iter().flatten().map(String::as_str));
         let problem = format!("no [[traffic]] or [[probe]] has id = \"{id}\"; {right}");
-        section.problem("waits", problem);
-        return None;
+        return section.refuse("waits", problem);
     };
     let begins = known[place].text("begins");
     let begins = begins.unwrap_or_else(|| START.to_string());
     if !timeline::is_past(moments, &begins, after) {
         let right = format!("write a moment that comes after \"{begins}\", when it begins");
-        section.problem("waits", format!("\"{id}\" has not begun; {right}"));
-        return None;
+        return section.refuse("waits", format!("\"{id}\" has not begun; {right}"));
     }
     Some(id)
 }
@@ -1118,11 +1116,7 @@ fn valid(top: &Section<'_>, known: &[(&str, Shape)]) -> Option<Valid> {
     let section = top.section("valid")?;
     let that = section.required_text("that", "\"stream.sender_late_ms <= 25\"");
     let retries = section.count("retries", 0..=10).unwrap_or(1);
-    let that = that.and_then(|that| {
-        let read = comparison(&that, known);
-        read.map_err(|problem| section.problem("that", problem))
-            .ok()
-    });
+    let that = that.and_then(|that| section.checked("that", comparison(&that, known)));
     section.finish();
     Some(Valid {
         that: that?,
@@ -1242,10 +1236,6 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
             );
         }
         let that = that?;
-        let many = Shape {
-            truth: false,
-            many: true,
-        };
         let against = match against {
             Some(Ok(pattern)) => {
                 let one = only_cell(&section, cells, &pattern)?;
@@ -1260,10 +1250,8 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
         for (other, _) in &against {
             columns.extend(own.iter().map(|name| format!("{other}.{name}")));
         }
-        let columns: Vec<(&str, Shape)> = columns.iter().map(|c| (c.as_str(), many)).collect();
-        let parsed = comparison(&that, &columns)
-            .map_err(|problem| section.problem("that", problem))
-            .ok()?;
+        let columns: Vec<(&str, Shape)> = columns.iter().map(|c| (c.as_str(), MANY)).collect();
+        let parsed = section.checked("that", comparison(&that, &columns))?;
         Some(Claim {
             row: found.name.clone(),
             of,
@@ -1293,11 +1281,10 @@ fn kind_of_row<'c>(
     let Some(found) = rows.iter().copied().find(|known| Some(&known.name) == name) else {
         let known = rows.iter().map(|known| known.name.as_str());
         let name = name.map_or("", String::as_str);
-        section.problem(
+        return section.refuse(
             "row",
             format!("no [[row]] is named '{name}'; {}", suggestion(name, known)),
         );
-        return None;
     };
     if !section.has("row") && rows.len() > 1 {
         let right = "name one: row = \"…\"";
@@ -1425,11 +1412,10 @@ fn only_cell(section: &Section<'_>, cells: &[Cell], pattern: &str) -> Option<usi
         let example = &cells[0].name;
         let right = format!("name one cell, such as '{example}'");
         let count = meant.len();
-        section.problem(
+        return section.refuse(
             "against",
             format!("{count} cells are like '{pattern}'; {right}"),
         );
-        return None;
     };
     Some(one)
 }
@@ -1539,8 +1525,7 @@ fn known_moment(section: &Section<'_>, key: &str, id: &str, times: &[(String, Du
 fn window(section: &Section<'_>, times: &[(String, Duration)]) -> Option<[String; 2]> {
     let ids = section.texts("window")?;
     let Ok(window) = <[String; 2]>::try_from(ids) else {
-        section.problem("window", "name two moments, such as [\"start\", \"end\"]");
-        return None;
+        return section.refuse("window", "name two moments, such as [\"start\", \"end\"]");
     };
     let [from, to] = &window;
     let known = window

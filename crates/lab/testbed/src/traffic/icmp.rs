@@ -29,30 +29,18 @@ pub struct Trial {
     pub later_ms: Vec<Option<f64>>,
 }
 
-/// Strangers `numbers`, one after the other, until `is_over` says so.
-pub fn measure(
-    from: &Door,
-    to: &Door,
-    numbers: std::ops::Range<usize>,
-    is_over: &dyn Fn() -> bool,
-) -> Result<Vec<Trial>, Failure> {
-    to.introduce(numbers.clone().map(stranger))?;
-    let mut trials = Vec::new();
-    for number in numbers {
-        if is_over() {
-            break;
-        }
-        let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));
-        let first_ms = ping(from, to, number, 0).map_err(failed)?;
-        std::thread::sleep(Duration::from_secs_f64(2.0 * first_ms.unwrap_or(0.0) / 1e3));
-        let mut later_ms = Vec::new();
-        for sequence in 1..=LATER_PINGS {
-            std::thread::sleep(REST);
-            later_ms.push(ping(from, to, number, sequence as u16).map_err(failed)?);
-        }
-        trials.push(Trial { first_ms, later_ms });
+/// The trial of one stranger.
+pub fn measure(from: &Door, to: &Door, number: usize) -> Result<Trial, Failure> {
+    let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));
+    to.introduce(stranger(number))?;
+    let first_ms = ping(from, to, number, 0).map_err(failed)?;
+    std::thread::sleep(Duration::from_secs_f64(2.0 * first_ms.unwrap_or(0.0) / 1e3));
+    let mut later_ms = Vec::new();
+    for sequence in 1..=LATER_PINGS {
+        std::thread::sleep(REST);
+        later_ms.push(ping(from, to, number, sequence as u16).map_err(failed)?);
     }
-    Ok(trials)
+    Ok(Trial { first_ms, later_ms })
 }
 
 /// The round trip, or `None` when no answer came in time.

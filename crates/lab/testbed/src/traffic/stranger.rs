@@ -48,13 +48,11 @@ impl Door {
         })
     }
 
-    /// Adds the strangers to this host's neighbour table, so that an answer needs no ARP.
-    pub fn introduce(&self, strangers: impl Iterator<Item = Host>) -> Result<(), Failure> {
-        let line = |s: Host| format!("neigh replace {} lladdr {} dev eth0", s.ip, s.mac);
-        program::ip_batch(
-            Some(&self.namespace),
-            &strangers.map(line).collect::<Vec<_>>(),
-        )
+    /// Adds a stranger to this host's neighbour table, so that an answer needs no ARP.
+    pub fn introduce(&self, stranger: Host) -> Result<(), Failure> {
+        let (ip, mac) = (stranger.ip, stranger.mac);
+        let line = format!("neigh replace {ip} lladdr {mac} dev eth0");
+        program::ip_batch(Some(&self.namespace), &[line])
     }
 
     /// A frame that the kernel has no room for is lost like others.

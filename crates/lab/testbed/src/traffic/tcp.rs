@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::netns;
 use crate::network::Network;
+use cli::parallel::joined;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use openflow::packet::build::Host;
@@ -73,8 +74,7 @@ pub fn connection(
             sent.is_err() || amount == Amount::Endless,
             Ordering::Relaxed,
         );
-        let received = receiver.join();
-        let received = received.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let received = joined(receiver);
         let took = sent?;
         match amount {
             // Its reset may reach the receiver or not.

@@ -4,21 +4,22 @@
 //! to those before. It carries its number and its time of sending. The receiver takes the kernel's
 //! time of arrival. Both clocks are one, so the delay in one direction is known.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
+use nix::sys::socket::{setsockopt, sockopt};
 use openflow::packet::build::Host;
 
+use crate::capture;
 use crate::netns;
 use crate::traffic::stranger::Door;
 use crate::traffic::tcp::Ends;
+use cli::date::now_ns;
 use cli::failure::Failure;
 use measure::order::Arrival;
 
@@ -91,12 +92,8 @@ pub struct Stream {
     pub arrivals: Vec<Arrival>,
 }
 
-/// A stream from the host itself, which ends early when `is_over` says so.
-pub fn stream_known(
-    ends: &Ends,
-    pace: &Pace,
-    is_over: &dyn Fn() -> bool,
-) -> Result<Stream, Failure> {
+/// A stream from the host itself.
+pub fn stream_known(ends: &Ends, pace: &Pace) -> Result<Stream, Failure> {
     let receiver = open_receiver(ends).map_err(failed)?;
     let address = receiver.local_addr().map_err(failed)?;
     let sender = netns::within(&ends.from, || {
@@ -105,7 +102,7 @@ pub fn stream_known(
         socket.connect(address).map(|()| socket)
     });
     let sender = Sender::Known(sender.map_err(failed)?);
-    stream(&sender, receiver, pace, is_over)
+    stream(&sender, receiver, pace)
 }
 
 /// A stream from a stranger beside it, to `to`, which is `ends`' own second host.
@@ -113,10 +110,9 @@ pub fn stream_new(
     ends: &Ends,
     (door, identity, to): (&Door, Host, &Door),
     pace: &Pace,
-    is_over: &dyn Fn() -> bool,
 ) -> Result<Stream, Failure> {
     // So that a late datagram's refusal asks nobody where the stranger is.
-    to.introduce(std::iter::once(identity))?;
+    to.introduce(identity)?;
     let receiver = open_receiver(ends).map_err(failed)?;
     let port = receiver.local_addr().map_err(failed)?.port();
     let sender = Sender::New {
@@ -125,7 +121,7 @@ pub fn stream_new(
         to: to.host,
         port,
     };
-    stream(&sender, receiver, pace, is_over)
+    stream(&sender, receiver, pace)
 }
 
 fn failed(error: io::Error) -> Failure {
@@ -139,14 +135,8 @@ fn open_receiver(ends: &Ends) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends until all is sent, or until `is_over` says so.
-fn stream(
-    sender: &Sender,
-    receiver: UdpSocket,
-    pace: &Pace,
-    is_over: &dyn Fn() -> bool,
-) -> Result<Stream, Failure> {
-    let id = real_ns();
+fn stream(sender: &Sender, receiver: UdpSocket, pace: &Pace) -> Result<Stream, Failure> {
+    let id = now_ns();
     let count = pace.count();
     let sent_all = Arc::new(AtomicBool::new(false));
     let ended = sent_all.clone();
@@ -155,18 +145,15 @@ fn stream(
     payload[..8].copy_from_slice(&id.to_be_bytes());
     let start = Instant::now();
     let mut stream = Stream {
-        began_ns: real_ns(),
+        began_ns: now_ns(),
         ..Stream::default()
     };
     for number in 0..count {
-        if is_over() {
-            break;
-        }
         let due = start + pace.interval().mul_f64(number as f64);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         stream.sender_late_max = stream.sender_late_max.max(due.elapsed());
         payload[8..16].copy_from_slice(&number.to_be_bytes());
-        payload[16..24].copy_from_slice(&real_ns().to_be_bytes());
+        payload[16..24].copy_from_slice(&now_ns().to_be_bytes());
         sender.send(&payload);
         stream.sent += 1;
     }
@@ -186,26 +173,12 @@ fn receive(
 ) -> io::Result<Vec<Arrival>> {
     let mut arrivals = Vec::new();
     let mut buffer = [0; 2048];
-    let mut control = nix::cmsg_space!(TimeSpec);
     let mut last = Instant::now();
     let wait = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::MAX);
     while (arrivals.len() as u64) < count {
         poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], wait)?;
-        loop {
-            let mut parts = [IoSliceMut::new(&mut buffer)];
-            let flags = MsgFlags::MSG_DONTWAIT;
-            let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags);
-            let message = match message {
-                Ok(message) => message,
-                Err(nix::Error::EAGAIN) => break,
-                Err(e) => return Err(e.into()),
-            };
-            let time = message.cmsgs()?.find_map(|part| match part {
-                ControlMessageOwned::ScmTimestampns(time) => Some(time),
-                _ => None,
-            });
-            let (len, time) = (message.bytes, time.map_or_else(real_ns, nanoseconds));
-            if let Some(arrival) = read(&buffer[..len], id, time) {
+        while let Some((len, at_ns)) = capture::receive(socket, &mut buffer)? {
+            if let Some(arrival) = read(&buffer[..len], id, at_ns) {
                 arrivals.push(arrival);
                 last = Instant::now();
             }
@@ -229,16 +202,6 @@ fn read(payload: &[u8], id: u64, received_ns: u64) -> Option<Arrival> {
         sent_ns: word(16)?,
         received_ns,
     })
-}
-
-fn nanoseconds(time: TimeSpec) -> u64 {
-    Duration::from(time).as_nanos() as u64
-}
-
-/// The clock that the kernel stamps arrivals with.
-pub fn real_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]

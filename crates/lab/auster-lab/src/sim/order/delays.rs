@@ -5,6 +5,7 @@ use clock::Duration;
 use relay::OrderMode;
 use sched::policy::PolicyMap;
 use serde::Serialize;
+use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Traffic};
 
 use super::{Args, RATE_BPS};
@@ -12,7 +13,7 @@ use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
-use cli::table::table;
+use cli::table::Columns;
 use measure::stats;
 use report::output::Document;
 
@@ -25,16 +26,6 @@ const PER_SECOND: f64 = 1_000.0;
 const BARRIERS: [Option<u32>; 6] = [None, Some(1000), Some(500), Some(100), Some(20), Some(1)];
 /// Flow-mods of a run; the same number of echoes goes in the other direction.
 const FLOW_MODS: u64 = 20_000;
-
-#[derive(Serialize)]
-struct Settings {
-    rtt_ms: f64,
-    resend_ms: f64,
-    loss_percent: f64,
-    flow_mods_per_s: f64,
-    flow_mods: u64,
-    seeds: u64,
-}
 
 #[derive(Serialize)]
 struct Row {
@@ -68,22 +59,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let wrong = rows.iter().filter(|row| row.violations + row.lost > 0);
     let wrong = wrong.count();
     let text = text(&rows);
-    let settings = Settings {
-        rtt_ms: 2e3 * DELAY.as_secs_f64(),
-        resend_ms: 1e3 * RESEND.as_secs_f64(),
-        loss_percent: args.loss,
-        flow_mods_per_s: PER_SECOND,
-        flow_mods: FLOW_MODS,
-        seeds: args.seeds,
-    };
+    let settings = json!({
+        "rtt_ms": 2e3 * DELAY.as_secs_f64(),
+        "resend_ms": 1e3 * RESEND.as_secs_f64(),
+        "loss_percent": args.loss,
+        "flow_mods_per_s": PER_SECOND,
+        "flow_mods": FLOW_MODS,
+        "seeds": args.seeds,
+    });
     let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
     args.output.conclude(&results, &document, &text)?;
-    match wrong {
-        0 => Ok(()),
-        n => Err(Failure::negative(format!(
-            "{n} rows are not as they must be"
-        ))),
-    }
+    super::judge(wrong, "rows")
 }
 
 fn row(args: &Args, order: OrderMode, barrier_every: Option<u32>) -> Row {
@@ -122,18 +108,13 @@ fn row(args: &Args, order: OrderMode, barrier_every: Option<u32>) -> Row {
 }
 
 fn text(rows: &[Row]) -> String {
-    let header = ["barrier", "order", "mean ms", "sd", "violations", "lost"];
-    let row = |row: &Row| {
-        let every = row.barrier_every;
-        vec![
-            every.map_or("none".to_owned(), |n| format!("each {n}")),
-            row.order.to_owned(),
-            format!("{:.1}", row.mean_ms),
-            format!("{:.1}", row.sd_ms),
-            row.violations.to_string(),
-            row.lost.to_string(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    table(&header, &rows)
+    let each = |every: Option<u32>| every.map_or("none".to_owned(), |n| format!("each {n}"));
+    Columns::of(rows)
+        .text("barrier", |row| each(row.barrier_every))
+        .text("order", |row| row.order)
+        .number("mean ms", 1, |row| row.mean_ms)
+        .number("sd", 1, |row| row.sd_ms)
+        .text("violations", |row| row.violations)
+        .text("lost", |row| row.lost)
+        .table()
 }

@@ -1,38 +1,26 @@
 //! One mode of order under many seeds: a row for each seed and window, as many at once as there are
 //! processors.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Instant;
 
 use relay::OrderMode;
 use sched::policy::PolicyMap;
 use serde::Serialize;
+use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, RelayTerms, Report, Traffic, with_domains};
 
-use super::{Args, UNORDERED_MESSAGES, network};
+use super::{Args, UNORDERED_MESSAGES, network, verdict};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use cli::parallel;
 use cli::progress::Progress;
-use cli::table::table;
+use cli::table::Columns;
 use report::output::Document;
 
 /// The smallest window. A window with room takes a whole message, so with one byte a channel has
 /// one message under way.
 const SMALLEST_BYTES: usize = 1;
-
-#[derive(Serialize)]
-struct Settings {
-    order: &'static str,
-    messages: u64,
-    seeds: u64,
-    reconnects: u64,
-    windows_bytes: Vec<usize>,
-    channels: u16,
-    loss_percent: f64,
-    load: f64,
-}
 
 #[derive(Clone, Copy)]
 struct Run {
@@ -93,64 +81,37 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
         carrier: Carrier::RelayPairUnheld,
     };
     let runs: Vec<Run> = runs.chain([blind]).collect();
-    let rows = carry_out(args, order, &runs, &interrupt);
-    let wrong = rows.iter().filter(|row| !row.right).count();
-    let text = text(&rows);
-    let settings = Settings {
-        order: order.name(),
-        messages: args.messages,
-        seeds: args.seeds,
-        reconnects: args.reconnects,
-        windows_bytes: args.window.clone(),
-        channels: args.channels,
-        loss_percent: args.loss,
-        load: super::LOAD,
-    };
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
-    match wrong {
-        0 => Ok(()),
-        n => Err(Failure::negative(format!(
-            "{n} runs are not as they must be"
-        ))),
-    }
-}
-
-/// Runs all on several threads: each takes the next run until there is none. Rows are in the order
-/// of the runs.
-fn carry_out(args: &Args, order: OrderMode, runs: &[Run], interrupt: &Interrupt) -> Vec<Row> {
-    let progress = Progress::start();
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let next = AtomicUsize::new(0);
-    let mut rows: Vec<Option<Row>> = runs.iter().map(|_| None).collect();
-    std::thread::scope(|scope| {
-        let (done, finished) = mpsc::channel();
-        for _ in 0..threads.min(runs.len()) {
-            let (done, next) = (done.clone(), &next);
-            scope.spawn(move || {
-                while let Some((at, run)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    runs.get(at).map(|run| (at, run))
-                } {
-                    if interrupt.is_set() || done.send((at, run.row(args, order))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(done);
-        progress.say(format_args!("0 of {} runs", runs.len()));
-        for (count, (at, row)) in finished.iter().enumerate() {
+    let (progress, count) = (Progress::start(), runs.len());
+    progress.say(format_args!("0 of {count} runs"));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let rows: Vec<Row> = parallel::each(
+        &runs,
+        threads,
+        || interrupt.is_set(),
+        |run| run.row(args, order),
+        |number, row| {
             let (seed, violations) = (row.seed, row.violations);
             progress.say(format_args!(
-                "{} of {} runs; seed {seed}: {violations} violations",
-                count + 1,
-                runs.len(),
+                "{number} of {count} runs; seed {seed}: {violations} violations"
             ));
-            rows[at] = Some(row);
-        }
+        },
+    );
+    drop(progress);
+    let wrong = rows.iter().filter(|row| !row.right).count();
+    let text = text(&rows);
+    let settings = json!({
+        "order": order.name(),
+        "messages": args.messages,
+        "seeds": args.seeds,
+        "reconnects": args.reconnects,
+        "windows_bytes": args.window,
+        "channels": args.channels,
+        "loss_percent": args.loss,
+        "load": super::LOAD,
     });
-    rows.into_iter().flatten().collect()
+    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
+    args.output.conclude(&results, &document, &text)?;
+    super::judge(wrong, "runs")
 }
 
 impl Run {
@@ -224,43 +185,22 @@ impl Run {
 }
 
 fn text(rows: &[Row]) -> String {
-    let header = [
-        "seed",
-        "window",
-        "order layer",
-        "sent",
-        "delivered",
-        "shed",
-        "lost",
-        "violations",
-        "overtaken",
-        "reconnects",
-        "deadlock",
-        "virtual s",
-        "wall s",
-        "digest",
-        "verdict",
-    ];
-    let yes_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
-    let row = |row: &Row| {
-        vec![
-            row.seed.to_string(),
-            row.window_bytes.to_string(),
-            if row.ordered { "on" } else { "off" }.to_owned(),
-            row.sent.to_string(),
-            row.delivered.to_string(),
-            row.shed.to_string(),
-            row.lost.to_string(),
-            row.violations.to_string(),
-            row.overtaken.to_string(),
-            row.breaks.to_string(),
-            yes_no(row.deadlocked),
-            format!("{:.1}", row.virtual_s),
-            format!("{:.1}", row.wall_s),
-            row.digest.clone(),
-            if row.right { "as it must be" } else { "WRONG" }.to_owned(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    table(&header, &rows)
+    let yes_no = |is: bool| if is { "yes" } else { "no" };
+    Columns::of(rows)
+        .text("seed", |row| row.seed)
+        .text("window", |row| row.window_bytes)
+        .text("order layer", |row| if row.ordered { "on" } else { "off" })
+        .text("sent", |row| row.sent)
+        .text("delivered", |row| row.delivered)
+        .text("shed", |row| row.shed)
+        .text("lost", |row| row.lost)
+        .text("violations", |row| row.violations)
+        .text("overtaken", |row| row.overtaken)
+        .text("reconnects", |row| row.breaks)
+        .text("deadlock", |row| yes_no(row.deadlocked))
+        .number("virtual s", 1, |row| row.virtual_s)
+        .number("wall s", 1, |row| row.wall_s)
+        .text("digest", |row| &row.digest)
+        .text("verdict", |row| verdict(row.right))
+        .table()
 }

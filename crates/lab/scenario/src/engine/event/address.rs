@@ -6,8 +6,7 @@ use std::net::Ipv4Addr;
 use cli::failure::Failure;
 use cli::program;
 use testbed::network::{CONTROLLER, CONTROLLER_DEVICE, Network, SWITCHES, SWITCHES_DEVICE};
-use testbed::plane::{Controller, Plane};
-use testbed::topology::Topology;
+use testbed::plane::Plane;
 
 use super::Event;
 use crate::engine::reader::Section;
@@ -56,10 +55,6 @@ fn is_address(text: &str) -> bool {
 }
 
 impl Event for Address {
-    fn check(&self, _: &Topology, _: &Controller) -> Result<(), String> {
-        Ok(())
-    }
-
     fn apply(&self, network: &mut Network, _: &Plane) -> Result<(), Failure> {
         program::ip_batch(Some(&network.namespace(self.part)), &self.lines)
     }

@@ -2,8 +2,7 @@
 
 use cli::failure::Failure;
 use testbed::network::Network;
-use testbed::plane::{Controller, Plane, is_target, set_controllers};
-use testbed::topology::Topology;
+use testbed::plane::{Plane, is_target, set_controllers};
 
 use super::Event;
 use crate::engine::reader::Section;
@@ -25,10 +24,6 @@ impl Connect {
 }
 
 impl Event for Connect {
-    fn check(&self, _: &Topology, _: &Controller) -> Result<(), String> {
-        Ok(())
-    }
-
     fn apply(&self, network: &mut Network, _: &Plane) -> Result<(), Failure> {
         set_controllers(network, &self.0)
     }

@@ -31,8 +31,7 @@ impl Drain {
         let Some([a, b]) = &self.link else {
             return Ok(Vec::new());
         };
-        let missing = || format!("{} has no link {a}-{b}", topology.name);
-        let end = topology.port_towards(a, b).ok_or_else(missing)?;
+        let end = topology.port_towards(a, b)?;
         let dpid = topology.switches[end.switch].dpid.0;
         Ok(vec![format!("{dpid:#x}:{}", end.port.0)])
     }

@@ -32,8 +32,7 @@ impl Flap {
         let until = section.required_text("until", "\"calm\"");
         let links = section.one_or_more("flap")?;
         if links.is_empty() {
-            section.problem("flap", "name a link, such as \"s1-s2\"");
-            return None;
+            return section.refuse("flap", "name a link, such as \"s1-s2\"");
         }
         let links: Option<Vec<_>> = links
             .iter()

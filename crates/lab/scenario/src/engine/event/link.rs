@@ -24,8 +24,7 @@ impl Link {
 pub fn switches(section: &Section<'_>, verb: &'static str, words: &str) -> Option<[String; 2]> {
     let Some((a, b)) = words.split_once('-') else {
         let right = format!("write two switches, such as {verb} = \"s1-s2\"");
-        section.problem(verb, format!("'{words}' is not a link; {right}"));
-        return None;
+        return section.refuse(verb, format!("'{words}' is not a link; {right}"));
     };
     Some([a, b].map(str::to_string))
 }
@@ -33,10 +32,7 @@ pub fn switches(section: &Section<'_>, verb: &'static str, words: &str) -> Optio
 impl Event for Link {
     fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
         let [a, b] = &self.switches;
-        match topology.link_between(a, b) {
-            Some(_) => Ok(()),
-            None => Err(format!("{} has no link {a}-{b}", topology.name)),
-        }
+        topology.port_towards(a, b).map(drop)
     }
 
     fn apply(&self, network: &mut Network, _: &Plane) -> Result<(), Failure> {

@@ -6,30 +6,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use cli::date::now_ns;
 use cli::failure::Failure;
 use openflow::MacAddr;
 use testbed::capture::{Capture, Listener};
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT};
-use testbed::segments::Connections;
+use testbed::segments::{Connections, packet_in, packet_out};
 use testbed::topology::Topology;
-use testbed::traffic::udp::real_ns;
 
-use super::{ONE, Probe, Scene, Series, in_plain_tcp};
-use crate::engine::expression::{Shape, Value};
-use crate::engine::reader::{Section, suggestion};
+use super::{Probe, Scene, Series, in_plain_tcp};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
+use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
+use crate::engine::traffic;
 
 /// Messages about UDP to one host. Its series has two values for each thing that was seen: its
 /// place in [`FIGURES`] and a figure of it.
 pub struct Channel(String);
 
-const MANY: Shape = Shape {
-    truth: false,
-    many: true,
-};
-
-const FIGURES: [(&str, Shape); 8] = [
+pub const FIGURES: [(&str, Shape); 8] = [
     ("packet_ins", ONE),
     ("packet_outs", ONE),
     // FLOW_MODs that add an entry for packets to the host, renewals among them.
@@ -57,9 +53,9 @@ impl Channel {
         section.required_text("of", "\"h2\"").map(Channel)
     }
 
-    fn host(&self, topology: &Topology) -> Option<Host> {
-        let host = topology.hosts.iter().find(|host| host.name == self.0)?;
-        Some(Host {
+    fn host(&self, topology: &Topology) -> Result<Host, String> {
+        let host = &topology.hosts[traffic::host(topology, &self.0)?];
+        Ok(Host {
             mac: host.mac,
             address: host.address,
         })
@@ -68,23 +64,14 @@ impl Channel {
 
 impl Probe for Channel {
     fn check(&self, topology: &Topology, controller: &Controller) -> Result<(), String> {
-        let known = topology.hosts.iter().map(|host| host.name.as_str());
-        if self.host(topology).is_none() {
-            return Err(format!(
-                "no host {}; {}",
-                self.0,
-                suggestion(&self.0, known)
-            ));
-        }
+        self.host(topology)?;
         in_plain_tcp(controller)
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let failed = |e: std::io::Error| Failure::machine(format!("control channel: {e}"));
-        let Some(to) = self.host(scene.topology) else {
-            return Ok(Series::new());
-        };
-        let zero_ns = real_ns().saturating_sub(scene.epoch.elapsed().as_nanos() as u64);
+        let to = self.host(scene.topology).map_err(Failure::usage)?;
+        let zero_ns = now_ns().saturating_sub(scene.epoch.elapsed().as_nanos() as u64);
         let listener = ChannelListener::new(OPENFLOW_PORT, to);
         let capture = Capture::open_both_ways(&scene.switches, SWITCHES_DEVICE, listener);
         let capture = capture.map_err(failed)?;
@@ -96,10 +83,6 @@ impl Probe for Channel {
             [(at, place as f64), (at, value)]
         };
         Ok(seen.flat_map(pair).collect())
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
@@ -274,19 +257,11 @@ impl Listener for ChannelListener {
 /// The kind of a message about the streams and the packet that it is about; `None` for other
 /// messages.
 fn kind(message: &[u8], to: Host) -> Option<(Kind, Packet)> {
-    let word = |at: usize| {
-        let bytes = message.get(at..at + 2)?;
-        Some(usize::from(u16::from_be_bytes([bytes[0], bytes[1]])))
-    };
-    let about = |packet_at: usize| packet_to(message.get(packet_at..)?, to);
+    let about = |packet: Option<&[u8]>| packet_to(packet?, to);
     let is_for = || matches(message, to).then(Packet::default);
     let (kind, packet) = match *message.get(1)? {
-        // The match, padded, and two bytes more.
-        TYPE_PACKET_IN => {
-            let packet = about(24 + word(26)?.next_multiple_of(8) + 2);
-            (Kind::PacketIn, packet)
-        }
-        TYPE_PACKET_OUT => (Kind::PacketOut, about(24 + word(16)?)),
+        TYPE_PACKET_IN => (Kind::PacketIn, about(packet_in(message))),
+        TYPE_PACKET_OUT => (Kind::PacketOut, about(packet_out(message))),
         TYPE_FLOW_MOD if *message.get(25)? == COMMAND_ADD => (Kind::FlowAdd, is_for()),
         TYPE_FLOW_REMOVED => (Kind::FlowRemoved, is_for()),
         _ => return None,

@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use cli::failure::Failure;
 use testbed::netns;
-use testbed::network::device;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use super::{Port, Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
 
-/// A counter at the port of `switch` on its link to `far`.
+/// A counter at a port.
 pub struct Counter {
-    switch: String,
-    far: String,
+    port: Port,
     /// Its place in a line of the kernel's table.
     place: usize,
 }
@@ -33,70 +31,50 @@ const COUNTERS: [(&str, usize); 6] = [
     ("tx_packets", 9),
     ("tx_dropped", 11),
 ];
-const FIGURES: [(&str, Shape); 1] = [(
+pub const FIGURES: [(&str, Shape); 1] = [
     // Counted between the window's two moments.
-    "count",
-    Shape {
-        truth: false,
-        many: false,
-    },
-)];
+    ("count", ONE),
+];
 
 impl Counter {
     pub fn read(section: &Section<'_>) -> Option<Counter> {
         let words = section.required_text("of", "\"s1-s2.tx_packets\"")?;
         let parts = words.split_once('.');
-        let parts = parts.and_then(|(link, name)| Some((link.split_once('-')?, name)));
-        let Some(((switch, far), name)) = parts else {
+        let parts = parts.and_then(|(link, name)| Some((Port::parse(link)?, name)));
+        let Some((port, name)) = parts else {
             let right = "write a link and a counter, such as of = \"s1-s2.tx_packets\"";
-            section.problem("of", format!("'{words}' is no counter; {right}"));
-            return None;
+            return section.refuse("of", format!("'{words}' is no counter; {right}"));
         };
         let Some((_, place)) = COUNTERS.iter().find(|(known, _)| *known == name) else {
             let right = suggestion(name, COUNTERS.iter().map(|(known, _)| *known));
-            section.problem("of", format!("no counter {name}; {right}"));
-            return None;
+            return section.refuse("of", format!("no counter {name}; {right}"));
         };
         Some(Counter {
-            switch: switch.to_string(),
-            far: far.to_string(),
+            port,
             place: *place,
         })
-    }
-
-    /// The interface of the port.
-    fn device(&self, topology: &Topology) -> Result<String, String> {
-        let end = topology.port_towards(&self.switch, &self.far);
-        let missing = || format!("{} has no link {}-{}", topology.name, self.switch, self.far);
-        end.map(|end| device(topology, end)).ok_or_else(missing)
     }
 }
 
 impl Probe for Counter {
     fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
-        self.device(topology).map(drop)
+        self.port.device(topology).map(drop)
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let failed = |e: io::Error| Failure::machine(format!("packet counters: {e}"));
-        let device = self.device(scene.topology).map_err(Failure::usage)?;
+        let device = self.port.device(scene.topology).map_err(Failure::usage)?;
         let open = || std::fs::File::open(TABLE);
         let mut file = netns::within(&scene.switches, open).map_err(failed)?;
-        let (mut series, mut table) = (Series::new(), String::new());
-        while scene.epoch.elapsed() < scene.until {
+        let mut table = String::new();
+        scene.watch(INTERVAL, || {
             table.clear();
             file.rewind().map_err(failed)?;
             file.read_to_string(&mut table).map_err(failed)?;
             let count = counted(&table, &device, self.place);
             let count = count.ok_or_else(|| failed(io::Error::other(format!("no {device}"))))?;
-            series.push((scene.epoch.elapsed(), count as f64));
-            std::thread::sleep(INTERVAL);
-        }
-        Ok(series)
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
+            Ok([count as f64])
+        })
     }
 
     fn figure(&self, _: &str, window: &Window, _: &Topology, series: &Series) -> Value {
@@ -135,12 +113,11 @@ mod tests {
     fn a_count_is_the_difference_between_two_moments() {
         let ms = Duration::from_millis;
         let counter = Counter {
-            switch: "s1".to_string(),
-            far: "s2".to_string(),
+            port: Port::parse("s1-s2").unwrap(),
             place: 9,
         };
         let topology = Topology::generate("ring,3", None).unwrap();
-        assert_eq!(counter.device(&topology), Ok("s1-eth2".to_string()));
+        assert_eq!(counter.port.device(&topology), Ok("s1-eth2".to_string()));
         let series = (0..100).map(|n| (ms(n * 5), n as f64)).collect();
         let window = Window {
             event: ms(100),

@@ -7,13 +7,13 @@ use cli::failure::Failure;
 use testbed::cpu::{TICKS_PER_S, core_ticks, last_core, process_ticks};
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{Figures, ONE, Value};
 use crate::engine::timeline::Window;
 
 /// Shares of processor time. Its series has the ticks of each figure, again and again.
 pub struct Cpu {
-    figures: &'static [(&'static str, Shape)],
+    pub figures: Figures,
     look: fn(&Scene<'_>) -> Vec<Option<u64>>,
     /// The figure of one core that is always busy.
     core: f64,
@@ -40,20 +40,10 @@ pub const MACHINE: Cpu = Cpu {
 
 impl Probe for Cpu {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
-        let mut series = Series::new();
-        loop {
+        scene.watch(INTERVAL, || {
             let ticks = (self.look)(scene).into_iter();
-            let at = scene.epoch.elapsed();
-            series.extend(ticks.map(|ticks| (at, ticks.map_or(f64::NAN, |n| n as f64))));
-            if at >= scene.until {
-                return Ok(series);
-            }
-            std::thread::sleep(INTERVAL.min(scene.until.saturating_sub(at)));
-        }
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        self.figures
+            Ok(ticks.map(|ticks| ticks.map_or(f64::NAN, |n| n as f64)))
+        })
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {

@@ -5,26 +5,24 @@ use std::time::Duration;
 use cli::date::now_ns;
 use cli::failure::Failure;
 use testbed::capture::{Capture, Listener};
-use testbed::network::device;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use super::{Port, Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
-/// Listens at the port of `switch` on its link to `far`, to what the switch receives. Its series
-/// begins with the number of frames missed; then come the packets, each with its code point.
+/// Listens at a switch's port to what the switch receives. Its series begins with the number of
+/// frames missed; then come the packets, each with its code point.
 pub struct Dscp {
-    switch: String,
-    far: String,
+    at: Port,
     port: u16,
     /// Figures, each with its code point.
     points: Vec<(String, u8)>,
 }
 
-const FIGURES: [(&str, Shape); 2] = [
+pub const FIGURES: [(&str, Shape); 2] = [
     ("packets", ONE),
     // Frames of the run that were there and not seen.
     ("unseen", ONE),
@@ -45,34 +43,26 @@ impl Dscp {
             }
         }
         let link = link?;
-        let Some((switch, far)) = link.split_once('-') else {
+        let Some(at) = Port::parse(&link) else {
             let right = "write a switch and the other end of its link, such as of = \"s2-s1\"";
-            section.problem("of", format!("'{link}' is not a link; {right}"));
-            return None;
+            return section.refuse("of", format!("'{link}' is not a link; {right}"));
         };
         Some(Dscp {
-            switch: switch.to_string(),
-            far: far.to_string(),
+            at,
             port: port? as u16,
             points,
         })
-    }
-
-    fn device(&self, topology: &Topology) -> Result<String, String> {
-        let end = topology.port_towards(&self.switch, &self.far);
-        let missing = || format!("{} has no link {}-{}", topology.name, self.switch, self.far);
-        end.map(|end| device(topology, end)).ok_or_else(missing)
     }
 }
 
 impl Probe for Dscp {
     fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
-        self.device(topology).map(drop)
+        self.at.device(topology).map(drop)
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let failed = |e| Failure::machine(format!("packets of port {}: {e}", self.port));
-        let device = self.device(scene.topology).map_err(Failure::usage)?;
+        let device = self.at.device(scene.topology).map_err(Failure::usage)?;
         let packets = Packets {
             port: self.port,
             seen: Vec::new(),
@@ -88,10 +78,6 @@ impl Probe for Dscp {
             .into_iter()
             .chain(seen)
             .collect())
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn own_figures(&self) -> Vec<&str> {
@@ -166,8 +152,7 @@ mod tests {
             packets.hear(&whole[..cut], 1);
         }
         let probe = Dscp {
-            switch: "s2".to_string(),
-            far: "s1".to_string(),
+            at: Port::parse("s2-s1").unwrap(),
             port: 6654,
             points: vec![("cs6".to_string(), 48)],
         };

@@ -12,9 +12,9 @@ use testbed::network::SWITCHES;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
+use super::{Probe, Scene, Series};
 use crate::engine::command::Command;
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -31,7 +31,7 @@ pub struct Holdings {
     within: Option<Duration>,
 }
 
-const FIGURES: [(&str, Shape); 23] = [
+pub const FIGURES: [(&str, Shape); 23] = [
     // 1 if the last reading is as the reference, with nothing beside it.
     ("same", ONE),
     // Until a reading was.
@@ -130,10 +130,6 @@ impl Probe for Holdings {
         let counts = [found.orphans, changed.len()].into_iter();
         figures.extend(counts.chain(found.extent()).map(|count| count as f64));
         Ok(figures.into_iter().map(|figure| (at, figure)).collect())
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn figure(&self, name: &str, _: &Window, _: &Topology, series: &Series) -> Value {

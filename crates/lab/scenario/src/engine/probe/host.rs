@@ -7,10 +7,11 @@ use serde_json::Value as Json;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
-use crate::engine::reader::{Section, suggestion};
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
+use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
+use crate::engine::traffic;
 use crate::report::milliseconds;
 
 /// A host by its name.
@@ -19,54 +20,33 @@ pub struct Host(String);
 /// The resolution of the figure.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-const FIGURES: [(&str, Shape); 1] = [(
+pub const FIGURES: [(&str, Shape); 1] = [
     // From the window's first moment until a controller has the host in its status.
-    "known_ms", ONE,
-)];
+    ("known_ms", ONE),
+];
 
 impl Host {
     pub fn read(section: &Section<'_>) -> Option<Host> {
         section.required_text("of", "\"h1\"").map(Host)
     }
-
-    fn mac(&self, topology: &Topology) -> Option<String> {
-        let mut hosts = topology.hosts.iter();
-        let host = hosts.find(|host| host.name == self.0)?;
-        Some(host.mac.to_string())
-    }
 }
 
 impl Probe for Host {
     fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
-        let known = topology.hosts.iter().map(|host| host.name.as_str());
-        match self.mac(topology) {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "no host {}; {}",
-                self.0,
-                suggestion(&self.0, known)
-            )),
-        }
+        traffic::host(topology, &self.0).map(drop)
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
-        let mac = self.mac(scene.topology).unwrap_or_default();
+        let host = traffic::host(scene.topology, &self.0).map_err(Failure::usage)?;
+        let mac = scene.topology.hosts[host].mac.to_string();
         while scene.epoch.elapsed() < scene.until {
-            if scene
-                .plane
-                .statuses()
-                .iter()
-                .any(|status| knows(status, &mac))
-            {
+            let statuses = scene.plane.statuses();
+            if statuses.iter().any(|status| knows(status, &mac)) {
                 return Ok(vec![(scene.epoch.elapsed(), 1.0)]);
             }
             std::thread::sleep(INTERVAL);
         }
         Ok(Series::new())
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn figure(&self, _: &str, window: &Window, _: &Topology, series: &Series) -> Value {

@@ -14,10 +14,11 @@ use testbed::netns;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
-use crate::engine::reader::{Section, suggestion};
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
+use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
+use crate::engine::traffic;
 
 /// Its series has the number of messages when all were sent.
 pub struct Messages {
@@ -31,7 +32,7 @@ pub struct Messages {
 
 /// A PACKET_OUT may answer a packet-in. Statistics are unasked replies, which nobody answers.
 const KINDS: [&str; 3] = ["echo", "packet-in", "statistics"];
-const FIGURES: [(&str, Shape); 1] = [("sent", ONE)];
+pub const FIGURES: [(&str, Shape); 1] = [("sent", ONE)];
 const VERSION: Version = Version::V13;
 /// Between messages, so that none shares a datagram with the next.
 const SPACING: Duration = Duration::from_millis(5);
@@ -47,11 +48,10 @@ impl Messages {
         let to = section.required_text("to", "\"192.168.255.1:6653\"")?;
         let Ok(to) = to.parse() else {
             let right = "write such as to = \"192.168.255.1:6653\"";
-            section.problem(
+            return section.refuse(
                 "to",
                 format!("'{to}' is not an address with a port; {right}"),
             );
-            return None;
         };
         Some(Messages {
             host: host?,
@@ -78,15 +78,7 @@ impl Messages {
 
 impl Probe for Messages {
     fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
-        let names = || topology.hosts.iter().map(|host| host.name.as_str());
-        match names().any(|name| name == self.host) {
-            true => Ok(()),
-            false => Err(format!(
-                "no host {}; {}",
-                self.host,
-                suggestion(&self.host, names())
-            )),
-        }
+        traffic::host(topology, &self.host).map(drop)
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
@@ -95,10 +87,6 @@ impl Probe for Messages {
             sent.map_err(|e| Failure::machine(format!("messages to {}: {e}", self.to)))?;
         }
         Ok(vec![(scene.epoch.elapsed(), self.count as f64)])
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn figure(&self, _: &str, _: &Window, _: &Topology, series: &Series) -> Value {

@@ -16,11 +16,12 @@ mod status;
 use std::time::{Duration, Instant};
 
 use cli::failure::Failure;
+use testbed::network::device;
 use testbed::plane::{Controller, Plane, Transport};
 use testbed::tools::Shell;
 use testbed::topology::Topology;
 
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{Figures, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
@@ -35,9 +36,6 @@ pub trait Probe: Sync {
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure>;
-
-    /// The names of its figures.
-    fn figures(&self) -> &'static [(&'static str, Shape)];
 
     /// More figures, each one number, which the scenario names.
     fn own_figures(&self) -> Vec<&str> {
@@ -62,6 +60,27 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
+impl Scene<'_> {
+    /// Takes values again and again, with a rest between; the last time is at the end.
+    fn watch<V: IntoIterator<Item = f64>>(
+        &self,
+        rest: Duration,
+        mut look: impl FnMut() -> Result<V, Failure>,
+    ) -> Result<Series, Failure> {
+        let mut series = Series::new();
+        loop {
+            let left = self.until.saturating_sub(self.epoch.elapsed());
+            let values = look()?;
+            let at = self.epoch.elapsed();
+            series.extend(values.into_iter().map(|value| (at, value)));
+            if left.is_zero() {
+                return Ok(series);
+            }
+            std::thread::sleep(left.min(rest));
+        }
+    }
+}
+
 pub const KINDS: [&str; 14] = [
     "counter",
     "status",
@@ -79,28 +98,51 @@ pub const KINDS: [&str; 14] = [
     "holdings",
 ];
 
-pub const ONE: Shape = Shape {
-    truth: false,
-    many: false,
-};
-
-pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
+/// A probe of the kind that a section names, with its figures.
+pub fn read(section: &Section<'_>) -> Option<(Box<dyn Probe>, Figures)> {
     match section.required_word("kind", &KINDS)? {
-        "counter" => Some(Box::new(counter::Counter::read(section)?)),
-        "status" => Some(Box::new(status::Status::read(section)?)),
-        "holdings" => Some(Box::new(holdings::Holdings::read(section)?)),
-        "host" => Some(Box::new(host::Host::read(section)?)),
-        "sessions" => Some(Box::new(presence::SESSIONS)),
-        "entries" => Some(Box::new(presence::ENTRIES)),
-        "occupancy" => Some(Box::new(occupancy::Occupancy::read(section)?)),
-        "relay" => Some(Box::new(relay::Relay)),
-        "channel" => Some(Box::new(channel::Channel::read(section)?)),
-        "cpu" => Some(Box::new(cpu::CORE)),
-        "dscp" => Some(Box::new(dscp::Dscp::read(section)?)),
-        "messages" => Some(Box::new(messages::Messages::read(section)?)),
-        "machine" => Some(Box::new(cpu::MACHINE)),
-        "run" => Some(Box::new(run::Run::read(section)?)),
+        "counter" => kind(counter::Counter::read(section), &counter::FIGURES),
+        "status" => kind(status::Status::read(section), &status::FIGURES),
+        "host" => kind(host::Host::read(section), &host::FIGURES),
+        "sessions" => kind(Some(presence::SESSIONS), &presence::FIGURES),
+        "entries" => kind(Some(presence::ENTRIES), &presence::FIGURES),
+        "occupancy" => kind(occupancy::Occupancy::read(section), &occupancy::FIGURES),
+        "relay" => kind(Some(relay::Relay), &relay::FIGURES),
+        "run" => kind(run::Run::read(section), &run::FIGURES),
+        "machine" => kind(Some(cpu::MACHINE), cpu::MACHINE.figures),
+        "dscp" => kind(dscp::Dscp::read(section), &dscp::FIGURES),
+        "messages" => kind(messages::Messages::read(section), &messages::FIGURES),
+        "channel" => kind(channel::Channel::read(section), &channel::FIGURES),
+        "cpu" => kind(Some(cpu::CORE), cpu::CORE.figures),
+        "holdings" => kind(holdings::Holdings::read(section), &holdings::FIGURES),
         _ => None,
+    }
+}
+
+fn kind<T: Probe + 'static>(
+    read: Option<T>,
+    figures: Figures,
+) -> Option<(Box<dyn Probe>, Figures)> {
+    Some((Box::new(read?), figures))
+}
+
+/// A port of a switch by its link to another switch or a host.
+struct Port {
+    switch: String,
+    far: String,
+}
+
+impl Port {
+    fn parse(words: &str) -> Option<Port> {
+        let (switch, far) = words.split_once('-')?;
+        let (switch, far) = (switch.to_string(), far.to_string());
+        Some(Port { switch, far })
+    }
+
+    /// Its interface.
+    fn device(&self, topology: &Topology) -> Result<String, String> {
+        let end = topology.port_towards(&self.switch, &self.far)?;
+        Ok(device(topology, end))
     }
 }
 

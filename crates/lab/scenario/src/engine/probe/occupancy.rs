@@ -12,7 +12,7 @@ use cli::failure::Failure;
 use testbed::topology::Topology;
 
 use super::{Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{MANY, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
@@ -21,13 +21,7 @@ pub struct Occupancy {
     table: usize,
 }
 
-const FIGURES: [(&str, Shape); 1] = [(
-    "entries",
-    Shape {
-        truth: false,
-        many: true,
-    },
-)];
+pub const FIGURES: [(&str, Shape); 1] = [("entries", MANY)];
 
 /// How finely occupancy is seen: 90 new flows at 3,600 a second.
 const INTERVAL: Duration = Duration::from_millis(25);
@@ -61,10 +55,6 @@ impl Probe for Occupancy {
             std::thread::sleep(INTERVAL);
         }
         Ok(series)
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn figure(&self, _: &str, window: &Window, _: &Topology, series: &Series) -> Value {

@@ -8,8 +8,8 @@ use cli::failure::Failure;
 use testbed::plane::Plane;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::timeline::Window;
 
 /// Things that are there at a time. Its series has [`LOOK`] for each look, then a number for each
@@ -36,7 +36,7 @@ pub const ENTRIES: Presence = Presence {
     look: |plane| plane.entries().ok(),
 };
 
-const FIGURES: [(&str, Shape); 4] = [
+pub const FIGURES: [(&str, Shape); 4] = [
     // There at the window's first moment.
     ("count", ONE),
     // Of these, still or no longer there at its last moment.
@@ -49,26 +49,17 @@ const FIGURES: [(&str, Shape); 4] = [
 impl Probe for Presence {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let mut numbers = BTreeMap::new();
-        let mut series = Series::new();
-        loop {
-            let found = (self.look)(scene.plane);
-            let at = scene.epoch.elapsed();
-            if let Some(found) = found {
-                series.push((at, LOOK));
+        scene.watch(self.interval, || {
+            let mut looks = Vec::new();
+            if let Some(found) = (self.look)(scene.plane) {
+                looks.push(LOOK);
                 for name in found {
                     let next = (numbers.len() + 1) as f64;
-                    series.push((at, *numbers.entry(name).or_insert(next)));
+                    looks.push(*numbers.entry(name).or_insert(next));
                 }
             }
-            if at >= scene.until {
-                return Ok(series);
-            }
-            std::thread::sleep(self.interval.min(scene.until.saturating_sub(at)));
-        }
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
+            Ok(looks)
+        })
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use cli::failure::Failure;
+use serde_json::Value as Json;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::timeline::Window;
 
 /// Counts of a relay. Its series has one value for each figure, again and again.
@@ -15,7 +16,7 @@ pub struct Relay;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Each with its place in the status document. All are increases within the window.
-const FIGURES: [(&str, Shape); 4] = [
+pub const FIGURES: [(&str, Shape); 4] = [
     // Connections after the first, and those of them that resumed the session.
     ("reconnects", ONE),
     ("resumptions", ONE),
@@ -32,23 +33,12 @@ const PLACES: [&str; FIGURES.len()] = [
 
 impl Probe for Relay {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
-        let mut series = Series::new();
-        loop {
+        scene.watch(INTERVAL, || {
             let status = scene.plane.relay_status();
-            let at = scene.epoch.elapsed();
-            if let Some(status) = status {
-                let count = |place| status.pointer(place).and_then(|n| n.as_f64());
-                series.extend(PLACES.map(|place| (at, count(place).unwrap_or(0.0))));
-            }
-            if at >= scene.until {
-                return Ok(series);
-            }
-            std::thread::sleep(INTERVAL.min(scene.until.saturating_sub(at)));
-        }
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
+            let count = |status: &Json, place| status.pointer(place).and_then(Json::as_f64);
+            let counts = |status| PLACES.map(|place| count(&status, place).unwrap_or(0.0));
+            Ok(status.map(counts).into_iter().flatten())
+        })
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {

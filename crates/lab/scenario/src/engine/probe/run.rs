@@ -8,9 +8,9 @@ use serde_json::Value as Json;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
+use super::{Probe, Scene, Series};
 use crate::engine::command::Command;
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -25,7 +25,7 @@ pub struct Run {
     pointers: Vec<(String, String)>,
 }
 
-const FIGURES: [(&str, Shape); 2] = [
+pub const FIGURES: [(&str, Shape); 2] = [
     // The exit code; none after a signal.
     ("code", ONE),
     // How long the command ran; of a repeated one until it succeeded.
@@ -89,10 +89,6 @@ impl Probe for Run {
         };
         let all = [code, took];
         Ok(all.into_iter().chain(own).map(|x| (at, x)).collect())
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn own_figures(&self) -> Vec<&str> {

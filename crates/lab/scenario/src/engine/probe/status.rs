@@ -6,8 +6,8 @@ use cli::failure::Failure;
 use testbed::status;
 use testbed::topology::Topology;
 
-use super::{ONE, Probe, Scene, Series};
-use crate::engine::expression::{Shape, Value};
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -26,7 +26,7 @@ const NO_ROOM: usize = 3;
 const EVERY: Duration = Duration::from_millis(25);
 const EVERY_MAX: Duration = Duration::from_secs(60);
 
-const FIGURES: [(&str, Shape); 4] = [
+pub const FIGURES: [(&str, Shape); 4] = [
     // From the window's event until all switches are connected.
     ("connected_ms", ONE),
     // Until all links are known, too, in both directions.
@@ -48,11 +48,8 @@ impl Status {
 
 impl Probe for Status {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
-        let mut series = Series::new();
-        loop {
-            let left = scene.until.saturating_sub(scene.epoch.elapsed());
+        scene.watch(self.every, || {
             let known = scene.plane.status();
-            let at = scene.epoch.elapsed();
             let known = known.as_ref();
             let counts: [f64; COUNTS] = [
                 status::switch_count(known) as f64,
@@ -60,17 +57,8 @@ impl Probe for Status {
                 host_count(known),
                 no_room(known),
             ];
-            series.extend(counts.map(|count| (at, count)));
-            // The last look is at the end.
-            if left.is_zero() {
-                return Ok(series);
-            }
-            std::thread::sleep(left.min(self.every));
-        }
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
+            Ok(counts)
+        })
     }
 
     fn figure(&self, name: &str, window: &Window, topology: &Topology, series: &Series) -> Value {

@@ -10,10 +10,10 @@ use sim::channel::{Arrivals, Cross, LineSetup, MESSAGE_BYTES};
 use sim::channel::{Outcome, Retry, Setup, Target, Traffic};
 
 use super::Subject;
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
-use crate::engine::traffic::{MANY, ONE, Record};
+use crate::engine::traffic::Record;
 
 /// Figures of the whole run.
 pub const FIGURES: [(&str, Shape); 12] = [

@@ -5,16 +5,13 @@
 mod channel;
 mod table;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use testbed::topology::Topology;
-
-use crate::engine::expression::Shape;
+use crate::engine::expression::Figures;
 use crate::engine::reader::Section;
 use crate::engine::schema::Stream;
 use crate::engine::timeline::{END, START};
-use crate::engine::traffic::{Pair, Record, Sender, Stage, Traffic};
+use crate::engine::traffic::{Record, Sender, Stage, Traffic};
 
 pub use table::FLOW_LENGTH;
 
@@ -25,8 +22,6 @@ pub trait Subject: Sync {
 
     fn run(&self, seed: u64) -> Box<dyn Record>;
 }
-
-pub type Figures = &'static [(&'static str, Shape)];
 
 /// Reads a section, whose runs take this time at most.
 type Read = fn(&Section<'_>, Duration) -> Box<dyn Subject>;
@@ -51,7 +46,8 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
             id: id.to_string(),
             begins: START.to_string(),
             ends: END.to_string(),
-            kind: Box::new(Simulation { subject, figures }),
+            kind: Box::new(Simulation(subject)),
+            figures,
         };
         Some((stream, length))
     };
@@ -59,16 +55,9 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
 }
 
 /// A subject as traffic that brings its own ends.
-struct Simulation {
-    subject: Box<dyn Subject>,
-    figures: Figures,
-}
+struct Simulation(Box<dyn Subject>);
 
 impl Traffic for Simulation {
-    fn pairs(&self, _: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        Ok(Vec::new())
-    }
-
     fn needs_network(&self) -> bool {
         false
     }
@@ -77,12 +66,8 @@ impl Traffic for Simulation {
         (0.0, "")
     }
 
-    fn figures(&self) -> Figures {
-        self.figures
-    }
-
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(|stage| Ok(self.subject.run(stage.draw))))
+        Sender::Thread(Box::new(|stage| Ok(self.0.run(stage.draw))))
     }
 }
 

@@ -9,10 +9,10 @@ use control::timeouts::{Lease, Paper};
 use sim::table::{Outcome, Policy, Setup, Traffic, occupancy_bound};
 
 use super::Subject;
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
-use crate::engine::traffic::{MANY, ONE, Record};
+use crate::engine::traffic::Record;
 
 /// Figures of the whole run but `entries`.
 pub const FIGURES: [(&str, Shape); 24] = [

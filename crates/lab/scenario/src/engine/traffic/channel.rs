@@ -3,17 +3,15 @@
 //! The ends have network namespaces of their own, so that nothing but the method carries the
 //! messages: no switch, no controller.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bench::channel::condition::{Bursts, Cell, Condition, Rtt, Sizes};
 use bench::channel::method::{METHODS, Method, RELAY_WIRE};
 use bench::channel::{self, CellResult, LinkFigures};
 use cli::output::note;
-use testbed::topology::Topology;
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic};
-use crate::engine::expression::{Shape, Value};
+use super::{Record, Sender, Stage, Traffic};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -26,7 +24,7 @@ pub struct Channel {
 }
 
 /// Figures of the whole run but `delay_ms`. Counts are of both ends.
-const FIGURES: [(&str, Shape); 19] = [
+pub const FIGURES: [(&str, Shape); 19] = [
     // Of each message that was delivered: from when it was due until the other end had it all.
     ("delay_ms", MANY),
     ("messages", ONE),
@@ -122,10 +120,6 @@ impl Channel {
 }
 
 impl Traffic for Channel {
-    fn pairs(&self, _: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        Ok(Vec::new())
-    }
-
     fn needs_network(&self) -> bool {
         false
     }
@@ -134,15 +128,8 @@ impl Traffic for Channel {
         (2.0 * self.condition.rate_per_s, "rate_per_s")
     }
 
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
-    }
-
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(self.carry(&stage));
-            Ok(record)
-        }))
+        Sender::thread(move |stage| Ok(self.carry(&stage)))
     }
 }
 

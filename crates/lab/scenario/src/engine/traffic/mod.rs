@@ -21,7 +21,7 @@ use testbed::topology::Topology;
 use testbed::traffic::tcp::Ends;
 
 use crate::engine::course::Course;
-use crate::engine::expression::{Shape, Value};
+use crate::engine::expression::{Figures, Shape, Value};
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
 
@@ -37,8 +37,16 @@ pub trait Traffic: Sync {
         Ok(())
     }
 
+    /// The two hosts that it is between; other traffic chooses its pairs, or brings its own ends.
+    fn hosts(&self) -> Option<&Hosts> {
+        None
+    }
+
     /// Chooses the pairs of one run. `used` holds the pairs of earlier runs on this network.
-    fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String>;
+    fn pairs(&self, topology: &Topology, _used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        let pairs = self.hosts().into_iter().map(|hosts| hosts.pair(topology));
+        pairs.collect()
+    }
 
     /// Whether its pairs are new to the network in each run.
     fn is_new_each_run(&self) -> bool {
@@ -52,9 +60,6 @@ pub trait Traffic: Sync {
 
     /// Packets a second over so many pairs, and the field that decides it.
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str);
-
-    /// The names of its figures.
-    fn figures(&self) -> &'static [(&'static str, Shape)];
 
     /// More figures, named by the scenario.
     fn own_figures(&self) -> Vec<(String, Shape)> {
@@ -134,20 +139,23 @@ pub enum Sender<'a> {
 
 pub type Work<'a> = Box<dyn FnOnce(Stage<'a>) -> Result<Box<dyn Record>, Failure> + Send + 'a>;
 
+impl<'a> Sender<'a> {
+    /// A thread that carries packets and reports their fate.
+    fn thread<R: Record + 'static>(
+        carry: impl FnOnce(Stage<'a>) -> Result<R, Failure> + Send + 'a,
+    ) -> Sender<'a> {
+        Sender::Thread(Box::new(move |stage| {
+            let record: Box<dyn Record> = Box::new(carry(stage)?);
+            Ok(record)
+        }))
+    }
+}
+
 /// The fate of a stream's packets in one run.
 pub trait Record: Send {
     /// A figure over the packets that were sent in a window.
     fn figure(&self, name: &str, window: &Window) -> Value;
 }
-
-pub const ONE: Shape = Shape {
-    truth: false,
-    many: false,
-};
-pub const MANY: Shape = Shape {
-    truth: false,
-    many: true,
-};
 
 pub const KINDS: [&str; 8] = [
     "ping",
@@ -160,18 +168,26 @@ pub const KINDS: [&str; 8] = [
     "udp",
 ];
 
-pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
+/// Traffic of the kind that a section names, with its figures.
+pub fn read(section: &Section<'_>) -> Option<(Box<dyn Traffic>, Figures)> {
     match section.required_word("kind", &KINDS)? {
-        "channel" => Some(Box::new(channel::Channel::read(section)?)),
-        "newcomers" => Some(Box::new(newcomers::Newcomers::read(section)?)),
-        "packets" => Some(Box::new(packets::Packets::read(section)?)),
-        "ping" => Some(Box::new(ping::Ping::read(section)?)),
-        "storm" => Some(Box::new(storm::Storm::read(section)?)),
-        "tcp" => Some(Box::new(tcp::Tcp::read(section)?)),
-        "trace" => Some(Box::new(trace::Trace::read(section)?)),
-        "udp" => Some(Box::new(udp::Udp::read(section)?)),
+        "ping" => kind(ping::Ping::read(section), &ping::FIGURES),
+        "channel" => kind(channel::Channel::read(section), &channel::FIGURES),
+        "newcomers" => kind(newcomers::Newcomers::read(section), &newcomers::FIGURES),
+        "packets" => kind(packets::Packets::read(section), &packets::FIGURES),
+        "storm" => kind(storm::Storm::read(section), &storm::FIGURES),
+        "tcp" => kind(tcp::Tcp::read(section), &tcp::FIGURES),
+        "trace" => kind(trace::Trace::read(section), &trace::FIGURES),
+        "udp" => kind(udp::Udp::read(section), &udp::FIGURES),
         _ => None,
     }
+}
+
+fn kind<T: Traffic + 'static>(
+    read: Option<T>,
+    figures: Figures,
+) -> Option<(Box<dyn Traffic>, Figures)> {
+    Some((Box::new(read?), figures))
 }
 
 /// The number of a host that no network of this process has seen. Storms have higher numbers.
@@ -181,16 +197,33 @@ fn new_stranger() -> usize {
 }
 
 /// The place of a host in a topology.
-fn host(topology: &Topology, name: &str) -> Result<usize, String> {
+pub fn host(topology: &Topology, name: &str) -> Result<usize, String> {
     let found = topology.hosts.iter().position(|known| known.name == name);
     let names = topology.hosts.iter().map(|known| known.name.as_str());
     found.ok_or_else(|| format!("no host {name}; {}", suggestion(name, names)))
 }
 
-/// Two different hosts.
-fn two_hosts(topology: &Topology, from: &str, to: &str) -> Result<Pair, String> {
-    match (host(topology, from)?, host(topology, to)?) {
-        (a, b) if a == b => Err("from and to are the same host".to_string()),
-        pair => Ok(pair),
+/// Two different hosts by their names.
+#[derive(Clone, Debug)]
+pub struct Hosts {
+    from: String,
+    to: String,
+}
+
+impl Hosts {
+    fn read(section: &Section<'_>) -> Option<Hosts> {
+        let from = section.required_text("from", "\"h1\"");
+        let to = section.required_text("to", "\"h2\"");
+        Some(Hosts {
+            from: from?,
+            to: to?,
+        })
+    }
+
+    fn pair(&self, topology: &Topology) -> Result<Pair, String> {
+        match (host(topology, &self.from)?, host(topology, &self.to)?) {
+            (a, b) if a == b => Err("from and to are the same host".to_string()),
+            pair => Ok(pair),
+        }
     }
 }

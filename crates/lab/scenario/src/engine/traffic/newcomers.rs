@@ -3,29 +3,26 @@
 //! Each sends through the interface of one host to another: a first ping, whose request and answer
 //! meet no entry, and later ones, which meet the entries.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cli::failure::Failure;
-use testbed::topology::Topology;
 use testbed::traffic::icmp::{self, LATER_PINGS, Trial};
 use testbed::traffic::stranger::Door;
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, new_stranger, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Newcomers {
-    from: String,
-    to: String,
+    hosts: Hosts,
     /// From one's first ping until the next one's.
     interval: Duration,
     /// The number of hosts; as many as there is time for if not given.
     count: Option<u64>,
 }
 
-const FIGURES: [(&str, Shape); 6] = [
+pub const FIGURES: [(&str, Shape); 6] = [
     // Those whose first ping was sent in the window.
     ("hosts", ONE),
     ("first_lost", ONE),
@@ -42,13 +39,11 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 impl Newcomers {
     pub fn read(section: &Section<'_>) -> Option<Newcomers> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
         let count = section.count("count", 1..=COUNT_MAX);
         Some(Newcomers {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             interval: interval?,
             count,
         })
@@ -68,26 +63,20 @@ impl Newcomers {
             if stage.is_over() || self.count.is_some_and(is_last) {
                 return Ok(Trials(trials));
             }
-            let number = new_stranger();
-            let found = icmp::measure(&from, &to, number..number + 1, &|| false)?;
-            trials.extend(found.into_iter().map(|trial| (begun, trial)));
+            trials.push((begun, icmp::measure(&from, &to, new_stranger())?));
             due = (due + self.interval).max(stage.epoch.elapsed());
         }
     }
 }
 
 impl Traffic for Newcomers {
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         let pings = (1 + LATER_PINGS) as f64;
         (pings / self.interval.as_secs_f64(), "interval")
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn has_own_end(&self) -> bool {
@@ -99,10 +88,7 @@ impl Traffic for Newcomers {
     }
 
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
-            Ok(record)
-        }))
+        Sender::thread(move |stage| self.carry(&stage))
     }
 }
 

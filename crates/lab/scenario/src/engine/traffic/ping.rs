@@ -7,8 +7,8 @@ use std::time::Duration;
 use testbed::probe::{DATA_BYTES, DATA_BYTES_MIN, Flow, Sample};
 use testbed::topology::Topology;
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, host};
-use crate::engine::expression::{Shape, Value};
+use super::{Pair, Record, Sender, Stage, Traffic, host};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -29,7 +29,7 @@ enum Pairs {
     Named(Vec<String>),
 }
 
-const FIGURES: [(&str, Shape); 7] = [
+pub const FIGURES: [(&str, Shape); 7] = [
     ("sent", ONE),
     ("lost", ONE),
     // From the window's event until the packet after the last lost one; 0 without loss.
@@ -116,10 +116,6 @@ impl Traffic for Ping {
 
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
         (pairs as f64 / self.interval.as_secs_f64(), "interval")
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn keeps_to_plan(&self) -> bool {

@@ -3,29 +3,26 @@
 //! Hosts that the network has never seen send through the interface of one host to others behind
 //! another. Each packet is of a pair that has not talked before.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 
 use cli::failure::Failure;
-use testbed::topology::Topology;
 use testbed::traffic::background::{Background, STRANGERS, Source};
 use testbed::traffic::stranger::Door;
 use testbed::traffic::tcp::Ends;
 
-use super::{ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Pair, Record, Sender, Stage, Traffic};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Storm {
-    from: String,
-    to: String,
+    hosts: Hosts,
     flows_per_s: u64,
 }
 
 /// Figures of the whole run.
-const FIGURES: [(&str, Shape); 3] = [
+pub const FIGURES: [(&str, Shape); 3] = [
     ("flows", ONE),
     // Flows whose packet reached its host.
     ("delivered", ONE),
@@ -40,12 +37,10 @@ static FLOWS: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
 impl Storm {
     pub fn read(section: &Section<'_>) -> Option<Storm> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let flows_per_s = section.required_count("flows_per_s", 0..=FLOWS_PER_S_MAX);
         Some(Storm {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             flows_per_s: flows_per_s?,
         })
     }
@@ -72,16 +67,12 @@ fn source((place, _): Pair, ends: &Ends) -> Result<Source, Failure> {
 }
 
 impl Traffic for Storm {
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (self.flows_per_s as f64, "flows_per_s")
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn ends_on_demand(&self) -> bool {
@@ -97,10 +88,7 @@ impl Traffic for Storm {
     }
 
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
-            Ok(record)
-        }))
+        Sender::thread(move |stage| self.carry(&stage))
     }
 }
 

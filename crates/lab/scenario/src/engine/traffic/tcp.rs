@@ -1,21 +1,18 @@
 //! `kind = "tcp"`: transfers between two hosts, one after the other, by the kernels' own TCP.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use testbed::topology::Topology;
 use testbed::traffic::tcp::{Amount, connection};
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Record, Sender, Stage, Traffic};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    from: String,
-    to: String,
+    hosts: Hosts,
     amount: Amount,
     /// From the beginning of a transfer until the next one may begin.
     interval: Duration,
@@ -23,7 +20,7 @@ pub struct Tcp {
     count: Option<u64>,
 }
 
-const FIGURES: [(&str, Shape); 5] = [
+pub const FIGURES: [(&str, Shape); 5] = [
     // Transfers that began in the window and were completed, and those that never were.
     ("transfers", ONE),
     ("failed", ONE),
@@ -46,8 +43,7 @@ const BIN: Duration = Duration::from_millis(1);
 
 impl Tcp {
     pub fn read(section: &Section<'_>) -> Option<Tcp> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let amount = match section.has("bytes") {
             true => section.count("bytes", 1..=BYTES_MAX).map(Amount::Bytes),
             false => Some(Amount::Endless),
@@ -60,8 +56,7 @@ impl Tcp {
             }
         }
         Some(Tcp {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             amount: amount?,
             interval: interval.unwrap_or_default(),
             count,
@@ -101,7 +96,7 @@ impl Tcp {
             let ended = epoch.elapsed();
             due = (begun + self.interval).max(ended);
             if let Err(e) = &result {
-                tracing::debug!("transfer to {}: {e}", self.to);
+                tracing::debug!("transfer to {}: {e}", self.hosts.to);
                 due += REST;
             }
             log.transfers.push(Transfer {
@@ -114,17 +109,13 @@ impl Tcp {
 }
 
 impl Traffic for Tcp {
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     /// Most of its packets are as many as the network allows.
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (0.0, "bytes")
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn has_own_end(&self) -> bool {
@@ -136,10 +127,7 @@ impl Traffic for Tcp {
     }
 
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(self.carry(&stage));
-            Ok(record)
-        }))
+        Sender::thread(move |stage| Ok(self.carry(&stage)))
     }
 }
 

@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use cli::date::now_ns;
 use cli::failure::Failure;
+use cli::parallel;
 use measure::order::{self, Arrival, Verdict};
-use testbed::topology::Topology;
 use testbed::traffic::stranger::{Door, stranger};
 use testbed::traffic::tcp::Ends;
-use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, real_ns, stream_known, stream_new};
+use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, stream_known, stream_new};
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, new_stranger, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 pub struct Udp {
-    from: String,
-    to: String,
+    hosts: Hosts,
     /// Rate of the payload of each stream.
     rate_mbps: f64,
     payload_bytes: usize,
@@ -31,7 +31,7 @@ pub struct Udp {
     bursts: Option<(Duration, Duration)>,
 }
 
-const FIGURES: [(&str, Shape); 14] = [
+pub const FIGURES: [(&str, Shape); 14] = [
     ("sent", ONE),
     ("lost", ONE),
     // Of each stream.
@@ -67,8 +67,7 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl Udp {
     pub fn read(section: &Section<'_>) -> Option<Udp> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let payload = section.count("payload_bytes", HEADER_BYTES as u64..=PAYLOAD_BYTES_MAX);
         let payload_bytes = payload.map_or(PAYLOAD_BYTES, |bytes| bytes as usize);
         let streams = section.count("streams", 1..=STREAMS_MAX).unwrap_or(1);
@@ -87,8 +86,7 @@ impl Udp {
             section.problem("burst", "burst and pause need each other");
         }
         Some(Udp {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             rate_mbps: rate_mbps.or(by_packets)?,
             payload_bytes,
             is_new,
@@ -107,7 +105,7 @@ impl Udp {
 
     /// One stream from beginning to end: a burst, or several with pauses between.
     fn carry(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
-        let zero_ns = real_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
+        let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
         let door = |n: usize| {
@@ -121,9 +119,9 @@ impl Udp {
         let stream = |pace: &Pace| match &doors {
             Some((from, to)) => {
                 let doors = (from, stranger(new_stranger()), to);
-                stream_new(ends, doors, pace, &|| false)
+                stream_new(ends, doors, pace)
             }
-            None => stream_known(ends, pace, &|| false),
+            None => stream_known(ends, pace),
         };
         let mut due = stage.epoch + stage.from;
         let mut bursts = Vec::new();
@@ -147,8 +145,8 @@ impl Udp {
 }
 
 impl Traffic for Udp {
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
@@ -156,32 +154,18 @@ impl Traffic for Udp {
         (one * (pairs * self.streams) as f64, "rate_mbps")
     }
 
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
-    }
-
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let found = std::thread::scope(|scope| {
-                let ends = stage.ends.iter();
-                let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
-                let stage = &stage;
-                let threads: Vec<_> = each
-                    .map(|ends| scope.spawn(move || self.carry(ends, stage)))
-                    .collect();
-                let joined = threads.into_iter().map(|thread| {
-                    let result = thread.join();
-                    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                });
-                joined.collect::<Result<Vec<_>, Failure>>()
-            });
-            let record: Box<dyn Record> = Box::new(Datagrams {
+        Sender::thread(move |stage| {
+            let ends = stage.ends.iter();
+            let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
+            let streams = parallel::at_once(each, |ends| self.carry(ends, &stage));
+            let bursts = streams.into_iter().collect::<Result<Vec<_>, Failure>>()?;
+            Ok(Datagrams {
                 packets_per_s: self.packets_per_s(stage.pairs.len()).0,
                 payload_bytes: self.payload_bytes,
-                bursts: found?.into_iter().flatten().collect(),
-            });
-            Ok(record)
-        }))
+                bursts: bursts.into_iter().flatten().collect(),
+            })
+        })
     }
 }
 

@@ -8,17 +8,15 @@ mod frame;
 mod seen;
 mod sender;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cli::date::now_ns;
 use cli::failure::Failure;
 use testbed::capture::Capture;
-use testbed::topology::Topology;
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Record, Sender, Stage, Traffic};
+use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -27,8 +25,7 @@ use seen::{Arrivals, Kind, Messages};
 use sender::{Sent, Source, Stream};
 
 pub struct Packets {
-    from: String,
-    to: String,
+    hosts: Hosts,
     /// The size of each Ethernet frame without its checksum.
     frame_bytes: usize,
     /// A device beside the switches that carries OpenFlow in plain TCP, and the controller's port.
@@ -36,7 +33,7 @@ pub struct Packets {
     streams: Vec<Stream>,
 }
 
-const FIGURES: [(&str, Shape); 2] = [
+pub const FIGURES: [(&str, Shape); 2] = [
     // The most that a packet of the run was sent after it was due.
     ("sender_late_ms", ONE),
     // Frames and segments of the run that were there and not seen. The others are whole if it is 0.
@@ -74,8 +71,7 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 
 impl Packets {
     pub fn read(section: &Section<'_>) -> Option<Packets> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let bytes = FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64;
         let frame_bytes = section.required_count("frame_bytes", bytes);
         let channel = section.text("channel").and_then(|words| {
@@ -93,8 +89,7 @@ impl Packets {
         let names = table.other_keys().into_iter();
         let streams = names.map(|name| stream(name, table.section(name)?));
         Some(Packets {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             frame_bytes: frame_bytes? as usize,
             channel,
             streams: streams.collect::<Option<_>>()?,
@@ -102,7 +97,7 @@ impl Packets {
     }
 
     fn carry(&self, stage: &Stage<'_>) -> Result<Fates, Failure> {
-        let failed = |e| Failure::machine(format!("packets of {}: {e}", self.from));
+        let failed = |e| Failure::machine(format!("packets of {}: {e}", self.hosts.from));
         let sleep_until = |time: Duration| {
             std::thread::sleep(time.saturating_sub(stage.epoch.elapsed()));
         };
@@ -167,17 +162,13 @@ fn stream(name: &str, section: Section<'_>) -> Option<Stream> {
 }
 
 impl Traffic for Packets {
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         let rates = self.streams.iter().map(|stream| stream.packets_per_s);
         (rates.sum(), "streams")
-    }
-
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
     }
 
     fn own_figures(&self) -> Vec<(String, Shape)> {
@@ -195,10 +186,7 @@ impl Traffic for Packets {
     }
 
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
-            Ok(record)
-        }))
+        Sender::thread(move |stage| self.carry(&stage))
     }
 }
 

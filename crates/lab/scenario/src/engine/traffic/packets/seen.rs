@@ -1,7 +1,7 @@
 //! Listeners for labelled packets: at the receiving host, and in OpenFlow's messages about them.
 
 use testbed::capture::Listener;
-use testbed::segments::Connections;
+use testbed::segments::{Connections, packet_in, packet_out};
 
 use super::frame::{Label, code_point};
 
@@ -75,18 +75,12 @@ impl Listener for Messages {
 
 /// The label of the packet in a PACKET_IN or PACKET_OUT.
 fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
-    let word = |at: usize| {
-        let bytes = [*message.get(at)?, *message.get(at + 1)?];
-        Some(usize::from(u16::from_be_bytes(bytes)))
-    };
-    let (kind, packet_at) = match *message.get(1)? {
-        // The match, padded, and two bytes more.
-        TYPE_PACKET_IN => (Kind::PacketIn, 24 + word(26)?.next_multiple_of(8) + 2),
-        // The actions.
-        TYPE_PACKET_OUT => (Kind::PacketOut, 24 + word(16)?),
+    let (kind, packet) = match *message.get(1)? {
+        TYPE_PACKET_IN => (Kind::PacketIn, packet_in(message)?),
+        TYPE_PACKET_OUT => (Kind::PacketOut, packet_out(message)?),
         _ => return None,
     };
-    Some((kind, Label::read(message.get(packet_at..)?)?))
+    Some((kind, Label::read(packet)?))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod judge;
 mod sender;
 mod wire;
 
-use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -24,10 +23,9 @@ use testbed::capture::Capture;
 use testbed::netns;
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT};
-use testbed::topology::Topology;
 
-use super::{ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
-use crate::engine::expression::{Shape, Value};
+use super::{Hosts, Record, Sender, Stage, Traffic};
+use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::probe::in_plain_tcp;
 use crate::engine::reader::Section;
 use crate::engine::subject::FLOW_LENGTH;
@@ -38,8 +36,7 @@ use sender::{Sent, send_trace};
 use wire::{Arrivals, Messages, announcement};
 
 pub struct Trace {
-    from: String,
-    to: String,
+    hosts: Hosts,
     /// Entries that each switch's table holds.
     entries: u32,
     /// New flows, as multiples of those that fill the table when each entry outlives its flow by
@@ -62,7 +59,7 @@ enum Simulated {
 }
 
 /// Figures of the whole run.
-const FIGURES: [(&str, Shape); 21] = [
+pub const FIGURES: [(&str, Shape); 21] = [
     ("flows", ONE),
     ("sent", ONE),
     // Packets that the sender's own interface refused; they are not among those sent.
@@ -116,8 +113,7 @@ const FLOWS_MAX: u32 = 100_000_000;
 
 impl Trace {
     pub fn read(section: &Section<'_>) -> Option<Trace> {
-        let from = section.required_text("from", "\"h1\"");
-        let to = section.required_text("to", "\"h2\"");
+        let hosts = Hosts::read(section);
         let entries = section.required_count("entries", ENTRIES);
         let load = section.required_number("load", LOADS);
         let fits_idle = section.duration("fits_idle", Duration::ZERO..=FITS_IDLE_MAX);
@@ -125,8 +121,7 @@ impl Trace {
         let overflow = section.word("overflow", &["refuse", "evict"]);
         let simulated = section.required_parsed("simulated", "\"lease\"");
         Some(Trace {
-            from: from?,
-            to: to?,
+            hosts: hosts?,
             entries: entries? as u32,
             load: load?,
             fits_idle: fits_idle.unwrap_or(FITS_IDLE),
@@ -151,7 +146,8 @@ impl Trace {
     /// Shows the controller where each destination is, again and again until shortly before the
     /// first packet. No entry is set for any.
     fn announce(&self, stage: &Stage) -> Result<(), Failure> {
-        let failed = |e: std::io::Error| Failure::machine(format!("hosts of {}: {e}", self.to));
+        let failed =
+            |e: std::io::Error| Failure::machine(format!("hosts of {}: {e}", self.hosts.to));
         let socket = netns::open_packet_sender(&stage.ends[0].to, "eth0").map_err(failed)?;
         let left = || stage.from.saturating_sub(stage.epoch.elapsed() + QUIET);
         while !left().is_zero() {
@@ -165,7 +161,8 @@ impl Trace {
     }
 
     fn carry(&self, stage: &Stage) -> Result<Findings, Failure> {
-        let failed = |e: std::io::Error| Failure::machine(format!("trace from {}: {e}", self.from));
+        let failed =
+            |e: std::io::Error| Failure::machine(format!("trace from {}: {e}", self.hosts.from));
         self.announce(stage)?;
         let ends = &stage.ends[0];
         let socket = netns::open_packet_sender(&ends.from, "eth0").map_err(failed)?;
@@ -278,23 +275,16 @@ impl Traffic for Trace {
         in_plain_tcp(controller)
     }
 
-    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
     }
 
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (self.flows_per_s(), "load")
     }
 
-    fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
-    }
-
     fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
-            Ok(record)
-        }))
+        Sender::thread(move |stage| self.carry(&stage))
     }
 }
 
@@ -328,8 +318,10 @@ mod tests {
 
     fn trace(load: f64, simulated: &str) -> Trace {
         Trace {
-            from: "h1".into(),
-            to: "h2".into(),
+            hosts: Hosts {
+                from: "h1".into(),
+                to: "h2".into(),
+            },
             entries: 100,
             load,
             fits_idle: FITS_IDLE,

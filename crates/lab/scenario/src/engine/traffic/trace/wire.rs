@@ -7,7 +7,7 @@ use openflow::MacAddr;
 use openflow::packet::build::{self, Host};
 
 use testbed::capture::Listener;
-use testbed::segments::Connections;
+use testbed::segments::{Connections, packet_in};
 
 /// The addresses of a flow: no other flow of the trace has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -237,10 +237,7 @@ impl Log {
             }
             TYPE_ERROR => counts.errors += 1,
             TYPE_PACKET_IN => {
-                // The match, padded, and two bytes more.
-                let match_len = usize::from(word(26)?);
-                let packet = message.get(24 + match_len.next_multiple_of(8) + 2..)?;
-                mark(&mut self.asked, number(packet)?);
+                mark(&mut self.asked, number(packet_in(message)?)?);
             }
             TYPE_FLOW_REMOVED => {
                 let pair = pair_of(message)?;
