@@ -8,6 +8,8 @@
 //! A switch that has neither 1.3 nor enough tables, or that refuses a group, stays outside. Paths
 //! from and to it are set hop by hop.
 
+pub(super) mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,12 +29,12 @@ use crate::fabric::{Exit, Label, Labels};
 use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
 
-use super::entries::{DRAIN, delete_row};
-use super::first::SETTLE;
+use super::entries::{DRAIN, SETTLE, delete_row};
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
-use super::updates::Stage;
+use super::stage::Stage;
 use super::{Alarm, Controller, ControllerConfig};
+use change::{FabricChange, What};
 
 /// Time to gather learned hosts before they are set.
 const GATHER: Duration = Duration::from_millis(20);
@@ -161,23 +163,6 @@ struct Sent {
     inlets: BTreeSet<PortNo>,
     routes: BTreeMap<Label, Route>,
     hosts: BTreeMap<MacAddr, PortNo>,
-}
-
-/// A change of one switch.
-pub(super) struct FabricChange {
-    pub dpid: DatapathId,
-    revision: u64,
-    what: What,
-}
-
-enum What {
-    Base,
-    Own(Label),
-    Inlet(PortNo, bool),
-    Route(Label, Option<Route>),
-    Host(MacAddr, PortNo),
-    /// Everything that a switch holds which is left out.
-    Everything,
 }
 
 impl Sent {

@@ -11,7 +11,7 @@
 //! - A broadcast question always does, since nothing floods without the controller. If it asks for
 //!   a host whose place is known, the controller sets the entries of both directions, from the
 //!   destination to the ingress. It holds the question until every switch has confirmed them and
-//!   [`SETTLE`] has passed. The answer may find an entry and never come here.
+//!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never come here.
 //! - When a host answers that was not known before, its answer comes here and is held the same way.
 //! - So does a unicast question, by which hosts confirm what they know, when no entry leads from
 //!   the one host to the other. When there is one, nothing has to be done.
@@ -25,27 +25,21 @@
 //! questions to a multicast group are flooded.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use clock::{Duration, Instant};
+use openflow::MacAddr;
 use openflow::packet::PacketFields;
-use openflow::{Field, MacAddr};
 
 use crate::edge::EdgeUpdate;
 use crate::timeouts::FirstPackets;
 
 use super::counts::Counts;
-use super::forwarding::Packet;
 use super::ingress::Inlets;
 use super::links::Pair;
-use super::updates::Stage;
+use super::packet::{Packet, asked_ip, is_arp, resolves};
+use super::stage::{Stage, Token};
 use super::{Controller, Location, Mode, Timer};
-
-/// Time after the last barrier. A barrier reply does not prove that an entry is active: on Open
-/// vSwitch the next packet took the old path for up to 17 ms, where the datapath kept a flow for
-/// it.
-pub(super) const SETTLE: Duration = Duration::from_millis(20);
 
 /// Maximum time that a message is held, whatever has been confirmed; hosts ask again after 1 s.
 const HOLD_MAX: Duration = Duration::from_millis(500);
@@ -61,9 +55,6 @@ const FRAME_BYTES_MAX: usize = 1518;
 
 /// A host and its place.
 type End = (MacAddr, Location);
-
-/// Names entries that are under way.
-pub(super) type Token = u64;
 
 #[derive(Default)]
 pub(super) struct FirstPacketState {
@@ -383,26 +374,4 @@ impl Controller {
             }
         }
     }
-}
-
-/// Whether the packet is ARP or IPv6 neighbour discovery.
-fn resolves(fields: &PacketFields) -> bool {
-    const NEIGHBOUR_SOLICITATION: u128 = 135;
-    const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
-    let kind = fields.get(Field::Icmpv6Type);
-    is_arp(fields) || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
-}
-
-fn is_arp(fields: &PacketFields) -> bool {
-    fields.get(Field::ArpOp).is_some()
-}
-
-/// The address that a broadcast ARP request asks for, if it precedes a conversation. A host that
-/// announces itself asks for its own address, and one that probes an address has no address.
-pub(super) fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
-    const REQUEST: u128 = 1;
-    let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
-    let (asker, asked) = (ip(Field::ArpSpa)?, ip(Field::ArpTpa)?);
-    let asks = fields.get(Field::ArpOp) == Some(REQUEST);
-    (asks && !asker.is_unspecified() && asker != asked).then_some(IpAddr::V4(asked))
 }

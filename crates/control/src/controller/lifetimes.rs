@@ -6,8 +6,8 @@ use openflow::{DatapathId, MacAddr, PortNo};
 use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
-use super::forwarding::Packet;
 use super::links::{Hop, Pair};
+use super::packet::Packet;
 use super::{Controller, Location, Mode, TimeoutsView, Timer};
 
 /// Idle timeout of an entry that drops forbidden packets.

@@ -13,7 +13,7 @@ use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
 use crate::entry::Entry;
 use crate::fabric::Exit;
 
-use super::forwarding::Packet;
+use super::packet::Packet;
 use super::{Controller, Location, Mode};
 
 impl Controller {

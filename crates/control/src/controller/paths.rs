@@ -12,24 +12,27 @@ mod rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use clock::{Duration, Instant, mix};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::counts::Counts;
-use super::first::{SETTLE, Token};
+use super::entries::SETTLE;
+use super::hosts::Hosts;
 use super::ingress::Inlets;
-use super::links::{Distances, Hop, Pair};
-use super::mending::Why;
-use super::ports::Cause;
-use super::routes::destination_hash;
+use super::links::{Distances, Hop, Pair, destination_hash, pair_hash};
+use super::network::Network;
 use super::services::{PairRule, barrier, is_same};
-use super::updates::{BEHIND_MAX, Change, Guard, Stage, Step};
+use super::stage::{Change, Guard, Stage, Step, Token};
 use super::{Controller, ControllerConfig, Location, Mode};
+pub(super) use pause::PAUSE;
 pub(super) use pause::PauseOutcome;
-use pause::{PAUSE, PauseWait};
+use pause::PauseWait;
 use rules::stale_rules;
+
+/// Backlog of a switch above which it gets no new paths.
+pub(super) const BEHIND_MAX: usize = 1024;
 
 /// Minimum time before a path's entries are sent again when packets still reach the controller.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
@@ -184,6 +187,15 @@ impl Paths {
         }
     }
 
+    /// The pairs whose path is broken, or one of whose hosts (`moved`) is elsewhere. `moved` is in
+    /// order.
+    pub(super) fn broken(&self, net: &Network, hosts: &Hosts, moved: &[MacAddr]) -> Vec<Pair> {
+        let broken = |(pair, path): (&Pair, &Path)| {
+            (has_moved(moved, *pair) || !path.is_whole(net, hosts, *pair)).then_some(*pair)
+        };
+        self.paths.iter().filter_map(broken).collect()
+    }
+
     fn insert(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, asked_by: Location) -> u64 {
         self.remove(pair);
         self.revisions += 1;
@@ -226,6 +238,26 @@ impl Paths {
     fn is_over_share(&self, asked_by: Location) -> bool {
         self.asked_by.of_port(asked_by) >= self.per_port_max
             || self.asked_by.of_switch(asked_by.dpid) >= self.per_switch_max
+    }
+}
+
+impl Path {
+    fn is_whole(&self, net: &Network, hosts: &Hosts, pair: Pair) -> bool {
+        let up = |dpid, port| net.is_up(Location { dpid, port });
+        let is_left = |old: &PauseWait| old.has_ended() || net.links.join(&old.hops);
+        let linked = net.links.join(&self.hops) && self.yielding.as_ref().is_none_or(is_left);
+        let (Some(first), Some(last)) = (self.hops.first(), self.hops.last()) else {
+            return false;
+        };
+        let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
+        // In hybrid mode the last hop noted is the ingress, and its out-port a link.
+        let out = Location {
+            dpid: last.dpid,
+            port: last.out_port,
+        };
+        let place = hosts.place(pair.1);
+        let leads_on = place.is_none_or(|at| at == out) || net.links.peer(out).is_some();
+        linked && ends_up && leads_on
     }
 }
 
@@ -577,69 +609,6 @@ impl Controller {
         changes
     }
 
-    /// Moves the paths that use drained links or switches and have an alternative. The new route is
-    /// active before the first packet takes it, so nothing is lost. If the new route is the faster
-    /// one, its packets overtake those on the old one, unless it begins after a pause.
-    pub(super) fn drain_paths(&mut self, now: Instant) {
-        let wait = self.network.links.drain_wait();
-        let how = match wait >= PAUSE {
-            true => How::InPause(wait),
-            false => How::Moved(SETTLE),
-        };
-        let paths = self.paths.paths.iter();
-        let drained = paths.filter(|(_, path)| self.network.links.is_drained(&path.hops));
-        let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
-        for pair in drained {
-            self.note_broken(pair, Why::Drained(how));
-        }
-        self.go_on_mending(now);
-    }
-
-    /// Moves the paths that pass through a switch and have an alternative.
-    pub(super) fn lead_paths_around(&mut self, now: Instant, dpid: DatapathId) {
-        let passes = |hops: &[Hop]| match hops {
-            [_, middle @ .., _] => middle.iter().any(|hop| hop.dpid == dpid),
-            _ => false,
-        };
-        let paths = self.paths.paths.iter();
-        let through = paths.filter(|(_, path)| passes(&path.hops));
-        let through: Vec<Pair> = through.map(|(pair, _)| *pair).collect();
-        for pair in through {
-            self.note_broken(pair, Why::Around);
-        }
-        self.go_on_mending(now);
-    }
-
-    /// Examines every path after the network has changed, and moves those that are broken or whose
-    /// hosts (`moved`) are elsewhere. Without another route, a path is deleted if its port is dead,
-    /// and left unchanged if only our knowledge has gone. `moved` is in order.
-    pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
-        let broken = |(pair, path): (&Pair, &Path)| {
-            (has_moved(moved, *pair) || !self.is_whole(*pair, path)).then_some(*pair)
-        };
-        let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
-        self.mend_all(now, cause, moved, broken);
-    }
-
-    /// The same where only the places of these hosts have changed: examines only their paths.
-    pub(super) fn mend_paths_of(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
-        let of_each = moved.iter().flat_map(|mac| self.paths.of_host(*mac));
-        let broken: BTreeSet<Pair> = of_each.collect();
-        self.mend_all(now, cause, moved, broken.into_iter().collect());
-    }
-
-    fn mend_all(&mut self, now: Instant, cause: Cause, moved: &[MacAddr], broken: Vec<Pair>) {
-        let coarse = self.mend_coarse(now);
-        for pair in broken.iter().copied() {
-            let moved = has_moved(moved, pair);
-            self.note_broken(pair, Why::Broken { moved, cause });
-        }
-        self.go_on_mending(now);
-        if !coarse.is_empty() {
-            self.mend_carried(now, &coarse, &BTreeSet::from_iter(broken));
-        }
-    }
-
     /// Sets a path that has lost an entry again over the present route, if there is room.
     pub(super) fn move_or_drop(&mut self, now: Instant, pair: Pair) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
@@ -656,39 +625,6 @@ impl Controller {
         if let Some(asked_by) = self.paths.asked_by(pair).or(inlet) {
             self.set_path(now, pair, hops, how, asked_by);
         }
-    }
-
-    fn is_whole(&self, pair: Pair, path: &Path) -> bool {
-        let up = |dpid, port| self.network.is_up(Location { dpid, port });
-        let is_left = |yielding: &PauseWait| yielding.has_ended() || self.is_linked(&yielding.hops);
-        let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);
-        let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
-            return false;
-        };
-        let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
-        // In hybrid mode the last hop noted is the ingress, and its out-port a link.
-        let out = Location {
-            dpid: last.dpid,
-            port: last.out_port,
-        };
-        let place = self.hosts.place(pair.1);
-        let leads_on = place.is_none_or(|at| at == out) || self.network.links.peer(out).is_some();
-        linked && ends_up && leads_on
-    }
-
-    /// Whether there is a link from each hop to the next.
-    fn is_linked(&self, hops: &[Hop]) -> bool {
-        hops.windows(2).all(|pair| {
-            let from = Location {
-                dpid: pair[0].dpid,
-                port: pair[0].out_port,
-            };
-            let to = Location {
-                dpid: pair[1].dpid,
-                port: pair[1].in_port,
-            };
-            self.network.links.peer(from) == Some(to)
-        })
     }
 
     /// Deletes a path, ingress first.
@@ -735,14 +671,9 @@ impl Controller {
     }
 }
 
-/// `moved` is in order.
-fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
+/// Whether one of the hosts is among `moved`, which is in order.
+pub(super) fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
     [src, dst]
         .iter()
         .any(|mac| moved.binary_search(mac).is_ok())
-}
-
-/// Chooses among equal routes: both directions of a pair take the same where they can.
-fn pair_hash((src, dst): Pair) -> u64 {
-    mix(src.to_u64() ^ dst.to_u64())
 }

@@ -7,8 +7,9 @@ use openflow::message::{PacketIn, Port, PortReason};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use super::discovery::Shown;
-use super::first::SETTLE;
+use super::entries::SETTLE;
 use super::links::Removed;
+use super::mending::Cause;
 use super::network::Switch;
 use super::outbox::Request;
 use super::port_state::{Ends, PortRole};
@@ -18,15 +19,6 @@ use super::{Controller, Event, Location, Mode, RefusedReason, Timer};
 /// How long a switch is left alone after its session has ended. If a relay or a network to several
 /// switches fails, the other sessions have ended as well by then.
 pub(super) const LEAVE_AFTER: Duration = Duration::from_millis(250);
-
-/// The reason to examine paths again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The port is dead: an entry that leads there is useless.
-    PortDown,
-    /// Only our knowledge is gone; packets may still get through.
-    Unknown,
-}
 
 impl Controller {
     pub(super) fn lldp_due(&mut self, now: Instant, at: Location) {

@@ -11,8 +11,8 @@ use openflow::packet::PacketFields;
 use crate::edge::resolve::{Reply, reply};
 
 use super::Controller;
-use super::first::asked_ip;
-use super::forwarding::Packet;
+use super::packet::Packet;
+use super::packet::asked_ip;
 
 /// Minimum time between two floods of the same question. Hosts ask again after a second.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);

@@ -13,14 +13,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::{Duration, Instant, mix};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
-use super::links::Distances;
+use super::links::{Distances, destination_hash};
 use super::network::ADOPTED_KEPT;
-use super::updates::{Change, Guard, Stage, Step};
+use super::stage::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode, Timer};
 use crate::timeouts::FirstPackets;
 
@@ -193,9 +193,4 @@ impl Controller {
         }
         entries
     }
-}
-
-/// Chooses among equal routes to a host.
-pub(super) fn destination_hash(mac: MacAddr) -> u64 {
-    mix(mac.to_u64())
 }

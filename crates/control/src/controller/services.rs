@@ -21,9 +21,9 @@ use crate::entry::{Entry, EntryKey, EntryKind, Family, Rule};
 use crate::timeouts::FlowClass;
 
 use super::entries::Entries;
-use super::forwarding::Packet;
 use super::links::{Hop, Pair};
-use super::updates::{Change, Guard, Step};
+use super::packet::Packet;
+use super::stage::{Change, Guard, Step};
 use super::{Controller, Mode};
 
 /// A rule of a pair in the form that its path has.

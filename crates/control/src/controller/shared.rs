@@ -23,10 +23,9 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use crate::timeouts::budget;
 use crate::timeouts::leases::RowKey;
 
-use super::links::{Distances, Hop, Pair};
+use super::links::{Distances, Hop, Pair, destination_hash};
 use super::port_state::PortRole;
-use super::routes::destination_hash;
-use super::updates::{Change, Guard, Stage, Step};
+use super::stage::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 
 /// Idle timeout of coarse entries where entries of pairs have no timeout.

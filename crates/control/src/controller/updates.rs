@@ -2,7 +2,7 @@
 //!
 //! A stage ends with a barrier to every switch it touched, which it may share with others. The
 //! replies show that the entries were taken, not that packets already follow them (Open vSwitch: up
-//! to 17 ms later). So a stage that deletes entries waits [`DRAIN`] on top, and the controller
+//! to 17 ms later). So a stage that deletes entries waits [`DRAIN`](super::entries::DRAIN) on top, and the controller
 //! repairs a packet that misses in between.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,22 +10,17 @@ use std::collections::{BTreeMap, VecDeque};
 use clock::{Duration, Instant};
 use openflow::{DatapathId, Message, Xid};
 
-use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::entry::EntryKind;
 
 use super::Controller;
-use super::entries::DRAIN;
-use super::fabric::FabricChange;
-use super::first::{SETTLE, Token};
 use super::links::Pair;
 use super::outbox::{Request, Timer};
 use super::paths::PauseOutcome;
+use super::stage::{Change, Guard, Stage, Step};
 
 /// Maximum number of updates under way. Above it packets that come up are shed: each could only add
 /// another.
 const UPDATES_MAX: usize = 16_384;
-
-/// Backlog of a switch above which it gets no new paths.
-pub(super) const BEHIND_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Updates {
@@ -41,99 +36,6 @@ struct Update {
     due: Instant,
     /// Whether some switch has not confirmed its messages.
     is_unsure: bool,
-}
-
-/// Changes that may be sent at once.
-#[derive(Default)]
-pub(super) struct Stage {
-    /// The delay between the confirmation of the stage before and this one.
-    pub delay: Duration,
-    pub changes: Vec<Change>,
-    /// Switches that somebody else has changed: they are asked for a barrier as well.
-    pub confirm: Vec<DatapathId>,
-    /// Changes of the fabric.
-    pub fabric: Vec<FabricChange>,
-    /// A revision of the fabric that is in use with this stage.
-    pub publish: Option<u64>,
-    /// A name to report as taken: every switch has taken the entries sent before.
-    pub taken: Option<Token>,
-    /// A name to release: the entries sent before are active with this stage.
-    pub release: Option<Token>,
-}
-
-impl Stage {
-    pub(super) fn of(changes: Vec<Change>) -> Stage {
-        Stage {
-            changes,
-            ..Stage::default()
-        }
-    }
-
-    /// Deletes entries that no packet should use any more.
-    pub(super) fn drain(changes: Vec<Change>) -> Stage {
-        Stage {
-            delay: DRAIN,
-            changes,
-            ..Stage::default()
-        }
-    }
-
-    pub(super) fn confirm(dpid: DatapathId) -> Stage {
-        Stage {
-            confirm: vec![dpid],
-            ..Stage::default()
-        }
-    }
-
-    /// Reports a name to those that wait for the entries sent before: when they were taken, and
-    /// when they have settled.
-    pub(super) fn tell(token: Token) -> [Stage; 2] {
-        let taken = Stage {
-            taken: Some(token),
-            ..Stage::default()
-        };
-        let release = Stage {
-            delay: SETTLE,
-            release: Some(token),
-            ..Stage::default()
-        };
-        [taken, release]
-    }
-
-    fn is_empty(&self) -> bool {
-        let is_told = self.taken.is_some() || self.release.is_some() || self.publish.is_some();
-        let has_changes = !self.changes.is_empty() || !self.fabric.is_empty();
-        !has_changes && self.confirm.is_empty() && !is_told
-    }
-}
-
-pub(super) struct Change {
-    pub dpid: DatapathId,
-    pub step: Step,
-    pub guard: Guard,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Step {
-    Add(Entry),
-    Delete(EntryKey),
-}
-
-/// The condition under which a change is still wanted when its turn comes.
-#[derive(Clone, Copy)]
-pub(super) enum Guard {
-    /// An entry of this revision of a path.
-    Path(Pair, u64),
-    /// An entry of a path, unless it is wanted again.
-    Stale(Pair),
-    /// A successor of a path, unless it waits for another pause.
-    Turned(Pair),
-    /// An entry of a rule, unless it is wanted again.
-    Ended(Pair),
-    /// An entry of this computation of the routes.
-    Routes(u64),
-    /// A coarse entry, or one of a pair that it carries.
-    Coarse,
 }
 
 impl Controller {

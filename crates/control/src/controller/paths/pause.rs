@@ -21,7 +21,7 @@ use openflow::DatapathId;
 
 use crate::controller::Controller;
 use crate::controller::links::Hop;
-use crate::controller::updates::{Change, Guard, Stage, Step};
+use crate::controller::stage::{Change, Guard, Stage, Step};
 use crate::entry::{Entry, EntryKey};
 
 use super::{Pair, Paths};
@@ -29,7 +29,7 @@ use super::{Pair, Paths};
 /// The length of a pause, as a switch detects it: by the idle timeout of an entry, in whole
 /// seconds.
 const PAUSE_S: u16 = 1;
-pub(super) const PAUSE: Duration = Duration::from_secs(PAUSE_S as u64);
+pub(in crate::controller) const PAUSE: Duration = Duration::from_secs(PAUSE_S as u64);
 
 /// How long successors outlive the wait, until the entries that take over are set.
 const SUCCESSOR_EXTRA_S: u64 = 2;

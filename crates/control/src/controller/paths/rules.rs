@@ -8,7 +8,7 @@ use openflow::DatapathId;
 use crate::controller::Controller;
 use crate::controller::links::Hop;
 use crate::controller::services::PairRule;
-use crate::controller::updates::{Change, Guard, Step};
+use crate::controller::stage::{Change, Guard, Step};
 use crate::entry::{EntryKey, Rule};
 
 use super::{How, Pair, Paths};
