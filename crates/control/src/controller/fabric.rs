@@ -1185,7 +1185,7 @@ impl Controller {
     /// class.
     pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
         if self.fabric.is_on()
-            && !self.is_in_class(mac)
+            && !self.facts().is_in_class(mac)
             && self.fabric.note_host(mac, at, &mut self.outbox)
         {
             self.fabric_soon(self.outbox.now);

@@ -35,6 +35,7 @@ use crate::edge::EdgeUpdate;
 use crate::timeouts::FirstPackets;
 
 use super::counts::Counts;
+use super::facts::Facts;
 use super::ingress::Inlets;
 use super::links::Pair;
 use super::packet::{Packet, asked_ip, is_arp, resolves};
@@ -116,6 +117,23 @@ impl FirstPacketState {
     }
 }
 
+impl Facts<'_> {
+    fn presets(&self, pair: Pair) -> bool {
+        let class = self.class_of(pair);
+        let first_packets = self.timeouts.first_packets(class);
+        first_packets == FirstPackets::PreInstall && self.admits(pair)
+    }
+
+    /// The inlets between two ports of one switch, where its edge sets the entries.
+    fn local_inlets(&self, from: Location, to: Location) -> Inlets {
+        let is_lasting = |dpid| self.tables.get(dpid).is_some_and(|t| t.has_lasting_edge());
+        match is_lasting(from.dpid) && is_lasting(to.dpid) {
+            true => Inlets::Ports(vec![from, to]),
+            false => Inlets::Unknown,
+        }
+    }
+}
+
 impl Controller {
     /// Sets the missing entries between the two hosts of a message that resolves an address, and
     /// holds the message until they are active. Returns false if the message is to go on as any
@@ -153,12 +171,6 @@ impl Controller {
         };
         let tokens = self.set_both_ways(now, ((packet.src, packet.at), answerer), false);
         self.hold(now, packet, is_arp(fields), tokens)
-    }
-
-    fn presets(&self, pair: Pair) -> bool {
-        let class = self.class_of(pair);
-        let first_packets = self.config.timeouts.first_packets(class);
-        first_packets == FirstPackets::PreInstall && self.admits(pair)
     }
 
     /// Holds a message until none of `tokens` is under way. Returns false if none is, or too much
@@ -217,9 +229,10 @@ impl Controller {
     /// confirmed yet. `missed`: a packet of the first host has come up for want of an entry.
     fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
         let ((src, from), (dst, to)) = ends;
-        let (forth, back) = (self.presets((src, dst)), self.presets((dst, src)));
+        let facts = self.facts();
+        let (forth, back) = (facts.presets((src, dst)), facts.presets((dst, src)));
         let mut tokens = Vec::new();
-        if self.reports() || (self.config.mode == Mode::Proactive && (forth || back)) {
+        if self.facts().reports() || (self.config.mode == Mode::Proactive && (forth || back)) {
             tokens.extend(self.routes_under_way());
         } else if !forth && !back {
             return tokens;
@@ -247,21 +260,12 @@ impl Controller {
         }
         self.install_locally(now, (dst, to), (src, from));
         self.install_locally(now, (src, from), (dst, to));
-        let token = self.first.token(None, self.local_inlets(from, to));
+        let token = self.first.token(None, self.facts().local_inlets(from, to));
         let mut stages = vec![Stage::confirm(from.dpid)];
         stages.extend((from.dpid != to.dpid).then(|| Stage::confirm(to.dpid)));
         stages.extend(Stage::tell(token));
         self.start_update(now, stages);
         Some(token)
-    }
-
-    /// The inlets between two ports of one switch, where its edge sets the entries.
-    fn local_inlets(&self, from: Location, to: Location) -> Inlets {
-        let is_lasting = |dpid| self.tables.get(dpid).is_some_and(|t| t.has_lasting_edge());
-        match is_lasting(from.dpid) && is_lasting(to.dpid) {
-            true => Inlets::Ports(vec![from, to]),
-            false => Inlets::Unknown,
-        }
     }
 
     /// Sets an entry between two hosts through the edge of the first.
@@ -283,7 +287,7 @@ impl Controller {
     }
 
     fn routes_under_way(&mut self) -> Option<Token> {
-        if !self.has_routes() {
+        if !self.facts().has_routes() {
             return None;
         }
         if self.routes_pending {

@@ -149,11 +149,14 @@ impl Controller {
         if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
-        if self.guards_from((packet.src, packet.dst), fields) {
+        if self.facts().guards_from((packet.src, packet.dst), fields) {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
-        if self.forbids_packet((packet.src, packet.dst), fields) {
+        if self
+            .facts()
+            .forbids_packet((packet.src, packet.dst), fields)
+        {
             return self.bar(now, packet);
         }
         match self.hosts.place(packet.dst) {
@@ -198,7 +201,7 @@ impl Controller {
             return;
         }
         let pair = (packet.src, packet.dst);
-        if self.guards_from(pair, fields) || self.forbids_packet(pair, fields) {
+        if self.facts().guards_from(pair, fields) || self.facts().forbids_packet(pair, fields) {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
@@ -237,7 +240,7 @@ impl Controller {
         let ip = sender_ip(fields, mac).filter(|_| is_there);
         let owns = ip.is_none_or(|ip| self.host_tells(now, mac, at, ip, before.is_some()));
         if ip.is_some() {
-            let is_kept = self.is_in_class(mac) || self.is_in_qos(mac);
+            let is_kept = self.facts().is_in_class(mac) || self.is_in_qos(mac);
             self.hosts.set_kept(mac, is_kept);
         }
         self.tell_forgotten(now);
@@ -341,8 +344,8 @@ impl Controller {
     /// Whether the fabric is to carry the packets after this one.
     pub(super) fn is_by_fabric(&self, (src, dst): Pair, from: Location, to: Location) -> bool {
         self.fabric.will_lead(from.dpid, dst, to)
-            && !self.is_in_class(src)
-            && !self.is_in_class(dst)
+            && !self.facts().is_in_class(src)
+            && !self.facts().is_in_class(dst)
             && !self.qos.leads_on(from.dpid)
     }
 
@@ -402,7 +405,7 @@ impl Controller {
         match self.hosts.tell(now, mac, at, ip) {
             AddressVerdict::Known => true,
             AddressVerdict::New => {
-                if is_known && self.is_in_class(mac) {
+                if is_known && self.facts().is_in_class(mac) {
                     self.host_classified(now, mac, at);
                 }
                 true

@@ -24,7 +24,7 @@ impl Controller {
             return;
         }
         let seed = self.outbox.random();
-        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges(None);
+        let (idle_timeout_s, hard_timeout_s) = self.facts().timeouts_of_edges(None);
         let Some(version) = self.network.version(dpid) else {
             return;
         };
@@ -54,9 +54,9 @@ impl Controller {
     ) -> bool {
         self.exit_of_edge(from, dst, to).is_some()
             && self.config.mode != Mode::Proactive
-            && self.edge_may_answer(from.dpid)
-            && !self.is_in_class(src)
-            && !self.is_in_class(dst)
+            && self.facts().edge_may_answer(from.dpid)
+            && !self.facts().is_in_class(src)
+            && !self.facts().is_in_class(dst)
     }
 
     /// The way from a port's edge to a host, as far as edges know ways.
@@ -103,7 +103,7 @@ impl Controller {
             self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
         // The controller decides every pair of a host in a class.
-        if self.edge_may_answer(at.dpid) && !self.is_in_class(mac) {
+        if self.facts().edge_may_answer(at.dpid) && !self.facts().is_in_class(mac) {
             self.outbox
                 .tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
         }

@@ -24,6 +24,7 @@ mod discovery;
 mod entries;
 mod event;
 mod fabric;
+mod facts;
 mod first;
 #[cfg(test)]
 mod fixture;

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
 
-use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::entry::EntryKey;
 
 use super::counts::Counts;
 use super::entries::SETTLE;
@@ -23,7 +23,7 @@ use super::hosts::Hosts;
 use super::ingress::Inlets;
 use super::links::{Distances, Hop, Pair, destination_hash, pair_hash};
 use super::network::Network;
-use super::services::{PairRule, barrier, is_same};
+use super::services::{PairRule, is_same};
 use super::stage::{Change, Guard, Stage, Step, Token};
 use super::{Controller, ControllerConfig, Location, Mode};
 pub(super) use pause::PAUSE;
@@ -372,7 +372,7 @@ impl Controller {
         from: Location,
         to: Location,
     ) -> Option<Vec<Hop>> {
-        if !self.admits(pair) {
+        if !self.facts().admits(pair) {
             return None;
         }
         if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
@@ -411,7 +411,7 @@ impl Controller {
 
     pub(super) fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
         let connected = |dpid| self.network.is_connected(dpid);
-        let is_allowed = from != to && self.admits(pair);
+        let is_allowed = from != to && self.facts().admits(pair);
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
@@ -419,7 +419,7 @@ impl Controller {
         // Where switches report, the packets before the entry take the route of its destination, so
         // the path is the same: otherwise later packets could be faster. Where entries are coarse,
         // all paths of one route share them.
-        let hash = match self.reports() || self.coarse.has(pair.1) {
+        let hash = match self.facts().reports() || self.coarse.has(pair.1) {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
         };
@@ -455,7 +455,7 @@ impl Controller {
         // It is unknown which entry its packets find where they were to turn off.
         let again = again || unsettled.is_some();
         let revision = self.paths.insert(now, pair, hops.clone(), asked_by);
-        let mut rules = self.rules_of(pair);
+        let mut rules = self.facts().rules_of(pair);
         let is_begun = !again && hops.first() == old.first() && is_same(&rules, &old_rules);
         if is_begun {
             rules.clone_from(&old_rules);
@@ -467,7 +467,9 @@ impl Controller {
         let mut first = Stage::default();
         let mut leads = Vec::new();
         if let Some(ingress) = hops.first() {
-            let beginning = self.beginning(pair, revision, ingress, &rules, table_s);
+            let beginning = self
+                .facts()
+                .beginning(pair, revision, ingress, &rules, table_s);
             for change in &beginning.leads {
                 if let Step::Add(entry) = &change.step {
                     self.tables.note_lease(change.dpid, entry);
@@ -480,7 +482,7 @@ impl Controller {
         let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
         let own = |hop: &Hop| Change {
             dpid: hop.dpid,
-            step: Step::Add(self.pair_entry(pair, hop, false, table_s)),
+            step: Step::Add(self.facts().pair_entry(pair, hop, false, table_s)),
             guard: Guard::Path(pair, revision),
         };
         let mut replace = Vec::new();
@@ -534,36 +536,6 @@ impl Controller {
         self.start_update(now, stages);
     }
 
-    /// Whether a path was set before any packet, so that it must not go for want of packets.
-    pub(super) fn is_lasting(&self, pair: Pair) -> bool {
-        self.config.mode == Mode::Hybrid && self.network.says_both(pair)
-    }
-
-    pub(super) fn pair_entry(
-        &self,
-        pair: Pair,
-        hop: &Hop,
-        ingress: bool,
-        table_s: Option<u16>,
-    ) -> Entry {
-        if ingress && self.forbids(pair) {
-            return barrier(hop.key(pair));
-        }
-        let (idle_timeout_s, hard_timeout_s) = match (self.is_lasting(pair), ingress) {
-            (true, _) => (0, 0),
-            (false, true) => self.timeouts_of(pair, None, true, table_s),
-            (false, false) => self.timeouts_after_first(pair, table_s),
-        };
-        Entry {
-            key: hop.key(pair),
-            kind: EntryKind::Pair,
-            out: hop.out_port,
-            idle_timeout_s,
-            hard_timeout_s,
-            notify: ingress,
-        }
-    }
-
     /// Returns the changes of ingress entries that the routes under way require. In hybrid mode a
     /// path is its ingress entry, and the routes do the rest: they lead on only packets that come
     /// in by a shortest path.
@@ -599,10 +571,10 @@ impl Controller {
                 continue;
             }
             self.outbox.counters.paths_rerouted += 1;
-            let (hop, rules) = (hops[0], self.rules_of(pair));
+            let (hop, rules) = (hops[0], self.facts().rules_of(pair));
             let asked_by = self.paths.asked_by(pair).unwrap_or(from);
             let revision = self.paths.insert(now, pair, hops, asked_by);
-            let beginning = self.beginning(pair, revision, &hop, &rules, None);
+            let beginning = self.facts().beginning(pair, revision, &hop, &rules, None);
             self.paths.set_rules(pair, rules);
             changes.extend(beginning.drops.into_iter().chain(beginning.leads));
         }

@@ -281,9 +281,9 @@ impl Controller {
             let up = |port: PortNo| self.network.is_up(Location { dpid, port });
             let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
             let pair = key.eth_src.zip(key.eth_dst);
-            let forbids = pair.is_some_and(|pair| self.forbids(pair));
-            let admits = pair.is_none_or(|pair| self.admits(pair));
-            let is_judged = pair.is_none_or(|pair| self.is_judged(pair));
+            let forbids = pair.is_some_and(|pair| self.facts().forbids(pair));
+            let admits = pair.is_none_or(|pair| self.facts().admits(pair));
+            let is_judged = pair.is_none_or(|pair| self.facts().is_judged(pair));
             let is_rule = key
                 .rule
                 .is_none_or(|rule| self.config.timeouts.has_rule(rule));
@@ -295,8 +295,8 @@ impl Controller {
                 EntryKind::Service | EntryKind::Barrier => {
                     is_rule && (admits || !is_judged) && !key.is_successor()
                 }
-                EntryKind::Destination => self.has_routes(),
-                EntryKind::Report => self.reports(),
+                EntryKind::Destination => self.facts().has_routes(),
+                EntryKind::Report => self.facts().reports(),
                 EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
                 EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric => false,

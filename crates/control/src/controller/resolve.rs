@@ -94,7 +94,8 @@ impl Controller {
         }
         let reply = reply(packet.data, self.hosts.addresses())?;
         let to = self.hosts.place(reply.owner)?;
-        let is_free = !self.is_in_class(packet.src) && !self.is_in_class(reply.owner);
+        let is_free =
+            !self.facts().is_in_class(packet.src) && !self.facts().is_in_class(reply.owner);
         (to != packet.at && is_free).then_some(reply)
     }
 }

@@ -18,6 +18,7 @@ use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
+use super::facts::Facts;
 use super::links::{Distances, destination_hash};
 use super::network::ADOPTED_KEPT;
 use super::stage::{Change, Guard, Stage, Step};
@@ -27,20 +28,95 @@ use crate::timeouts::FirstPackets;
 /// Time to gather learned hosts before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
 
-impl Controller {
+impl Facts<'_> {
     /// Whether there are entries towards hosts.
     pub(super) fn has_routes(&self) -> bool {
-        self.config.mode != Mode::Reactive || self.reports()
+        self.mode != Mode::Reactive || self.reports()
     }
 
     /// Whether edge switches forward packets to known hosts, and report them.
     pub(super) fn reports(&self) -> bool {
-        let policy = self.config.timeouts.first_packets;
-        policy == FirstPackets::Report && self.config.mode != Mode::Proactive
+        let policy = self.timeouts.first_packets;
+        policy == FirstPackets::Report && self.mode != Mode::Proactive
     }
 
-    pub(super) fn routes_soon(&mut self, now: Instant) {
+    /// The wanted route entries of each switch, with the distance of their hosts.
+    fn wanted_routes(&self) -> BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> {
+        let mut wanted: BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> = BTreeMap::new();
+        let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
         if !self.has_routes() {
+            return wanted;
+        }
+        for (mac, home) in self.hosts.placed() {
+            let search = || {
+                self.net
+                    .links
+                    .distances(home.dpid, |dpid| self.net.is_connected(dpid))
+            };
+            let distances = trees.entry(home.dpid).or_insert_with(search);
+            for (dpid, distance) in &*distances {
+                let entries = wanted.entry(*dpid).or_default();
+                for entry in self.routes_at(*dpid, mac, home, distances) {
+                    entries.insert(entry.key, (entry, *distance));
+                }
+            }
+        }
+        wanted
+    }
+
+    fn routes_at(
+        &self,
+        dpid: DatapathId,
+        mac: MacAddr,
+        home: Location,
+        distances: &Distances,
+    ) -> Vec<Entry> {
+        let out = if dpid == home.dpid {
+            Some(home.port)
+        } else {
+            self.net
+                .links
+                .next_port(dpid, distances, destination_hash(mac))
+        };
+        let Some(out) = out else {
+            return Vec::new();
+        };
+        let entry = |key, kind| Entry {
+            key,
+            kind,
+            out,
+            idle_timeout_s: 0,
+            hard_timeout_s: 0,
+            notify: false,
+        };
+        let from = |in_port: Option<PortNo>| {
+            entry(EntryKey::destination(in_port, mac), EntryKind::Destination)
+        };
+        if self.mode == Mode::Proactive {
+            return vec![from(None)];
+        }
+        let says_which = |dpid| {
+            let version = self.net.version(dpid);
+            version.is_some_and(|version| version != Version::V10)
+        };
+        let reports = self.reports() && says_which(dpid);
+        if !reports && self.mode == Mode::Reactive {
+            return Vec::new();
+        }
+        let links = self.net.links.ports(dpid).filter(|port| *port != out);
+        let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
+        if reports {
+            entries.push(entry(EntryKey::report(mac), EntryKind::Report));
+            // Hosts behind one port hear each other there, and need no report.
+            entries.extend((dpid == home.dpid).then(|| from(Some(out))));
+        }
+        entries
+    }
+}
+
+impl Controller {
+    pub(super) fn routes_soon(&mut self, now: Instant) {
+        if !self.facts().has_routes() {
             return;
         }
         if !std::mem::replace(&mut self.routes_pending, true) {
@@ -55,13 +131,13 @@ impl Controller {
     /// Computes and sends the routes. Entries that change direction do so `settle` after the
     /// entries they rely on were confirmed.
     pub(super) fn change_routes(&mut self, now: Instant, settle: Duration) {
-        if !self.has_routes() && !self.has_had_routes {
+        if !self.facts().has_routes() && !self.has_had_routes {
             return;
         }
         self.has_had_routes = true;
         self.routes_revision += 1;
         let guard = Guard::Routes(self.routes_revision);
-        let wanted = self.wanted_routes();
+        let wanted = self.facts().wanted_routes();
         let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         let mut turned = BTreeSet::new();
         let mut stale = Vec::new();
@@ -90,7 +166,7 @@ impl Controller {
                 // A host known only from entries may in truth be behind a port towards a switch
                 // that is not here yet.
                 let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));
-                let may_be = self.has_routes() && young && unknown;
+                let may_be = self.facts().has_routes() && young && unknown;
                 let kept = wanted.contains_key(key) || may_be;
                 if entry.kind.is_route() && !kept {
                     stale.push(Change {
@@ -119,78 +195,5 @@ impl Controller {
         stages.extend(Stage::tell(self.first.routes_token()));
         stages.push(Stage::drain(stale));
         self.start_update(now, stages);
-    }
-
-    /// The wanted route entries of each switch, with the distance of their hosts.
-    fn wanted_routes(&self) -> BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> {
-        let mut wanted: BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> = BTreeMap::new();
-        let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
-        if !self.has_routes() {
-            return wanted;
-        }
-        for (mac, home) in self.hosts.placed() {
-            let search = || {
-                self.network
-                    .links
-                    .distances(home.dpid, |dpid| self.network.is_connected(dpid))
-            };
-            let distances = trees.entry(home.dpid).or_insert_with(search);
-            for (dpid, distance) in &*distances {
-                let entries = wanted.entry(*dpid).or_default();
-                for entry in self.routes_at(*dpid, mac, home, distances) {
-                    entries.insert(entry.key, (entry, *distance));
-                }
-            }
-        }
-        wanted
-    }
-
-    fn routes_at(
-        &self,
-        dpid: DatapathId,
-        mac: MacAddr,
-        home: Location,
-        distances: &Distances,
-    ) -> Vec<Entry> {
-        let out = if dpid == home.dpid {
-            Some(home.port)
-        } else {
-            self.network
-                .links
-                .next_port(dpid, distances, destination_hash(mac))
-        };
-        let Some(out) = out else {
-            return Vec::new();
-        };
-        let entry = |key, kind| Entry {
-            key,
-            kind,
-            out,
-            idle_timeout_s: 0,
-            hard_timeout_s: 0,
-            notify: false,
-        };
-        let from = |in_port: Option<PortNo>| {
-            entry(EntryKey::destination(in_port, mac), EntryKind::Destination)
-        };
-        if self.config.mode == Mode::Proactive {
-            return vec![from(None)];
-        }
-        let says_which = |dpid| {
-            let version = self.network.version(dpid);
-            version.is_some_and(|version| version != Version::V10)
-        };
-        let reports = self.reports() && says_which(dpid);
-        if !reports && self.config.mode == Mode::Reactive {
-            return Vec::new();
-        }
-        let links = self.network.links.ports(dpid).filter(|port| *port != out);
-        let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
-        if reports {
-            entries.push(entry(EntryKey::report(mac), EntryKind::Report));
-            // Hosts behind one port hear each other there, and need no report.
-            entries.extend((dpid == home.dpid).then(|| from(Some(out))));
-        }
-        entries
     }
 }

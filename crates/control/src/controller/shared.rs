@@ -142,7 +142,7 @@ impl Controller {
     /// Whether coarse entries make sense in this mode: where routes lead to hosts all the time,
     /// entries of pairs exist at ingresses only.
     fn may_coarsen(&self) -> bool {
-        self.config.mode == Mode::Reactive && !self.has_routes()
+        self.config.mode == Mode::Reactive && !self.facts().has_routes()
     }
 
     /// Entries of pairs that a coarse one may replace, by in-port, destination and out-port.
@@ -240,7 +240,7 @@ impl Controller {
     }
 
     fn coarse_entry(&self, in_port: PortNo, dst: MacAddr, out: PortNo) -> Entry {
-        let idle_timeout_s = match self.timeouts_past_ingress() {
+        let idle_timeout_s = match self.facts().timeouts_past_ingress() {
             (0, 0) => IDLE_S,
             (0, hard_s) => hard_s,
             (idle_s, _) => idle_s,
@@ -491,7 +491,7 @@ impl Controller {
         for (pair, hop) in pairs {
             let admitted = self.admit_path(now, *pair, &[*hop]);
             if let (Ok(table_s), Some(revision)) = (admitted, self.paths.revision(*pair)) {
-                let entry = self.pair_entry(*pair, hop, false, table_s);
+                let entry = self.facts().pair_entry(*pair, hop, false, table_s);
                 adds.push(Change {
                     dpid: at.dpid,
                     step: Step::Add(entry),

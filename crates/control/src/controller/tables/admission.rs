@@ -19,7 +19,7 @@ impl Controller {
         hops: &[Hop],
     ) -> Result<Option<u16>, NoRoom> {
         let idle_s = self.admit_path(now, pair, hops)?;
-        let rules = self.rules_of(pair);
+        let rules = self.facts().rules_of(pair);
         if let Some(hop) = hops.first()
             && !self.admit_rules(now, pair, hop, &rules)
         {
@@ -40,8 +40,11 @@ impl Controller {
         pair: Pair,
         hops: &[Hop],
     ) -> Result<Option<u16>, NoRoom> {
-        let has_priority = self.class_of(pair).is_some_and(|class| class.priority);
-        let is_barred = self.forbids(pair) && self.admits(pair);
+        let has_priority = self
+            .facts()
+            .class_of(pair)
+            .is_some_and(|class| class.priority);
+        let is_barred = self.facts().forbids(pair) && self.facts().admits(pair);
         let mut idle_s: Option<u16> = None;
         for (at, hop) in hops.iter().enumerate() {
             if self.coarse.carries(hop, pair.1) {
@@ -103,7 +106,7 @@ impl Controller {
             ..row_key(pair, hop)
         };
         let priority = |rule: &PairRule| {
-            let class = self.class_of_entry(pair, Some(rule.rule));
+            let class = self.facts().class_of_entry(pair, Some(rule.rule));
             rule.drops || class.is_some_and(|class| class.priority)
         };
         let wanted: Vec<(RowKey, bool)> = rules.iter().map(|r| (key(r), priority(r))).collect();

@@ -1,0 +1,30 @@
+//! The facts that forwarding reads of other subjects: the network, the hosts, the tables and the
+//! settings. The modules that know an answer add it: classes and timeouts, services, routes.
+
+use crate::timeouts::Timeouts;
+
+use super::hosts::Hosts;
+use super::network::Network;
+use super::tables::Tables;
+use super::{Controller, Mode};
+
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub net: &'a Network,
+    pub hosts: &'a Hosts,
+    pub tables: &'a Tables,
+    pub timeouts: &'a Timeouts,
+    pub mode: Mode,
+}
+
+impl Controller {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        Facts {
+            net: &self.network,
+            hosts: &self.hosts,
+            tables: &self.tables,
+            timeouts: &self.config.timeouts,
+            mode: self.config.mode,
+        }
+    }
+}
