@@ -52,7 +52,7 @@ impl Controller {
         if is_shown {
             return self.learn_from(now, at, packet_in, &fields);
         }
-        if !self.has_room_for_updates() {
+        if !self.updates.has_room() {
             self.outbox.counters.packet_ins_shed_busy += 1;
             return;
         }

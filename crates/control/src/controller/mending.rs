@@ -147,7 +147,7 @@ impl Controller {
 
     /// Mends paths as long as there is room.
     pub(super) fn go_on_mending(&mut self, now: Instant) {
-        while self.has_room_to_mend()
+        while self.updates.has_room_to_mend()
             && let Some((pair, mend)) = self.mending.pairs.pop_first()
         {
             if self.paths.revision(pair) == Some(mend.revision) {

@@ -48,6 +48,7 @@ pub mod questions;
 mod reconcile;
 mod resolve;
 mod routes;
+mod sending;
 mod services;
 mod shared;
 mod stage;

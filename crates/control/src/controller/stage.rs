@@ -8,6 +8,7 @@ use crate::entry::{Entry, EntryKey};
 use super::entries::{DRAIN, SETTLE};
 use super::fabric::change::FabricChange;
 use super::links::Pair;
+use super::outbox::Outbox;
 
 /// Names entries that are under way.
 pub(super) type Token = u64;
@@ -69,10 +70,36 @@ impl Stage {
         [taken, release]
     }
 
+    /// Takes the switches that are to confirm the stage.
+    pub(super) fn take_switches(&mut self) -> Switches {
+        let confirm = std::mem::take(&mut self.confirm);
+        let changed = self.changes.iter().map(|change| change.dpid);
+        let changed = changed.chain(self.fabric.iter().map(|change| change.dpid));
+        let mut all: Vec<DatapathId> = changed.chain(confirm.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        Switches { all, confirm }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         let is_told = self.taken.is_some() || self.release.is_some() || self.publish.is_some();
         let has_changes = !self.changes.is_empty() || !self.fabric.is_empty();
         !has_changes && self.confirm.is_empty() && !is_told
+    }
+}
+
+/// The switches that are to confirm a stage.
+pub(super) struct Switches {
+    all: Vec<DatapathId>,
+    /// Those of them that somebody else has changed.
+    confirm: Vec<DatapathId>,
+}
+
+impl Switches {
+    /// Has an update wait for their barriers. Returns the number of those that it waits for.
+    pub(super) fn ask(&self, id: u64, outbox: &mut Outbox) -> usize {
+        let asked = |dpid: &&DatapathId| outbox.wait_for(**dpid, id, self.confirm.contains(dpid));
+        self.all.iter().filter(asked).count()
     }
 }
 
