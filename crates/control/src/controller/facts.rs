@@ -17,14 +17,22 @@ pub(super) struct Facts<'a> {
     pub mode: Mode,
 }
 
+/// Borrows the facts alone, so that the machines beside them can change.
+macro_rules! facts {
+    ($controller:expr) => {
+        Facts {
+            net: &$controller.network,
+            hosts: &$controller.hosts,
+            tables: &$controller.tables,
+            timeouts: &$controller.config.timeouts,
+            mode: $controller.config.mode,
+        }
+    };
+}
+pub(super) use facts;
+
 impl Controller {
     pub(super) fn facts(&self) -> Facts<'_> {
-        Facts {
-            net: &self.network,
-            hosts: &self.hosts,
-            tables: &self.tables,
-            timeouts: &self.config.timeouts,
-            mode: self.config.mode,
-        }
+        facts!(self)
     }
 }

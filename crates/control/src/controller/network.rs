@@ -103,6 +103,13 @@ impl Network {
         self.switches.get(&dpid).is_some_and(|switch| switch.synced)
     }
 
+    /// Whether the switch connected so recently that hosts and other switches of before may still
+    /// come back.
+    pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
+        let known = self.switch(dpid);
+        known.is_some_and(|known| now.since(known.up_since) < ADOPTED_KEPT)
+    }
+
     pub(super) fn version(&self, dpid: DatapathId) -> Option<Version> {
         self.switches.get(&dpid).map(|switch| switch.version)
     }

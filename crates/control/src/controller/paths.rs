@@ -491,13 +491,13 @@ impl Controller {
             // A coarse entry may have carried the path, and be gone.
             let is_there = match at {
                 0 => is_begun,
-                _ => unchanged && !again && self.is_carried(pair, hop),
+                _ => unchanged && !again && self.facts().is_carried(pair, hop),
             };
             if is_there {
                 continue;
             }
             let replaces = old.iter().any(|o| same_key(o, hop)) && !unchanged;
-            let (changes, replaces) = match self.coarse_hop(pair, hop) {
+            let (changes, replaces) = match self.coarse.changes(self.facts(), pair, hop) {
                 _ if at == 0 => (std::mem::take(&mut leads), true),
                 Some(coarse) => (coarse.changes, coarse.is_turned),
                 None => (vec![own(hop)], replaces),

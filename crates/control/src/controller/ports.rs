@@ -322,7 +322,7 @@ impl Controller {
         }
         self.round_answered(now, dpid);
         self.qos_lost(dpid);
-        self.forget_coarse(dpid);
+        self.coarse.forget(dpid);
         self.outbox.event(Event::SwitchLost { dpid });
         let removed = self.network.links.remove_where(|end| end.dpid == dpid);
         self.links_lost(now, removed, Cause::Unknown, &[]);

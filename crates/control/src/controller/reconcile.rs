@@ -19,7 +19,6 @@ use crate::timeouts::ENTRIES_MAX;
 use super::entries::{Entries, delete_of, delete_row};
 use super::links::Hop;
 use super::links::Pair;
-use super::network::ADOPTED_KEPT;
 use super::outbox::Request;
 use super::port_state::PortRole;
 use super::qos::QosRows;
@@ -297,7 +296,7 @@ impl Controller {
                 }
                 EntryKind::Destination => self.facts().has_routes(),
                 EntryKind::Report => self.facts().reports(),
-                EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
+                EntryKind::Coarse => self.facts().adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
                 EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric => false,
             };
@@ -373,13 +372,6 @@ impl Controller {
         self.drop_barriers(now);
         self.routes_soon(now);
         self.qos_soon(now);
-    }
-
-    /// Whether the switch connected so recently that hosts and other switches of before may still
-    /// come back.
-    pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
-        let known = self.network.switch(dpid);
-        known.is_some_and(|known| now.since(known.up_since) < ADOPTED_KEPT)
     }
 
     fn adopt_path(&mut self, now: Instant, pair: Pair, at: Location) {

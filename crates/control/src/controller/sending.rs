@@ -112,7 +112,7 @@ impl Controller {
             Guard::Turned(pair) => !self.paths.has_successor(pair, dpid, key),
             Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
             Guard::Routes(revision) => self.routes_revision == revision,
-            Guard::Coarse => self.agrees_with_coarse(dpid, step),
+            Guard::Coarse => self.coarse.agrees(&self.paths, dpid, step),
         }
     }
 
