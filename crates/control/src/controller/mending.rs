@@ -158,7 +158,8 @@ impl Controller {
 
     fn mend(&mut self, now: Instant, pair: Pair, mend: Mend) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-        let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
+        let hops =
+            places.and_then(|(from, to)| self.facts().find_path(&self.coarse, pair, from, to));
         let behind = |hop: &Hop| self.outbox.is_behind(hop.dpid, BEHIND_MAX);
         let behind = hops.iter().flatten().find(|hop| behind(hop));
         if let Some(dpid) = behind.map(|hop| hop.dpid)

@@ -39,6 +39,7 @@ mod mending;
 mod network;
 mod outbox;
 mod packet;
+mod path_setup;
 mod paths;
 mod policies;
 mod port_state;

@@ -18,7 +18,7 @@ use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
-use super::facts::Facts;
+use super::facts::{Facts, facts};
 use super::links::{Distances, destination_hash};
 use super::network::ADOPTED_KEPT;
 use super::stage::{Change, Guard, Stage, Step};
@@ -186,7 +186,12 @@ impl Controller {
         });
         let mut stages: Vec<Stage> = adds.collect();
         if self.config.mode == Mode::Hybrid {
-            let ingresses = Stage::of(self.follow_routes(now));
+            let ingresses = Stage::of(self.paths.follow_routes(
+                facts!(self),
+                &self.coarse,
+                now,
+                &mut self.outbox.counters,
+            ));
             stages.push(Stage {
                 delay: settle,
                 ..ingresses

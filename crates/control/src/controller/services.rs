@@ -37,6 +37,7 @@ pub(super) struct PairRule {
 }
 
 /// The new entries at a path's first switch: dropping ones go before all others.
+#[derive(Default)]
 pub(super) struct Beginning {
     pub drops: Vec<Change>,
     pub leads: Vec<Change>,
