@@ -9,7 +9,7 @@ use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 use super::facts::Facts;
 use super::links::{Hop, Pair};
 use super::packet::Packet;
-use super::{Controller, Location, Mode, TimeoutsView, Timer};
+use super::{Controller, Location, Mode, TimeoutsView};
 
 /// Idle timeout of an entry that drops forbidden packets.
 const BARRED_IDLE_S: u16 = 10;
@@ -78,8 +78,7 @@ impl Controller {
         let before = std::mem::replace(&mut self.config.timeouts, timeouts);
         self.change_guards(&before);
         if self.facts().reports() != reported {
-            self.routes_pending = true;
-            self.outbox.timer(now, Timer::Routes);
+            self.routes.at_once(now, &mut self.outbox);
         }
         self.fit_tables(now);
         let placed = self.hosts.placed().filter(|(mac, at)| {

@@ -95,6 +95,29 @@ impl Controller {
             .tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
     }
 
+    /// Sets an entry between two hosts through the edge of the first.
+    pub(super) fn install_locally(
+        &mut self,
+        now: Instant,
+        from: (MacAddr, Location),
+        to: (MacAddr, Location),
+    ) {
+        let ((src, at), (dst, to)) = (from, to);
+        let Some(exit) = self.exit_of_edge(at, dst, to) else {
+            return;
+        };
+        self.tell_host(src, at);
+        self.tell_host(dst, to);
+        let update = EdgeUpdate::Install {
+            now,
+            in_port: at.port,
+            src,
+            dst,
+            exit,
+        };
+        self.outbox.tell_edge(at.dpid, update);
+    }
+
     /// Informs the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
         self.tell_fabric(mac, at);

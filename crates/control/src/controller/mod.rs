@@ -103,6 +103,7 @@ pub use qos::{
 };
 use questions::Questions;
 use resolve::Flooded;
+use routes::Routes;
 use shared::SharedEntries;
 use tables::{Table, Tables};
 use updates::Updates;
@@ -440,10 +441,8 @@ pub struct Controller {
     questions: Questions,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
-    routes_revision: u64,
-    has_had_routes: bool,
-    /// Whether `Timer::Routes` and `Timer::Adopt` are set.
-    routes_pending: bool,
+    routes: Routes,
+    /// Whether `Timer::Adopt` is set.
     adopt_pending: bool,
     /// The switch that the current message or timer is about: a panic is attributed to it.
     in_hand: Option<DatapathId>,
@@ -493,9 +492,7 @@ impl Controller {
             tables: Tables::new(&config.timeouts),
             questions: Questions::default(),
             shared: BTreeMap::new(),
-            routes_revision: 0,
-            has_had_routes: false,
-            routes_pending: false,
+            routes: Routes::default(),
             adopt_pending: false,
             in_hand: None,
             config,
@@ -648,7 +645,7 @@ impl Controller {
                 Timer::Update(id) => self.update_due(now, id),
                 Timer::Resolution(id) => self.resolution_due(now, id),
                 Timer::Routes => {
-                    self.routes_pending = false;
+                    self.routes.handle_due();
                     // Paths that work until then are moved as gently as possible.
                     self.change_routes(now, SETTLE);
                 }
@@ -681,7 +678,8 @@ impl Controller {
         let dpid = self.in_hand.take();
         self.outbox.alarm(Alarm::Panicked { dpid });
         // The panic may have happened in one of their timers.
-        (self.routes_pending, self.adopt_pending) = (false, false);
+        self.routes.handle_due();
+        self.adopt_pending = false;
         self.topology_again();
         self.qos_restart_timers();
         self.fabric_again(now);

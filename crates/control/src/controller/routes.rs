@@ -21,12 +21,115 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use super::facts::{Facts, facts};
 use super::links::{Distances, destination_hash};
 use super::network::ADOPTED_KEPT;
+use super::outbox::{Outbox, Timer};
 use super::stage::{Change, Guard, Stage, Step};
-use super::{Controller, Location, Mode, Timer};
+use super::{Controller, Location, Mode};
 use crate::timeouts::FirstPackets;
 
 /// Time to gather learned hosts before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
+
+/// When the routes are computed, and which of their changes are still wanted.
+#[derive(Default)]
+pub(super) struct Routes {
+    revision: u64,
+    /// Whether there have been routes, so that some may have to be deleted.
+    has_been: bool,
+    /// Whether the timer is set.
+    is_pending: bool,
+}
+
+impl Routes {
+    pub(super) fn soon(&mut self, facts: Facts<'_>, now: Instant, outbox: &mut Outbox) {
+        if facts.has_routes() && !std::mem::replace(&mut self.is_pending, true) {
+            outbox.timer(now + GATHER, Timer::Routes);
+        }
+    }
+
+    /// Has the routes computed now, whatever timer is set.
+    pub(super) fn at_once(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.is_pending = true;
+        outbox.timer(now, Timer::Routes);
+    }
+
+    /// Notes that the timer has fired, or is unknown.
+    pub(super) fn handle_due(&mut self) {
+        self.is_pending = false;
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
+    /// Whether nothing was computed since this revision.
+    pub(super) fn is_current(&self, revision: u64) -> bool {
+        self.revision == revision
+    }
+
+    /// Computes the routes: the stages that set entries, and the deletions after them. Entries that
+    /// change direction do so `settle` after the entries they rely on were confirmed.
+    fn changes(
+        &mut self,
+        facts: Facts<'_>,
+        now: Instant,
+        settle: Duration,
+    ) -> Option<(Vec<Stage>, Vec<Change>)> {
+        if !facts.has_routes() && !self.has_been {
+            return None;
+        }
+        self.has_been = true;
+        self.revision += 1;
+        let guard = Guard::Routes(self.revision);
+        let wanted = facts.wanted_routes();
+        let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        let mut turned = BTreeSet::new();
+        let mut stale = Vec::new();
+        for (dpid, table) in facts.tables.iter() {
+            let known = facts.net.switch(*dpid);
+            let Some(known) = known.filter(|known| known.synced) else {
+                continue;
+            };
+            let none = BTreeMap::new();
+            let wanted = wanted.get(dpid).unwrap_or(&none);
+            for (key, (entry, distance)) in wanted {
+                let held = table.entries().get(key).map(|held| held.out);
+                if held != Some(entry.out) {
+                    turned.extend(held.map(|_| *distance));
+                    let change = Change {
+                        dpid: *dpid,
+                        step: Step::Add(*entry),
+                        guard,
+                    };
+                    by_distance.entry(*distance).or_default().push(change);
+                }
+            }
+            let young = now.since(known.up_since) < ADOPTED_KEPT;
+            for entry in table.entries().values() {
+                let key = &entry.key;
+                // A host known only from entries may in truth be behind a port towards a switch
+                // that is not here yet.
+                let unknown = !key.eth_dst.is_some_and(|mac| facts.hosts.is_heard(mac));
+                let may_be = facts.has_routes() && young && unknown;
+                let kept = wanted.contains_key(key) || may_be;
+                if entry.kind.is_route() && !kept {
+                    stale.push(Change {
+                        dpid: *dpid,
+                        step: Step::Delete(*key),
+                        guard,
+                    });
+                }
+            }
+        }
+        let adds = by_distance.into_iter().map(|(distance, changes)| Stage {
+            delay: match turned.contains(&distance) {
+                true => settle,
+                false => Duration::ZERO,
+            },
+            ..Stage::of(changes)
+        });
+        Some((adds.collect(), stale))
+    }
+}
 
 impl Facts<'_> {
     /// Whether there are entries towards hosts.
@@ -116,75 +219,18 @@ impl Facts<'_> {
 
 impl Controller {
     pub(super) fn routes_soon(&mut self, now: Instant) {
-        if !self.facts().has_routes() {
-            return;
-        }
-        if !std::mem::replace(&mut self.routes_pending, true) {
-            self.outbox.timer(now + GATHER, Timer::Routes);
-        }
+        self.routes.soon(facts!(self), now, &mut self.outbox);
     }
 
     pub(super) fn refresh_routes(&mut self, now: Instant) {
         self.change_routes(now, Duration::ZERO);
     }
 
-    /// Computes and sends the routes. Entries that change direction do so `settle` after the
-    /// entries they rely on were confirmed.
+    /// Computes and sends the routes.
     pub(super) fn change_routes(&mut self, now: Instant, settle: Duration) {
-        if !self.facts().has_routes() && !self.has_had_routes {
+        let Some((mut stages, stale)) = self.routes.changes(facts!(self), now, settle) else {
             return;
-        }
-        self.has_had_routes = true;
-        self.routes_revision += 1;
-        let guard = Guard::Routes(self.routes_revision);
-        let wanted = self.facts().wanted_routes();
-        let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
-        let mut turned = BTreeSet::new();
-        let mut stale = Vec::new();
-        for (dpid, table) in self.tables.iter() {
-            let known = self.network.switch(*dpid);
-            let Some(known) = known.filter(|known| known.synced) else {
-                continue;
-            };
-            let none = BTreeMap::new();
-            let wanted = wanted.get(dpid).unwrap_or(&none);
-            for (key, (entry, distance)) in wanted {
-                let held = table.entries().get(key).map(|held| held.out);
-                if held != Some(entry.out) {
-                    turned.extend(held.map(|_| *distance));
-                    let change = Change {
-                        dpid: *dpid,
-                        step: Step::Add(*entry),
-                        guard,
-                    };
-                    by_distance.entry(*distance).or_default().push(change);
-                }
-            }
-            let young = now.since(known.up_since) < ADOPTED_KEPT;
-            for entry in table.entries().values() {
-                let key = &entry.key;
-                // A host known only from entries may in truth be behind a port towards a switch
-                // that is not here yet.
-                let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));
-                let may_be = self.facts().has_routes() && young && unknown;
-                let kept = wanted.contains_key(key) || may_be;
-                if entry.kind.is_route() && !kept {
-                    stale.push(Change {
-                        dpid: *dpid,
-                        step: Step::Delete(*key),
-                        guard,
-                    });
-                }
-            }
-        }
-        let adds = by_distance.into_iter().map(|(distance, changes)| Stage {
-            delay: match turned.contains(&distance) {
-                true => settle,
-                false => Duration::ZERO,
-            },
-            ..Stage::of(changes)
-        });
-        let mut stages: Vec<Stage> = adds.collect();
+        };
         if self.config.mode == Mode::Hybrid {
             let ingresses = Stage::of(self.paths.follow_routes(
                 facts!(self),

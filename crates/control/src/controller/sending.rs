@@ -111,7 +111,7 @@ impl Controller {
             Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
             Guard::Turned(pair) => !self.paths.has_successor(pair, dpid, key),
             Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
-            Guard::Routes(revision) => self.routes_revision == revision,
+            Guard::Routes(revision) => self.routes.is_current(revision),
             Guard::Coarse => self.coarse.agrees(&self.paths, dpid, step),
         }
     }
