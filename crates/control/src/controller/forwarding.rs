@@ -205,7 +205,9 @@ impl Controller {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
-        self.correct_ingress(now, packet.at, packet.src, packet.dst);
+        let labelled = (packet.at, packet.src, packet.dst);
+        self.fabric
+            .correct_ingress(&self.hosts, now, labelled, &mut self.outbox);
         let Some(to) = self.hosts.place(packet.dst) else {
             return self.flood(now, packet);
         };

@@ -13,6 +13,7 @@ use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
 use crate::entry::Entry;
 use crate::fabric::Exit;
 
+use super::fabric;
 use super::packet::Packet;
 use super::{Controller, Location, Mode};
 
@@ -130,6 +131,21 @@ impl Controller {
             self.outbox
                 .tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
         }
+    }
+
+    /// Names a host at an edge port to the fabric. The controller decides every pair of a host in a
+    /// class.
+    pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
+        if self.fabric.is_on() && !self.facts().is_in_class(mac) {
+            self.fabric.handle_host(mac, at, &mut self.outbox);
+        }
+    }
+
+    /// Informs the edges of a new table of addresses, and of other settings.
+    pub(super) fn tell_view(&mut self) {
+        let presets = fabric::presets(&self.config.timeouts);
+        self.fabric
+            .handle_view(self.hosts.addresses(), presets, &mut self.outbox);
     }
 
     /// Closes a port that is down, gone, or a link: the edge deletes the entries that it set for

@@ -21,6 +21,7 @@ const BEHIND_MAX: usize = paths::BEHIND_MAX / 2;
 /// Paths that are examined again when a switch that was behind has confirmed something.
 const UNPARKED: usize = 256;
 
+/// The paths to be mended.
 #[derive(Default)]
 pub(super) struct Mending {
     pairs: BTreeMap<Pair, Mend>,
@@ -29,6 +30,16 @@ pub(super) struct Mending {
 }
 
 impl Mending {
+    /// Notes that a revision of a path is to be mended.
+    fn note(&mut self, pair: Pair, why: Why, revision: u64) {
+        self.pairs.insert(pair, Mend { why, revision });
+    }
+
+    /// Takes the next path to mend.
+    fn next(&mut self) -> Option<(Pair, Mend)> {
+        self.pairs.pop_first()
+    }
+
     fn park(&mut self, dpid: DatapathId, pair: Pair, mend: Mend) {
         self.parked.entry(dpid).or_default().insert(pair, mend);
     }
@@ -141,14 +152,14 @@ impl Controller {
 
     pub(super) fn note_broken(&mut self, pair: Pair, why: Why) {
         if let Some(revision) = self.paths.revision(pair) {
-            self.mending.pairs.insert(pair, Mend { why, revision });
+            self.mending.note(pair, why, revision);
         }
     }
 
     /// Mends paths as long as there is room.
     pub(super) fn go_on_mending(&mut self, now: Instant) {
         while self.updates.has_room_to_mend()
-            && let Some((pair, mend)) = self.mending.pairs.pop_first()
+            && let Some((pair, mend)) = self.mending.next()
         {
             if self.paths.revision(pair) == Some(mend.revision) {
                 self.mend(now, pair, mend);

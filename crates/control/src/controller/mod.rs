@@ -682,7 +682,7 @@ impl Controller {
         self.adopt_pending = false;
         self.topology_again();
         self.qos_restart_timers();
-        self.fabric_again(now);
+        self.fabric.again(now, &mut self.outbox);
         if let Some(dpid) = dpid {
             self.forget_switch(now, dpid);
         }
@@ -735,7 +735,7 @@ impl Controller {
                 self.drain_paths(now);
             }
             self.change_routes(now, SETTLE);
-            self.fabric_again(now);
+            self.fabric.again(now, &mut self.outbox);
         }
     }
 

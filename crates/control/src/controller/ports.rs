@@ -107,7 +107,8 @@ impl Controller {
         }
         self.mend_paths(now, cause, moved);
         self.refresh_routes(now);
-        self.fabric_without(now, &removed.links);
+        self.fabric
+            .handle_lost(now, &removed.links, &mut self.outbox);
         self.topology_soon(now);
     }
 
@@ -121,8 +122,10 @@ impl Controller {
             .handle_lldp(net, now, frame, have_flows, outbox);
         match shown {
             Some(Shown::Link(from, to)) => self.link_up(now, from, to),
-            Some(Shown::Narrow(from, to)) => self.fabric_narrow(now, from, to),
-            Some(Shown::Wide) => self.fabric_more(now),
+            Some(Shown::Narrow(from, to)) => {
+                self.fabric.handle_narrow(now, (from, to), &mut self.outbox)
+            }
+            Some(Shown::Wide) => self.fabric.handle_more(now, &mut self.outbox),
             None => {}
         }
     }
@@ -139,7 +142,7 @@ impl Controller {
             self.drain_paths(now);
         }
         self.routes_soon(now);
-        self.fabric_more(now);
+        self.fabric.handle_more(now, &mut self.outbox);
         self.adopt_soon(now);
     }
 
@@ -263,7 +266,7 @@ impl Controller {
                 self.lead_paths_around(now, dpid);
             }
             self.change_routes(now, SETTLE);
-            self.fabric_again(now);
+            self.fabric.again(now, &mut self.outbox);
         }
     }
 
@@ -310,7 +313,7 @@ impl Controller {
         self.mending.forget(dpid);
         self.tables.forget(dpid);
         if self.fabric.forget(dpid) {
-            self.fabric_again(now);
+            self.fabric.again(now, &mut self.outbox);
         }
         if let Some(connection) = connection {
             self.connections.remove(&connection);

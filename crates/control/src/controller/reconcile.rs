@@ -107,6 +107,18 @@ impl Controller {
         }
     }
 
+    pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
+        // A switch that has lost its entries needs those of hosts that only receive, too.
+        if self.fabric.read_groups(now, dpid, bodies, &mut self.outbox) {
+            let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
+            for (mac, at) in hosts {
+                self.tell_fabric(mac, at);
+            }
+        }
+        self.fabric.handle_more(now, &mut self.outbox);
+        self.adopt_soon(now);
+    }
+
     /// Counts unreadable rows, and deletes those with our cookie: no auster has sent such an entry.
     fn handle_unreadable(&mut self, dpid: DatapathId, xid: Xid, rows: &[UnreadableRow]) {
         let of = &mut self.outbox.counters.rows_unreadable;

@@ -74,6 +74,11 @@ impl Controller {
         }
     }
 
+    pub(super) fn fabric_due(&mut self, now: Instant) {
+        let stages = self.fabric.due(now, &self.network, &mut self.outbox);
+        self.start_update(now, stages);
+    }
+
     /// Measures, for some paths, the delay until the first entry exists.
     fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
         if let Some(since) = self.paths.sent_at(pair, revision)
@@ -95,7 +100,7 @@ impl Controller {
             self.fabric.apply(change, &mut self.outbox);
         }
         if let Some(revision) = stage.publish {
-            self.fabric_settled(revision);
+            self.fabric.publish(revision, &mut self.outbox);
         }
         if let Some(token) = stage.taken {
             self.taken(now, token);
