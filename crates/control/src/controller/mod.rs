@@ -48,6 +48,7 @@ mod qos;
 pub mod questions;
 mod reconcile;
 mod resolve;
+mod room;
 mod routes;
 mod sending;
 mod services;
@@ -77,8 +78,9 @@ use crate::timeouts::Timeouts;
 use crate::topology::Topology;
 
 pub use crate::Location;
-pub use event::{Alarm, Event, HostView, LinkView, SwitchView, TableView, TimeoutsView};
-pub use tables::TableCounters;
+pub use event::{
+    Alarm, Event, HostView, LinkView, SwitchView, TableCounters, TableView, TimeoutsView,
+};
 
 use administered::Administered;
 use counts::Counts;

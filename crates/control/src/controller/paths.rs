@@ -16,6 +16,7 @@ use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::EntryKey;
+use crate::timeouts::leases::RowKey;
 
 use super::counts::Counts;
 use super::entries::SETTLE;
@@ -161,6 +162,15 @@ impl Paths {
         self.paths
             .get(&pair)
             .is_some_and(|path| path.hops.iter().any(held))
+    }
+
+    /// Whether a path has the entry of this row.
+    pub(super) fn has_row(&self, dpid: DatapathId, row: RowKey) -> bool {
+        let (pair, key) = ((row.src, row.dst), row.entry_key());
+        match row.rule {
+            Some(_) => self.has_rule(pair, dpid, key),
+            None => self.holds(pair, dpid, key),
+        }
     }
 
     /// The out-port of the path that has this entry of a switch.

@@ -117,7 +117,9 @@ impl Controller {
             Guard::Turned(pair) => !self.paths.has_successor(pair, dpid, key),
             Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
             Guard::Routes(revision) => self.routes.is_current(revision),
-            Guard::Coarse => self.coarse.agrees(&self.paths, dpid, step),
+            Guard::Coarse => self
+                .coarse
+                .agrees(dpid, step, |key| self.paths.way(dpid, key)),
         }
     }
 

@@ -25,7 +25,6 @@ use crate::timeouts::leases::RowKey;
 
 use super::facts::{Facts, facts};
 use super::links::{Distances, Hop, Pair, destination_hash};
-use super::paths::Paths;
 use super::port_state::PortRole;
 use super::stage::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
@@ -125,7 +124,13 @@ impl SharedEntries {
     }
 
     /// Whether a change of the table of `dpid` agrees with the coarse entries that it should hold.
-    pub(super) fn agrees(&self, paths: &Paths, dpid: DatapathId, step: &Step) -> bool {
+    /// `way_of_path`: the out-port of the path that has an entry there.
+    pub(super) fn agrees(
+        &self,
+        dpid: DatapathId,
+        step: &Step,
+        way_of_path: impl Fn(EntryKey) -> Option<PortNo>,
+    ) -> bool {
         let way = |key: &EntryKey| {
             let port = key.in_port?;
             self.way(Location { dpid, port }, key.eth_dst?)
@@ -135,7 +140,7 @@ impl SharedEntries {
             Step::Delete(key) if key.is_coarse() => way(key).is_none(),
             // A deletion of a pair's entry that a coarse one replaces.
             Step::Delete(key) => way(key).is_some_and(|way| {
-                let own = paths.way(dpid, *key);
+                let own = way_of_path(*key);
                 own.is_none_or(|own| own == way)
             }),
         }
@@ -215,12 +220,17 @@ impl SharedEntries {
 
     /// The coarse entries of a switch whose pairs have room for entries of their own, beginning with
     /// that of the fewest pairs.
-    fn refinements(&self, paths: &Paths, dpid: DatapathId, mut room: u32) -> Vec<Refinement> {
+    fn refinements<'a>(
+        &self,
+        paths: impl Iterator<Item = (Pair, &'a [Hop])>,
+        dpid: DatapathId,
+        mut room: u32,
+    ) -> Vec<Refinement> {
         let mut carried: BTreeMap<(MacAddr, Location), Vec<(Pair, Hop)>> = BTreeMap::new();
         for (dst, at, _) in self.iter().filter(|(_, at, _)| at.dpid == dpid) {
             carried.insert((dst, at), Vec::new());
         }
-        for (pair, hops) in paths.hops() {
+        for (pair, hops) in paths {
             let here = hops.iter().filter(|hop| hop.dpid == dpid);
             for hop in here.filter(|hop| self.carries(hop, pair.1)) {
                 if let Some(pairs) = carried.get_mut(&(pair.1, hop.entrance())) {
@@ -512,7 +522,7 @@ impl Controller {
         }
         let table = self.tables.get_mut(dpid);
         if let Some(room) = table.and_then(|table| table.relief(now)) {
-            for ((dst, at), pairs) in self.coarse.refinements(&self.paths, dpid, room) {
+            for ((dst, at), pairs) in self.coarse.refinements(self.paths.hops(), dpid, room) {
                 self.refine(now, at, dst, &pairs);
             }
         }
