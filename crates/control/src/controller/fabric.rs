@@ -29,12 +29,14 @@ use crate::fabric::{Exit, Label, Labels};
 use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
 
+use super::config::{ControllerConfig, FabricConfig};
 use super::entries::{DRAIN, SETTLE, delete_row};
+use super::event::Alarm;
 use super::hosts::Hosts;
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use super::stage::Stage;
-use super::{Alarm, ControllerConfig};
+
 use change::{FabricChange, What};
 
 /// Time to gather learned hosts before they are set.
@@ -64,27 +66,6 @@ const CORRECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Stale hosts that are remembered for that.
 const CORRECTED_MAX: usize = 256;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FabricConfig {
-    /// The EtherType of the tag that carries a label.
-    pub tag: u16,
-    /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
-    pub egress_count_max: usize,
-    /// Routes that one change computes, of a switch to an egress each; those of one egress at
-    /// least. The next change computes further ones, so that no change holds up packets for long.
-    pub routes_at_once: usize,
-}
-
-impl Default for FabricConfig {
-    fn default() -> FabricConfig {
-        FabricConfig {
-            tag: 0x8100,
-            egress_count_max: usize::from(Label::MAX.0),
-            routes_at_once: 1 << 16,
-        }
-    }
-}
 
 pub(super) struct Fabric {
     config: Option<FabricConfig>,

@@ -3,10 +3,10 @@
 
 use crate::timeouts::Timeouts;
 
+use super::config::Mode;
 use super::hosts::Hosts;
 use super::network::Network;
 use super::tables::Tables;
-use super::{Controller, Mode};
 
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
@@ -30,9 +30,3 @@ macro_rules! facts {
     };
 }
 pub(super) use facts;
-
-impl Controller {
-    pub(super) fn facts(&self) -> Facts<'_> {
-        facts!(self)
-    }
-}

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr, PortNo};
 
-use super::Location;
+use crate::Location;
+
 use super::port_state::Ends;
 
 #[derive(Default)]

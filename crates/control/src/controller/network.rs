@@ -13,9 +13,9 @@ use crate::session::SwitchUp;
 use crate::topology::Topology;
 use crate::{ConnectionId, Location};
 
+use super::config::{ControllerConfig, LinkPolicy};
 use super::links::{Links, Pair};
 use super::port_state::{Ends, PortRole, PortState, Stated};
-use super::{ControllerConfig, LinkPolicy};
 
 /// How long entries of unheard hosts are kept after their switch connected: the host's own switch
 /// may not be connected yet.

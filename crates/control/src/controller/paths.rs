@@ -15,20 +15,22 @@ use std::ops::RangeInclusive;
 use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
 
+use crate::Location;
 use crate::entry::EntryKey;
 use crate::timeouts::leases::RowKey;
 
+use super::config::{ControllerConfig, Mode};
 use super::counts::Counts;
 use super::entries::SETTLE;
 use super::facts::Facts;
 use super::hosts::Hosts;
 use super::links::{Distances, Hop, Pair, destination_hash, pair_hash};
 use super::network::Network;
+use super::output::ControllerCounters;
 use super::services::{Beginning, PairRule, is_same};
 use super::shared::SharedEntries;
 use super::stage::{Change, Guard, Stage, Step, Token};
 use super::tables::Tables;
-use super::{ControllerConfig, ControllerCounters, Location, Mode};
 pub(super) use pause::PAUSE;
 pub(super) use pause::PauseOutcome;
 use pause::PauseWait;
