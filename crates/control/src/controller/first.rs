@@ -11,7 +11,8 @@
 //! - A broadcast question always does, since nothing floods without the controller. If it asks for
 //!   a host whose place is known, the controller sets the entries of both directions, from the
 //!   destination to the ingress. It holds the question until every switch has confirmed them and
-//!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never come here.
+//!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never come
+//!   here.
 //! - When a host answers that was not known before, its answer comes here and is held the same way.
 //! - So does a unicast question, by which hosts confirm what they know, when no entry leads from
 //!   the one host to the other. When there is one, nothing has to be done.
@@ -183,8 +184,8 @@ impl FirstPacketState {
         arp
     }
 
-    /// Notes that the entries of this name are active as far as can be known. Returns the pair whose
-    /// path they are, and the messages that wait for them no longer.
+    /// Notes that the entries of this name are active as far as can be known. Returns the pair
+    /// whose path they are, and the messages that wait for them no longer.
     pub(super) fn handle_active(&mut self, token: Token) -> (Option<Pair>, Vec<u64>) {
         let entries = self.under_way.remove(&token);
         entries.map_or((None, Vec::new()), |entries| (entries.pair, entries.held))

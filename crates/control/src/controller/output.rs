@@ -1,4 +1,4 @@
-//! What the controller returns to its caller, and what it counts.
+//! The outputs of the controller to its caller, and its counters.
 
 use std::fmt;
 

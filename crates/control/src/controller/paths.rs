@@ -109,7 +109,7 @@ impl How {
     }
 }
 
-/// What is missing until a path is active.
+/// The progress of a path on its way to be active.
 pub(super) enum Progress {
     /// Its entries are to be sent.
     Unsent,
@@ -243,8 +243,8 @@ impl Paths {
         path.is_some_and(|path| now.since(path.sent_at) < REPAIR_INTERVAL)
     }
 
-    /// What is missing for a caller that waits until the path is active. `missed`: a packet has come
-    /// up for want of it.
+    /// The progress of a path, for a caller that waits until it is active. `missed`: a packet has
+    /// come up for want of it.
     pub(super) fn progress(&self, now: Instant, pair: Pair, missed: bool) -> Progress {
         let Some(path) = self.paths.get(&pair) else {
             return Progress::Unsent;

@@ -218,8 +218,8 @@ impl SharedEntries {
         }
     }
 
-    /// The coarse entries of a switch whose pairs have room for entries of their own, beginning with
-    /// that of the fewest pairs.
+    /// The coarse entries of a switch whose pairs have room for entries of their own, beginning
+    /// with that of the fewest pairs.
     fn refinements<'a>(
         &self,
         paths: impl Iterator<Item = (Pair, &'a [Hop])>,

@@ -141,3 +141,89 @@ impl Update {
         delay.is_zero()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clock::SplitMix64;
+    use openflow::{DatapathId, Version, Xid};
+
+    use crate::ConnectionId;
+    use crate::controller::config::ControllerConfig;
+    use crate::controller::output::ControllerOutput;
+    use crate::requests::Requests;
+
+    use super::*;
+
+    const SWITCH: DatapathId = DatapathId(1);
+
+    fn outbox() -> Outbox {
+        let config = ControllerConfig::default();
+        let mut outbox = Outbox::new(&config, 1, SplitMix64::new(1));
+        let limits = config.requests;
+        let requests = || Requests::new(limits, 1);
+        outbox.open(SWITCH, (ConnectionId(1), Version::V13), requests);
+        outbox
+    }
+
+    /// Sends the barriers, and returns the xid of the last message.
+    fn barrier(outbox: &mut Outbox) -> Option<Xid> {
+        outbox.flush();
+        let outputs = std::iter::from_fn(|| outbox.pop());
+        let xid = |output| match output {
+            ControllerOutput::Send { frame, .. } => Some(frame.xid()),
+            _ => None,
+        };
+        outputs.filter_map(xid).last()
+    }
+
+    /// The first stage waits for a barrier, and the last one for its delay.
+    #[test]
+    fn a_stage_follows_the_confirmation_of_the_one_before_and_its_delay() {
+        let (mut updates, mut outbox) = (Updates::default(), outbox());
+        let now = Instant::START;
+        let [taken, release] = Stage::tell(7);
+        let stages = vec![Stage::confirm(SWITCH), taken, Stage::default(), release];
+        let id = updates.start(now, stages).expect("it has changes");
+        let (_, switches) = updates.next(id).expect("the first stage");
+        assert!(!updates.handle_sent(now, id, &switches, &mut outbox));
+        assert!(!updates.is_due(now, id), "a barrier is not answered");
+        let xid = barrier(&mut outbox).expect("a barrier");
+        assert_eq!(outbox.finish_barrier(SWITCH, xid), Some(vec![id]));
+
+        assert!(updates.handle_barrier(now, (id, true), &mut outbox));
+        let (stage, switches) = updates.next(id).expect("the second stage");
+        assert_eq!(stage.taken, Some(7));
+        assert!(!updates.handle_sent(now, id, &switches, &mut outbox));
+        let (due, timer) = outbox.poll_timeout().expect("a delay");
+        assert_eq!(timer, Timer::Update(id));
+        assert!(!updates.is_due(now, id) && updates.is_due(due, id));
+
+        let (stage, switches) = updates.next(id).expect("the third stage");
+        assert_eq!(stage.release, Some(7));
+        assert!(!updates.handle_sent(due, id, &switches, &mut outbox));
+        assert!(updates.next(id).is_none());
+    }
+
+    #[test]
+    fn what_a_switch_has_not_confirmed_is_not_said_to_be_taken() {
+        let (mut updates, mut outbox) = (Updates::default(), outbox());
+        let now = Instant::START;
+        let [taken, release] = Stage::tell(7);
+        let id = updates.start(now, vec![Stage::confirm(SWITCH), taken, release]);
+        let id = id.expect("it has changes");
+        let (_, switches) = updates.next(id).expect("the first stage");
+        updates.handle_sent(now, id, &switches, &mut outbox);
+        assert!(updates.handle_barrier(now, (id, false), &mut outbox));
+        assert_eq!(outbox.counters.stages_unconfirmed, 1);
+        let (stage, _) = updates.next(id).expect("the second stage");
+        assert_eq!(stage.taken, None);
+    }
+
+    #[test]
+    fn an_update_without_changes_has_nothing_to_settle() {
+        let mut updates = Updates::default();
+        assert_eq!(updates.start(Instant::START, vec![Stage::default()]), None);
+        let [taken, _] = Stage::tell(7);
+        assert_eq!(updates.start(Instant::START, vec![taken]), None);
+    }
+}
