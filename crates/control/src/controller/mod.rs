@@ -49,6 +49,7 @@ mod ports;
 mod qos;
 pub mod questions;
 mod reconcile;
+mod removed;
 mod resolve;
 mod room;
 mod routes;

@@ -6,7 +6,6 @@
 //! where they part by one flow-mod, and deletes the rest of the old path last.
 
 mod pause;
-mod removed;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -127,7 +127,7 @@ impl Paths {
     }
 
     /// Handles the end of an entry that may have waited for a pause.
-    pub(super) fn handle_pause(
+    pub(in crate::controller) fn handle_pause(
         &mut self,
         pair: Pair,
         dpid: DatapathId,
