@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use clock::{Duration, Instant};
 use openflow::MacAddr;
 
+use super::mending::Cause;
 use super::port_state::PortRole;
-use super::ports::Cause;
 use super::{Controller, Event, Mode, Timer};
 use crate::topology::{Difference, Found, Topology};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use openflow::DatapathId;
 
-use super::Location;
+use crate::Location;
 
 #[derive(Default)]
 pub(super) struct Counts {

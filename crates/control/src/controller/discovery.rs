@@ -19,11 +19,12 @@ use openflow::{DatapathId, Message};
 use crate::Location;
 use crate::lldp::{self, LldpError, Outstanding, Prover};
 
+use super::config::ControllerConfig;
+use super::event::Alarm;
 use super::links::{Heard, Removed};
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use super::port_state::{Ends, MEMORY, Pasts, PortRole, PortState};
-use super::{Alarm, ControllerConfig};
 use pace::Pace;
 
 /// Lost LLDP frames in a row that end a link. At 30 % loss that happens to a link once in two days.

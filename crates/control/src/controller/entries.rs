@@ -17,6 +17,11 @@ use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey};
 /// Time before entries are deleted that no packet should use any more.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
+/// Time after the last barrier. A barrier reply does not prove that an entry is active: on Open
+/// vSwitch the next packet took the old path for up to 17 ms, where the datapath kept a flow for
+/// it.
+pub(super) const SETTLE: Duration = Duration::from_millis(20);
+
 /// Maximum number of dropped packets that one report of a switch may add. No switch drops more
 /// between two reports, and with this bound no sum overflows.
 pub(super) const FRESH_MAX: u64 = 1 << 32;

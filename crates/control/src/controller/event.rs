@@ -9,8 +9,6 @@ use openflow::{DatapathId, ErrorKind, MacAddr, Version};
 use crate::topology::Difference;
 use crate::{ConnectionId, Location};
 
-use super::tables::TableCounters;
-
 /// An event, for people and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -244,4 +242,22 @@ pub struct HostView {
     pub mac: MacAddr,
     pub at: Location,
     pub ips: Vec<IpAddr>,
+}
+
+/// Counters of a switch's entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCounters {
+    /// Packet-ins for which the controller has set a path that begins here.
+    pub misses: u64,
+    pub renewals: u64,
+    /// Entries deleted to make room for others.
+    pub evictions: u64,
+    /// Flow-mods refused because the table was full.
+    pub table_full: u64,
+    /// Paths that were not set because all entries are in use.
+    pub no_room: u64,
+    /// Entries that a coarse one has replaced.
+    pub coarsened: u64,
+    /// Entries set again in place of a coarse one.
+    pub refined: u64,
 }

@@ -8,6 +8,8 @@
 //! A switch that has neither 1.3 nor enough tables, or that refuses a group, stays outside. Paths
 //! from and to it are set hop by hop.
 
+pub(super) mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,12 +29,15 @@ use crate::fabric::{Exit, Label, Labels};
 use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
 
-use super::entries::{DRAIN, delete_row};
-use super::first::SETTLE;
+use super::config::{ControllerConfig, FabricConfig};
+use super::entries::{DRAIN, SETTLE, delete_row};
+use super::event::Alarm;
+use super::hosts::Hosts;
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
-use super::updates::Stage;
-use super::{Alarm, Controller, ControllerConfig};
+use super::stage::Stage;
+
+use change::{FabricChange, What};
 
 /// Time to gather learned hosts before they are set.
 const GATHER: Duration = Duration::from_millis(20);
@@ -61,27 +66,6 @@ const CORRECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Stale hosts that are remembered for that.
 const CORRECTED_MAX: usize = 256;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FabricConfig {
-    /// The EtherType of the tag that carries a label.
-    pub tag: u16,
-    /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
-    pub egress_count_max: usize,
-    /// Routes that one change computes, of a switch to an egress each; those of one egress at
-    /// least. The next change computes further ones, so that no change holds up packets for long.
-    pub routes_at_once: usize,
-}
-
-impl Default for FabricConfig {
-    fn default() -> FabricConfig {
-        FabricConfig {
-            tag: 0x8100,
-            egress_count_max: usize::from(Label::MAX.0),
-            routes_at_once: 1 << 16,
-        }
-    }
-}
 
 pub(super) struct Fabric {
     config: Option<FabricConfig>,
@@ -161,23 +145,6 @@ struct Sent {
     inlets: BTreeSet<PortNo>,
     routes: BTreeMap<Label, Route>,
     hosts: BTreeMap<MacAddr, PortNo>,
-}
-
-/// A change of one switch.
-pub(super) struct FabricChange {
-    pub dpid: DatapathId,
-    revision: u64,
-    what: What,
-}
-
-enum What {
-    Base,
-    Own(Label),
-    Inlet(PortNo, bool),
-    Route(Label, Option<Route>),
-    Host(MacAddr, PortNo),
-    /// Everything that a switch holds which is left out.
-    Everything,
 }
 
 impl Sent {
@@ -490,7 +457,7 @@ impl Fabric {
 
     /// Leaves a switch out that refuses a part of the fabric. Returns whether it took part. What it
     /// holds is deleted when the others no longer lead through it.
-    pub(super) fn exclude(&mut self, dpid: DatapathId, outbox: &mut Outbox) -> bool {
+    fn exclude(&mut self, dpid: DatapathId, outbox: &mut Outbox) -> bool {
         let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_capable) else {
             return false;
         };
@@ -502,6 +469,13 @@ impl Fabric {
         }
         self.free(dpid);
         true
+    }
+
+    /// Names a host at an edge port.
+    pub(super) fn handle_host(&mut self, mac: MacAddr, at: Location, outbox: &mut Outbox) {
+        if self.is_on() && self.note_host(mac, at, outbox) {
+            self.soon(outbox.now, GATHER, outbox);
+        }
     }
 
     /// Notes that a host is at an edge port. Returns whether there is something to do.
@@ -554,6 +528,92 @@ impl Fabric {
         }
         let before = self.corrected.insert((dpid, mac), now);
         !before.as_ref().is_some_and(is_recent)
+    }
+
+    /// Computes the routes again: links or switches have changed.
+    pub(super) fn again(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.is_outdated = true;
+        self.compute_all();
+        self.soon(now, GATHER_FAILURES, outbox);
+    }
+
+    /// Computes the routes over these links again, which are lost.
+    pub(super) fn handle_lost(
+        &mut self,
+        now: Instant,
+        lost: &[(Location, Location)],
+        outbox: &mut Outbox,
+    ) {
+        if !lost.is_empty() {
+            self.compute_without(lost);
+            self.soon(now, GATHER_FAILURES, outbox);
+        }
+    }
+
+    /// Leads routes around a link that drops full-size frames with a tag.
+    pub(super) fn handle_narrow(
+        &mut self,
+        now: Instant,
+        (from, to): (Location, Location),
+        outbox: &mut Outbox,
+    ) {
+        let nodes = [from, to].map(|end| self.nodes.get(&end.dpid));
+        if nodes.iter().flatten().filter(|n| n.is_member()).count() == 2 {
+            outbox.alarm_once(now, Alarm::LinkNarrow { from, to });
+            self.handle_lost(now, &[(from, to)], outbox);
+        }
+    }
+
+    /// Computes the routes again: there are more links or switches. The larger the fabric is, the
+    /// more of them are gathered.
+    pub(super) fn handle_more(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.compute_all();
+        let members = self.nodes.len();
+        let changes = members.div_ceil(self.egresses_at_once(members));
+        let wait = GATHER_FAILURES * changes.pow(2).min(GATHERED_MAX) as u32;
+        self.soon(now, wait, outbox);
+    }
+
+    /// Leaves a switch out that does not take its groups or entries.
+    pub(super) fn handle_refused(
+        &mut self,
+        now: Instant,
+        (dpid, error): (DatapathId, Option<ErrorKind>),
+        outbox: &mut Outbox,
+    ) {
+        if self.exclude(dpid, outbox) {
+            outbox.alarm(Alarm::FabricRefused { dpid, error });
+            self.again(now, outbox);
+        }
+    }
+
+    /// Handles a labelled packet that has come to a switch where its receiver is not: the entry
+    /// that sent it there is stale.
+    pub(super) fn correct_ingress(
+        &mut self,
+        hosts: &Hosts,
+        now: Instant,
+        (at, src, dst): (Location, MacAddr, MacAddr),
+        outbox: &mut Outbox,
+    ) {
+        if !self.is_on() {
+            return;
+        }
+        let from = hosts.place(src).filter(|from| from.dpid != at.dpid);
+        if let Some(from) = from
+            && hosts.place(dst).is_none_or(|to| to.dpid != at.dpid)
+            && self.may_correct(now, from.dpid, dst)
+        {
+            outbox.tell_edge(from.dpid, EdgeUpdate::Stale(dst));
+        }
+    }
+
+    /// Computes what has to change, if it is time.
+    pub(super) fn due(&mut self, now: Instant, net: &Network, outbox: &mut Outbox) -> Vec<Stage> {
+        match self.due {
+            Some(due) if due <= now => self.change(now, net, outbox),
+            _ => Vec::new(),
+        }
     }
 
     fn soon(&mut self, now: Instant, wait: Duration, outbox: &mut Outbox) {
@@ -912,7 +972,7 @@ impl Fabric {
     }
 
     /// Publishes what a change has made possible, when all switches have confirmed it.
-    fn publish(&mut self, revision: u64, outbox: &mut Outbox) {
+    pub(super) fn publish(&mut self, revision: u64, outbox: &mut Outbox) {
         if revision != self.revision {
             return;
         }
@@ -947,7 +1007,12 @@ impl Fabric {
     }
 
     /// Takes over where the owners of addresses are, and whether entries precede conversations.
-    fn handle_view(&mut self, addresses: &Arc<Addresses>, presets: bool, outbox: &mut Outbox) {
+    pub(super) fn handle_view(
+        &mut self,
+        addresses: &Arc<Addresses>,
+        presets: bool,
+        outbox: &mut Outbox,
+    ) {
         let is_same = Arc::ptr_eq(&self.addresses, addresses) && self.presets == presets;
         if self.is_on() && !is_same {
             (self.addresses, self.presets) = (addresses.clone(), presets);
@@ -994,7 +1059,7 @@ impl Fabric {
     }
 }
 
-fn presets(timeouts: &Timeouts) -> bool {
+pub(super) fn presets(timeouts: &Timeouts) -> bool {
     timeouts.first_packets(None) == FirstPackets::PreInstall
 }
 
@@ -1134,122 +1199,5 @@ impl Work {
             ..of(self.deletes)
         });
         stages
-    }
-}
-
-impl Controller {
-    /// Informs the edges of a new table of addresses, and of other settings.
-    pub(super) fn tell_view(&mut self) {
-        let presets = presets(&self.config.timeouts);
-        self.fabric
-            .handle_view(self.hosts.addresses(), presets, &mut self.outbox);
-    }
-
-    /// Computes the fabric's hosts again in a moment.
-    fn fabric_soon(&mut self, now: Instant) {
-        self.fabric.soon(now, GATHER, &mut self.outbox);
-    }
-
-    /// Computes the fabric's routes again: links or switches have changed.
-    pub(super) fn fabric_again(&mut self, now: Instant) {
-        self.fabric.is_outdated = true;
-        self.fabric.compute_all();
-        self.fabric.soon(now, GATHER_FAILURES, &mut self.outbox);
-    }
-
-    /// Computes the fabric's routes over these links again, which are lost.
-    pub(super) fn fabric_without(&mut self, now: Instant, lost: &[(Location, Location)]) {
-        if !lost.is_empty() {
-            self.fabric.compute_without(lost);
-            self.fabric.soon(now, GATHER_FAILURES, &mut self.outbox);
-        }
-    }
-
-    /// Leads the fabric's routes around a link that drops full-size frames with a tag.
-    pub(super) fn fabric_narrow(&mut self, now: Instant, from: Location, to: Location) {
-        let nodes = [from, to].map(|end| self.fabric.nodes.get(&end.dpid));
-        if nodes.iter().flatten().filter(|n| n.is_member()).count() == 2 {
-            self.outbox.alarm_once(now, Alarm::LinkNarrow { from, to });
-            self.fabric_without(now, &[(from, to)]);
-        }
-    }
-
-    /// Computes the fabric's routes again: there are more links or switches. The larger the fabric
-    /// is, the more of them are gathered.
-    pub(super) fn fabric_more(&mut self, now: Instant) {
-        self.fabric.compute_all();
-        let members = self.fabric.nodes.len();
-        let changes = members.div_ceil(self.fabric.egresses_at_once(members));
-        let wait = GATHER_FAILURES * changes.pow(2).min(GATHERED_MAX) as u32;
-        self.fabric.soon(now, wait, &mut self.outbox);
-    }
-
-    pub(super) fn fabric_due(&mut self, now: Instant) {
-        if self.fabric.due.is_none_or(|due| due > now) {
-            return;
-        }
-        let stages = self.fabric.change(now, &self.network, &mut self.outbox);
-        self.start_update(now, stages);
-    }
-
-    pub(super) fn fabric_settled(&mut self, revision: u64) {
-        self.fabric.publish(revision, &mut self.outbox);
-    }
-
-    /// Names a host at an edge port to the fabric. The controller decides every pair of a host in a
-    /// class.
-    pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
-        if self.fabric.is_on()
-            && !self.is_in_class(mac)
-            && self.fabric.note_host(mac, at, &mut self.outbox)
-        {
-            self.fabric_soon(self.outbox.now);
-        }
-    }
-
-    pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
-        // A switch that has lost its entries needs those of hosts that only receive, too.
-        if self.fabric.read_groups(now, dpid, bodies, &mut self.outbox) {
-            let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
-            for (mac, at) in hosts {
-                self.tell_fabric(mac, at);
-            }
-        }
-        self.fabric_more(now);
-        self.adopt_soon(now);
-    }
-
-    /// Leaves a switch out of the fabric that does not take its groups or entries.
-    pub(super) fn fabric_refused(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        error: Option<ErrorKind>,
-    ) {
-        if self.fabric.exclude(dpid, &mut self.outbox) {
-            self.outbox.alarm(Alarm::FabricRefused { dpid, error });
-            self.fabric_again(now);
-        }
-    }
-
-    /// Handles a labelled packet that has come to a switch where its receiver is not: the entry
-    /// that sent it there is stale.
-    pub(super) fn correct_ingress(
-        &mut self,
-        now: Instant,
-        at: Location,
-        src: MacAddr,
-        dst: MacAddr,
-    ) {
-        if !self.fabric.is_on() {
-            return;
-        }
-        let from = self.hosts.place(src).filter(|from| from.dpid != at.dpid);
-        if let Some(from) = from
-            && self.hosts.place(dst).is_none_or(|to| to.dpid != at.dpid)
-            && self.fabric.may_correct(now, from.dpid, dst)
-        {
-            self.outbox.tell_edge(from.dpid, EdgeUpdate::Stale(dst));
-        }
     }
 }

@@ -11,7 +11,8 @@
 //! - A broadcast question always does, since nothing floods without the controller. If it asks for
 //!   a host whose place is known, the controller sets the entries of both directions, from the
 //!   destination to the ingress. It holds the question until every switch has confirmed them and
-//!   [`SETTLE`] has passed. The answer may find an entry and never come here.
+//!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never come
+//!   here.
 //! - When a host answers that was not known before, its answer comes here and is held the same way.
 //! - So does a unicast question, by which hosts confirm what they know, when no entry leads from
 //!   the one host to the other. When there is one, nothing has to be done.
@@ -25,27 +26,19 @@
 //! questions to a multicast group are flooded.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use clock::{Duration, Instant};
-use openflow::packet::PacketFields;
-use openflow::{Field, MacAddr};
+use openflow::MacAddr;
 
-use crate::edge::EdgeUpdate;
-use crate::timeouts::FirstPackets;
+use crate::Location;
 
 use super::counts::Counts;
-use super::forwarding::Packet;
 use super::ingress::Inlets;
 use super::links::Pair;
-use super::updates::Stage;
-use super::{Controller, Location, Mode, Timer};
-
-/// Time after the last barrier. A barrier reply does not prove that an entry is active: on Open
-/// vSwitch the next packet took the old path for up to 17 ms, where the datapath kept a flow for
-/// it.
-pub(super) const SETTLE: Duration = Duration::from_millis(20);
+use super::outbox::{Outbox, Timer};
+use super::packet::Packet;
+use super::stage::Token;
 
 /// Maximum time that a message is held, whatever has been confirmed; hosts ask again after 1 s.
 const HOLD_MAX: Duration = Duration::from_millis(500);
@@ -55,16 +48,7 @@ const HELD_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 64;
 const HELD_PER_SWITCH_MAX: usize = 256;
 
-/// Maximum length of a frame that is held: a longer one resolves no address, or is not worth
-/// keeping.
-const FRAME_BYTES_MAX: usize = 1518;
-
-/// A host and its place.
-type End = (MacAddr, Location);
-
-/// Names entries that are under way.
-pub(super) type Token = u64;
-
+/// The entries under way, and the messages that wait for them.
 #[derive(Default)]
 pub(super) struct FirstPacketState {
     next: u64,
@@ -86,11 +70,11 @@ struct PendingPath {
 }
 
 /// A message that resolves an address, held until the entries are active.
-struct HeldMessage {
-    at: Location,
-    src: MacAddr,
-    dst: MacAddr,
-    data: Bytes,
+pub(super) struct HeldMessage {
+    pub at: Location,
+    pub src: MacAddr,
+    pub dst: MacAddr,
+    pub data: Bytes,
     is_arp: bool,
     /// The number of entries that it waits for.
     missing: usize,
@@ -118,91 +102,48 @@ impl FirstPacketState {
         token
     }
 
-    fn take(&mut self, id: u64) -> Option<HeldMessage> {
-        let message = self.held.remove(&id)?;
-        self.held_by.remove(message.at);
-        Some(message)
-    }
-}
-
-impl Controller {
-    /// Sets the missing entries between the two hosts of a message that resolves an address, and
-    /// holds the message until they are active. Returns false if the message is to go on as any
-    /// packet: it resolves nothing, nothing is missing, or too many are held.
-    pub(super) fn hold_resolution(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        fields: &PacketFields,
-        to: Location,
-    ) -> bool {
-        let may = to != packet.at && !packet.is_copy && packet.data.len() <= FRAME_BYTES_MAX;
-        if !may || !resolves(fields) {
-            return false;
+    /// The name of the routes that are to be sent (`is_pending`), or that were and are not active.
+    pub(super) fn routes_under_way(&mut self, is_pending: bool) -> Option<Token> {
+        if is_pending {
+            let pending = self.routes_pending;
+            let token = pending.unwrap_or_else(|| self.token(None, Inlets::Every));
+            self.routes_pending = Some(token);
+            return Some(token);
         }
-        let ends = ((packet.src, packet.at), (packet.dst, to));
-        let tokens = self.set_both_ways(now, ends, true);
-        self.hold(now, packet, is_arp(fields), tokens)
-    }
-
-    /// The same for a broadcast question, if the place of the host that will answer is known.
-    pub(super) fn hold_question(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        fields: &PacketFields,
-    ) -> bool {
-        let place = |ip| {
-            let mac = self.hosts.by_ip(ip).filter(|mac| *mac != packet.src)?;
-            Some((mac, self.hosts.place(mac).filter(|to| *to != packet.at)?))
-        };
-        let asked = asked_ip(fields).filter(|_| packet.data.len() <= FRAME_BYTES_MAX);
-        let Some(answerer) = asked.and_then(place) else {
-            return false;
-        };
-        let tokens = self.set_both_ways(now, ((packet.src, packet.at), answerer), false);
-        self.hold(now, packet, is_arp(fields), tokens)
-    }
-
-    fn presets(&self, pair: Pair) -> bool {
-        let class = self.class_of(pair);
-        let first_packets = self.config.timeouts.first_packets(class);
-        first_packets == FirstPackets::PreInstall && self.admits(pair)
+        self.routes_sent
+            .filter(|token| self.under_way.contains_key(token))
     }
 
     /// Holds a message until none of `tokens` is under way. Returns false if none is, or too much
-    /// is held.
-    fn hold(
+    /// is held. `is_active`: whether entries are active as soon as they are taken.
+    pub(super) fn hold(
         &mut self,
         now: Instant,
-        packet: &Packet<'_>,
-        is_arp: bool,
+        (packet, is_arp): (&Packet<'_>, bool),
         mut tokens: Vec<Token>,
+        is_active: impl Fn(&Inlets) -> bool,
+        outbox: &mut Outbox,
     ) -> bool {
         tokens.retain(|token| {
-            let entries = self.first.under_way.get(token);
+            let entries = self.under_way.get(token);
             entries.is_some_and(|entries| {
                 let is_there = is_arp && entries.is_taken;
-                !is_there
-                    || !self
-                        .ingress
-                        .is_active_at_once(&self.network, now, &entries.inlets)
+                !is_there || !is_active(&entries.inlets)
             })
         });
         if tokens.is_empty() {
             return false;
         }
-        let held_by = &self.first.held_by;
-        if self.first.held.len() >= HELD_MAX
-            || held_by.of_port(packet.at) >= HELD_PER_PORT_MAX
-            || held_by.of_switch(packet.at.dpid) >= HELD_PER_SWITCH_MAX
+        if self.held.len() >= HELD_MAX
+            || self.held_by.of_port(packet.at) >= HELD_PER_PORT_MAX
+            || self.held_by.of_switch(packet.at.dpid) >= HELD_PER_SWITCH_MAX
         {
-            self.outbox.counters.resolutions_hold_full += 1;
+            outbox.counters.resolutions_hold_full += 1;
             return false;
         }
-        self.outbox.counters.resolutions_held += 1;
-        self.first.next += 1;
-        let id = self.first.next;
+        outbox.counters.resolutions_held += 1;
+        self.next += 1;
+        let id = self.next;
         let message = HeldMessage {
             at: packet.at,
             src: packet.src,
@@ -211,198 +152,59 @@ impl Controller {
             is_arp,
             missing: tokens.len(),
         };
-        self.first.held.insert(id, message);
-        self.first.held_by.add(packet.at);
+        self.held.insert(id, message);
+        self.held_by.add(packet.at);
         for token in tokens {
-            if let Some(entries) = self.first.under_way.get_mut(&token) {
+            if let Some(entries) = self.under_way.get_mut(&token) {
                 entries.held.push(id);
             }
         }
-        self.outbox.timer(now + HOLD_MAX, Timer::Resolution(id));
+        outbox.timer(now + HOLD_MAX, Timer::Resolution(id));
         true
     }
 
-    /// Sets entries from one host to the other and back. Returns the names of those that are not
-    /// confirmed yet. `missed`: a packet of the first host has come up for want of an entry.
-    fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
-        let ((src, from), (dst, to)) = ends;
-        let (forth, back) = (self.presets((src, dst)), self.presets((dst, src)));
-        let mut tokens = Vec::new();
-        if self.reports() || (self.config.mode == Mode::Proactive && (forth || back)) {
-            tokens.extend(self.routes_under_way());
-        } else if !forth && !back {
-            return tokens;
-        } else if self.is_by_edge(src, from, dst, to) {
-            tokens.extend(self.set_local(now, ends));
-        } else if !self.is_by_fabric((src, dst), from, to) {
-            if forth {
-                tokens.extend(self.confirm_path(now, (src, dst), from, to, (from, missed)));
-            }
-            if back {
-                tokens.extend(self.confirm_path(now, (dst, src), to, from, (from, false)));
-            }
-            tokens.extend(self.routes_under_way());
-        }
-        tokens
-    }
-
-    /// Sets entries between two hosts through the edges of their switches, with the timeouts of the
-    /// edges' own entries, so that they expire like them. Whether they already exist is unknown.
-    fn set_local(&mut self, now: Instant, ends: (End, End)) -> Option<Token> {
-        let ((src, from), (dst, to)) = ends;
-        let is_full = |dpid| self.tables.get(dpid).is_none_or(|table| table.is_full(now));
-        if is_full(from.dpid) || is_full(to.dpid) {
-            return None;
-        }
-        self.install_locally(now, (dst, to), (src, from));
-        self.install_locally(now, (src, from), (dst, to));
-        let token = self.first.token(None, self.local_inlets(from, to));
-        let mut stages = vec![Stage::confirm(from.dpid)];
-        stages.extend((from.dpid != to.dpid).then(|| Stage::confirm(to.dpid)));
-        stages.extend(Stage::tell(token));
-        self.start_update(now, stages);
-        Some(token)
-    }
-
-    /// The inlets between two ports of one switch, where its edge sets the entries.
-    fn local_inlets(&self, from: Location, to: Location) -> Inlets {
-        let is_lasting = |dpid| self.tables.get(dpid).is_some_and(|t| t.has_lasting_edge());
-        match is_lasting(from.dpid) && is_lasting(to.dpid) {
-            true => Inlets::Ports(vec![from, to]),
-            false => Inlets::Unknown,
-        }
-    }
-
-    /// Sets an entry between two hosts through the edge of the first.
-    pub(super) fn install_locally(&mut self, now: Instant, from: End, to: End) {
-        let ((src, at), (dst, to)) = (from, to);
-        let Some(exit) = self.exit_of_edge(at, dst, to) else {
-            return;
-        };
-        self.tell_host(src, at);
-        self.tell_host(dst, to);
-        let update = EdgeUpdate::Install {
-            now,
-            in_port: at.port,
-            src,
-            dst,
-            exit,
-        };
-        self.outbox.tell_edge(at.dpid, update);
-    }
-
-    fn routes_under_way(&mut self) -> Option<Token> {
-        if !self.has_routes() {
-            return None;
-        }
-        if self.routes_pending {
-            let pending = self.first.routes_pending;
-            let token = pending.unwrap_or_else(|| self.first.token(None, Inlets::Every));
-            self.first.routes_pending = Some(token);
-            return Some(token);
-        }
-        self.first
-            .routes_sent
-            .filter(|token| self.first.under_way.contains_key(token))
-    }
-
-    /// Notes that every switch has taken the entries of this name. Releases held ARP where the
-    /// entries are active at once.
-    pub(super) fn taken(&mut self, now: Instant, token: Token) {
-        let Some(entries) = self.first.under_way.get_mut(&token) else {
-            return;
+    /// Notes that every switch has taken the entries of this name. Returns the held ARP that waits
+    /// for them no longer, where they are active at once.
+    pub(super) fn handle_taken(
+        &mut self,
+        token: Token,
+        is_active: impl Fn(&Inlets) -> bool,
+    ) -> Vec<u64> {
+        let Some(entries) = self.under_way.get_mut(&token) else {
+            return Vec::new();
         };
         entries.is_taken = true;
-        let inlets = entries.inlets.clone();
-        if !self.ingress.is_active_at_once(&self.network, now, &inlets) {
-            return;
+        if !is_active(&entries.inlets) {
+            return Vec::new();
         }
-        let Some(entries) = self.first.under_way.get_mut(&token) else {
-            return;
-        };
-        let held = &self.first.held;
+        let held = &self.held;
         let is_arp = |id: &u64| held.get(id).is_none_or(|message| message.is_arp);
         let (arp, others) = entries.held.drain(..).partition(is_arp);
         entries.held = others;
-        self.found(now, arp);
+        arp
     }
 
-    /// Releases the messages that wait for the entries of this name, which are active as far as can
-    /// be known.
-    pub(super) fn release(&mut self, now: Instant, token: Token) {
-        let Some(entries) = self.first.under_way.remove(&token) else {
-            return;
-        };
-        if let Some(pair) = entries.pair {
-            self.paths.confirmed(pair, token);
-        }
-        self.found(now, entries.held);
+    /// Notes that the entries of this name are active as far as can be known. Returns the pair
+    /// whose path they are, and the messages that wait for them no longer.
+    pub(super) fn handle_active(&mut self, token: Token) -> (Option<Pair>, Vec<u64>) {
+        let entries = self.under_way.remove(&token);
+        entries.map_or((None, Vec::new()), |entries| (entries.pair, entries.held))
     }
 
-    /// Counts one entry fewer for these held messages.
-    fn found(&mut self, now: Instant, held: Vec<u64>) {
-        for id in held {
-            let Some(message) = self.first.held.get_mut(&id) else {
-                continue;
-            };
-            message.missing -= 1;
-            if message.missing == 0 {
-                self.send_held(now, id);
-            }
+    /// Counts one entry fewer for a held message. Returns the message if that was the last one.
+    pub(super) fn found(&mut self, id: u64) -> Option<HeldMessage> {
+        let message = self.held.get_mut(&id)?;
+        message.missing -= 1;
+        match message.missing {
+            0 => self.take(id),
+            _ => None,
         }
     }
 
-    pub(super) fn resolution_due(&mut self, now: Instant, id: u64) {
-        if self.first.held.contains_key(&id) {
-            self.outbox.counters.resolutions_timed_out += 1;
-            self.send_held(now, id);
-        }
+    /// Ends the hold of a message.
+    pub(super) fn take(&mut self, id: u64) -> Option<HeldMessage> {
+        let message = self.held.remove(&id)?;
+        self.held_by.remove(message.at);
+        Some(message)
     }
-
-    /// Sends a held message. Its receiver may have moved or gone meanwhile.
-    fn send_held(&mut self, now: Instant, id: u64) {
-        let Some(message) = self.first.take(id) else {
-            return;
-        };
-        let HeldMessage {
-            at, src, dst, data, ..
-        } = message;
-        match self.hosts.place(dst) {
-            Some(to) if to == at => {}
-            Some(to) => self.send_to(at, to, &data),
-            None => {
-                let packet = Packet {
-                    at,
-                    src,
-                    dst,
-                    buffer_id: None,
-                    data: &data,
-                    is_copy: false,
-                };
-                self.answer_or_spread(now, &packet);
-            }
-        }
-    }
-}
-
-/// Whether the packet is ARP or IPv6 neighbour discovery.
-fn resolves(fields: &PacketFields) -> bool {
-    const NEIGHBOUR_SOLICITATION: u128 = 135;
-    const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
-    let kind = fields.get(Field::Icmpv6Type);
-    is_arp(fields) || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
-}
-
-fn is_arp(fields: &PacketFields) -> bool {
-    fields.get(Field::ArpOp).is_some()
-}
-
-/// The address that a broadcast ARP request asks for, if it precedes a conversation. A host that
-/// announces itself asks for its own address, and one that probes an address has no address.
-pub(super) fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
-    const REQUEST: u128 = 1;
-    let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
-    let (asker, asked) = (ip(Field::ArpSpa)?, ip(Field::ArpTpa)?);
-    let asks = fields.get(Field::ArpOp) == Some(REQUEST);
-    (asks && !asker.is_unspecified() && asker != asked).then_some(IpAddr::V4(asked))
 }

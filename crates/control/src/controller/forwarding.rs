@@ -1,12 +1,11 @@
 //! Forwards the packets that switches send up.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use bytes::Bytes;
 use clock::Instant;
 use openflow::message::PacketIn;
 use openflow::packet::PacketFields;
-use openflow::{BufferId, DatapathId, Field, MacAddr};
+use openflow::{DatapathId, Field, MacAddr};
 
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
@@ -15,8 +14,9 @@ use crate::timeouts::HostName;
 use super::ageing::is_active;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
 use super::links::Pair;
+use super::mending::Cause;
+use super::packet::{Held, Packet, is_link_local, other_sender, sender_ip};
 use super::port_state::PortRole;
-use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// Maximum number of waiting packets from held ports, over all switches, and of one switch and one
@@ -27,25 +27,6 @@ const HELD_PER_PORT_MAX: usize = 256;
 /// Waiting packets that every port may have, whatever others have: a host's first announcement is
 /// not lost to a flood elsewhere.
 const HELD_PER_PORT_MIN: usize = 4;
-
-/// A packet that may have to wait because its port is held.
-pub(super) struct Held {
-    at: Location,
-    buffer_id: Option<BufferId>,
-    data: Bytes,
-    is_copy: bool,
-}
-
-/// The fields of a packet that forwarding reads.
-pub(super) struct Packet<'a> {
-    pub at: Location,
-    pub src: MacAddr,
-    pub dst: MacAddr,
-    pub buffer_id: Option<BufferId>,
-    pub data: &'a Bytes,
-    /// Whether this is the beginning of a packet that the switch has already sent on.
-    pub is_copy: bool,
-}
 
 impl Controller {
     /// Handles a packet-in. Its reason is ignored: Open vSwitch sets ACTION for a packet that came
@@ -74,7 +55,7 @@ impl Controller {
         if is_shown {
             return self.learn_from(now, at, packet_in, &fields);
         }
-        if !self.has_room_for_updates() {
+        if !self.updates.has_room() {
             self.outbox.counters.packet_ins_shed_busy += 1;
             return;
         }
@@ -173,11 +154,14 @@ impl Controller {
         if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
-        if self.guards_from((packet.src, packet.dst), fields) {
+        if self.facts().guards_from((packet.src, packet.dst), fields) {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
-        if self.forbids_packet((packet.src, packet.dst), fields) {
+        if self
+            .facts()
+            .forbids_packet((packet.src, packet.dst), fields)
+        {
             return self.bar(now, packet);
         }
         match self.hosts.place(packet.dst) {
@@ -222,11 +206,13 @@ impl Controller {
             return;
         }
         let pair = (packet.src, packet.dst);
-        if self.guards_from(pair, fields) || self.forbids_packet(pair, fields) {
+        if self.facts().guards_from(pair, fields) || self.facts().forbids_packet(pair, fields) {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
-        self.correct_ingress(now, packet.at, packet.src, packet.dst);
+        let labelled = (packet.at, packet.src, packet.dst);
+        self.fabric
+            .correct_ingress(&self.hosts, now, labelled, &mut self.outbox);
         let Some(to) = self.hosts.place(packet.dst) else {
             return self.flood(now, packet);
         };
@@ -261,7 +247,7 @@ impl Controller {
         let ip = sender_ip(fields, mac).filter(|_| is_there);
         let owns = ip.is_none_or(|ip| self.host_tells(now, mac, at, ip, before.is_some()));
         if ip.is_some() {
-            let is_kept = self.is_in_class(mac) || self.is_in_qos(mac);
+            let is_kept = self.facts().is_in_class(mac) || self.is_in_qos(mac);
             self.hosts.set_kept(mac, is_kept);
         }
         self.tell_forgotten(now);
@@ -365,8 +351,8 @@ impl Controller {
     /// Whether the fabric is to carry the packets after this one.
     pub(super) fn is_by_fabric(&self, (src, dst): Pair, from: Location, to: Location) -> bool {
         self.fabric.will_lead(from.dpid, dst, to)
-            && !self.is_in_class(src)
-            && !self.is_in_class(dst)
+            && !self.facts().is_in_class(src)
+            && !self.facts().is_in_class(dst)
             && !self.qos.leads_on(from.dpid)
     }
 
@@ -426,7 +412,7 @@ impl Controller {
         match self.hosts.tell(now, mac, at, ip) {
             AddressVerdict::Known => true,
             AddressVerdict::New => {
-                if is_known && self.is_in_class(mac) {
+                if is_known && self.facts().is_in_class(mac) {
                     self.host_classified(now, mac, at);
                 }
                 true
@@ -535,62 +521,4 @@ impl Controller {
         self.routes_soon(now);
         self.topology_soon(now);
     }
-}
-
-/// Whether only bridges and their neighbours use this address (802.1D: spanning tree, LACP, 802.1X
-/// and the like; Cisco's CDP, VTP and per-VLAN spanning tree). Bridges forward none of these
-/// packets.
-fn is_link_local(dst: MacAddr) -> bool {
-    let is_reserved = dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10;
-    let of_cisco = [0xcc, 0xcd].map(|last| MacAddr([0x01, 0x00, 0x0c, 0xcc, 0xcc, last]));
-    is_reserved || of_cisco.contains(&dst)
-}
-
-impl<'a> Packet<'a> {
-    /// Reads a packet; `None` if its sender cannot be a host.
-    fn read(held: &'a Held, fields: &PacketFields) -> Option<Packet<'a>> {
-        let (src, dst) = (fields.eth_src()?, fields.eth_dst()?);
-        let can_be_host = !src.is_multicast() && src != MacAddr::default() && src != OWN_MAC;
-        can_be_host.then_some(Packet {
-            at: held.at,
-            src,
-            dst,
-            buffer_id: held.buffer_id,
-            data: &held.data,
-            is_copy: held.is_copy,
-        })
-    }
-}
-
-const NEIGHBOUR_SOLICITATION: u128 = 135;
-const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
-
-/// The sender's hardware address in a message of ARP or neighbour discovery, where it differs from
-/// the frame's. An ARP probe may leave it out.
-fn other_sender(fields: &PacketFields, mac: MacAddr) -> Option<MacAddr> {
-    let said = [Field::ArpSha, Field::Ipv6NdSll, Field::Ipv6NdTll];
-    let said = said.into_iter().find_map(|field| fields.get(field))?;
-    let said = MacAddr::from_u64(said as u64);
-    (said != mac && said != MacAddr::default()).then_some(said)
-}
-
-/// The sender's own IP address, where the packet proves it: ARP or neighbour discovery whose
-/// hardware address is the frame's. The source of an IP packet may be anybody's behind a router.
-fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
-    let is_own = |field| fields.get(field) == Some(u128::from(mac.to_u64()));
-    if is_own(Field::ArpSha) {
-        let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
-        return (!ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip));
-    }
-    // A question gives its source as the sender, and an answer the address that was asked for.
-    let told = match fields.get(Field::Icmpv6Type) {
-        Some(NEIGHBOUR_SOLICITATION) if is_own(Field::Ipv6NdSll) => fields.get(Field::Ipv6Src),
-        // An advertisement may leave out its hardware address where it was asked for by unicast.
-        Some(NEIGHBOUR_ADVERTISEMENT) if other_sender(fields, mac).is_none() => {
-            fields.get(Field::Ipv6NdTarget)
-        }
-        _ => None,
-    };
-    let ip = Ipv6Addr::from(told?);
-    (!ip.is_unspecified() && !ip.is_multicast()).then_some(IpAddr::V6(ip))
 }

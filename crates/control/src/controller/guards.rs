@@ -14,6 +14,16 @@ use crate::timeouts::Timeouts;
 
 use super::Controller;
 use super::entries::delete_row;
+use super::facts::Facts;
+
+impl Facts<'_> {
+    /// Whether the edge of a switch may answer. It may not where every IPv6 packet must be judged,
+    /// since the edge cannot recognise those packets.
+    pub(super) fn edge_may_answer(&self, dpid: DatapathId) -> bool {
+        let is_1_0 = self.net.version(dpid) == Some(Version::V10);
+        !(is_1_0 && self.timeouts.guards_ipv6())
+    }
+}
 
 impl Controller {
     /// The guards that a switch should have.
@@ -26,13 +36,6 @@ impl Controller {
             guards.extend(Guard::inspection(version));
         }
         guards
-    }
-
-    /// Whether the edge of a switch may answer. It may not where every IPv6 packet must be judged,
-    /// since the edge cannot recognise those packets.
-    pub(super) fn edge_may_answer(&self, dpid: DatapathId) -> bool {
-        let is_1_0 = self.network.version(dpid) == Some(Version::V10);
-        !(is_1_0 && self.config.timeouts.guards_ipv6())
     }
 
     pub(super) fn send_guards(&mut self, dpid: DatapathId) {

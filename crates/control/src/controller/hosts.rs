@@ -30,11 +30,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr};
 
+use crate::Location;
 use crate::entry::Rule;
 use crate::fair_table::{FairTable, Full, Gone, Shares};
 use crate::timeouts::{FlowClass, Prefix, Timeouts};
 
-use super::Location;
 use super::links::Pair;
 use age::Ageing;
 pub use age::HostCounters;

@@ -13,7 +13,7 @@ use openflow::{DatapathId, PortNo};
 
 use crate::Location;
 
-use super::ControllerConfig;
+use super::config::ControllerConfig;
 pub(super) use cached::{Inlets, outlasts_flows};
 use flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 

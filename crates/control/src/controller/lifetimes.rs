@@ -6,12 +6,65 @@ use openflow::{DatapathId, MacAddr, PortNo};
 use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
-use super::forwarding::Packet;
+use super::facts::Facts;
 use super::links::{Hop, Pair};
-use super::{Controller, Location, Mode, TimeoutsView, Timer};
+use super::packet::Packet;
+use super::{Controller, Location, Mode, TimeoutsView};
 
 /// Idle timeout of an entry that drops forbidden packets.
 const BARRED_IDLE_S: u16 = 10;
+
+impl<'a> Facts<'a> {
+    /// Idle and hard timeout of an entry of a pair, or of one of its rules. `table_s` is the idle
+    /// timeout for which the tables on its path have room, where they are limited.
+    pub(super) fn timeouts_of(
+        &self,
+        pair: Pair,
+        rule: Option<Rule>,
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> (u16, u16) {
+        let class = self.class_of_entry(pair, rule);
+        let lifetime = self.timeouts.lifetime(class);
+        self.timeouts_at(lifetime, class, ingress, table_s)
+    }
+
+    /// The timeouts of pairs of no class, past the first switch.
+    pub(super) fn timeouts_past_ingress(&self) -> (u16, u16) {
+        self.timeouts_at(self.timeouts.default, None, false, None)
+    }
+
+    /// The timeouts of entries that edges set between two hosts of one switch.
+    pub(super) fn timeouts_of_edges(&self, table_s: Option<u16>) -> (u16, u16) {
+        self.timeouts_at(self.timeouts.default, None, true, table_s)
+    }
+
+    fn timeouts_at(
+        &self,
+        lifetime: Lifetime,
+        class: Option<&FlowClass>,
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> (u16, u16) {
+        let timeouts = self.timeouts;
+        let kind = (lifetime, class);
+        self.tables.timeouts_at(timeouts, kind, ingress, table_s)
+    }
+
+    pub(super) fn class_of(&self, pair: Pair) -> Option<&'a FlowClass> {
+        self.hosts.class_of(self.timeouts, pair, None)
+    }
+
+    /// Whether a class names the host. Then its edge does not learn of it.
+    pub(super) fn is_in_class(&self, mac: MacAddr) -> bool {
+        let has_ip = |mac, within| self.hosts.has_ip(mac, within);
+        self.timeouts.names(mac, has_ip)
+    }
+
+    pub(super) fn forbids(&self, pair: Pair) -> bool {
+        self.class_of(pair).is_some_and(|class| class.forbid)
+    }
+}
 
 impl Controller {
     /// Replaces the timeouts. Existing entries keep theirs, but newly forbidden paths end, and
@@ -20,19 +73,17 @@ impl Controller {
         if timeouts == self.config.timeouts {
             return;
         }
-        let reported = self.reports();
+        let reported = self.facts().reports();
         self.tables.set_timeouts(now, &timeouts);
         let before = std::mem::replace(&mut self.config.timeouts, timeouts);
         self.change_guards(&before);
-        if self.reports() != reported {
-            self.routes_pending = true;
-            self.outbox.timer(now, Timer::Routes);
+        if self.facts().reports() != reported {
+            self.routes.at_once(now, &mut self.outbox);
         }
         self.fit_tables(now);
-        let placed = self
-            .hosts
-            .placed()
-            .filter(|(mac, at)| self.is_in_class(*mac) || !self.edge_may_answer(at.dpid));
+        let placed = self.hosts.placed().filter(|(mac, at)| {
+            self.facts().is_in_class(*mac) || !self.facts().edge_may_answer(at.dpid)
+        });
         for (mac, at) in placed.collect::<Vec<_>>() {
             self.hosts.set_kept(mac, true);
             self.forget_host(now, mac, at);
@@ -59,62 +110,12 @@ impl Controller {
         }
     }
 
-    /// Idle and hard timeout of an entry of a pair, or of one of its rules. `table_s` is the idle
-    /// timeout for which the tables on its path have room, where they are limited.
-    pub(super) fn timeouts_of(
-        &self,
-        pair: Pair,
-        rule: Option<Rule>,
-        ingress: bool,
-        table_s: Option<u16>,
-    ) -> (u16, u16) {
-        let class = self.class_of_entry(pair, rule);
-        let lifetime = self.config.timeouts.lifetime(class);
-        self.timeouts_at(lifetime, class, ingress, table_s)
-    }
-
-    /// The timeouts of pairs of no class, past the first switch.
-    pub(super) fn timeouts_past_ingress(&self) -> (u16, u16) {
-        self.timeouts_at(self.config.timeouts.default, None, false, None)
-    }
-
-    /// The timeouts of entries that edges set between two hosts of one switch.
-    pub(super) fn timeouts_of_edges(&self, table_s: Option<u16>) -> (u16, u16) {
-        self.timeouts_at(self.config.timeouts.default, None, true, table_s)
-    }
-
-    fn timeouts_at(
-        &self,
-        lifetime: Lifetime,
-        class: Option<&FlowClass>,
-        ingress: bool,
-        table_s: Option<u16>,
-    ) -> (u16, u16) {
-        let timeouts = &self.config.timeouts;
-        let kind = (lifetime, class);
-        self.tables.timeouts_at(timeouts, kind, ingress, table_s)
-    }
-
-    pub(super) fn class_of(&self, pair: Pair) -> Option<&FlowClass> {
-        self.hosts.class_of(&self.config.timeouts, pair, None)
-    }
-
-    /// Whether a class names the host. Then its edge does not learn of it.
-    pub(super) fn is_in_class(&self, mac: MacAddr) -> bool {
-        let has_ip = |mac, within| self.hosts.has_ip(mac, within);
-        self.config.timeouts.names(mac, has_ip)
-    }
-
-    pub(super) fn forbids(&self, pair: Pair) -> bool {
-        self.class_of(pair).is_some_and(|class| class.forbid)
-    }
-
     /// Drops a forbidden packet, and sets an entry that drops the packets after it.
     pub(super) fn bar(&mut self, now: Instant, packet: &Packet<'_>) {
         self.outbox.counters.packets_forbidden += 1;
         let Location { dpid, port } = packet.at;
         let pair = (packet.src, packet.dst);
-        if self.admits(pair) {
+        if self.facts().admits(pair) {
             return self.bar_by_path(now, packet);
         }
         let key = EntryKey::pair(port, packet.src, packet.dst);
@@ -168,7 +169,7 @@ impl Controller {
             let barred = table.entries().values();
             for entry in barred.filter(|entry| entry.kind == EntryKind::Barred) {
                 let pair = entry.key.eth_src.zip(entry.key.eth_dst);
-                if pair.is_some_and(|pair| is_concerned(pair) && self.admits(pair)) {
+                if pair.is_some_and(|pair| is_concerned(pair) && self.facts().admits(pair)) {
                     allowed.push((*dpid, entry.key));
                 }
             }

@@ -10,10 +10,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr, PortNo};
 
-use super::Location;
+use crate::Location;
+
 use super::port_state::Ends;
 
 #[derive(Default)]
@@ -373,6 +374,21 @@ impl Links {
         found.map(|(to, _)| to)
     }
 
+    /// Whether there is a usable link from each hop to the next.
+    pub(super) fn join(&self, hops: &[Hop]) -> bool {
+        hops.windows(2).all(|pair| {
+            let from = Location {
+                dpid: pair[0].dpid,
+                port: pair[0].out_port,
+            };
+            let to = Location {
+                dpid: pair[1].dpid,
+                port: pair[1].in_port,
+            };
+            self.peer(from) == Some(to)
+        })
+    }
+
     /// The usable links out of a switch: the port, the other end, and the hops that it counts as.
     pub(super) fn from(
         &self,
@@ -480,4 +496,14 @@ fn links_from(from: Location) -> std::ops::RangeInclusive<(Location, Location)> 
         port: PortNo(port),
     };
     (from, end(0, 0))..=(from, end(u64::MAX, u32::MAX))
+}
+
+/// Chooses among equal routes to a host.
+pub(super) fn destination_hash(mac: MacAddr) -> u64 {
+    mix(mac.to_u64())
+}
+
+/// Chooses among equal routes: both directions of a pair take the same where they can.
+pub(super) fn pair_hash((src, dst): Pair) -> u64 {
+    mix(src.to_u64() ^ dst.to_u64())
 }

@@ -13,7 +13,8 @@ use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
 use crate::entry::Entry;
 use crate::fabric::Exit;
 
-use super::forwarding::Packet;
+use super::fabric;
+use super::packet::Packet;
 use super::{Controller, Location, Mode};
 
 impl Controller {
@@ -24,7 +25,7 @@ impl Controller {
             return;
         }
         let seed = self.outbox.random();
-        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges(None);
+        let (idle_timeout_s, hard_timeout_s) = self.facts().timeouts_of_edges(None);
         let Some(version) = self.network.version(dpid) else {
             return;
         };
@@ -54,9 +55,9 @@ impl Controller {
     ) -> bool {
         self.exit_of_edge(from, dst, to).is_some()
             && self.config.mode != Mode::Proactive
-            && self.edge_may_answer(from.dpid)
-            && !self.is_in_class(src)
-            && !self.is_in_class(dst)
+            && self.facts().edge_may_answer(from.dpid)
+            && !self.facts().is_in_class(src)
+            && !self.facts().is_in_class(dst)
     }
 
     /// The way from a port's edge to a host, as far as edges know ways.
@@ -95,6 +96,29 @@ impl Controller {
             .tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
     }
 
+    /// Sets an entry between two hosts through the edge of the first.
+    pub(super) fn install_locally(
+        &mut self,
+        now: Instant,
+        from: (MacAddr, Location),
+        to: (MacAddr, Location),
+    ) {
+        let ((src, at), (dst, to)) = (from, to);
+        let Some(exit) = self.exit_of_edge(at, dst, to) else {
+            return;
+        };
+        self.tell_host(src, at);
+        self.tell_host(dst, to);
+        let update = EdgeUpdate::Install {
+            now,
+            in_port: at.port,
+            src,
+            dst,
+            exit,
+        };
+        self.outbox.tell_edge(at.dpid, update);
+    }
+
     /// Informs the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
         self.tell_fabric(mac, at);
@@ -103,10 +127,25 @@ impl Controller {
             self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
         // The controller decides every pair of a host in a class.
-        if self.edge_may_answer(at.dpid) && !self.is_in_class(mac) {
+        if self.facts().edge_may_answer(at.dpid) && !self.facts().is_in_class(mac) {
             self.outbox
                 .tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
         }
+    }
+
+    /// Names a host at an edge port to the fabric. The controller decides every pair of a host in a
+    /// class.
+    pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
+        if self.fabric.is_on() && !self.facts().is_in_class(mac) {
+            self.fabric.handle_host(mac, at, &mut self.outbox);
+        }
+    }
+
+    /// Informs the edges of a new table of addresses, and of other settings.
+    pub(super) fn tell_view(&mut self) {
+        let presets = fabric::presets(&self.config.timeouts);
+        self.fabric
+            .handle_view(self.hosts.addresses(), presets, &mut self.outbox);
     }
 
     /// Closes a port that is down, gone, or a link: the edge deletes the entries that it set for

@@ -4,24 +4,24 @@
 //! The controller sets them as fast as their switches confirm. The others wait here or at the
 //! switch that is behind, each pair once, however often the network changes meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
-use openflow::DatapathId;
+use openflow::{DatapathId, MacAddr};
 
 use super::Controller;
-use super::first::SETTLE;
+use super::entries::SETTLE;
 use super::links::{Hop, Pair};
-use super::paths::How;
-use super::ports::Cause;
+use super::paths::{self, How, PAUSE, has_moved};
 
 /// A switch with a longer backlog is sent no mended path. This is less than the limit for new
 /// paths, so that mending leaves room for them.
-const BEHIND_MAX: usize = super::updates::BEHIND_MAX / 2;
+const BEHIND_MAX: usize = paths::BEHIND_MAX / 2;
 
 /// Paths that are examined again when a switch that was behind has confirmed something.
 const UNPARKED: usize = 256;
 
+/// The paths to be mended.
 #[derive(Default)]
 pub(super) struct Mending {
     pairs: BTreeMap<Pair, Mend>,
@@ -30,6 +30,16 @@ pub(super) struct Mending {
 }
 
 impl Mending {
+    /// Notes that a revision of a path is to be mended.
+    fn note(&mut self, pair: Pair, why: Why, revision: u64) {
+        self.pairs.insert(pair, Mend { why, revision });
+    }
+
+    /// Takes the next path to mend.
+    fn next(&mut self) -> Option<(Pair, Mend)> {
+        self.pairs.pop_first()
+    }
+
     fn park(&mut self, dpid: DatapathId, pair: Pair, mend: Mend) {
         self.parked.entry(dpid).or_default().insert(pair, mend);
     }
@@ -53,6 +63,15 @@ impl Mending {
     }
 }
 
+/// The reason to examine paths again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The port is dead: an entry that leads there is useless.
+    PortDown,
+    /// Only our knowledge is gone; packets may still get through.
+    Unknown,
+}
+
 /// The reason to set a path again, and the path's revision.
 #[derive(Clone, Copy)]
 struct Mend {
@@ -72,16 +91,75 @@ pub(super) enum Why {
 }
 
 impl Controller {
+    /// Moves the paths that use drained links or switches and have an alternative. The new route is
+    /// active before the first packet takes it, so nothing is lost. If the new route is the faster
+    /// one, its packets overtake those on the old one, unless it begins after a pause.
+    pub(super) fn drain_paths(&mut self, now: Instant) {
+        let wait = self.network.links.drain_wait();
+        let how = match wait >= PAUSE {
+            true => How::InPause(wait),
+            false => How::Moved(SETTLE),
+        };
+        let drained = self.paths.hops();
+        let drained = drained.filter(|(_, hops)| self.network.links.is_drained(hops));
+        let drained: Vec<Pair> = drained.map(|(pair, _)| pair).collect();
+        for pair in drained {
+            self.note_broken(pair, Why::Drained(how));
+        }
+        self.go_on_mending(now);
+    }
+
+    /// Moves the paths that pass through a switch and have an alternative.
+    pub(super) fn lead_paths_around(&mut self, now: Instant, dpid: DatapathId) {
+        let passes = |hops: &[Hop]| match hops {
+            [_, middle @ .., _] => middle.iter().any(|hop| hop.dpid == dpid),
+            _ => false,
+        };
+        let through = self.paths.hops().filter(|(_, hops)| passes(hops));
+        let through: Vec<Pair> = through.map(|(pair, _)| pair).collect();
+        for pair in through {
+            self.note_broken(pair, Why::Around);
+        }
+        self.go_on_mending(now);
+    }
+
+    /// Examines every path after the network has changed, and moves those that are broken or whose
+    /// hosts (`moved`) are elsewhere. Without another route, a path is deleted if its port is dead,
+    /// and left unchanged if only our knowledge has gone. `moved` is in order.
+    pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
+        let broken = self.paths.broken(&self.network, &self.hosts, moved);
+        self.mend_all(now, cause, moved, broken);
+    }
+
+    /// The same where only the places of these hosts have changed: examines only their paths.
+    pub(super) fn mend_paths_of(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
+        let of_each = moved.iter().flat_map(|mac| self.paths.of_host(*mac));
+        let broken: BTreeSet<Pair> = of_each.collect();
+        self.mend_all(now, cause, moved, broken.into_iter().collect());
+    }
+
+    fn mend_all(&mut self, now: Instant, cause: Cause, moved: &[MacAddr], broken: Vec<Pair>) {
+        let coarse = self.mend_coarse(now);
+        for pair in broken.iter().copied() {
+            let moved = has_moved(moved, pair);
+            self.note_broken(pair, Why::Broken { moved, cause });
+        }
+        self.go_on_mending(now);
+        if !coarse.is_empty() {
+            self.mend_carried(now, &coarse, &BTreeSet::from_iter(broken));
+        }
+    }
+
     pub(super) fn note_broken(&mut self, pair: Pair, why: Why) {
         if let Some(revision) = self.paths.revision(pair) {
-            self.mending.pairs.insert(pair, Mend { why, revision });
+            self.mending.note(pair, why, revision);
         }
     }
 
     /// Mends paths as long as there is room.
     pub(super) fn go_on_mending(&mut self, now: Instant) {
-        while self.has_room_to_mend()
-            && let Some((pair, mend)) = self.mending.pairs.pop_first()
+        while self.updates.has_room_to_mend()
+            && let Some((pair, mend)) = self.mending.next()
         {
             if self.paths.revision(pair) == Some(mend.revision) {
                 self.mend(now, pair, mend);
@@ -91,7 +169,8 @@ impl Controller {
 
     fn mend(&mut self, now: Instant, pair: Pair, mend: Mend) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-        let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
+        let hops =
+            places.and_then(|(from, to)| self.facts().find_path(&self.coarse, pair, from, to));
         let behind = |hop: &Hop| self.outbox.is_behind(hop.dpid, BEHIND_MAX);
         let behind = hops.iter().flatten().find(|hop| behind(hop));
         if let Some(dpid) = behind.map(|hop| hop.dpid)

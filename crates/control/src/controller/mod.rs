@@ -19,11 +19,13 @@
 
 mod administered;
 mod ageing;
+mod config;
 mod counts;
 mod discovery;
 mod entries;
 mod event;
 mod fabric;
+mod facts;
 mod first;
 #[cfg(test)]
 mod fixture;
@@ -37,6 +39,9 @@ mod local;
 mod mending;
 mod network;
 mod outbox;
+mod output;
+mod packet;
+mod path_setup;
 mod paths;
 mod policies;
 mod port_state;
@@ -44,44 +49,45 @@ mod ports;
 mod qos;
 pub mod questions;
 mod reconcile;
+mod removed;
 mod resolve;
+mod room;
 mod routes;
+mod sending;
 mod services;
 mod shared;
+mod stage;
 mod switch;
 mod tables;
 mod updates;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
+use std::collections::{BTreeMap, VecDeque};
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::PortStatus;
 use openflow::{DatapathId, Frame, MacAddr, Message, decode_rows};
-use sched::PolicyMap;
 use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
-use crate::edge::EdgeUpdate;
 use crate::entry::Entry;
 use crate::fair_table::Shares;
 use crate::lldp::Prover;
-use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
-use crate::timeouts::Timeouts;
-use crate::topology::Topology;
 
 pub use crate::Location;
-pub use event::{Alarm, Event, HostView, LinkView, SwitchView, TableView, TimeoutsView};
-pub use tables::TableCounters;
+pub use config::{ControllerConfig, FabricConfig, LinkPolicy, Mode};
+pub use event::{
+    Alarm, Event, HostView, LinkView, SwitchView, TableCounters, TableView, TimeoutsView,
+};
+pub use output::{ControllerCounters, ControllerOutput, RefusedReason};
 
 use administered::Administered;
 use counts::Counts;
 use discovery::Discovery;
+use entries::SETTLE;
 use fabric::Fabric;
-pub use fabric::FabricConfig;
-use first::{FirstPacketState, SETTLE};
-use forwarding::Held;
+use facts::{Facts, facts};
+use first::FirstPacketState;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 use ingress::Ingress;
@@ -89,6 +95,7 @@ pub use links::Drained;
 use mending::Mending;
 use network::Network;
 use outbox::{Outbox, Timer};
+use packet::Held;
 use paths::Paths;
 use ports::LEAVE_AFTER;
 use qos::QosState;
@@ -97,6 +104,7 @@ pub use qos::{
 };
 use questions::Questions;
 use resolve::Flooded;
+use routes::Routes;
 use shared::SharedEntries;
 use tables::{Table, Tables};
 use updates::Updates;
@@ -107,112 +115,6 @@ const STOPPED: Duration = Duration::from_secs(2);
 /// How long the process then takes in the messages that came meanwhile, before it looks at
 /// deadlines.
 const RESUME: Duration = Duration::from_millis(200);
-
-/// When flow entries are set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// An entry per pair of hosts and hop when their first packet comes; idle ones expire.
-    #[default]
-    Reactive,
-    /// One entry per host on every switch, as soon as the host is known.
-    Proactive,
-    /// Proactive between switches, reactive at the edge: one flow-mod per new pair.
-    Hybrid,
-}
-
-/// The choice of links.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkPolicy {
-    /// All links that LLDP proves.
-    #[default]
-    Discover,
-    /// The proven links that the administrator's topology has. Any other raises an alarm.
-    Enforce,
-}
-
-#[derive(Clone, Debug)]
-pub struct ControllerConfig {
-    pub mode: Mode,
-    /// The timeouts of entries between two hosts.
-    pub timeouts: Timeouts,
-    /// Time between two LLDP frames to the same port, while none is missing. A link is gone when
-    /// ten in a row were certainly lost: about three intervals.
-    pub lldp_interval: Duration,
-    /// How long a new port neither learns nor is flooded to, so that discovery is first.
-    pub port_hold: Duration,
-    /// How long the links and paths of a switch outlive its connection.
-    pub switch_grace: Duration,
-    /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
-    pub flood_rate_max: u32,
-    /// Cost limit of all broadcasts, in packet-outs per second: each broadcast costs one for every
-    /// switch. One switch may use half of it, one port a quarter.
-    pub flood_packet_outs_max: u32,
-    pub switch_count_max: usize,
-    /// Maximum number of ports of one switch. One more closes its connection, at any time.
-    pub port_count_max: usize,
-    /// Maximum number of hosts. Each takes twenty bytes, and at most ten for the index.
-    pub host_count_max: usize,
-    /// Maximum number of hosts of one switch, so that neither a switch nor a port fills the table.
-    /// Hosts whose port has gone down count too.
-    pub hosts_per_switch_max: u32,
-    pub hosts_per_port_max: u32,
-    /// How long a silent host is kept. Then it is forgotten if no path leads to it and it does not
-    /// answer a question. At most two days.
-    pub host_idle: Duration,
-    /// Maximum number of pairs of hosts that have a path of their own; and of those that the hosts
-    /// of one switch, and of one port, may begin.
-    pub path_count_max: usize,
-    pub paths_per_switch_max: usize,
-    pub paths_per_port_max: usize,
-    /// New paths that the hosts of one port may begin per second. The controller carries up to
-    /// 5,000 other packets a second.
-    pub path_rate_max: u32,
-    pub requests: RequestLimits,
-    /// The policy map for relays beside the switches. Without one, the controller asks no switch
-    /// for a relay.
-    pub policy: Option<PolicyMap>,
-    /// The administrator's description of the network.
-    pub topology: Option<Topology>,
-    pub links: LinkPolicy,
-    /// Ports that are never ends of a link: no LLDP goes out of them and none is believed.
-    pub edge_ports: BTreeSet<Location>,
-    /// Whether the controller drops ARP and neighbour discovery that claim another host's IP
-    /// address. All such messages then pass through it.
-    pub arp_inspection: bool,
-    /// Forwarding by labels, on the switches that can. Needs reactive mode.
-    pub fabric: Option<FabricConfig>,
-}
-
-impl Default for ControllerConfig {
-    fn default() -> Self {
-        ControllerConfig {
-            mode: Mode::Reactive,
-            timeouts: Timeouts::default(),
-            lldp_interval: Duration::from_secs(1),
-            port_hold: Duration::from_millis(600),
-            switch_grace: Duration::from_secs(5),
-            flood_rate_max: 500,
-            flood_packet_outs_max: 30_000,
-            switch_count_max: 10_000,
-            port_count_max: 4096,
-            host_count_max: 2_097_152,
-            hosts_per_switch_max: 524_288,
-            hosts_per_port_max: 131_072,
-            host_idle: Duration::from_secs(4 * 3600),
-            path_count_max: 262_144,
-            paths_per_switch_max: 131_072,
-            paths_per_port_max: 65_536,
-            path_rate_max: 2000,
-            requests: RequestLimits::default(),
-            policy: None,
-            topology: None,
-            links: LinkPolicy::default(),
-            edge_ports: BTreeSet::new(),
-            arp_inspection: false,
-            fabric: None,
-        }
-    }
-}
 
 /// The peer's identity as the transport proved it; all unknown on plain TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,167 +138,6 @@ pub enum Admission {
     Admitted,
     /// Close the connection; none of its messages reached the application.
     Refused(RefusedReason),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedReason {
-    /// A live connection has this datapath id. The controller keeps that connection and probes it.
-    DuplicateDatapath {
-        dpid: DatapathId,
-    },
-    /// The certificate is bound to another switch.
-    IdentityMismatch {
-        dpid: DatapathId,
-        certified: DatapathId,
-    },
-    /// The certificate is a controller's.
-    NotASwitch,
-    /// An auxiliary connection; only main ones are served.
-    Auxiliary,
-    TooManySwitches,
-    /// [`ControllerConfig::port_count_max`] is reached.
-    TooManyPorts,
-    /// Auster panicked while it served this switch. The switch's state begins anew.
-    Fault,
-}
-
-impl fmt::Display for RefusedReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RefusedReason::DuplicateDatapath { dpid } => {
-                write!(f, "{dpid} is connected already; the older connection stays")
-            }
-            RefusedReason::IdentityMismatch { dpid, certified } => {
-                write!(f, "says it is {dpid}, but its certificate is {certified}'s")
-            }
-            RefusedReason::NotASwitch => f.write_str("its certificate is a controller's"),
-            RefusedReason::Auxiliary => f.write_str("auxiliary connections are not served"),
-            RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
-            RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
-            RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
-        }
-    }
-}
-
-#[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ControllerOutput {
-    Send {
-        connection: ConnectionId,
-        frame: Frame,
-    },
-    Close {
-        connection: ConnectionId,
-        reason: RefusedReason,
-    },
-    /// Call `Session::handle_probe`: somebody else claims this connection's datapath id.
-    Probe { connection: ConnectionId },
-    /// For the connection's [`Edge`](crate::edge::Edge), in order with the messages sent to it.
-    Edge {
-        connection: ConnectionId,
-        update: EdgeUpdate,
-    },
-    /// For logs and status; nothing depends on it.
-    Event(Event),
-}
-
-/// Counters of work done, and of packets and messages dropped or left undone, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ControllerCounters {
-    pub packet_ins: u64,
-    /// Packet-ins from a port that does not exist, or is no ordinary one.
-    pub packet_ins_no_port: u64,
-    /// Packet-ins that the switch cut short, so that they cannot be sent on.
-    pub packet_ins_truncated: u64,
-    /// Copies of packets that the switch has sent on.
-    pub packet_ins_copied: u64,
-    /// Packet-ins from a held port when too many wait already.
-    pub packet_ins_hold_full: u64,
-    /// Packet-ins shed while too many changes were under way.
-    pub packet_ins_shed_busy: u64,
-    /// Packet-ins without a sender that can be a host.
-    pub packet_ins_no_sender: u64,
-    /// Packet-ins whose sender's place is in question, or known to be elsewhere.
-    pub packet_ins_contested: u64,
-    /// ARP and neighbour discovery dropped because they name another hardware address than their
-    /// frame's.
-    pub senders_forged: u64,
-    /// ARP and neighbour discovery of a host for an IP address that another owns.
-    pub address_claims: u64,
-    /// Address claims that were dropped because of `arp_inspection`.
-    pub address_claims_dropped: u64,
-    /// Packet-ins while the host table, or the port's share of it, was full.
-    pub packet_ins_host_table_full: u64,
-    /// Broadcasts that came in over a link.
-    pub packet_ins_broadcast_on_link: u64,
-    /// Packet-ins to addresses that no bridge forwards (802.1D, CDP).
-    pub packet_ins_link_local: u64,
-    /// Packet-ins from a port over its budget of new paths and of packets without one.
-    pub packet_ins_detour_limited: u64,
-    /// Packets that came in over a link without an entry, beyond the number that the controller
-    /// carries.
-    pub packet_ins_half_way_limited: u64,
-    pub flooded: u64,
-    /// Questions for addresses that the controller answered in place of their hosts.
-    pub questions_answered: u64,
-    /// Questions for addresses dropped because the same was flooded a moment ago.
-    pub questions_repeated: u64,
-    /// Broadcasts over the port's budget.
-    pub flood_limited: u64,
-    /// Broadcasts over the switch's budget or that of all.
-    pub flood_limited_shared: u64,
-    /// Packets without a path to their destination.
-    pub unreachable: u64,
-    /// Packet-ins of unknown senders, or broadcasts, at a port that LLDP claims to be no edge.
-    pub packet_ins_claimed: u64,
-    pub lldp_sent: u64,
-    pub lldp_accepted: u64,
-    pub lldp_foreign: u64,
-    pub lldp_refused: u64,
-    /// LLDP frames of our own that came too late to prove anything.
-    pub lldp_late: u64,
-    pub lldp_limited: u64,
-    pub flow_mods: u64,
-    pub packet_outs: u64,
-    /// Dropped packets of forbidden pairs: by the controller, and by entries that have ended.
-    pub packets_forbidden: u64,
-    pub paths_installed: u64,
-    pub paths_rerouted: u64,
-    /// Paths that moved in a pause of their packets.
-    pub paths_moved_in_pause: u64,
-    /// Paths that moved under traffic because the wait for a pause was over.
-    pub paths_moved_under_traffic: u64,
-    pub path_table_full: u64,
-    /// Paths that were not set because the port that asked, or its switch, has used up its share.
-    pub paths_over_share: u64,
-    /// Paths that were not set because the port asked for too many in a second.
-    pub paths_limited: u64,
-    /// Paths not set because one of their switches had too much to confirm. Their packets come up.
-    pub paths_put_off: u64,
-    /// Stages that were followed by the next without a switch's confirmation: it refused the
-    /// barrier, or did not answer it in time.
-    pub stages_unconfirmed: u64,
-    /// Messages that resolve an address, held until the entries were there.
-    pub resolutions_held: u64,
-    /// Messages that resolve an address, not held because too many were.
-    pub resolutions_hold_full: u64,
-    /// Held messages sent on before everything was confirmed.
-    pub resolutions_timed_out: u64,
-    /// Frames of no connection of ours, or unreadable.
-    pub frames_ignored: u64,
-    /// Replies to no request of ours.
-    pub unsolicited: u64,
-    /// Messages too long, or without a form in the switch's version.
-    pub unencodable: u64,
-    pub errors_received: u64,
-    /// Connections closed because the switch had too many ports.
-    pub too_many_ports: u64,
-    /// Rows of flow statistics that could not be read.
-    pub rows_unreadable: u64,
-    /// Panics that were caught ([`Controller::handle_panicked`]).
-    pub panics: u64,
-    /// Alarms not raised because the same kind was raised at the same port in the same minute.
-    pub alarms_damped: u64,
 }
 
 /// The sizes of the controller's tables, apart from switches, hosts, paths and entries.
@@ -434,10 +175,8 @@ pub struct Controller {
     questions: Questions,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
-    routes_revision: u64,
-    has_had_routes: bool,
-    /// Whether `Timer::Routes` and `Timer::Adopt` are set.
-    routes_pending: bool,
+    routes: Routes,
+    /// Whether `Timer::Adopt` is set.
     adopt_pending: bool,
     /// The switch that the current message or timer is about: a panic is attributed to it.
     in_hand: Option<DatapathId>,
@@ -452,6 +191,10 @@ fn shares_of_hosts(config: &ControllerConfig) -> Shares {
 }
 
 impl Controller {
+    fn facts(&self) -> Facts<'_> {
+        facts!(self)
+    }
+
     /// Makes a controller. `seed` is the only randomness: LLDP key and epoch, cookie generation,
     /// jitter. Take it from the operating system's generator; whoever knows it can forge links.
     pub fn new(config: ControllerConfig, seed: [u8; 32]) -> Controller {
@@ -487,9 +230,7 @@ impl Controller {
             tables: Tables::new(&config.timeouts),
             questions: Questions::default(),
             shared: BTreeMap::new(),
-            routes_revision: 0,
-            has_had_routes: false,
-            routes_pending: false,
+            routes: Routes::default(),
             adopt_pending: false,
             in_hand: None,
             config,
@@ -642,7 +383,7 @@ impl Controller {
                 Timer::Update(id) => self.update_due(now, id),
                 Timer::Resolution(id) => self.resolution_due(now, id),
                 Timer::Routes => {
-                    self.routes_pending = false;
+                    self.routes.handle_due();
                     // Paths that work until then are moved as gently as possible.
                     self.change_routes(now, SETTLE);
                 }
@@ -675,10 +416,11 @@ impl Controller {
         let dpid = self.in_hand.take();
         self.outbox.alarm(Alarm::Panicked { dpid });
         // The panic may have happened in one of their timers.
-        (self.routes_pending, self.adopt_pending) = (false, false);
+        self.routes.handle_due();
+        self.adopt_pending = false;
         self.topology_again();
         self.qos_restart_timers();
-        self.fabric_again(now);
+        self.fabric.again(now, &mut self.outbox);
         if let Some(dpid) = dpid {
             self.forget_switch(now, dpid);
         }
@@ -731,7 +473,7 @@ impl Controller {
                 self.drain_paths(now);
             }
             self.change_routes(now, SETTLE);
-            self.fabric_again(now);
+            self.fabric.again(now, &mut self.outbox);
         }
     }
 

@@ -13,9 +13,9 @@ use crate::session::SwitchUp;
 use crate::topology::Topology;
 use crate::{ConnectionId, Location};
 
+use super::config::{ControllerConfig, LinkPolicy};
 use super::links::{Links, Pair};
 use super::port_state::{Ends, PortRole, PortState, Stated};
-use super::{ControllerConfig, LinkPolicy};
 
 /// How long entries of unheard hosts are kept after their switch connected: the host's own switch
 /// may not be connected yet.
@@ -101,6 +101,13 @@ impl Network {
 
     pub(super) fn is_synced(&self, dpid: DatapathId) -> bool {
         self.switches.get(&dpid).is_some_and(|switch| switch.synced)
+    }
+
+    /// Whether the switch connected so recently that hosts and other switches of before may still
+    /// come back.
+    pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
+        let known = self.switch(dpid);
+        known.is_some_and(|known| now.since(known.up_since) < ADOPTED_KEPT)
     }
 
     pub(super) fn version(&self, dpid: DatapathId) -> Option<Version> {

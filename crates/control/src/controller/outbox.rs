@@ -18,9 +18,9 @@ use crate::entry::{Entry, EntryKind, is_ours};
 use crate::requests::{Reply, Requests};
 use crate::{ConnectionId, Location};
 
-use super::{
-    Alarm, ControllerConfig, ControllerCounters, ControllerOutput, Event, Mode, RefusedReason,
-};
+use super::config::{ControllerConfig, Mode};
+use super::event::{Alarm, Event};
+use super::output::{ControllerCounters, ControllerOutput, RefusedReason};
 use pipe::Pipe;
 
 /// Minimum time between two alarms of one kind at one port.

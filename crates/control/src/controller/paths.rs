@@ -6,30 +6,37 @@
 //! where they part by one flow-mod, and deletes the rest of the old path last.
 
 mod pause;
-mod removed;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use clock::{Duration, Instant, mix};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
 
-use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::Location;
+use crate::entry::EntryKey;
+use crate::timeouts::leases::RowKey;
 
+use super::config::{ControllerConfig, Mode};
 use super::counts::Counts;
-use super::first::{SETTLE, Token};
-use super::ingress::Inlets;
-use super::links::{Distances, Hop, Pair};
-use super::mending::Why;
-use super::ports::Cause;
-use super::routes::destination_hash;
-use super::services::{PairRule, barrier, is_same};
-use super::updates::{BEHIND_MAX, Change, Guard, Stage, Step};
-use super::{Controller, ControllerConfig, Location, Mode};
+use super::entries::SETTLE;
+use super::facts::Facts;
+use super::hosts::Hosts;
+use super::links::{Distances, Hop, Pair, destination_hash, pair_hash};
+use super::network::Network;
+use super::output::ControllerCounters;
+use super::services::{Beginning, PairRule, is_same};
+use super::shared::SharedEntries;
+use super::stage::{Change, Guard, Stage, Step, Token};
+use super::tables::Tables;
+pub(super) use pause::PAUSE;
 pub(super) use pause::PauseOutcome;
-use pause::{PAUSE, PauseWait};
+use pause::PauseWait;
 use rules::stale_rules;
+
+/// Backlog of a switch above which it gets no new paths.
+pub(super) const BEHIND_MAX: usize = 1024;
 
 /// Minimum time before a path's entries are sent again when packets still reach the controller.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
@@ -83,6 +90,33 @@ enum Setup {
     Confirmed,
 }
 
+impl How {
+    fn token(self) -> Option<Token> {
+        match self {
+            How::Again(token) => token,
+            How::Moved(_) | How::InPause(_) => None,
+        }
+    }
+
+    /// The delay before an entry that replaces another.
+    fn delay(self) -> Duration {
+        match self {
+            How::Again(_) => Duration::ZERO,
+            How::Moved(settle) => settle,
+            How::InPause(_) => SETTLE,
+        }
+    }
+}
+
+/// The progress of a path on its way to be active.
+pub(super) enum Progress {
+    /// Its entries are to be sent.
+    Unsent,
+    /// Its entries were sent under this name.
+    UnderWay(Token),
+    Done,
+}
+
 impl Paths {
     pub(super) fn new(config: &ControllerConfig) -> Paths {
         Paths {
@@ -129,6 +163,15 @@ impl Paths {
         self.paths
             .get(&pair)
             .is_some_and(|path| path.hops.iter().any(held))
+    }
+
+    /// Whether a path has the entry of this row.
+    pub(super) fn has_row(&self, dpid: DatapathId, row: RowKey) -> bool {
+        let (pair, key) = ((row.src, row.dst), row.entry_key());
+        match row.rule {
+            Some(_) => self.has_rule(pair, dpid, key),
+            None => self.holds(pair, dpid, key),
+        }
     }
 
     /// The out-port of the path that has this entry of a switch.
@@ -184,6 +227,202 @@ impl Paths {
         }
     }
 
+    /// The pairs whose path is broken, or one of whose hosts (`moved`) is elsewhere. `moved` is in
+    /// order.
+    pub(super) fn broken(&self, net: &Network, hosts: &Hosts, moved: &[MacAddr]) -> Vec<Pair> {
+        let broken = |(pair, path): (&Pair, &Path)| {
+            (has_moved(moved, *pair) || !path.is_whole(net, hosts, *pair)).then_some(*pair)
+        };
+        self.paths.iter().filter_map(broken).collect()
+    }
+
+    /// Whether the pair's entries were sent a moment ago.
+    pub(super) fn is_recent(&self, now: Instant, pair: Pair) -> bool {
+        let path = self.paths.get(&pair);
+        path.is_some_and(|path| now.since(path.sent_at) < REPAIR_INTERVAL)
+    }
+
+    /// The progress of a path, for a caller that waits until it is active. `missed`: a packet has
+    /// come up for want of it.
+    pub(super) fn progress(&self, now: Instant, pair: Pair, missed: bool) -> Progress {
+        let Some(path) = self.paths.get(&pair) else {
+            return Progress::Unsent;
+        };
+        let is_recent = self.is_recent(now, pair);
+        match path.setup {
+            Setup::UnderWay(token) => Progress::UnderWay(token),
+            Setup::Confirmed if is_recent || !missed => Progress::Done,
+            Setup::Unasked if !is_recent && !missed => Progress::Done,
+            // Sent once more, since its progress is unknown.
+            Setup::Unasked | Setup::Confirmed => Progress::Unsent,
+        }
+    }
+
+    pub(super) fn hops_of(&self, pair: Pair) -> Option<&[Hop]> {
+        self.paths.get(&pair).map(|path| &path.hops[..])
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.paths.len() >= self.count_max
+    }
+
+    /// Notes a path in place of its pair's former one.
+    pub(super) fn replace(
+        &mut self,
+        facts: Facts<'_>,
+        now: Instant,
+        (pair, hops): (Pair, Vec<Hop>),
+        how: How,
+        asked_by: Location,
+    ) -> Replacement {
+        let (old, old_rules, unsettled) = match self.remove(pair) {
+            Some(path) => (path.hops, path.rules, path.yielding),
+            None => (Vec::new(), Vec::new(), None),
+        };
+        // It is unknown which entry its packets find where they were to turn off.
+        let is_again = matches!(how, How::Again(_)) || unsettled.is_some();
+        let revision = self.insert(now, pair, hops.clone(), asked_by);
+        let mut rules = facts.rules_of(pair);
+        let is_begun = !is_again && hops.first() == old.first() && is_same(&rules, &old_rules);
+        if is_begun {
+            rules.clone_from(&old_rules);
+        }
+        self.set_rules(pair, rules.clone());
+        if let Some(path) = self.paths.get_mut(&pair) {
+            path.setup = how.token().map_or(Setup::Unasked, Setup::UnderWay);
+        }
+        Replacement {
+            pair,
+            how,
+            revision,
+            hops,
+            rules,
+            old,
+            old_rules,
+            unsettled,
+            is_again,
+            is_begun,
+        }
+    }
+
+    /// The changes that set a path, make before break: new entries first, then those that replace
+    /// one of the same match, from the destination on, then the deletion of the rest. Entries that
+    /// drop some of the pair's packets are set before any that leads.
+    pub(super) fn changes(
+        &mut self,
+        facts: Facts<'_>,
+        coarse: &SharedEntries,
+        new: Replacement,
+        (beginning, table_s): (Beginning, Option<u16>),
+    ) -> Vec<Stage> {
+        let (mut first, mut replace) = new.adds(facts, coarse, beginning, table_s);
+        let mut stale = new.deletes();
+        let (how, place) = (new.how, (new.pair, new.revision));
+        if let (How::InPause(wait), None) = (how, &new.unsettled) {
+            let stages = (&mut first, &mut replace, new.old);
+            let last = self.turn_in_pause(facts.tables, place, stages, wait);
+            stale.extend(last.into_iter().flatten());
+        }
+        std::iter::once(first)
+            .chain(replace)
+            .chain(how.token().into_iter().flat_map(Stage::tell))
+            .chain([Stage::drain(stale)])
+            .collect()
+    }
+
+    /// Returns the changes of ingress entries that the routes under way require. In hybrid mode a
+    /// path is its ingress entry, and the routes do the rest: they lead on only packets that come
+    /// in by a shortest path.
+    pub(super) fn follow_routes(
+        &mut self,
+        facts: Facts<'_>,
+        coarse: &SharedEntries,
+        now: Instant,
+        counters: &mut ControllerCounters,
+    ) -> Vec<Change> {
+        let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
+        let mut astray = Vec::new();
+        for (pair, path) in &self.paths {
+            let (Some(to), [hop]) = (facts.hosts.place(pair.1), &path.hops[..]) else {
+                continue;
+            };
+            let search = || {
+                let is_connected = |dpid| facts.net.is_connected(dpid);
+                facts.net.links.distances(to.dpid, is_connected)
+            };
+            let distances = trees.entry(to.dpid).or_insert_with(search);
+            let out = Location {
+                dpid: hop.dpid,
+                port: hop.out_port,
+            };
+            let goes_on = hop.dpid != to.dpid && !facts.net.links.is_shortest(out, distances);
+            if goes_on && let Some(from) = facts.hosts.place(pair.0) {
+                astray.push((*pair, *hop, from, to));
+            }
+        }
+        let mut changes = Vec::new();
+        for (pair, old, from, to) in astray {
+            let Some(hops) = facts.find_path(coarse, pair, from, to) else {
+                continue;
+            };
+            if hops[0].key(pair) != old.key(pair) || hops[0].dpid != old.dpid {
+                // Its host has moved, which is handled elsewhere.
+                continue;
+            }
+            counters.paths_rerouted += 1;
+            let (hop, rules) = (hops[0], facts.rules_of(pair));
+            let asked_by = self.asked_by(pair).unwrap_or(from);
+            let revision = self.insert(now, pair, hops, asked_by);
+            let beginning = facts.beginning(pair, revision, &hop, &rules, None);
+            self.set_rules(pair, rules);
+            changes.extend(beginning.drops.into_iter().chain(beginning.leads));
+        }
+        changes
+    }
+
+    /// Ends a path, ingress first, without the entry that its switch reports gone (`gone`). To
+    /// delete that entry too would delay the one that follows: Open vSwitch takes in one change of
+    /// its table after the other, and would be at the first when the second comes.
+    pub(super) fn end(
+        &mut self,
+        tables: &Tables,
+        coarse: &SharedEntries,
+        pair: Pair,
+        gone: Option<DatapathId>,
+    ) -> Vec<Stage> {
+        let Some(path) = self.remove(pair) else {
+            return Vec::new();
+        };
+        let delete = |hop: &Hop| Change {
+            dpid: hop.dpid,
+            step: Step::Delete(hop.key(pair)),
+            guard: Guard::Stale(pair),
+        };
+        let is_coarse = |hop: &&Hop| {
+            let table = tables.get(hop.dpid);
+            let has_own = table.is_some_and(|s| s.entries().contains_key(&hop.key(pair)));
+            coarse.carries(hop, pair.1) && !has_own
+        };
+        let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
+        let is_there = |key: EntryKey, dpid| {
+            let table = tables.get(dpid);
+            gone != Some(dpid) || table.is_some_and(|s| s.entries().contains_key(&key))
+        };
+        let first = first.iter().filter(|hop| is_there(hop.key(pair), hop.dpid));
+        let successors = path.yielding.iter();
+        let successors = successors.flat_map(|y| y.delete_successors(pair));
+        let rules = stale_rules(pair, (&path.hops, &path.rules), (&[], &[])).into_iter();
+        let rules = rules.filter(|change| match change.step {
+            Step::Delete(key) => is_there(key, change.dpid),
+            Step::Add(_) => true,
+        });
+        let rest = rest.iter().filter(|hop| !is_coarse(hop));
+        vec![
+            Stage::of(first.map(delete).chain(successors).chain(rules).collect()),
+            Stage::drain(rest.map(delete).collect()),
+        ]
+    }
+
     fn insert(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, asked_by: Location) -> u64 {
         self.remove(pair);
         self.revisions += 1;
@@ -214,7 +453,7 @@ impl Paths {
 
     /// The port whose share a new path uses, if `asker` sends its first packet. An answer belongs
     /// to the conversation that it answers: a host that many others ask does not pay for it.
-    fn asker(&self, (src, dst): Pair, asker: Location) -> Location {
+    pub(super) fn asker(&self, (src, dst): Pair, asker: Location) -> Location {
         let asked = self.paths.get(&(dst, src));
         asked.map_or(asker, |path| path.asked_by)
     }
@@ -223,9 +462,29 @@ impl Paths {
         self.paths.get(&pair).map(|path| path.asked_by)
     }
 
-    fn is_over_share(&self, asked_by: Location) -> bool {
+    pub(super) fn is_over_share(&self, asked_by: Location) -> bool {
         self.asked_by.of_port(asked_by) >= self.per_port_max
             || self.asked_by.of_switch(asked_by.dpid) >= self.per_switch_max
+    }
+}
+
+impl Path {
+    fn is_whole(&self, net: &Network, hosts: &Hosts, pair: Pair) -> bool {
+        let up = |dpid, port| net.is_up(Location { dpid, port });
+        let is_left = |old: &PauseWait| old.has_ended() || net.links.join(&old.hops);
+        let linked = net.links.join(&self.hops) && self.yielding.as_ref().is_none_or(is_left);
+        let (Some(first), Some(last)) = (self.hops.first(), self.hops.last()) else {
+            return false;
+        };
+        let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
+        // In hybrid mode the last hop noted is the ingress, and its out-port a link.
+        let out = Location {
+            dpid: last.dpid,
+            port: last.out_port,
+        };
+        let place = hosts.place(pair.1);
+        let leads_on = place.is_none_or(|at| at == out) || net.links.peer(out).is_some();
+        linked && ends_up && leads_on
     }
 }
 
@@ -235,7 +494,7 @@ fn pairs_from(mac: MacAddr) -> RangeInclusive<Pair> {
 }
 
 impl Hop {
-    fn inlet(&self) -> Location {
+    pub(super) fn inlet(&self) -> Location {
         Location {
             dpid: self.dpid,
             port: self.in_port,
@@ -247,228 +506,99 @@ impl Hop {
     }
 }
 
-impl Controller {
-    /// Sets a path from `from` to `to`, or sends it again if packets still miss. Returns false if
-    /// the port at `from` asks for too many.
-    pub(super) fn ensure_path(
-        &mut self,
-        now: Instant,
-        src: MacAddr,
-        dst: MacAddr,
-        from: Location,
-        to: Location,
-    ) -> bool {
-        let pair = (src, dst);
-        let recent = |at: Instant| now.since(at) < REPAIR_INTERVAL;
-        if self
-            .paths
-            .paths
-            .get(&pair)
-            .is_some_and(|path| recent(path.sent_at))
-        {
-            return true;
-        }
-        let Some(asked_by) = self.may_ask(now, pair, from) else {
-            return false;
-        };
-        if let Some(hops) = self.new_path(now, pair, from, to) {
-            self.set_path(now, pair, hops, How::Again(None), asked_by);
-        }
-        true
-    }
-
-    /// The port whose share a path uses if its first packet came in at `asker`. `None`, and
-    /// counted, if that port has used up its share of paths, or of new ones.
-    fn may_ask(&mut self, now: Instant, pair: Pair, asker: Location) -> Option<Location> {
-        if let Some(path) = self.paths.paths.get(&pair) {
-            return Some(path.asked_by);
-        }
-        let asked_by = self.paths.asker(pair, asker);
-        if self.network.says_both(pair) {
-            return Some(asked_by);
-        }
-        if self.paths.is_over_share(asked_by) {
-            self.outbox.counters.paths_over_share += 1;
-            return None;
-        }
-        if !self.ingress.may_begin_path(now, asked_by) {
-            self.outbox.counters.paths_limited += 1;
-            return None;
-        }
-        Some(asked_by)
-    }
-
-    /// Sets a path like [`Controller::ensure_path`], for a caller that waits until it is active.
-    /// Returns the names of the entries that are not. A port asks; `missed`: a packet has come up
-    /// for want of the path.
-    pub(super) fn confirm_path(
-        &mut self,
-        now: Instant,
-        pair: Pair,
-        from: Location,
-        to: Location,
-        (asker, missed): (Location, bool),
-    ) -> Option<Token> {
-        if let Some(path) = self.paths.paths.get(&pair) {
-            let recent = now.since(path.sent_at) < REPAIR_INTERVAL;
-            match path.setup {
-                Setup::UnderWay(token) => return Some(token),
-                Setup::Confirmed if recent || !missed => return None,
-                Setup::Unasked if !recent && !missed => return None,
-                // Sent once more, since its progress is unknown.
-                Setup::Unasked | Setup::Confirmed => {}
-            }
-        }
-        let asked_by = self.may_ask(now, pair, asker)?;
-        let hops = self.new_path(now, pair, from, to)?;
-        let old = self.paths.paths.get(&pair).map(|path| &path.hops);
-        let inlets = match old.is_none_or(|old| *old == hops) {
-            true => Inlets::Ports(hops.iter().map(Hop::inlet).collect()),
-            false => Inlets::Unknown,
-        };
-        let token = self.first.token(Some(pair), inlets);
-        self.set_path(now, pair, hops, How::Again(Some(token)), asked_by);
-        Some(token)
-    }
-
-    /// The hops of a path that is to be sent; `None`, and counted, where there is no route or no
-    /// room.
-    fn new_path(
-        &mut self,
-        now: Instant,
+impl Facts<'_> {
+    /// The hops of a shortest path; the first alone in hybrid mode, where routes do the rest.
+    pub(super) fn find_path(
+        &self,
+        coarse: &SharedEntries,
         pair: Pair,
         from: Location,
         to: Location,
     ) -> Option<Vec<Hop>> {
-        if !self.admits(pair) {
-            return None;
-        }
-        if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
-            self.outbox.counters.path_table_full += 1;
-            return None;
-        }
-        if self.outbox.is_behind(from.dpid, BEHIND_MAX)
-            || self.outbox.is_behind(to.dpid, BEHIND_MAX)
-        {
-            self.outbox.counters.paths_put_off += 1;
-            return None;
-        }
-        let Some(hops) = self.find_path(pair, from, to) else {
-            self.outbox.counters.unreachable += 1;
-            return None;
-        };
-        let is_behind = |hop: &Hop| self.outbox.is_behind(hop.dpid, BEHIND_MAX);
-        if hops.iter().any(is_behind) {
-            self.outbox.counters.paths_put_off += 1;
-            return None;
-        }
-        let full = |hop: &Hop| self.tables.get(hop.dpid).is_some_and(|s| s.is_full(now));
-        if hops.iter().any(full) {
-            return None;
-        }
-        if self.admit_all(now, pair, &hops).is_err() {
-            return None;
-        }
-        self.outbox.counters.paths_installed += 1;
-        let ingress = hops.first().map(|hop| hop.dpid);
-        if let Some(table) = ingress.and_then(|dpid| self.tables.get_mut(dpid)) {
-            table.missed();
-        }
-        Some(hops)
-    }
-
-    pub(super) fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
-        let connected = |dpid| self.network.is_connected(dpid);
+        let connected = |dpid| self.net.is_connected(dpid);
         let is_allowed = from != to && self.admits(pair);
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
-        let distances = self.network.links.distances(to.dpid, connected);
+        let distances = self.net.links.distances(to.dpid, connected);
         // Where switches report, the packets before the entry take the route of its destination, so
         // the path is the same: otherwise later packets could be faster. Where entries are coarse,
         // all paths of one route share them.
-        let hash = match self.reports() || self.coarse.has(pair.1) {
+        let hash = match self.reports() || coarse.has(pair.1) {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
         };
-        let mut hops = self.network.links.path(from, to, &distances, hash)?;
-        if self.config.mode == Mode::Hybrid {
+        let mut hops = self.net.links.path(from, to, &distances, hash)?;
+        if self.mode == Mode::Hybrid {
             hops.truncate(1);
         }
         Some(hops)
     }
+}
 
-    /// Sends a path, make before break: new entries first, then those that replace one of the same
-    /// match, from the destination on, then the deletion of the rest. Entries that drop some of the
-    /// pair's packets are set before any that leads.
-    pub(super) fn set_path(
-        &mut self,
-        now: Instant,
-        pair: Pair,
-        hops: Vec<Hop>,
-        how: How,
-        asked_by: Location,
-    ) {
-        let (again, token, delay) = match how {
-            How::Again(token) => (true, token, Duration::ZERO),
-            How::Moved(settle) => (false, None, settle),
-            How::InPause(_) => (false, None, SETTLE),
-        };
-        // A path that must move is set without room too: the switch may have some.
-        let table_s = self.admit_all(now, pair, &hops).unwrap_or(None);
-        let (old, old_rules, unsettled) = match self.paths.remove(pair) {
-            Some(path) => (path.hops, path.rules, path.yielding),
-            None => (Vec::new(), Vec::new(), None),
-        };
-        // It is unknown which entry its packets find where they were to turn off.
-        let again = again || unsettled.is_some();
-        let revision = self.paths.insert(now, pair, hops.clone(), asked_by);
-        let mut rules = self.rules_of(pair);
-        let is_begun = !again && hops.first() == old.first() && is_same(&rules, &old_rules);
-        if is_begun {
-            rules.clone_from(&old_rules);
-        }
-        self.paths.set_rules(pair, rules.clone());
-        if let Some(path) = self.paths.paths.get_mut(&pair) {
-            path.setup = token.map_or(Setup::Unasked, Setup::UnderWay);
-        }
+/// A path that takes the place of its pair's former one.
+pub(super) struct Replacement {
+    pair: Pair,
+    how: How,
+    revision: u64,
+    hops: Vec<Hop>,
+    rules: Vec<PairRule>,
+    old: Vec<Hop>,
+    old_rules: Vec<PairRule>,
+    /// The wait for a pause that the former path was in.
+    unsettled: Option<PauseWait>,
+    /// Whether existing entries are sent too.
+    is_again: bool,
+    /// Whether the entries of the first hop are there.
+    is_begun: bool,
+}
+
+impl Replacement {
+    /// The entries of the first hop, whether or not they are sent.
+    pub(super) fn beginning(&self, facts: Facts<'_>, table_s: Option<u16>) -> Beginning {
+        let first = self.hops.first();
+        first.map_or(Beginning::default(), |hop| {
+            facts.beginning(self.pair, self.revision, hop, &self.rules, table_s)
+        })
+    }
+
+    /// The entries to be set: those that replace none, and the others stage by stage.
+    fn adds(
+        &self,
+        facts: Facts<'_>,
+        coarse: &SharedEntries,
+        beginning: Beginning,
+        table_s: Option<u16>,
+    ) -> (Stage, Vec<Stage>) {
+        let (pair, delay) = (self.pair, self.how.delay());
         let mut first = Stage::default();
         let mut leads = Vec::new();
-        if let Some(ingress) = hops.first() {
-            let beginning = self.beginning(pair, revision, ingress, &rules, table_s);
-            for change in &beginning.leads {
-                if let Step::Add(entry) = &change.step {
-                    self.tables.note_lease(change.dpid, entry);
-                }
-            }
-            if !is_begun {
-                (first.changes, leads) = (beginning.drops, beginning.leads);
-            }
+        if !self.is_begun {
+            (first.changes, leads) = (beginning.drops, beginning.leads);
         }
-        let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
         let own = |hop: &Hop| Change {
             dpid: hop.dpid,
-            step: Step::Add(self.pair_entry(pair, hop, false, table_s)),
-            guard: Guard::Path(pair, revision),
+            step: Step::Add(facts.pair_entry(pair, hop, false, table_s)),
+            guard: Guard::Path(pair, self.revision),
         };
         let mut replace = Vec::new();
-        for (at, hop) in hops.iter().enumerate().rev() {
-            let unchanged = old.contains(hop);
+        for (at, hop) in self.hops.iter().enumerate().rev() {
+            let unchanged = self.old.contains(hop);
             // A coarse entry may have carried the path, and be gone.
             let is_there = match at {
-                0 => is_begun,
-                _ => unchanged && !again && self.is_carried(pair, hop),
+                0 => self.is_begun,
+                _ => unchanged && !self.is_again && facts.is_carried(pair, hop),
             };
             if is_there {
                 continue;
             }
-            let replaces = old.iter().any(|o| same_key(o, hop)) && !unchanged;
-            let (changes, replaces) = match self.coarse_hop(pair, hop) {
+            let replaces = self.old.iter().any(|old| is_same_place(old, hop)) && !unchanged;
+            let (changes, replaces) = match coarse.changes(facts, pair, hop) {
                 _ if at == 0 => (std::mem::take(&mut leads), true),
                 Some(coarse) => (coarse.changes, coarse.is_turned),
                 None => (vec![own(hop)], replaces),
             };
-            let was_turning = unsettled.as_ref().is_some_and(|y| y.is_at(hop, pair));
+            let was_turning = self.unsettled.as_ref().is_some_and(|y| y.is_at(hop, pair));
             // The ingress lets traffic in: it comes after all others, as a replacement does.
             if replaces || was_turning {
                 replace.push(Stage {
@@ -479,270 +609,38 @@ impl Controller {
                 first.changes.extend(changes);
             }
         }
-        let stale = old
-            .iter()
-            .filter(|o| !hops.iter().any(|hop| same_key(o, hop)));
+        (first, replace)
+    }
+
+    /// The deletion of the former entries that are not replaced.
+    fn deletes(&self) -> Vec<Change> {
+        let pair = self.pair;
+        let is_stale = |old: &&Hop| !self.hops.iter().any(|hop| is_same_place(old, hop));
         let delete = |hop: &Hop| Change {
             dpid: hop.dpid,
             step: Step::Delete(hop.key(pair)),
             guard: Guard::Stale(pair),
         };
-        let mut stale: Vec<Change> = stale.map(delete).collect();
-        stale.extend(stale_rules(pair, (&old, &old_rules), (&hops, &rules)));
-        stale.extend(unsettled.iter().flat_map(|y| y.delete_successors(pair)));
-        if let (How::InPause(wait), None) = (how, &unsettled) {
-            let last = self.turn_in_pause(pair, revision, (&mut first, &mut replace, old), wait);
-            stale.extend(last.into_iter().flatten());
-        }
-        let stages = std::iter::once(first)
-            .chain(replace)
-            .chain(token.into_iter().flat_map(Stage::tell))
-            .chain([Stage::drain(stale)])
-            .collect();
-        self.start_update(now, stages);
-    }
-
-    /// Whether a path was set before any packet, so that it must not go for want of packets.
-    pub(super) fn is_lasting(&self, pair: Pair) -> bool {
-        self.config.mode == Mode::Hybrid && self.network.says_both(pair)
-    }
-
-    pub(super) fn pair_entry(
-        &self,
-        pair: Pair,
-        hop: &Hop,
-        ingress: bool,
-        table_s: Option<u16>,
-    ) -> Entry {
-        if ingress && self.forbids(pair) {
-            return barrier(hop.key(pair));
-        }
-        let (idle_timeout_s, hard_timeout_s) = match (self.is_lasting(pair), ingress) {
-            (true, _) => (0, 0),
-            (false, true) => self.timeouts_of(pair, None, true, table_s),
-            (false, false) => self.timeouts_after_first(pair, table_s),
-        };
-        Entry {
-            key: hop.key(pair),
-            kind: EntryKind::Pair,
-            out: hop.out_port,
-            idle_timeout_s,
-            hard_timeout_s,
-            notify: ingress,
-        }
-    }
-
-    /// Returns the changes of ingress entries that the routes under way require. In hybrid mode a
-    /// path is its ingress entry, and the routes do the rest: they lead on only packets that come
-    /// in by a shortest path.
-    pub(super) fn follow_routes(&mut self, now: Instant) -> Vec<Change> {
-        let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
-        let mut astray = Vec::new();
-        for (pair, path) in &self.paths.paths {
-            let (Some(to), [hop]) = (self.hosts.place(pair.1), &path.hops[..]) else {
-                continue;
-            };
-            let search = || {
-                self.network
-                    .links
-                    .distances(to.dpid, |dpid| self.network.is_connected(dpid))
-            };
-            let distances = trees.entry(to.dpid).or_insert_with(search);
-            let out = Location {
-                dpid: hop.dpid,
-                port: hop.out_port,
-            };
-            let goes_on = hop.dpid != to.dpid && !self.network.links.is_shortest(out, distances);
-            if goes_on && let Some(from) = self.hosts.place(pair.0) {
-                astray.push((*pair, *hop, from, to));
-            }
-        }
-        let mut changes = Vec::new();
-        for (pair, old, from, to) in astray {
-            let Some(hops) = self.find_path(pair, from, to) else {
-                continue;
-            };
-            if hops[0].key(pair) != old.key(pair) || hops[0].dpid != old.dpid {
-                // Its host has moved, which is handled elsewhere.
-                continue;
-            }
-            self.outbox.counters.paths_rerouted += 1;
-            let (hop, rules) = (hops[0], self.rules_of(pair));
-            let asked_by = self.paths.asked_by(pair).unwrap_or(from);
-            let revision = self.paths.insert(now, pair, hops, asked_by);
-            let beginning = self.beginning(pair, revision, &hop, &rules, None);
-            self.paths.set_rules(pair, rules);
-            changes.extend(beginning.drops.into_iter().chain(beginning.leads));
-        }
-        changes
-    }
-
-    /// Moves the paths that use drained links or switches and have an alternative. The new route is
-    /// active before the first packet takes it, so nothing is lost. If the new route is the faster
-    /// one, its packets overtake those on the old one, unless it begins after a pause.
-    pub(super) fn drain_paths(&mut self, now: Instant) {
-        let wait = self.network.links.drain_wait();
-        let how = match wait >= PAUSE {
-            true => How::InPause(wait),
-            false => How::Moved(SETTLE),
-        };
-        let paths = self.paths.paths.iter();
-        let drained = paths.filter(|(_, path)| self.network.links.is_drained(&path.hops));
-        let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
-        for pair in drained {
-            self.note_broken(pair, Why::Drained(how));
-        }
-        self.go_on_mending(now);
-    }
-
-    /// Moves the paths that pass through a switch and have an alternative.
-    pub(super) fn lead_paths_around(&mut self, now: Instant, dpid: DatapathId) {
-        let passes = |hops: &[Hop]| match hops {
-            [_, middle @ .., _] => middle.iter().any(|hop| hop.dpid == dpid),
-            _ => false,
-        };
-        let paths = self.paths.paths.iter();
-        let through = paths.filter(|(_, path)| passes(&path.hops));
-        let through: Vec<Pair> = through.map(|(pair, _)| *pair).collect();
-        for pair in through {
-            self.note_broken(pair, Why::Around);
-        }
-        self.go_on_mending(now);
-    }
-
-    /// Examines every path after the network has changed, and moves those that are broken or whose
-    /// hosts (`moved`) are elsewhere. Without another route, a path is deleted if its port is dead,
-    /// and left unchanged if only our knowledge has gone. `moved` is in order.
-    pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
-        let broken = |(pair, path): (&Pair, &Path)| {
-            (has_moved(moved, *pair) || !self.is_whole(*pair, path)).then_some(*pair)
-        };
-        let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
-        self.mend_all(now, cause, moved, broken);
-    }
-
-    /// The same where only the places of these hosts have changed: examines only their paths.
-    pub(super) fn mend_paths_of(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
-        let of_each = moved.iter().flat_map(|mac| self.paths.of_host(*mac));
-        let broken: BTreeSet<Pair> = of_each.collect();
-        self.mend_all(now, cause, moved, broken.into_iter().collect());
-    }
-
-    fn mend_all(&mut self, now: Instant, cause: Cause, moved: &[MacAddr], broken: Vec<Pair>) {
-        let coarse = self.mend_coarse(now);
-        for pair in broken.iter().copied() {
-            let moved = has_moved(moved, pair);
-            self.note_broken(pair, Why::Broken { moved, cause });
-        }
-        self.go_on_mending(now);
-        if !coarse.is_empty() {
-            self.mend_carried(now, &coarse, &BTreeSet::from_iter(broken));
-        }
-    }
-
-    /// Sets a path that has lost an entry again over the present route, if there is room.
-    pub(super) fn move_or_drop(&mut self, now: Instant, pair: Pair) {
-        let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-        let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
-        match hops.filter(|hops| self.admit_all(now, pair, hops).is_ok()) {
-            Some(hops) => self.reroute(now, pair, hops, How::Moved(Duration::ZERO)),
-            None => self.drop_path(now, pair),
-        }
-    }
-
-    pub(super) fn reroute(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
-        self.outbox.counters.paths_rerouted += 1;
-        let inlet = hops.first().map(Hop::inlet);
-        if let Some(asked_by) = self.paths.asked_by(pair).or(inlet) {
-            self.set_path(now, pair, hops, how, asked_by);
-        }
-    }
-
-    fn is_whole(&self, pair: Pair, path: &Path) -> bool {
-        let up = |dpid, port| self.network.is_up(Location { dpid, port });
-        let is_left = |yielding: &PauseWait| yielding.has_ended() || self.is_linked(&yielding.hops);
-        let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);
-        let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
-            return false;
-        };
-        let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
-        // In hybrid mode the last hop noted is the ingress, and its out-port a link.
-        let out = Location {
-            dpid: last.dpid,
-            port: last.out_port,
-        };
-        let place = self.hosts.place(pair.1);
-        let leads_on = place.is_none_or(|at| at == out) || self.network.links.peer(out).is_some();
-        linked && ends_up && leads_on
-    }
-
-    /// Whether there is a link from each hop to the next.
-    fn is_linked(&self, hops: &[Hop]) -> bool {
-        hops.windows(2).all(|pair| {
-            let from = Location {
-                dpid: pair[0].dpid,
-                port: pair[0].out_port,
-            };
-            let to = Location {
-                dpid: pair[1].dpid,
-                port: pair[1].in_port,
-            };
-            self.network.links.peer(from) == Some(to)
-        })
-    }
-
-    /// Deletes a path, ingress first.
-    pub(super) fn drop_path(&mut self, now: Instant, pair: Pair) {
-        self.drop_rest(now, pair, None);
-    }
-
-    /// Deletes a path without the entry that its switch reports gone. To delete that entry too
-    /// would delay the one that follows: Open vSwitch takes in one change of its table after the
-    /// other, and would be at the first when the second comes.
-    pub(super) fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
-        let Some(path) = self.paths.remove(pair) else {
-            return;
-        };
-        let delete = |hop: &Hop| Change {
-            dpid: hop.dpid,
-            step: Step::Delete(hop.key(pair)),
-            guard: Guard::Stale(pair),
-        };
-        let is_coarse = |hop: &&Hop| {
-            let table = self.tables.get(hop.dpid);
-            let has_own = table.is_some_and(|s| s.entries().contains_key(&hop.key(pair)));
-            self.coarse.carries(hop, pair.1) && !has_own
-        };
-        let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
-        let is_there = |key: EntryKey, dpid| {
-            let table = self.tables.get(dpid);
-            gone != Some(dpid) || table.is_some_and(|s| s.entries().contains_key(&key))
-        };
-        let first = first.iter().filter(|hop| is_there(hop.key(pair), hop.dpid));
-        let successors = path.yielding.iter();
-        let successors = successors.flat_map(|y| y.delete_successors(pair));
-        let rules = stale_rules(pair, (&path.hops, &path.rules), (&[], &[])).into_iter();
-        let rules = rules.filter(|change| match change.step {
-            Step::Delete(key) => is_there(key, change.dpid),
-            Step::Add(_) => true,
-        });
-        let rest = rest.iter().filter(|hop| !is_coarse(hop));
-        let stages = vec![
-            Stage::of(first.map(delete).chain(successors).chain(rules).collect()),
-            Stage::drain(rest.map(delete).collect()),
-        ];
-        self.start_update(now, stages);
+        let mut stale: Vec<Change> = self.old.iter().filter(is_stale).map(delete).collect();
+        let (old, new) = (
+            (&self.old[..], &self.old_rules[..]),
+            (&self.hops[..], &self.rules[..]),
+        );
+        stale.extend(stale_rules(pair, old, new));
+        let unsettled = self.unsettled.iter();
+        stale.extend(unsettled.flat_map(|wait| wait.delete_successors(pair)));
+        stale
     }
 }
 
-/// `moved` is in order.
-fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
+/// Whether two hops have entries of the same match in one switch.
+fn is_same_place(a: &Hop, b: &Hop) -> bool {
+    a.dpid == b.dpid && a.in_port == b.in_port
+}
+
+/// Whether one of the hosts is among `moved`, which is in order.
+pub(super) fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
     [src, dst]
         .iter()
         .any(|mac| moved.binary_search(mac).is_ok())
-}
-
-/// Chooses among equal routes: both directions of a pair take the same where they can.
-fn pair_hash((src, dst): Pair) -> u64 {
-    mix(src.to_u64() ^ dst.to_u64())
 }

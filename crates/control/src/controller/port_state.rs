@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use clock::{Duration, Instant};
 
-use super::Location;
+use crate::Location;
 
 /// How long a port's last accepted host is remembered.
 pub(super) const MEMORY: Duration = Duration::from_secs(24 * 3600);

@@ -7,8 +7,9 @@ use openflow::message::{PacketIn, Port, PortReason};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use super::discovery::Shown;
-use super::first::SETTLE;
+use super::entries::SETTLE;
 use super::links::Removed;
+use super::mending::Cause;
 use super::network::Switch;
 use super::outbox::Request;
 use super::port_state::{Ends, PortRole};
@@ -18,15 +19,6 @@ use super::{Controller, Event, Location, Mode, RefusedReason, Timer};
 /// How long a switch is left alone after its session has ended. If a relay or a network to several
 /// switches fails, the other sessions have ended as well by then.
 pub(super) const LEAVE_AFTER: Duration = Duration::from_millis(250);
-
-/// The reason to examine paths again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The port is dead: an entry that leads there is useless.
-    PortDown,
-    /// Only our knowledge is gone; packets may still get through.
-    Unknown,
-}
 
 impl Controller {
     pub(super) fn lldp_due(&mut self, now: Instant, at: Location) {
@@ -118,7 +110,8 @@ impl Controller {
         }
         self.mend_paths(now, cause, moved);
         self.refresh_routes(now);
-        self.fabric_without(now, &removed.links);
+        self.fabric
+            .handle_lost(now, &removed.links, &mut self.outbox);
         self.topology_soon(now);
     }
 
@@ -132,8 +125,10 @@ impl Controller {
             .handle_lldp(net, now, frame, have_flows, outbox);
         match shown {
             Some(Shown::Link(from, to)) => self.link_up(now, from, to),
-            Some(Shown::Narrow(from, to)) => self.fabric_narrow(now, from, to),
-            Some(Shown::Wide) => self.fabric_more(now),
+            Some(Shown::Narrow(from, to)) => {
+                self.fabric.handle_narrow(now, (from, to), &mut self.outbox)
+            }
+            Some(Shown::Wide) => self.fabric.handle_more(now, &mut self.outbox),
             None => {}
         }
     }
@@ -150,7 +145,7 @@ impl Controller {
             self.drain_paths(now);
         }
         self.routes_soon(now);
-        self.fabric_more(now);
+        self.fabric.handle_more(now, &mut self.outbox);
         self.adopt_soon(now);
     }
 
@@ -274,7 +269,7 @@ impl Controller {
                 self.lead_paths_around(now, dpid);
             }
             self.change_routes(now, SETTLE);
-            self.fabric_again(now);
+            self.fabric.again(now, &mut self.outbox);
         }
     }
 
@@ -321,7 +316,7 @@ impl Controller {
         self.mending.forget(dpid);
         self.tables.forget(dpid);
         if self.fabric.forget(dpid) {
-            self.fabric_again(now);
+            self.fabric.again(now, &mut self.outbox);
         }
         if let Some(connection) = connection {
             self.connections.remove(&connection);
@@ -333,7 +328,7 @@ impl Controller {
         }
         self.round_answered(now, dpid);
         self.qos_lost(dpid);
-        self.forget_coarse(dpid);
+        self.coarse.forget(dpid);
         self.outbox.event(Event::SwitchLost { dpid });
         let removed = self.network.links.remove_where(|end| end.dpid == dpid);
         self.links_lost(now, removed, Cause::Unknown, &[]);

@@ -19,7 +19,6 @@ use crate::timeouts::ENTRIES_MAX;
 use super::entries::{Entries, delete_of, delete_row};
 use super::links::Hop;
 use super::links::Pair;
-use super::network::ADOPTED_KEPT;
 use super::outbox::Request;
 use super::port_state::PortRole;
 use super::qos::QosRows;
@@ -106,6 +105,18 @@ impl Controller {
             ) => self.handle_qos_counts(now, dpid, request, bodies),
             Reply::Whole(request, bodies) => self.handle_table_answer(now, dpid, request, bodies),
         }
+    }
+
+    pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
+        // A switch that has lost its entries needs those of hosts that only receive, too.
+        if self.fabric.read_groups(now, dpid, bodies, &mut self.outbox) {
+            let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
+            for (mac, at) in hosts {
+                self.tell_fabric(mac, at);
+            }
+        }
+        self.fabric.handle_more(now, &mut self.outbox);
+        self.adopt_soon(now);
     }
 
     /// Counts unreadable rows, and deletes those with our cookie: no auster has sent such an entry.
@@ -281,9 +292,9 @@ impl Controller {
             let up = |port: PortNo| self.network.is_up(Location { dpid, port });
             let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
             let pair = key.eth_src.zip(key.eth_dst);
-            let forbids = pair.is_some_and(|pair| self.forbids(pair));
-            let admits = pair.is_none_or(|pair| self.admits(pair));
-            let is_judged = pair.is_none_or(|pair| self.is_judged(pair));
+            let forbids = pair.is_some_and(|pair| self.facts().forbids(pair));
+            let admits = pair.is_none_or(|pair| self.facts().admits(pair));
+            let is_judged = pair.is_none_or(|pair| self.facts().is_judged(pair));
             let is_rule = key
                 .rule
                 .is_none_or(|rule| self.config.timeouts.has_rule(rule));
@@ -295,9 +306,9 @@ impl Controller {
                 EntryKind::Service | EntryKind::Barrier => {
                     is_rule && (admits || !is_judged) && !key.is_successor()
                 }
-                EntryKind::Destination => self.has_routes(),
-                EntryKind::Report => self.reports(),
-                EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
+                EntryKind::Destination => self.facts().has_routes(),
+                EntryKind::Report => self.facts().reports(),
+                EntryKind::Coarse => self.facts().adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
                 EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric => false,
             };
@@ -373,13 +384,6 @@ impl Controller {
         self.drop_barriers(now);
         self.routes_soon(now);
         self.qos_soon(now);
-    }
-
-    /// Whether the switch connected so recently that hosts and other switches of before may still
-    /// come back.
-    pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
-        let known = self.network.switch(dpid);
-        known.is_some_and(|known| now.since(known.up_since) < ADOPTED_KEPT)
     }
 
     fn adopt_path(&mut self, now: Instant, pair: Pair, at: Location) {

@@ -1,5 +1,6 @@
-//! Questions for IP addresses that reach the controller, with the fabric: it answers for hosts that
-//! it knows, and floods a question for any other once in a while.
+//! Questions for IP addresses that reach the controller. It sets the entries of the conversations
+//! that they precede, and holds them meanwhile ([`super::first`]). With the fabric, it answers for
+//! hosts that it knows, and floods a question for any other once in a while.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -9,10 +10,15 @@ use openflow::MacAddr;
 use openflow::packet::PacketFields;
 
 use crate::edge::resolve::{Reply, reply};
+use crate::timeouts::FirstPackets;
 
-use super::Controller;
-use super::first::asked_ip;
-use super::forwarding::Packet;
+use super::facts::Facts;
+use super::first::HeldMessage;
+use super::ingress::Inlets;
+use super::links::Pair;
+use super::packet::{Packet, asked_ip, is_arp, resolves};
+use super::stage::{Stage, Token};
+use super::{Controller, Location, Mode};
 
 /// Minimum time between two floods of the same question. Hosts ask again after a second.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
@@ -20,6 +26,13 @@ const ASK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of questions remembered for that. Beyond it every question is flooded, within the
 /// budgets of its port.
 const ASKED_MAX: usize = 4096;
+
+/// Maximum length of a frame that is held: a longer one resolves no address, or is not worth
+/// keeping.
+const FRAME_BYTES_MAX: usize = 1518;
+
+/// A host and its place.
+type End = (MacAddr, Location);
 
 type Question = (MacAddr, IpAddr);
 
@@ -48,6 +61,23 @@ impl Flooded {
             self.in_order.push_back((now, question));
         }
         true
+    }
+}
+
+impl Facts<'_> {
+    fn presets(&self, pair: Pair) -> bool {
+        let class = self.class_of(pair);
+        let first_packets = self.timeouts.first_packets(class);
+        first_packets == FirstPackets::PreInstall && self.admits(pair)
+    }
+
+    /// The inlets between two ports of one switch, where its edge sets the entries.
+    fn local_inlets(&self, from: Location, to: Location) -> Inlets {
+        let is_lasting = |dpid| self.tables.get(dpid).is_some_and(|t| t.has_lasting_edge());
+        match is_lasting(from.dpid) && is_lasting(to.dpid) {
+            true => Inlets::Ports(vec![from, to]),
+            false => Inlets::Unknown,
+        }
     }
 }
 
@@ -94,7 +124,170 @@ impl Controller {
         }
         let reply = reply(packet.data, self.hosts.addresses())?;
         let to = self.hosts.place(reply.owner)?;
-        let is_free = !self.is_in_class(packet.src) && !self.is_in_class(reply.owner);
+        let is_free =
+            !self.facts().is_in_class(packet.src) && !self.facts().is_in_class(reply.owner);
         (to != packet.at && is_free).then_some(reply)
+    }
+
+    /// Sets the missing entries between the two hosts of a message that resolves an address, and
+    /// holds the message until they are active. Returns false if the message is to go on as any
+    /// packet: it resolves nothing, nothing is missing, or too many are held.
+    pub(super) fn hold_resolution(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+        to: Location,
+    ) -> bool {
+        let may = to != packet.at && !packet.is_copy && packet.data.len() <= FRAME_BYTES_MAX;
+        if !may || !resolves(fields) {
+            return false;
+        }
+        let ends = ((packet.src, packet.at), (packet.dst, to));
+        let tokens = self.set_both_ways(now, ends, true);
+        self.hold(now, packet, is_arp(fields), tokens)
+    }
+
+    /// The same for a broadcast question, if the place of the host that will answer is known.
+    pub(super) fn hold_question(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+    ) -> bool {
+        let place = |ip| {
+            let mac = self.hosts.by_ip(ip).filter(|mac| *mac != packet.src)?;
+            Some((mac, self.hosts.place(mac).filter(|to| *to != packet.at)?))
+        };
+        let asked = asked_ip(fields).filter(|_| packet.data.len() <= FRAME_BYTES_MAX);
+        let Some(answerer) = asked.and_then(place) else {
+            return false;
+        };
+        let tokens = self.set_both_ways(now, ((packet.src, packet.at), answerer), false);
+        self.hold(now, packet, is_arp(fields), tokens)
+    }
+
+    /// Holds a message until none of `tokens` is under way. Returns false if none is, or too much
+    /// is held.
+    fn hold(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        is_arp: bool,
+        tokens: Vec<Token>,
+    ) -> bool {
+        let (ingress, net) = (&self.ingress, &self.network);
+        let is_active = |inlets: &Inlets| ingress.is_active_at_once(net, now, inlets);
+        let outbox = &mut self.outbox;
+        self.first
+            .hold(now, (packet, is_arp), tokens, is_active, outbox)
+    }
+
+    /// Sets entries from one host to the other and back. Returns the names of those that are not
+    /// confirmed yet. `missed`: a packet of the first host has come up for want of an entry.
+    fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
+        let ((src, from), (dst, to)) = ends;
+        let facts = self.facts();
+        let (forth, back) = (facts.presets((src, dst)), facts.presets((dst, src)));
+        let mut tokens = Vec::new();
+        if self.facts().reports() || (self.config.mode == Mode::Proactive && (forth || back)) {
+            tokens.extend(self.routes_under_way());
+        } else if !forth && !back {
+            return tokens;
+        } else if self.is_by_edge(src, from, dst, to) {
+            tokens.extend(self.set_local(now, ends));
+        } else if !self.is_by_fabric((src, dst), from, to) {
+            if forth {
+                tokens.extend(self.confirm_path(now, (src, dst), from, to, (from, missed)));
+            }
+            if back {
+                tokens.extend(self.confirm_path(now, (dst, src), to, from, (from, false)));
+            }
+            tokens.extend(self.routes_under_way());
+        }
+        tokens
+    }
+
+    /// Sets entries between two hosts through the edges of their switches, with the timeouts of the
+    /// edges' own entries, so that they expire like them. Whether they already exist is unknown.
+    fn set_local(&mut self, now: Instant, ends: (End, End)) -> Option<Token> {
+        let ((src, from), (dst, to)) = ends;
+        let is_full = |dpid| self.tables.get(dpid).is_none_or(|table| table.is_full(now));
+        if is_full(from.dpid) || is_full(to.dpid) {
+            return None;
+        }
+        self.install_locally(now, (dst, to), (src, from));
+        self.install_locally(now, (src, from), (dst, to));
+        let token = self.first.token(None, self.facts().local_inlets(from, to));
+        let mut stages = vec![Stage::confirm(from.dpid)];
+        stages.extend((from.dpid != to.dpid).then(|| Stage::confirm(to.dpid)));
+        stages.extend(Stage::tell(token));
+        self.start_update(now, stages);
+        Some(token)
+    }
+
+    fn routes_under_way(&mut self) -> Option<Token> {
+        let is_pending = self.routes.is_pending();
+        match self.facts().has_routes() {
+            true => self.first.routes_under_way(is_pending),
+            false => None,
+        }
+    }
+
+    /// Notes that every switch has taken the entries of this name. Releases held ARP where the
+    /// entries are active at once.
+    pub(super) fn taken(&mut self, now: Instant, token: Token) {
+        let (ingress, net) = (&self.ingress, &self.network);
+        let is_active = |inlets: &Inlets| ingress.is_active_at_once(net, now, inlets);
+        let held = self.first.handle_taken(token, is_active);
+        self.found(now, held);
+    }
+
+    /// Releases the messages that wait for the entries of this name, which are active as far as can
+    /// be known.
+    pub(super) fn release(&mut self, now: Instant, token: Token) {
+        let (pair, held) = self.first.handle_active(token);
+        if let Some(pair) = pair {
+            self.paths.confirmed(pair, token);
+        }
+        self.found(now, held);
+    }
+
+    /// Counts one entry fewer for these held messages.
+    fn found(&mut self, now: Instant, held: Vec<u64>) {
+        for id in held {
+            if let Some(message) = self.first.found(id) {
+                self.send_held(now, message);
+            }
+        }
+    }
+
+    pub(super) fn resolution_due(&mut self, now: Instant, id: u64) {
+        if let Some(message) = self.first.take(id) {
+            self.outbox.counters.resolutions_timed_out += 1;
+            self.send_held(now, message);
+        }
+    }
+
+    /// Sends a held message. Its receiver may have moved or gone meanwhile.
+    fn send_held(&mut self, now: Instant, message: HeldMessage) {
+        let HeldMessage {
+            at, src, dst, data, ..
+        } = message;
+        match self.hosts.place(dst) {
+            Some(to) if to == at => {}
+            Some(to) => self.send_to(at, to, &data),
+            None => {
+                let packet = Packet {
+                    at,
+                    src,
+                    dst,
+                    buffer_id: None,
+                    data: &data,
+                    is_copy: false,
+                };
+                self.answer_or_spread(now, &packet);
+            }
+        }
     }
 }

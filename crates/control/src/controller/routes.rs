@@ -13,60 +13,79 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::{Duration, Instant, mix};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
-use super::links::Distances;
+use super::facts::{Facts, facts};
+use super::links::{Distances, destination_hash};
 use super::network::ADOPTED_KEPT;
-use super::updates::{Change, Guard, Stage, Step};
-use super::{Controller, Location, Mode, Timer};
+use super::outbox::{Outbox, Timer};
+use super::stage::{Change, Guard, Stage, Step};
+use super::{Controller, Location, Mode};
 use crate::timeouts::FirstPackets;
 
 /// Time to gather learned hosts before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
 
-impl Controller {
-    /// Whether there are entries towards hosts.
-    pub(super) fn has_routes(&self) -> bool {
-        self.config.mode != Mode::Reactive || self.reports()
-    }
+/// When the routes are computed, and which of their changes are still wanted.
+#[derive(Default)]
+pub(super) struct Routes {
+    revision: u64,
+    /// Whether there have been routes, so that some may have to be deleted.
+    has_been: bool,
+    /// Whether the timer is set.
+    is_pending: bool,
+}
 
-    /// Whether edge switches forward packets to known hosts, and report them.
-    pub(super) fn reports(&self) -> bool {
-        let policy = self.config.timeouts.first_packets;
-        policy == FirstPackets::Report && self.config.mode != Mode::Proactive
-    }
-
-    pub(super) fn routes_soon(&mut self, now: Instant) {
-        if !self.has_routes() {
-            return;
-        }
-        if !std::mem::replace(&mut self.routes_pending, true) {
-            self.outbox.timer(now + GATHER, Timer::Routes);
+impl Routes {
+    pub(super) fn soon(&mut self, facts: Facts<'_>, now: Instant, outbox: &mut Outbox) {
+        if facts.has_routes() && !std::mem::replace(&mut self.is_pending, true) {
+            outbox.timer(now + GATHER, Timer::Routes);
         }
     }
 
-    pub(super) fn refresh_routes(&mut self, now: Instant) {
-        self.change_routes(now, Duration::ZERO);
+    /// Has the routes computed now, whatever timer is set.
+    pub(super) fn at_once(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.is_pending = true;
+        outbox.timer(now, Timer::Routes);
     }
 
-    /// Computes and sends the routes. Entries that change direction do so `settle` after the
-    /// entries they rely on were confirmed.
-    pub(super) fn change_routes(&mut self, now: Instant, settle: Duration) {
-        if !self.has_routes() && !self.has_had_routes {
-            return;
+    /// Notes that the timer has fired, or is unknown.
+    pub(super) fn handle_due(&mut self) {
+        self.is_pending = false;
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
+    /// Whether nothing was computed since this revision.
+    pub(super) fn is_current(&self, revision: u64) -> bool {
+        self.revision == revision
+    }
+
+    /// Computes the routes: the stages that set entries, and the deletions after them. Entries that
+    /// change direction do so `settle` after the entries they rely on were confirmed.
+    fn changes(
+        &mut self,
+        facts: Facts<'_>,
+        now: Instant,
+        settle: Duration,
+    ) -> Option<(Vec<Stage>, Vec<Change>)> {
+        if !facts.has_routes() && !self.has_been {
+            return None;
         }
-        self.has_had_routes = true;
-        self.routes_revision += 1;
-        let guard = Guard::Routes(self.routes_revision);
-        let wanted = self.wanted_routes();
+        self.has_been = true;
+        self.revision += 1;
+        let guard = Guard::Routes(self.revision);
+        let wanted = facts.wanted_routes();
         let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         let mut turned = BTreeSet::new();
         let mut stale = Vec::new();
-        for (dpid, table) in self.tables.iter() {
-            let known = self.network.switch(*dpid);
+        for (dpid, table) in facts.tables.iter() {
+            let known = facts.net.switch(*dpid);
             let Some(known) = known.filter(|known| known.synced) else {
                 continue;
             };
@@ -89,8 +108,8 @@ impl Controller {
                 let key = &entry.key;
                 // A host known only from entries may in truth be behind a port towards a switch
                 // that is not here yet.
-                let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));
-                let may_be = self.has_routes() && young && unknown;
+                let unknown = !key.eth_dst.is_some_and(|mac| facts.hosts.is_heard(mac));
+                let may_be = facts.has_routes() && young && unknown;
                 let kept = wanted.contains_key(key) || may_be;
                 if entry.kind.is_route() && !kept {
                     stale.push(Change {
@@ -108,17 +127,20 @@ impl Controller {
             },
             ..Stage::of(changes)
         });
-        let mut stages: Vec<Stage> = adds.collect();
-        if self.config.mode == Mode::Hybrid {
-            let ingresses = Stage::of(self.follow_routes(now));
-            stages.push(Stage {
-                delay: settle,
-                ..ingresses
-            });
-        }
-        stages.extend(Stage::tell(self.first.routes_token()));
-        stages.push(Stage::drain(stale));
-        self.start_update(now, stages);
+        Some((adds.collect(), stale))
+    }
+}
+
+impl Facts<'_> {
+    /// Whether there are entries towards hosts.
+    pub(super) fn has_routes(&self) -> bool {
+        self.mode != Mode::Reactive || self.reports()
+    }
+
+    /// Whether edge switches forward packets to known hosts, and report them.
+    pub(super) fn reports(&self) -> bool {
+        let policy = self.timeouts.first_packets;
+        policy == FirstPackets::Report && self.mode != Mode::Proactive
     }
 
     /// The wanted route entries of each switch, with the distance of their hosts.
@@ -130,9 +152,9 @@ impl Controller {
         }
         for (mac, home) in self.hosts.placed() {
             let search = || {
-                self.network
+                self.net
                     .links
-                    .distances(home.dpid, |dpid| self.network.is_connected(dpid))
+                    .distances(home.dpid, |dpid| self.net.is_connected(dpid))
             };
             let distances = trees.entry(home.dpid).or_insert_with(search);
             for (dpid, distance) in &*distances {
@@ -155,7 +177,7 @@ impl Controller {
         let out = if dpid == home.dpid {
             Some(home.port)
         } else {
-            self.network
+            self.net
                 .links
                 .next_port(dpid, distances, destination_hash(mac))
         };
@@ -173,18 +195,18 @@ impl Controller {
         let from = |in_port: Option<PortNo>| {
             entry(EntryKey::destination(in_port, mac), EntryKind::Destination)
         };
-        if self.config.mode == Mode::Proactive {
+        if self.mode == Mode::Proactive {
             return vec![from(None)];
         }
         let says_which = |dpid| {
-            let version = self.network.version(dpid);
+            let version = self.net.version(dpid);
             version.is_some_and(|version| version != Version::V10)
         };
         let reports = self.reports() && says_which(dpid);
-        if !reports && self.config.mode == Mode::Reactive {
+        if !reports && self.mode == Mode::Reactive {
             return Vec::new();
         }
-        let links = self.network.links.ports(dpid).filter(|port| *port != out);
+        let links = self.net.links.ports(dpid).filter(|port| *port != out);
         let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
         if reports {
             entries.push(entry(EntryKey::report(mac), EntryKind::Report));
@@ -195,7 +217,34 @@ impl Controller {
     }
 }
 
-/// Chooses among equal routes to a host.
-pub(super) fn destination_hash(mac: MacAddr) -> u64 {
-    mix(mac.to_u64())
+impl Controller {
+    pub(super) fn routes_soon(&mut self, now: Instant) {
+        self.routes.soon(facts!(self), now, &mut self.outbox);
+    }
+
+    pub(super) fn refresh_routes(&mut self, now: Instant) {
+        self.change_routes(now, Duration::ZERO);
+    }
+
+    /// Computes and sends the routes.
+    pub(super) fn change_routes(&mut self, now: Instant, settle: Duration) {
+        let Some((mut stages, stale)) = self.routes.changes(facts!(self), now, settle) else {
+            return;
+        };
+        if self.config.mode == Mode::Hybrid {
+            let ingresses = Stage::of(self.paths.follow_routes(
+                facts!(self),
+                &self.coarse,
+                now,
+                &mut self.outbox.counters,
+            ));
+            stages.push(Stage {
+                delay: settle,
+                ..ingresses
+            });
+        }
+        stages.extend(Stage::tell(self.first.routes_token()));
+        stages.push(Stage::drain(stale));
+        self.start_update(now, stages);
+    }
 }

@@ -21,9 +21,10 @@ use crate::entry::{Entry, EntryKey, EntryKind, Family, Rule};
 use crate::timeouts::FlowClass;
 
 use super::entries::Entries;
-use super::forwarding::Packet;
+use super::facts::Facts;
 use super::links::{Hop, Pair};
-use super::updates::{Change, Guard, Step};
+use super::packet::Packet;
+use super::stage::{Change, Guard, Step};
 use super::{Controller, Mode};
 
 /// A rule of a pair in the form that its path has.
@@ -36,15 +37,16 @@ pub(super) struct PairRule {
 }
 
 /// The new entries at a path's first switch: dropping ones go before all others.
+#[derive(Default)]
 pub(super) struct Beginning {
     pub drops: Vec<Change>,
     pub leads: Vec<Change>,
 }
 
-impl Controller {
+impl<'a> Facts<'a> {
     /// The rules of a pair whose packets have a class of their own.
     pub(super) fn rules_of(&self, pair: Pair) -> Vec<PairRule> {
-        let timeouts = &self.config.timeouts;
+        let timeouts = self.timeouts;
         if !timeouts.has_rules() {
             return Vec::new();
         }
@@ -79,7 +81,7 @@ impl Controller {
 
     /// Whether a packet's own IP addresses forbid it, whoever sends it.
     pub(super) fn guards_from(&self, pair: Pair, fields: &PacketFields) -> bool {
-        match self.config.timeouts.guard_of(fields) {
+        match self.timeouts.guard_of(fields) {
             None => false,
             Some(None) => true,
             Some(Some(rank)) => {
@@ -97,17 +99,8 @@ impl Controller {
     }
 
     /// The class of the packets that an entry of a pair is for.
-    pub(super) fn class_of_entry(&self, pair: Pair, rule: Option<Rule>) -> Option<&FlowClass> {
-        self.hosts.class_of(&self.config.timeouts, pair, rule)
-    }
-
-    /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops the
-    /// packets after it comes with the pair's entries.
-    pub(super) fn bar_by_path(&mut self, now: Instant, packet: &Packet<'_>) {
-        let to = self.hosts.place(packet.dst).filter(|to| *to != packet.at);
-        if let Some(to) = to.filter(|_| self.config.mode != Mode::Proactive) {
-            self.ensure_path(now, packet.src, packet.dst, packet.at, to);
-        }
+    pub(super) fn class_of_entry(&self, pair: Pair, rule: Option<Rule>) -> Option<&'a FlowClass> {
+        self.hosts.class_of(self.timeouts, pair, rule)
     }
 
     /// All entries of a path's first hop.
@@ -131,6 +124,36 @@ impl Controller {
         Beginning {
             drops: drops.into_iter().map(entry).collect(),
             leads: leads.into_iter().map(entry).chain([change(own)]).collect(),
+        }
+    }
+
+    /// Whether a path was set before any packet, so that it must not go for want of packets.
+    pub(super) fn is_lasting(&self, pair: Pair) -> bool {
+        self.mode == Mode::Hybrid && self.net.says_both(pair)
+    }
+
+    pub(super) fn pair_entry(
+        &self,
+        pair: Pair,
+        hop: &Hop,
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> Entry {
+        if ingress && self.forbids(pair) {
+            return barrier(hop.key(pair));
+        }
+        let (idle_timeout_s, hard_timeout_s) = match (self.is_lasting(pair), ingress) {
+            (true, _) => (0, 0),
+            (false, true) => self.timeouts_of(pair, None, true, table_s),
+            (false, false) => self.timeouts_after_first(pair, table_s),
+        };
+        Entry {
+            key: hop.key(pair),
+            kind: EntryKind::Pair,
+            out: hop.out_port,
+            idle_timeout_s,
+            hard_timeout_s,
+            notify: ingress,
         }
     }
 
@@ -171,7 +194,7 @@ impl Controller {
         let mut after = rules.iter().filter(|other| other.rule.rank > rule.rank);
         after.any(|other| other.drops && other.rule.overlaps(rule))
             || self.forbids(pair)
-            || self.config.timeouts.excepts(rule)
+            || self.timeouts.excepts(rule)
     }
 
     /// Timeouts of a pair's entries past the first hop: no service outlasts them.
@@ -183,6 +206,38 @@ impl Controller {
         let all = own.into_iter().chain(of_rules);
         let most = all.reduce(|(idle, hard), (i, h)| (longest(idle, i), longest(hard, h)));
         most.unwrap_or_default()
+    }
+
+    /// Whether the pair has an entry that ends by itself when unused.
+    fn is_used(&self, pair: Pair, hop: &Hop, rules: &[PairRule]) -> bool {
+        let Some(table) = self.tables.get(hop.dpid) else {
+            return false;
+        };
+        let leads = |key: EntryKey| {
+            let entry = table.entries().get(&key);
+            entry.is_some_and(|entry| !entry.kind.is_drop())
+        };
+        let used = rules.iter().filter(|rule| !rule.kept && !rule.drops);
+        let mut keys = used.map(|rule| EntryKey::rule(hop.in_port, pair.0, pair.1, rule.rule));
+        leads(hop.key(pair)) || keys.any(leads)
+    }
+
+    /// Whether a pair's classes can be known: classes may name hosts by addresses that they have
+    /// not announced yet.
+    pub(super) fn is_judged(&self, (src, dst): Pair) -> bool {
+        let has_told = |mac| !self.hosts.ips(mac).is_empty();
+        !self.timeouts.names_ips() || (has_told(src) && has_told(dst))
+    }
+}
+
+impl Controller {
+    /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops the
+    /// packets after it comes with the pair's entries.
+    pub(super) fn bar_by_path(&mut self, now: Instant, packet: &Packet<'_>) {
+        let to = self.hosts.place(packet.dst).filter(|to| *to != packet.at);
+        if let Some(to) = to.filter(|_| self.config.mode != Mode::Proactive) {
+            self.ensure_path(now, packet.src, packet.dst, packet.at, to);
+        }
     }
 
     /// Handles the end of a path's entry, by itself or for others (`is_evicted`).
@@ -204,15 +259,17 @@ impl Controller {
             return self.drop_rest(now, pair, gone);
         }
         let (hop, rules) = (*hop, rules.to_vec());
-        let is_used = self.is_used(pair, &hop, &rules);
+        let is_used = self.facts().is_used(pair, &hop, &rules);
         let rule = key.rule.and_then(|rule| {
             let rule = rules.iter().find(|known| known.rule == rule)?;
-            self.is_exception(pair, rule.rule, &rules).then_some(*rule)
+            self.facts()
+                .is_exception(pair, rule.rule, &rules)
+                .then_some(*rule)
         });
         match rule {
             Some(rule) if is_used && !is_evicted => {
                 self.paths.keep(pair, rule.rule);
-                let entry = self.rule_entry(pair, &hop, &rule, &rules, None);
+                let entry = self.facts().rule_entry(pair, &hop, &rule, &rules, None);
                 if let Some(table) = self.tables.get_mut(dpid) {
                     table.note_sent(now, entry);
                     table.handle_sent(now, &entry);
@@ -225,34 +282,20 @@ impl Controller {
         }
     }
 
-    /// Whether the pair has an entry that ends by itself when unused.
-    fn is_used(&self, pair: Pair, hop: &Hop, rules: &[PairRule]) -> bool {
-        let Some(table) = self.tables.get(hop.dpid) else {
-            return false;
-        };
-        let leads = |key: EntryKey| {
-            let entry = table.entries().get(&key);
-            entry.is_some_and(|entry| !entry.kind.is_drop())
-        };
-        let used = rules.iter().filter(|rule| !rule.kept && !rule.drops);
-        let mut keys = used.map(|rule| EntryKey::rule(hop.in_port, pair.0, pair.1, rule.rule));
-        leads(hop.key(pair)) || keys.any(leads)
-    }
-
     /// Fits a path's rules after a change of classes or of a host's addresses. Deletes the path if
     /// no packet of it is allowed any more, or if its dropping entries cannot be set.
     pub(super) fn fit_rules(&mut self, now: Instant, pair: Pair) {
-        if !self.admits(pair) {
+        if !self.facts().admits(pair) {
             return self.drop_path(now, pair);
         }
         let Some((hop, rules)) = self.paths.beginning(pair) else {
             return;
         };
         let (hop, rules) = (*hop, rules.to_vec());
-        let wanted = self.rules_of(pair);
+        let wanted = self.facts().rules_of(pair);
         let own = self.tables.get(hop.dpid);
         let own = own.and_then(|table| table.entries().get(&hop.key(pair)));
-        let is_right = own.is_none_or(|own| own.kind.is_drop() == self.forbids(pair));
+        let is_right = own.is_none_or(|own| own.kind.is_drop() == self.facts().forbids(pair));
         if is_same(&rules, &wanted) && is_right {
             return;
         }
@@ -281,16 +324,9 @@ impl Controller {
         });
         let rules: Vec<PairRule> = rules.collect();
         self.paths.set_rules(pair, rules);
-        if self.is_judged(pair) {
+        if self.facts().is_judged(pair) {
             self.fit_rules(now, pair);
         }
-    }
-
-    /// Whether a pair's classes can be known: classes may name hosts by addresses that they have
-    /// not announced yet.
-    pub(super) fn is_judged(&self, (src, dst): Pair) -> bool {
-        let has_told = |mac| !self.hosts.ips(mac).is_empty();
-        !self.config.timeouts.names_ips() || (has_told(src) && has_told(dst))
     }
 }
 

@@ -23,10 +23,10 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use crate::timeouts::budget;
 use crate::timeouts::leases::RowKey;
 
-use super::links::{Distances, Hop, Pair};
+use super::facts::{Facts, facts};
+use super::links::{Distances, Hop, Pair, destination_hash};
 use super::port_state::PortRole;
-use super::routes::destination_hash;
-use super::updates::{Change, Guard, Stage, Step};
+use super::stage::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 
 /// Idle timeout of coarse entries where entries of pairs have no timeout.
@@ -86,6 +86,167 @@ impl SharedEntries {
         let ways = self.ways.iter();
         ways.flat_map(|(dst, ways)| ways.iter().map(|(at, out)| (*dst, *at, *out)))
     }
+
+    /// Chooses the coarse entries that free up to `excess` entries of a table in which all are in
+    /// use. Returns them, and the number that they do not free.
+    fn choose(&mut self, facts: Facts<'_>, dpid: DatapathId, excess: u32) -> (Vec<Choice>, u32) {
+        if excess == 0 || !facts.may_coarsen() {
+            return (Vec::new(), excess);
+        }
+        let mut by_way = facts.coarsenable(dpid);
+        let ways = by_way
+            .iter()
+            .flat_map(|(way, rows)| rows.iter().map(|_| *way));
+        let chosen = budget::coarsen(ways, excess);
+        let table = facts.tables.get(dpid);
+        let mut free = table.and_then(|table| table.free()).unwrap_or(0);
+        let mut entrances = BTreeSet::new();
+        let mut choices = Vec::new();
+        let mut freed = 0;
+        for (nth, (way, frees)) in chosen.into_iter().enumerate() {
+            freed += frees;
+            let (port, dst, out) = way;
+            let at = Location { dpid, port };
+            let is_other = self.way(at, dst).is_some_and(|taken| taken != out);
+            // Entries that only fit after the others have gone wait for the next reading.
+            let is_for_now = nth == 0 || free > 0;
+            if !is_other && is_for_now && entrances.insert((port, dst)) {
+                self.set(at, dst, out);
+                choices.push(Choice {
+                    entry: facts.coarse_entry(port, dst, out),
+                    rows: by_way.remove(&way).unwrap_or_default(),
+                    is_full: free == 0,
+                });
+                free = free.saturating_sub(1);
+            }
+        }
+        (choices, excess.saturating_sub(freed))
+    }
+
+    /// Whether a change of the table of `dpid` agrees with the coarse entries that it should hold.
+    /// `way_of_path`: the out-port of the path that has an entry there.
+    pub(super) fn agrees(
+        &self,
+        dpid: DatapathId,
+        step: &Step,
+        way_of_path: impl Fn(EntryKey) -> Option<PortNo>,
+    ) -> bool {
+        let way = |key: &EntryKey| {
+            let port = key.in_port?;
+            self.way(Location { dpid, port }, key.eth_dst?)
+        };
+        match step {
+            Step::Add(entry) => way(&entry.key) == Some(entry.out),
+            Step::Delete(key) if key.is_coarse() => way(key).is_none(),
+            // A deletion of a pair's entry that a coarse one replaces.
+            Step::Delete(key) => way(key).is_some_and(|way| {
+                let own = way_of_path(*key);
+                own.is_none_or(|own| own == way)
+            }),
+        }
+    }
+
+    /// The changes of a path's hop that is coarse: that entry once more, and no entry of the pair
+    /// that leads elsewhere. `None` if the hop needs its own entry.
+    pub(super) fn changes(&self, facts: Facts<'_>, pair: Pair, hop: &Hop) -> Option<HopChanges> {
+        if !self.carries(hop, pair.1) {
+            return None;
+        }
+        let dpid = hop.dpid;
+        let entries = facts.tables.get(dpid).map(|table| table.entries());
+        let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
+        let entry = facts.coarse_entry(hop.in_port, pair.1, hop.out_port);
+        let is_other = |out: Option<PortNo>| out.is_some_and(|out| out != hop.out_port);
+        let (own, coarse) = (out(hop.key(pair)), out(entry.key));
+        let steps = std::iter::once(Step::Add(entry))
+            .chain(is_other(own).then(|| Step::Delete(hop.key(pair))));
+        let changes = steps.map(|step| Change {
+            dpid,
+            step,
+            guard: Guard::Coarse,
+        });
+        Some(HopChanges {
+            changes: changes.collect(),
+            is_turned: is_other(own) || is_other(coarse),
+        })
+    }
+
+    /// Mends coarse entries after links or hosts may have moved. Turns those that lead no nearer,
+    /// and deletes those that are not allowed. Returns their hosts, and the changes.
+    fn mend(&mut self, facts: Facts<'_>, now: Instant) -> (BTreeSet<MacAddr>, Vec<Stage>) {
+        let mut trees = BTreeMap::new();
+        let mut changed: Vec<(MacAddr, Location, Option<PortNo>, u32)> = Vec::new();
+        for (dst, at, out) in self.iter() {
+            let right = facts.right_way(now, at, dst, out, &mut trees);
+            if right != Some(out) {
+                let home = facts.hosts.place(dst);
+                let distance = home.and_then(|to| trees.get(&to.dpid)?.get(&at.dpid));
+                changed.push((dst, at, right, distance.copied().unwrap_or(0)));
+            }
+        }
+        // The nearest first, as with routes; deletions at once.
+        changed.sort_by_key(|(_, _, right, distance)| (right.is_some(), *distance));
+        let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        for (dst, at, right, distance) in &changed {
+            let step = match right {
+                Some(out) => {
+                    self.set(*at, *dst, *out);
+                    Step::Add(facts.coarse_entry(at.port, *dst, *out))
+                }
+                None => {
+                    self.remove(*at, *dst);
+                    Step::Delete(EntryKey::coarse(at.port, *dst))
+                }
+            };
+            let order = right.map_or(0, |_| distance + 1);
+            by_distance.entry(order).or_default().push(Change {
+                dpid: at.dpid,
+                step,
+                guard: Guard::Coarse,
+            });
+        }
+        let hosts = changed.into_iter().map(|(dst, ..)| dst).collect();
+        let stages = by_distance.into_values().map(Stage::of).collect();
+        (hosts, stages)
+    }
+
+    /// Forgets a switch and its coarse entries.
+    pub(super) fn forget(&mut self, dpid: DatapathId) {
+        let of = self.iter().filter(|(_, at, _)| at.dpid == dpid);
+        for (dst, at, _) in of.collect::<Vec<_>>() {
+            self.remove(at, dst);
+        }
+    }
+
+    /// The coarse entries of a switch whose pairs have room for entries of their own, beginning
+    /// with that of the fewest pairs.
+    fn refinements<'a>(
+        &self,
+        paths: impl Iterator<Item = (Pair, &'a [Hop])>,
+        dpid: DatapathId,
+        mut room: u32,
+    ) -> Vec<Refinement> {
+        let mut carried: BTreeMap<(MacAddr, Location), Vec<(Pair, Hop)>> = BTreeMap::new();
+        for (dst, at, _) in self.iter().filter(|(_, at, _)| at.dpid == dpid) {
+            carried.insert((dst, at), Vec::new());
+        }
+        for (pair, hops) in paths {
+            let here = hops.iter().filter(|hop| hop.dpid == dpid);
+            for hop in here.filter(|hop| self.carries(hop, pair.1)) {
+                if let Some(pairs) = carried.get_mut(&(pair.1, hop.entrance())) {
+                    pairs.push((pair, *hop));
+                }
+            }
+        }
+        let mut by_size: Vec<_> = carried.into_iter().collect();
+        by_size.sort_by_key(|(_, pairs)| pairs.len());
+        let fits = |(_, pairs): &(_, Vec<_>)| {
+            let left = room.checked_sub(pairs.len() as u32);
+            room = left.unwrap_or(room);
+            left.is_some()
+        };
+        by_size.into_iter().take_while(fits).collect()
+    }
 }
 
 impl Hop {
@@ -95,6 +256,17 @@ impl Hop {
     }
 }
 
+/// A coarse entry, and the entries that it replaces.
+struct Choice {
+    entry: Entry,
+    rows: Vec<RowKey>,
+    /// Whether the table has no room for it before one of them is deleted.
+    is_full: bool,
+}
+
+/// A coarse entry, by its destination and in-port, and the pairs that get entries of their own.
+type Refinement = ((MacAddr, Location), Vec<(Pair, Hop)>);
+
 /// The changes that give a path its entry at a hop.
 pub(super) struct HopChanges {
     pub changes: Vec<Change>,
@@ -102,48 +274,11 @@ pub(super) struct HopChanges {
     pub is_turned: bool,
 }
 
-impl Controller {
-    /// Frees up to `excess` entries of a table in which all are in use. Returns the number that it
-    /// could not free.
-    pub(super) fn coarsen(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> u32 {
-        if excess == 0 || !self.may_coarsen() {
-            return excess;
-        }
-        let mut by_way = self.coarsenable(dpid);
-        let ways = by_way
-            .iter()
-            .flat_map(|(way, rows)| rows.iter().map(|_| *way));
-        let chosen = budget::coarsen(ways, excess);
-        let table = self.tables.get(dpid);
-        let mut free = table.and_then(|table| table.free()).unwrap_or(0);
-        let mut entrances = BTreeSet::new();
-        let mut freed = 0;
-        for (at, (way, frees)) in chosen.into_iter().enumerate() {
-            freed += frees;
-            let (in_port, dst, out) = way;
-            let is_taken = self.coarse.way(
-                Location {
-                    dpid,
-                    port: in_port,
-                },
-                dst,
-            );
-            let is_other = is_taken.is_some_and(|taken| taken != out);
-            // Entries that only fit after the others have gone wait for the next reading.
-            let is_for_now = at == 0 || free > 0;
-            if !is_other && is_for_now && entrances.insert((in_port, dst)) {
-                let rows = by_way.remove(&way).unwrap_or_default();
-                self.replace(now, dpid, way, &rows, free == 0);
-                free = free.saturating_sub(1);
-            }
-        }
-        excess.saturating_sub(freed)
-    }
-
+impl Facts<'_> {
     /// Whether coarse entries make sense in this mode: where routes lead to hosts all the time,
     /// entries of pairs exist at ingresses only.
     fn may_coarsen(&self) -> bool {
-        self.config.mode == Mode::Reactive && !self.has_routes()
+        self.mode == Mode::Reactive && !self.has_routes()
     }
 
     /// Entries of pairs that a coarse one may replace, by in-port, destination and out-port.
@@ -160,7 +295,7 @@ impl Controller {
             };
             let port = row.in_port;
             let at = Location { dpid, port };
-            let is_right = self.network.role(at) == PortRole::Link
+            let is_right = self.net.role(at) == PortRole::Link
                 && self.leads(at, row.dst, entry.out, &mut trees);
             if is_right {
                 let way = (port, row.dst, entry.out);
@@ -191,7 +326,7 @@ impl Controller {
             return home.port == out;
         }
         let distances = self.tree(home.dpid, trees);
-        self.network
+        self.net
             .links
             .is_shortest(Location { dpid, port: out }, distances)
     }
@@ -201,43 +336,8 @@ impl Controller {
         to: DatapathId,
         trees: &'a mut BTreeMap<DatapathId, Distances>,
     ) -> &'a Distances {
-        let search = || self.network.links.distances(to, |_| true);
+        let search = || self.net.links.distances(to, |_| true);
         trees.entry(to).or_insert_with(search)
-    }
-
-    /// Sets the coarse entry before it deletes the entries that this one replaces. In a full table
-    /// it deletes the first of them before.
-    fn replace(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        way: HopKey,
-        rows: &[RowKey],
-        is_full: bool,
-    ) {
-        let (port, dst, out) = way;
-        self.coarse.set(Location { dpid, port }, dst, out);
-        let entry = self.coarse_entry(port, dst, out);
-        if let Some(table) = self.tables.get_mut(dpid) {
-            table.handle_coarse(now, entry.key, rows.len());
-        }
-        let delete = |row: &RowKey| Change {
-            dpid,
-            step: Step::Delete(row.entry_key()),
-            guard: Guard::Coarse,
-        };
-        let (first, rest) = rows.split_at(usize::from(is_full).min(rows.len()));
-        let add = Change {
-            dpid,
-            step: Step::Add(entry),
-            guard: Guard::Coarse,
-        };
-        let stages = vec![
-            Stage::of(first.iter().map(delete).collect()),
-            Stage::of(vec![add]),
-            Stage::drain(rest.iter().map(delete).collect()),
-        ];
-        self.start_update(now, stages);
     }
 
     fn coarse_entry(&self, in_port: PortNo, dst: MacAddr, out: PortNo) -> Entry {
@@ -256,92 +356,12 @@ impl Controller {
         }
     }
 
-    /// Whether a change of the table of `dpid` agrees with the coarse entries that it should hold.
-    pub(super) fn agrees_with_coarse(&self, dpid: DatapathId, step: &Step) -> bool {
-        let way = |key: &EntryKey| {
-            let port = key.in_port?;
-            self.coarse.way(Location { dpid, port }, key.eth_dst?)
-        };
-        match step {
-            Step::Add(entry) => way(&entry.key) == Some(entry.out),
-            Step::Delete(key) if key.is_coarse() => way(key).is_none(),
-            // A deletion of a pair's entry that a coarse one replaces.
-            Step::Delete(key) => way(key).is_some_and(|way| {
-                let own = self.paths.way(dpid, *key);
-                own.is_none_or(|own| own == way)
-            }),
-        }
-    }
-
-    /// The changes of a path's hop that is coarse: that entry once more, and no entry of the pair
-    /// that leads elsewhere. `None` if the hop needs its own entry.
-    pub(super) fn coarse_hop(&self, pair: Pair, hop: &Hop) -> Option<HopChanges> {
-        if !self.coarse.carries(hop, pair.1) {
-            return None;
-        }
-        let dpid = hop.dpid;
-        let entries = self.tables.get(dpid).map(|table| table.entries());
-        let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
-        let entry = self.coarse_entry(hop.in_port, pair.1, hop.out_port);
-        let is_other = |out: Option<PortNo>| out.is_some_and(|out| out != hop.out_port);
-        let (own, coarse) = (out(hop.key(pair)), out(entry.key));
-        let steps = std::iter::once(Step::Add(entry))
-            .chain(is_other(own).then(|| Step::Delete(hop.key(pair))));
-        let changes = steps.map(|step| Change {
-            dpid,
-            step,
-            guard: Guard::Coarse,
-        });
-        Some(HopChanges {
-            changes: changes.collect(),
-            is_turned: is_other(own) || is_other(coarse),
-        })
-    }
-
     /// Whether an entry at its switch carries a path's packets there.
     pub(super) fn is_carried(&self, pair: Pair, hop: &Hop) -> bool {
         let entries = self.tables.get(hop.dpid).map(|table| table.entries());
         let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
         let coarse = EntryKey::coarse(hop.in_port, pair.1);
         out(hop.key(pair)).or_else(|| out(coarse)) == Some(hop.out_port)
-    }
-
-    /// Mends coarse entries after links or hosts may have moved. Turns those that lead no nearer,
-    /// and deletes those that are not allowed. Returns their hosts.
-    pub(super) fn mend_coarse(&mut self, now: Instant) -> BTreeSet<MacAddr> {
-        let mut trees = BTreeMap::new();
-        let mut changed: Vec<(MacAddr, Location, Option<PortNo>, u32)> = Vec::new();
-        for (dst, at, out) in self.coarse.iter() {
-            let right = self.right_way(now, at, dst, out, &mut trees);
-            if right != Some(out) {
-                let home = self.hosts.place(dst);
-                let distance = home.and_then(|to| trees.get(&to.dpid)?.get(&at.dpid));
-                changed.push((dst, at, right, distance.copied().unwrap_or(0)));
-            }
-        }
-        // The nearest first, as with routes; deletions at once.
-        changed.sort_by_key(|(_, _, right, distance)| (right.is_some(), *distance));
-        let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
-        for (dst, at, right, distance) in &changed {
-            let step = match right {
-                Some(out) => {
-                    self.coarse.set(*at, *dst, *out);
-                    Step::Add(self.coarse_entry(at.port, *dst, *out))
-                }
-                None => {
-                    self.coarse.remove(*at, *dst);
-                    Step::Delete(EntryKey::coarse(at.port, *dst))
-                }
-            };
-            let order = right.map_or(0, |_| distance + 1);
-            by_distance.entry(order).or_default().push(Change {
-                dpid: at.dpid,
-                step,
-                guard: Guard::Coarse,
-            });
-        }
-        self.start_update(now, by_distance.into_values().map(Stage::of).collect());
-        changed.into_iter().map(|(dst, ..)| dst).collect()
     }
 
     /// The port by which a coarse entry should lead now: its present port, unless that is wrong.
@@ -358,15 +378,15 @@ impl Controller {
                 dpid: at.dpid,
                 port,
             };
-            self.network.is_up(place)
+            self.net.is_up(place)
         };
         let Some(home) = self.hosts.place(dst) else {
             // While the entry may have been adopted and its host not yet heard.
-            let may_be = self.network.role(at) != PortRole::Edge && self.is_young(now, at.dpid);
+            let may_be = self.net.role(at) != PortRole::Edge && self.net.is_young(now, at.dpid);
             return (may_be && is_up(at.port) && is_up(out)).then_some(out);
         };
-        if self.network.role(at) != PortRole::Link {
-            let role = self.network.role(at);
+        if self.net.role(at) != PortRole::Link {
+            let role = self.net.role(at);
             let is_held = !matches!(role, PortRole::Gone | PortRole::Edge);
             return (is_held && self.leads(at, dst, out, trees)).then_some(out);
         }
@@ -378,7 +398,7 @@ impl Controller {
         } else {
             let distances = self.tree(home.dpid, trees);
             let hash = destination_hash(dst);
-            self.network.links.next_port(at.dpid, distances, hash)
+            self.net.links.next_port(at.dpid, distances, hash)
         };
         right.filter(|port| *port != at.port && is_up(*port))
     }
@@ -392,6 +412,56 @@ impl Controller {
         let right = self.right_way(now, at, dst, entry.out, &mut BTreeMap::new());
         self.may_coarsen() && right == Some(entry.out)
     }
+}
+
+impl Controller {
+    /// Frees up to `excess` entries of a table in which all are in use. Returns the number that it
+    /// could not free.
+    pub(super) fn coarsen(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> u32 {
+        let (choices, rest) = self.coarse.choose(facts!(self), dpid, excess);
+        for choice in choices {
+            self.replace(now, dpid, &choice);
+        }
+        rest
+    }
+
+    /// Sets the coarse entry before it deletes the entries that this one replaces. In a full table
+    /// it deletes the first of them before.
+    fn replace(&mut self, now: Instant, dpid: DatapathId, choice: &Choice) {
+        let Choice {
+            entry,
+            rows,
+            is_full,
+        } = choice;
+        if let Some(table) = self.tables.get_mut(dpid) {
+            table.handle_coarse(now, entry.key, rows.len());
+        }
+        let delete = |row: &RowKey| Change {
+            dpid,
+            step: Step::Delete(row.entry_key()),
+            guard: Guard::Coarse,
+        };
+        let (first, rest) = rows.split_at(usize::from(*is_full).min(rows.len()));
+        let add = Change {
+            dpid,
+            step: Step::Add(*entry),
+            guard: Guard::Coarse,
+        };
+        let stages = vec![
+            Stage::of(first.iter().map(delete).collect()),
+            Stage::of(vec![add]),
+            Stage::drain(rest.iter().map(delete).collect()),
+        ];
+        self.start_update(now, stages);
+    }
+
+    /// Mends coarse entries after links or hosts may have moved. Returns the hosts of those that
+    /// have changed.
+    pub(super) fn mend_coarse(&mut self, now: Instant) -> BTreeSet<MacAddr> {
+        let (hosts, stages) = self.coarse.mend(facts!(self), now);
+        self.start_update(now, stages);
+        hosts
+    }
 
     /// Mends the paths to these hosts that lost a coarse entry. Sets them again where there is
     /// room, and removes the others, so that their next packet asks.
@@ -402,7 +472,7 @@ impl Controller {
         mended: &BTreeSet<Pair>,
     ) {
         let lost = self.paths.hops().filter(|(pair, hops)| {
-            let is_lost = |hop: &Hop| !self.is_carried(*pair, hop);
+            let is_lost = |hop: &Hop| !self.facts().is_carried(*pair, hop);
             dsts.contains(&pair.1) && !mended.contains(pair) && hops.iter().skip(1).any(is_lost)
         });
         let lost: Vec<Pair> = lost.map(|(pair, _)| pair).collect();
@@ -444,14 +514,6 @@ impl Controller {
         self.outbox.send_flow_mod(dpid, key.to_delete());
     }
 
-    /// Forgets a switch and its coarse entries.
-    pub(super) fn forget_coarse(&mut self, dpid: DatapathId) {
-        let of = self.coarse.iter().filter(|(_, at, _)| at.dpid == dpid);
-        for (dst, at, _) in of.collect::<Vec<_>>() {
-            self.coarse.remove(at, dst);
-        }
-    }
-
     /// Sets entries of pairs again while the table has room, beginning with the coarse entry of the
     /// fewest pairs.
     pub(super) fn relieve(&mut self, now: Instant, dpid: DatapathId) {
@@ -459,29 +521,10 @@ impl Controller {
             return;
         }
         let table = self.tables.get_mut(dpid);
-        let Some(mut room) = table.and_then(|table| table.relief(now)) else {
-            return;
-        };
-        let mut carried: BTreeMap<(MacAddr, Location), Vec<(Pair, Hop)>> = BTreeMap::new();
-        for (dst, at, _) in self.coarse.iter().filter(|(_, at, _)| at.dpid == dpid) {
-            carried.insert((dst, at), Vec::new());
-        }
-        for (pair, hops) in self.paths.hops() {
-            let here = hops.iter().filter(|hop| hop.dpid == dpid);
-            for hop in here.filter(|hop| self.coarse.carries(hop, pair.1)) {
-                if let Some(pairs) = carried.get_mut(&(pair.1, hop.entrance())) {
-                    pairs.push((pair, *hop));
-                }
+        if let Some(room) = table.and_then(|table| table.relief(now)) {
+            for ((dst, at), pairs) in self.coarse.refinements(self.paths.hops(), dpid, room) {
+                self.refine(now, at, dst, &pairs);
             }
-        }
-        let mut by_size: Vec<_> = carried.into_iter().collect();
-        by_size.sort_by_key(|(_, pairs)| pairs.len());
-        for ((dst, at), pairs) in by_size {
-            let Some(left) = room.checked_sub(pairs.len() as u32) else {
-                return;
-            };
-            room = left;
-            self.refine(now, at, dst, &pairs);
         }
     }
 
@@ -492,7 +535,7 @@ impl Controller {
         for (pair, hop) in pairs {
             let admitted = self.admit_path(now, *pair, &[*hop]);
             if let (Ok(table_s), Some(revision)) = (admitted, self.paths.revision(*pair)) {
-                let entry = self.pair_entry(*pair, hop, false, table_s);
+                let entry = self.facts().pair_entry(*pair, hop, false, table_s);
                 adds.push(Change {
                     dpid: at.dpid,
                     step: Step::Add(entry),

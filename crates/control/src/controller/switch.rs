@@ -88,7 +88,9 @@ impl Controller {
         }
         self.qos_refused(now, dpid, xid, error);
         if error.is_of_group_mod() || form::is_refusal(message) {
-            return self.fabric_refused(now, dpid, Some(error));
+            return self
+                .fabric
+                .handle_refused(now, (dpid, Some(error)), &mut self.outbox);
         }
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             self.handle_table_full(now, dpid);
@@ -122,7 +124,9 @@ impl Controller {
             }
             Request::Question(id) => self.questions.answer(id, Answered::Lost),
             Request::Qos => self.qos_unconfirmed(now, dpid),
-            Request::Groups => self.fabric_refused(now, dpid, None),
+            Request::Groups => self
+                .fabric
+                .handle_refused(now, (dpid, None), &mut self.outbox),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());
             }

@@ -37,13 +37,13 @@ use crate::timeouts::keeper::Keeper;
 use crate::timeouts::leases::{Leases, RowKey};
 use crate::timeouts::{ENTRIES_MAX, FlowClass, Lifetime, Timeouts};
 
+use super::Controller;
 use super::entries::Entries;
+use super::event::{TableCounters, TableView, TimeoutsView};
 use super::hosts::Hosts;
 use super::ingress::outlasts_flows;
 use super::network::Network;
-use super::outbox::{Outbox, Request};
-use super::paths::Paths;
-use super::{Controller, TableView, TimeoutsView, Timer};
+use super::outbox::{Outbox, Request, Timer};
 use guard_counts::GuardCounts;
 use readings::Readings;
 
@@ -109,7 +109,6 @@ struct Around<'a> {
     net: &'a Network,
     timeouts: &'a Timeouts,
     hosts: &'a Hosts,
-    paths: &'a Paths,
     outbox: &'a mut Outbox,
 }
 
@@ -329,24 +328,6 @@ fn renewal_budget(now: Instant, timeouts: &Timeouts) -> Budget {
     Budget::new(now, per_s, (per_s / 20).max(1))
 }
 
-/// Counters of a switch's entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCounters {
-    /// Packet-ins for which the controller has set a path that begins here.
-    pub misses: u64,
-    pub renewals: u64,
-    /// Entries deleted to make room for others.
-    pub evictions: u64,
-    /// Flow-mods refused because the table was full.
-    pub table_full: u64,
-    /// Paths that were not set because all entries are in use.
-    pub no_room: u64,
-    /// Entries that a coarse one has replaced.
-    pub coarsened: u64,
-    /// Entries set again in place of a coarse one.
-    pub refined: u64,
-}
-
 impl Table {
     pub(super) fn view(&self) -> TableView {
         TableView {
@@ -444,6 +425,17 @@ impl Table {
         self.told_edge.is_some() && !self.edge_ends_early
     }
 
+    /// Notes that an entry is deleted to make room for others. A coarse one is forgotten by whoever
+    /// deletes it.
+    pub(super) fn handle_evicted(&mut self, now: Instant, key: EntryKey) {
+        self.counters.evictions += 1;
+        self.evicted_at = Some(now);
+        if !key.is_coarse() {
+            self.handle_removed(key);
+            self.entries.remove(&key);
+        }
+    }
+
     pub(super) fn missed(&mut self) {
         self.counters.misses += 1;
     }
@@ -523,7 +515,7 @@ impl Tables {
         }
         self.fit(now, dpid, around.timeouts);
         if self.wants_polls(around.timeouts, dpid) {
-            self.poll_at(around, now, dpid, now + POLL_MIN);
+            self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
         }
     }
 
@@ -532,7 +524,7 @@ impl Tables {
         for dpid in around.net.dpids() {
             self.fit(now, dpid, around.timeouts);
             if self.wants_polls(around.timeouts, dpid) && around.net.is_connected(dpid) {
-                self.poll_at(around, now, dpid, now + POLL_MIN);
+                self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
             }
         }
     }
@@ -561,7 +553,7 @@ impl Tables {
         }
         self.fit(now, dpid, around.timeouts);
         if self.wants_polls(around.timeouts, dpid) && around.net.is_connected(dpid) {
-            self.poll_at(around, now, dpid, now + POLL_MIN);
+            self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
         }
     }
 
@@ -571,11 +563,11 @@ impl Tables {
             || timeouts.reads_flows()
     }
 
-    fn poll_at(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId, due: Instant) {
+    fn poll_at(&mut self, outbox: &mut Outbox, now: Instant, dpid: DatapathId, due: Instant) {
         if let Some(table) = self.tables.get_mut(&dpid) {
             let due = due.max(now);
             table.poll_due = Some(due);
-            around.outbox.timer(due, Timer::Poll(dpid));
+            outbox.timer(due, Timer::Poll(dpid));
         }
     }
 
@@ -654,7 +646,7 @@ impl Tables {
             && table.said_max.replace(max) != Some(max)
         {
             self.fit(now, dpid, around.timeouts);
-            self.poll_at(around, now, dpid, now + POLL_MIN);
+            self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
         }
     }
 
@@ -796,23 +788,29 @@ impl Tables {
                 Some(_) => soonest,
                 None => next.unwrap_or(now + POLL_MAX).max(soonest),
             };
-            self.poll_at(around, now, dpid, due);
+            self.poll_at(around.outbox, now, dpid, due);
         }
         self.grant_to_edge(around, now, dpid);
     }
 }
 
+/// Borrows what the tables work with alone, so that other machines can be asked beside them.
+macro_rules! around {
+    ($controller:expr) => {
+        Around {
+            net: &$controller.network,
+            timeouts: &$controller.config.timeouts,
+            hosts: &$controller.hosts,
+            outbox: &mut $controller.outbox,
+        }
+    };
+}
+use around;
+
 impl Controller {
     /// The tables, and what they work with.
     fn with_tables(&mut self) -> (&mut Tables, Around<'_>) {
-        let around = Around {
-            net: &self.network,
-            timeouts: &self.config.timeouts,
-            hosts: &self.hosts,
-            paths: &self.paths,
-            outbox: &mut self.outbox,
-        };
-        (&mut self.tables, around)
+        (&mut self.tables, around!(self))
     }
 
     /// Starts the care of a switch's table, after its entries have been compared.
@@ -920,8 +918,9 @@ impl Controller {
         self.evict(now, dpid, &evict);
         let pausing = self.make_coarse(now, dpid, excess);
         let is_room_made = !evict.is_empty() || pausing;
-        let (tables, mut around) = self.with_tables();
-        tables.renew_due(&mut around, now, dpid);
+        let is_path = |dpid, row| self.paths.has_row(dpid, row);
+        self.tables
+            .renew_due(&mut around!(self), now, dpid, is_path);
         if let Some(told) = told {
             self.after_full(now, dpid, is_room_made, &told);
         }
@@ -952,34 +951,6 @@ impl Controller {
     pub(super) fn table_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
         if request != Request::TableFeatures {
             self.poll_over(now, dpid);
-        }
-    }
-
-    /// Evicts entries. Those of a path go with all of it: they are unused, so their order does not
-    /// matter.
-    fn evict(&mut self, now: Instant, dpid: DatapathId, keys: &[RowKey]) {
-        for row in keys {
-            let key = row.entry_key();
-            let pair = (row.src, row.dst);
-            let Some(table) = self.tables.get_mut(dpid) else {
-                return;
-            };
-            table.counters.evictions += 1;
-            table.evicted_at = Some(now);
-            self.ingress.note_ended(now, dpid, key.in_port);
-            if key.is_coarse() {
-                self.drop_coarse(dpid, key);
-                continue;
-            }
-            let Some(table) = self.tables.get_mut(dpid) else {
-                return;
-            };
-            table.handle_removed(key);
-            table.entries.remove(&key);
-            self.outbox.send_flow_mod(dpid, key.to_delete());
-            if self.paths.holds(pair, dpid, key) {
-                self.entry_ended(now, pair, dpid, key, true);
-            }
         }
     }
 }

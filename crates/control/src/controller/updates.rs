@@ -2,31 +2,21 @@
 //!
 //! A stage ends with a barrier to every switch it touched, which it may share with others. The
 //! replies show that the entries were taken, not that packets already follow them (Open vSwitch: up
-//! to 17 ms later). So a stage that deletes entries waits [`DRAIN`] on top, and the controller
-//! repairs a packet that misses in between.
+//! to 17 ms later). So a stage that deletes entries waits [`DRAIN`](super::entries::DRAIN) on top,
+//! and the controller repairs a packet that misses in between.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use clock::{Duration, Instant};
-use openflow::{DatapathId, Message, Xid};
 
-use crate::entry::{Entry, EntryKey, EntryKind};
-
-use super::Controller;
-use super::entries::DRAIN;
-use super::fabric::FabricChange;
-use super::first::{SETTLE, Token};
-use super::links::Pair;
-use super::outbox::{Request, Timer};
-use super::paths::PauseOutcome;
+use super::outbox::{Outbox, Timer};
+use super::stage::{Stage, Switches};
 
 /// Maximum number of updates under way. Above it packets that come up are shed: each could only add
 /// another.
 const UPDATES_MAX: usize = 16_384;
 
-/// Backlog of a switch above which it gets no new paths.
-pub(super) const BEHIND_MAX: usize = 1024;
-
+/// The updates of which some stages have not been sent.
 #[derive(Default)]
 pub(super) struct Updates {
     next_id: u64,
@@ -43,101 +33,9 @@ struct Update {
     is_unsure: bool,
 }
 
-/// Changes that may be sent at once.
-#[derive(Default)]
-pub(super) struct Stage {
-    /// The delay between the confirmation of the stage before and this one.
-    pub delay: Duration,
-    pub changes: Vec<Change>,
-    /// Switches that somebody else has changed: they are asked for a barrier as well.
-    pub confirm: Vec<DatapathId>,
-    /// Changes of the fabric.
-    pub fabric: Vec<FabricChange>,
-    /// A revision of the fabric that is in use with this stage.
-    pub publish: Option<u64>,
-    /// A name to report as taken: every switch has taken the entries sent before.
-    pub taken: Option<Token>,
-    /// A name to release: the entries sent before are active with this stage.
-    pub release: Option<Token>,
-}
-
-impl Stage {
-    pub(super) fn of(changes: Vec<Change>) -> Stage {
-        Stage {
-            changes,
-            ..Stage::default()
-        }
-    }
-
-    /// Deletes entries that no packet should use any more.
-    pub(super) fn drain(changes: Vec<Change>) -> Stage {
-        Stage {
-            delay: DRAIN,
-            changes,
-            ..Stage::default()
-        }
-    }
-
-    pub(super) fn confirm(dpid: DatapathId) -> Stage {
-        Stage {
-            confirm: vec![dpid],
-            ..Stage::default()
-        }
-    }
-
-    /// Reports a name to those that wait for the entries sent before: when they were taken, and
-    /// when they have settled.
-    pub(super) fn tell(token: Token) -> [Stage; 2] {
-        let taken = Stage {
-            taken: Some(token),
-            ..Stage::default()
-        };
-        let release = Stage {
-            delay: SETTLE,
-            release: Some(token),
-            ..Stage::default()
-        };
-        [taken, release]
-    }
-
-    fn is_empty(&self) -> bool {
-        let is_told = self.taken.is_some() || self.release.is_some() || self.publish.is_some();
-        let has_changes = !self.changes.is_empty() || !self.fabric.is_empty();
-        !has_changes && self.confirm.is_empty() && !is_told
-    }
-}
-
-pub(super) struct Change {
-    pub dpid: DatapathId,
-    pub step: Step,
-    pub guard: Guard,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Step {
-    Add(Entry),
-    Delete(EntryKey),
-}
-
-/// The condition under which a change is still wanted when its turn comes.
-#[derive(Clone, Copy)]
-pub(super) enum Guard {
-    /// An entry of this revision of a path.
-    Path(Pair, u64),
-    /// An entry of a path, unless it is wanted again.
-    Stale(Pair),
-    /// A successor of a path, unless it waits for another pause.
-    Turned(Pair),
-    /// An entry of a rule, unless it is wanted again.
-    Ended(Pair),
-    /// An entry of this computation of the routes.
-    Routes(u64),
-    /// A coarse entry, or one of a pair that it carries.
-    Coarse,
-}
-
-impl Controller {
-    pub(super) fn start_update(&mut self, now: Instant, stages: Vec<Stage>) {
+impl Updates {
+    /// Takes in an update. Returns its name, unless there is nothing to do.
+    pub(super) fn start(&mut self, now: Instant, stages: Vec<Stage>) -> Option<u64> {
         let mut stages: VecDeque<Stage> = stages
             .into_iter()
             .filter(|stage| !stage.is_empty())
@@ -147,209 +45,185 @@ impl Controller {
             stages.pop_front();
         }
         if stages.is_empty() {
-            return;
+            return None;
         }
-        let id = self.updates.next_id;
-        self.updates.next_id += 1;
+        let id = self.next_id;
+        self.next_id += 1;
         let update = Update {
             stages,
             waiting: 0,
             due: now,
             is_unsure: false,
         };
-        self.updates.under_way.insert(id, update);
-        self.next_stage(now, id);
+        self.under_way.insert(id, update);
+        Some(id)
     }
 
     /// Whether packets that come up may lead to more updates.
-    pub(super) fn has_room_for_updates(&self) -> bool {
-        self.updates.under_way.len() < UPDATES_MAX
+    pub(super) fn has_room(&self) -> bool {
+        self.under_way.len() < UPDATES_MAX
     }
 
     /// Whether there is room to mend paths: mending leaves half of it to packets that come up.
     pub(super) fn has_room_to_mend(&self) -> bool {
-        self.updates.under_way.len() < UPDATES_MAX / 2
+        self.under_way.len() < UPDATES_MAX / 2
     }
 
-    /// Notes that a switch has confirmed a stage or, if not `taken`, will not.
-    pub(super) fn barrier_passed(&mut self, now: Instant, id: u64, taken: bool) {
-        let Some(update) = self.updates.under_way.get_mut(&id) else {
-            return;
-        };
-        if !taken {
-            update.is_unsure = true;
-            self.outbox.counters.stages_unconfirmed += 1;
-        }
-        update.waiting -= 1;
-        if update.waiting == 0 {
-            self.delay_or_next_stage(now, id);
-        }
-    }
-
-    /// Ends the barrier `xid`. Returns whether updates could wait for it. `is_taken`: the switch
-    /// has answered it.
-    pub(super) fn barrier_over(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        xid: Xid,
-        is_taken: bool,
-    ) -> bool {
-        let Some(passed) = self.outbox.finish_barrier(dpid, xid) else {
-            return false;
-        };
-        for update in passed {
-            self.barrier_passed(now, update, is_taken);
-        }
-        self.outbox.touch(dpid);
-        self.make_room(now, dpid);
-        true
-    }
-
-    /// Ends the waits for a connection that is gone.
-    pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(waiting) = self.outbox.drop_pipe(dpid) else {
-            return;
-        };
-        for update in waiting {
-            self.barrier_passed(now, update, true);
-        }
-        self.make_room(now, dpid);
-    }
-
-    pub(super) fn update_due(&mut self, now: Instant, id: u64) {
-        let update = self.updates.under_way.get(&id);
-        if update.is_some_and(|update| update.waiting == 0 && update.due <= now) {
-            self.next_stage(now, id);
-        }
-    }
-
-    fn delay_or_next_stage(&mut self, now: Instant, id: u64) {
-        let Some(update) = self.updates.under_way.get_mut(&id) else {
-            return;
-        };
-        let delay = update
-            .stages
-            .front()
-            .map_or(Duration::ZERO, |stage| stage.delay);
-        if delay.is_zero() {
-            return self.next_stage(now, id);
-        }
-        update.due = now + delay;
-        let due = update.due;
-        self.outbox.timer(due, Timer::Update(id));
-    }
-
-    fn next_stage(&mut self, now: Instant, id: u64) {
-        let Some(update) = self.updates.under_way.get_mut(&id) else {
-            return;
-        };
+    /// Takes the next stage of an update, which is to be sent now, and the switches that are to
+    /// confirm it.
+    pub(super) fn next(&mut self, id: u64) -> Option<(Stage, Switches)> {
+        let update = self.under_way.get_mut(&id)?;
         let Some(mut stage) = update.stages.pop_front() else {
-            self.updates.under_way.remove(&id);
-            return;
+            self.under_way.remove(&id);
+            return None;
         };
         if update.is_unsure {
             stage.taken = None;
         }
-        let last = update.stages.is_empty();
-        let confirm = std::mem::take(&mut stage.confirm);
-        let changed = stage.changes.iter().map(|change| change.dpid);
-        let changed = changed.chain(stage.fabric.iter().map(|change| change.dpid));
-        let mut touched: Vec<DatapathId> = changed.chain(confirm.iter().copied()).collect();
-        touched.sort_unstable();
-        touched.dedup();
-        self.apply_stage(now, stage);
-        if last {
-            self.updates.under_way.remove(&id);
-            return;
-        }
-        let asked = |dpid: &&DatapathId| self.outbox.wait_for(**dpid, id, confirm.contains(dpid));
-        let waiting = touched.iter().filter(asked).count();
-        let Some(update) = self.updates.under_way.get_mut(&id) else {
-            return;
+        let switches = stage.take_switches();
+        Some((stage, switches))
+    }
+
+    /// Notes that a stage was sent. Returns whether the next one follows at once.
+    pub(super) fn handle_sent(
+        &mut self,
+        now: Instant,
+        id: u64,
+        switches: &Switches,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let Some(update) = self.under_way.get_mut(&id) else {
+            return false;
         };
-        update.waiting = waiting;
-        if waiting == 0 {
-            self.delay_or_next_stage(now, id);
+        if update.stages.is_empty() {
+            self.under_way.remove(&id);
+            return false;
         }
+        update.waiting = switches.ask(id, outbox);
+        update.waiting == 0 && update.is_next_due(now, id, outbox)
     }
 
-    /// Measures, for some paths, the delay until the first entry exists.
-    fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
-        if let Some(since) = self.paths.sent_at(pair, revision)
-            && self.tables.wants_delay(now)
-        {
-            let request = Request::Delay { since };
-            self.outbox
-                .request(now, dpid, request, &Message::BarrierRequest);
+    /// Notes that a switch has confirmed a stage or, if not `taken`, will not. Returns whether the
+    /// next one follows at once.
+    pub(super) fn handle_barrier(
+        &mut self,
+        now: Instant,
+        (id, taken): (u64, bool),
+        outbox: &mut Outbox,
+    ) -> bool {
+        let Some(update) = self.under_way.get_mut(&id) else {
+            return false;
+        };
+        if !taken {
+            update.is_unsure = true;
+            outbox.counters.stages_unconfirmed += 1;
         }
+        update.waiting -= 1;
+        update.waiting == 0 && update.is_next_due(now, id, outbox)
     }
 
-    /// Notes the wanted entries, and sends the changes to connected switches; the others get them
-    /// when they come back.
-    fn apply_stage(&mut self, now: Instant, stage: Stage) {
-        for Change { dpid, step, guard } in stage.changes {
-            let key = match step {
-                Step::Add(entry) => entry.key,
-                Step::Delete(key) => key,
-            };
-            let wanted = match guard {
-                Guard::Path(pair, revision) => self.paths.revision(pair) == Some(revision),
-                Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
-                Guard::Turned(pair) => !self.paths.has_successor(pair, dpid, key),
-                Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
-                Guard::Routes(revision) => self.routes_revision == revision,
-                Guard::Coarse => self.agrees_with_coarse(dpid, &step),
-            };
-            let Some(table) = self.tables.get_mut(dpid).filter(|_| wanted) else {
-                continue;
-            };
-            // The refusal does not name the entry: a dropping one may be missing.
-            if let (Guard::Path(pair, _), Step::Add(entry)) = (guard, step)
-                && entry.notify
-                && table.is_full(now)
-                && self.paths.has_barrier(pair)
-            {
-                continue;
-            }
-            match step {
-                Step::Add(entry) => {
-                    let old = table.note_sent(now, entry);
-                    table.handle_sent(now, &entry);
-                    if old.is_some_and(|old| old.out != entry.out) {
-                        self.ingress.note_ended(now, dpid, key.in_port);
-                    }
-                    self.outbox
-                        .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
-                    if let Guard::Path(pair, revision) = guard {
-                        let is_awaited = self.paths.handle_set(pair, dpid, &entry);
-                        self.outbox.counters.paths_moved_under_traffic +=
-                            u64::from(is_awaited == PauseOutcome::InVain);
-                        let is_first = entry.notify && entry.kind == EntryKind::Pair;
-                        if is_first && is_awaited == PauseOutcome::Not {
-                            self.measure(now, dpid, pair, revision);
-                        }
-                    }
-                }
-                Step::Delete(key) => {
-                    table.forget(&key);
-                    table.handle_removed(key);
-                    self.ingress.note_ended(now, dpid, key.in_port);
-                    self.outbox.send_flow_mod(dpid, key.to_delete());
-                }
-            }
+    /// Whether the delay before an update's next stage is over.
+    pub(super) fn is_due(&self, now: Instant, id: u64) -> bool {
+        let update = self.under_way.get(&id);
+        update.is_some_and(|update| update.waiting == 0 && update.due <= now)
+    }
+}
+
+impl Update {
+    /// Whether the next stage follows at once. Sets a timer if it has a delay.
+    fn is_next_due(&mut self, now: Instant, id: u64, outbox: &mut Outbox) -> bool {
+        let next = self.stages.front();
+        let delay = next.map_or(Duration::ZERO, |stage| stage.delay);
+        if !delay.is_zero() {
+            self.due = now + delay;
+            outbox.timer(self.due, Timer::Update(id));
         }
-        for change in stage.fabric {
-            self.fabric.apply(change, &mut self.outbox);
-        }
-        if let Some(revision) = stage.publish {
-            self.fabric_settled(revision);
-        }
-        if let Some(token) = stage.taken {
-            self.taken(now, token);
-        }
-        if let Some(token) = stage.release {
-            self.release(now, token);
-        }
+        delay.is_zero()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::SplitMix64;
+    use openflow::{DatapathId, Version, Xid};
+
+    use crate::ConnectionId;
+    use crate::controller::config::ControllerConfig;
+    use crate::controller::output::ControllerOutput;
+    use crate::requests::Requests;
+
+    use super::*;
+
+    const SWITCH: DatapathId = DatapathId(1);
+
+    fn outbox() -> Outbox {
+        let config = ControllerConfig::default();
+        let mut outbox = Outbox::new(&config, 1, SplitMix64::new(1));
+        let limits = config.requests;
+        let requests = || Requests::new(limits, 1);
+        outbox.open(SWITCH, (ConnectionId(1), Version::V13), requests);
+        outbox
+    }
+
+    /// Sends the barriers, and returns the xid of the last message.
+    fn barrier(outbox: &mut Outbox) -> Option<Xid> {
+        outbox.flush();
+        let outputs = std::iter::from_fn(|| outbox.pop());
+        let xid = |output| match output {
+            ControllerOutput::Send { frame, .. } => Some(frame.xid()),
+            _ => None,
+        };
+        outputs.filter_map(xid).last()
+    }
+
+    /// The first stage waits for a barrier, and the last one for its delay.
+    #[test]
+    fn a_stage_follows_the_confirmation_of_the_one_before_and_its_delay() {
+        let (mut updates, mut outbox) = (Updates::default(), outbox());
+        let now = Instant::START;
+        let [taken, release] = Stage::tell(7);
+        let stages = vec![Stage::confirm(SWITCH), taken, Stage::default(), release];
+        let id = updates.start(now, stages).expect("it has changes");
+        let (_, switches) = updates.next(id).expect("the first stage");
+        assert!(!updates.handle_sent(now, id, &switches, &mut outbox));
+        assert!(!updates.is_due(now, id), "a barrier is not answered");
+        let xid = barrier(&mut outbox).expect("a barrier");
+        assert_eq!(outbox.finish_barrier(SWITCH, xid), Some(vec![id]));
+
+        assert!(updates.handle_barrier(now, (id, true), &mut outbox));
+        let (stage, switches) = updates.next(id).expect("the second stage");
+        assert_eq!(stage.taken, Some(7));
+        assert!(!updates.handle_sent(now, id, &switches, &mut outbox));
+        let (due, timer) = outbox.poll_timeout().expect("a delay");
+        assert_eq!(timer, Timer::Update(id));
+        assert!(!updates.is_due(now, id) && updates.is_due(due, id));
+
+        let (stage, switches) = updates.next(id).expect("the third stage");
+        assert_eq!(stage.release, Some(7));
+        assert!(!updates.handle_sent(due, id, &switches, &mut outbox));
+        assert!(updates.next(id).is_none());
+    }
+
+    #[test]
+    fn what_a_switch_has_not_confirmed_is_not_said_to_be_taken() {
+        let (mut updates, mut outbox) = (Updates::default(), outbox());
+        let now = Instant::START;
+        let [taken, release] = Stage::tell(7);
+        let id = updates.start(now, vec![Stage::confirm(SWITCH), taken, release]);
+        let id = id.expect("it has changes");
+        let (_, switches) = updates.next(id).expect("the first stage");
+        updates.handle_sent(now, id, &switches, &mut outbox);
+        assert!(updates.handle_barrier(now, (id, false), &mut outbox));
+        assert_eq!(outbox.counters.stages_unconfirmed, 1);
+        let (stage, _) = updates.next(id).expect("the second stage");
+        assert_eq!(stage.taken, None);
+    }
+
+    #[test]
+    fn an_update_without_changes_has_nothing_to_settle() {
+        let mut updates = Updates::default();
+        assert_eq!(updates.start(Instant::START, vec![Stage::default()]), None);
+        let [taken, _] = Stage::tell(7);
+        assert_eq!(updates.start(Instant::START, vec![taken]), None);
     }
 }

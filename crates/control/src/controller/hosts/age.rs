@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use clock::{Duration, Instant};
 use openflow::MacAddr;
 
-use super::super::Location;
+use crate::Location;
+
 use super::{Hosts, PROBES};
 
 /// Between two steps.

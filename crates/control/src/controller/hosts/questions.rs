@@ -8,7 +8,7 @@ use openflow::MacAddr;
 use openflow::packet::build::{arp_probe, neighbour_probe};
 
 use crate::Location;
-use crate::controller::Alarm;
+use crate::controller::event::Alarm;
 use crate::controller::network::Network;
 use crate::controller::outbox::{Outbox, Timer};
 use crate::controller::port_state::PortRole;

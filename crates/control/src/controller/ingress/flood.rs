@@ -14,7 +14,7 @@ use openflow::message::PacketOut;
 use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
 
 use crate::Location;
-use crate::controller::Alarm;
+use crate::controller::event::Alarm;
 use crate::controller::network::Network;
 use crate::controller::outbox::Outbox;
 use crate::controller::port_state::PortRole;

@@ -19,9 +19,9 @@
 use clock::Duration;
 use openflow::DatapathId;
 
-use crate::controller::Controller;
 use crate::controller::links::Hop;
-use crate::controller::updates::{Change, Guard, Stage, Step};
+use crate::controller::stage::{Change, Guard, Stage, Step};
+use crate::controller::tables::Tables;
 use crate::entry::{Entry, EntryKey};
 
 use super::{Pair, Paths};
@@ -29,7 +29,7 @@ use super::{Pair, Paths};
 /// The length of a pause, as a switch detects it: by the idle timeout of an entry, in whole
 /// seconds.
 const PAUSE_S: u16 = 1;
-pub(super) const PAUSE: Duration = Duration::from_secs(PAUSE_S as u64);
+pub(in crate::controller) const PAUSE: Duration = Duration::from_secs(PAUSE_S as u64);
 
 /// How long successors outlive the wait, until the entries that take over are set.
 const SUCCESSOR_EXTRA_S: u64 = 2;
@@ -127,7 +127,7 @@ impl Paths {
     }
 
     /// Handles the end of an entry that may have waited for a pause.
-    pub(super) fn handle_pause(
+    pub(in crate::controller) fn handle_pause(
         &mut self,
         pair: Pair,
         dpid: DatapathId,
@@ -151,16 +151,14 @@ impl Paths {
             (true, false) => PauseOutcome::InVain,
         }
     }
-}
 
-impl Controller {
     /// Makes the last of these stages, by which packets take another route, wait for a pause:
     /// packets after the pause take the new route. `first` is sent before them. Returns the
     /// deletions to make in the end.
     pub(super) fn turn_in_pause(
         &mut self,
-        pair: Pair,
-        revision: u64,
+        tables: &Tables,
+        (pair, revision): (Pair, u64),
         (first, stages, old): (&mut Stage, &mut Vec<Stage>, Vec<Hop>),
         wait: Duration,
     ) -> Option<Vec<Change>> {
@@ -170,7 +168,7 @@ impl Controller {
         let last = leads.last()?.key;
         let is_it = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == last.without_rule();
         let before = *old.iter().find(is_it)?;
-        let table = self.tables.get(dpid)?;
+        let table = tables.get(dpid)?;
         // Packets without an entry now use another one, and must not find a successor before that
         // ends.
         leads.retain(|entry| table.entries().contains_key(&entry.key));
@@ -178,7 +176,7 @@ impl Controller {
         if leads.is_empty() || table.is_filling() {
             return None;
         }
-        let path = self.paths.paths.get_mut(&pair)?;
+        let path = self.paths.get_mut(&pair)?;
         debug_assert_eq!(path.revision, revision);
         let guard = Guard::Path(pair, revision);
         let set = |entry: Entry| Change {

@@ -2,16 +2,14 @@
 
 use std::cmp::Reverse;
 
-use clock::Instant;
 use openflow::DatapathId;
 
-use crate::controller::Controller;
 use crate::controller::links::Hop;
 use crate::controller::services::PairRule;
-use crate::controller::updates::{Change, Guard, Step};
+use crate::controller::stage::{Change, Guard, Step};
 use crate::entry::{EntryKey, Rule};
 
-use super::{How, Pair, Paths};
+use super::{Pair, Paths};
 
 impl Paths {
     /// The first hop and the rules that have entries of their own there.
@@ -52,18 +50,6 @@ impl Paths {
     pub(in crate::controller) fn has_barrier(&self, pair: Pair) -> bool {
         let path = self.paths.get(&pair);
         path.is_some_and(|path| path.rules.iter().any(|rule| rule.drops))
-    }
-}
-
-impl Controller {
-    /// Sends all entries of a path once more, after its rules or their timeouts have changed.
-    pub(in crate::controller) fn renew_path(&mut self, now: Instant, pair: Pair) {
-        if let Some(path) = self.paths.paths.get(&pair) {
-            let hops = path.hops.clone();
-            if let Some(asked_by) = self.paths.asked_by(pair) {
-                self.set_path(now, pair, hops, How::Again(None), asked_by);
-            }
-        }
     }
 }
 

@@ -1,117 +1,55 @@
-//! Finds places in the tables for new entries, and evicts others for them.
+//! Finds places in the tables for new entries, and what is to be evicted for them.
 
 use clock::Instant;
+use openflow::DatapathId;
 
+use crate::controller::links::{Hop, Pair};
+use crate::controller::outbox::Outbox;
+use crate::timeouts::keeper::Admission;
 use crate::timeouts::leases::RowKey;
 
-use super::super::Controller;
-use super::super::links::Hop;
-use super::super::links::Pair;
-use super::super::services::PairRule;
+use super::Tables;
 
-impl Controller {
-    /// Takes a place for each entry of a path, including those of its rules, like
-    /// [`Controller::admit_path`].
-    pub(in crate::controller) fn admit_all(
+impl Tables {
+    /// Takes a place for an entry. `None` if the table has no limit.
+    pub(in crate::controller) fn admit(
         &mut self,
         now: Instant,
-        pair: Pair,
-        hops: &[Hop],
-    ) -> Result<Option<u16>, NoRoom> {
-        let idle_s = self.admit_path(now, pair, hops)?;
-        let rules = self.rules_of(pair);
-        if let Some(hop) = hops.first()
-            && !self.admit_rules(now, pair, hop, &rules)
+        (dpid, key): (DatapathId, RowKey),
+        is_priority: bool,
+        outbox: &mut Outbox,
+    ) -> Option<Admission<RowKey>> {
+        let table = self.tables.get_mut(&dpid)?;
+        let keeper = table.keeper.as_mut()?;
+        let is_new = !keeper.contains(&key);
+        let admission = keeper.install(now, key, is_priority);
+        let next_poll = is_new.then(|| keeper.next_poll(now));
+        if admission.idle_s.is_none() {
+            table.counters.no_room += 1;
+        } else if let (Some(next), Some(due)) = (next_poll, table.poll_due)
+            && next < due
         {
-            self.give_back(pair, hops);
-            return Err(NoRoom);
-        }
-        Ok(idle_s)
-    }
-
-    /// Takes a place for each hop of a path, and evicts other entries for it. Returns the idle
-    /// timeout for which all of these tables have room, if they are limited.
-    ///
-    /// # Errors
-    /// [`NoRoom`] if one of the tables has no room.
-    pub(in crate::controller) fn admit_path(
-        &mut self,
-        now: Instant,
-        pair: Pair,
-        hops: &[Hop],
-    ) -> Result<Option<u16>, NoRoom> {
-        let has_priority = self.class_of(pair).is_some_and(|class| class.priority);
-        let is_barred = self.forbids(pair) && self.admits(pair);
-        let mut idle_s: Option<u16> = None;
-        for (at, hop) in hops.iter().enumerate() {
-            if self.coarse.carries(hop, pair.1) {
-                continue;
-            }
-            // Dropping entries at the beginning of a path are never evicted.
-            let is_barrier = is_barred && !self.network.is_end(hop.entrance());
-            let is_priority = has_priority || is_barrier;
-            let key = row_key(pair, hop);
-            let table = self.tables.get_mut(hop.dpid);
-            let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
-                continue;
-            };
-            let is_new = !keeper.contains(&key);
-            let admission = keeper.install(now, key, is_priority);
-            let next_poll = is_new.then(|| keeper.next_poll(now));
-            self.evict(now, hop.dpid, &admission.evict);
-            let Some(admitted_s) = admission.idle_s else {
-                self.give_back(pair, &hops[..at]);
-                let full = self.tables.get_mut(hop.dpid);
-                full.into_iter().for_each(|s| s.counters.no_room += 1);
-                return Err(NoRoom);
-            };
-            idle_s = Some(idle_s.map_or(admitted_s, |idle_s| idle_s.min(admitted_s)));
             // Many at once: the table is read sooner than planned.
-            let due = self.tables.get(hop.dpid).and_then(|s| s.poll_due);
-            if let (Some(next), Some(due)) = (next_poll, due)
-                && next < due
-            {
-                let (tables, mut around) = self.with_tables();
-                tables.poll_at(&mut around, now, hop.dpid, next);
-            }
+            self.poll_at(outbox, now, dpid, next);
         }
-        Ok(idle_s)
+        Some(admission)
     }
 
-    /// Gives back places that were taken for entries which are not set now.
-    fn give_back(&mut self, pair: Pair, hops: &[Hop]) {
-        for (dpid, key) in hops.iter().map(|hop| (hop.dpid, hop.key(pair))) {
-            if let Some(table) = self.tables.get_mut(dpid)
-                && !table.entries.contains_key(&key)
-            {
-                table.handle_removed(key);
-            }
-        }
-    }
-
-    /// Takes a place for each rule at the first hop of a path. Returns false, and takes none, where
-    /// there is not enough room.
-    pub(in crate::controller) fn admit_rules(
+    /// Takes a place for each of these entries, by row and priority. Returns the entries to evict,
+    /// and whether there is room; takes none where there is not enough.
+    pub(in crate::controller) fn admit_each(
         &mut self,
         now: Instant,
-        pair: Pair,
-        hop: &Hop,
-        rules: &[PairRule],
-    ) -> bool {
-        let key = |rule: &PairRule| RowKey {
-            rule: Some(rule.rule),
-            ..row_key(pair, hop)
-        };
-        let priority = |rule: &PairRule| {
-            let class = self.class_of_entry(pair, Some(rule.rule));
-            rule.drops || class.is_some_and(|class| class.priority)
-        };
-        let wanted: Vec<(RowKey, bool)> = rules.iter().map(|r| (key(r), priority(r))).collect();
-        let table = self.tables.get_mut(hop.dpid);
-        let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
-            return true;
-        };
+        dpid: DatapathId,
+        wanted: Vec<(RowKey, bool)>,
+    ) -> (Vec<RowKey>, bool) {
         let mut evict = Vec::new();
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return (evict, true);
+        };
+        let Some(keeper) = &mut table.keeper else {
+            return (evict, true);
+        };
         let mut taken = Vec::new();
         let mut is_full = false;
         for (key, is_priority) in wanted {
@@ -123,23 +61,19 @@ impl Controller {
         }
         if is_full {
             taken.into_iter().for_each(|key| keeper.handle_removed(key));
-            let table = self.tables.get_mut(hop.dpid);
-            table.into_iter().for_each(|s| s.counters.no_room += 1);
+            table.counters.no_room += 1;
         }
-        self.evict(now, hop.dpid, &evict);
-        !is_full
+        (evict, !is_full)
     }
-}
 
-/// The error of a table whose entries are all in use.
-pub(in crate::controller) struct NoRoom;
-
-fn row_key((src, dst): Pair, hop: &Hop) -> RowKey {
-    let in_port = hop.in_port;
-    RowKey {
-        in_port,
-        src,
-        dst,
-        rule: None,
+    /// Gives back places that were taken for entries which are not set now.
+    pub(in crate::controller) fn give_back(&mut self, pair: Pair, hops: &[Hop]) {
+        for (dpid, key) in hops.iter().map(|hop| (hop.dpid, hop.key(pair))) {
+            if let Some(table) = self.tables.get_mut(&dpid)
+                && !table.entries.contains_key(&key)
+            {
+                table.handle_removed(key);
+            }
+        }
     }
 }

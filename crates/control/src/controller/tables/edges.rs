@@ -88,7 +88,7 @@ impl Tables {
         {
             let soonest = table.read_at.map_or(now, |at| at + POLL_MIN);
             if soonest < due {
-                self.poll_at(around, now, dpid, soonest);
+                self.poll_at(around.outbox, now, dpid, soonest);
             }
         }
     }

@@ -9,8 +9,9 @@ use crate::timeouts::Lifetime;
 use crate::timeouts::budget::{POLL_MAX, POLL_MIN};
 use crate::timeouts::leases::{Margin, RowKey};
 
-use super::super::{Controller, Timer};
-use super::{Around, Tables};
+use super::super::Controller;
+use super::super::outbox::Timer;
+use super::{Around, Tables, around};
 
 /// Time until more renewals are allowed.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
@@ -26,7 +27,14 @@ impl Tables {
         }
     }
 
-    pub(super) fn renew_due(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+    /// Renews the leases of a switch that are due. `is_path`: whether a path has this row.
+    pub(super) fn renew_due(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        is_path: impl Fn(DatapathId, RowKey) -> bool,
+    ) {
         let Some(most) = around.timeouts.renewals_max() else {
             return;
         };
@@ -40,23 +48,36 @@ impl Tables {
             per_s: f64::from(most) * table.leases.len() as f64 / all,
         };
         table.to_renew = table.leases.due(now, margin).into();
-        self.renew(around, now, dpid);
+        self.renew(around, now, dpid, is_path);
     }
 
-    fn renewals_due(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+    fn renewals_due(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        is_path: impl Fn(DatapathId, RowKey) -> bool,
+    ) {
         let table = self.tables.get_mut(&dpid);
         if let Some(table) = table.filter(|t| t.renewals_due.is_some_and(|due| due <= now)) {
             table.renewals_due = None;
-            self.renew(around, now, dpid);
+            self.renew(around, now, dpid, is_path);
         }
     }
 
     /// Renews leases, as many as are allowed now.
-    fn renew(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+    fn renew(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        is_path: impl Fn(DatapathId, RowKey) -> bool,
+    ) {
         while let Some(table) = self.tables.get(&dpid)
             && let Some(row) = table.to_renew.front().copied()
         {
-            let renewed = self.renewed_entry(around, now, dpid, row);
+            let is_path = is_path(dpid, row);
+            let renewed = self.renewed_entry(around, now, (dpid, row), is_path);
             if renewed.is_some() && !self.renewals.take(now) {
                 return self.renew_later(around, now + RENEWAL_PAUSE, dpid);
             }
@@ -94,8 +115,8 @@ impl Tables {
         &mut self,
         around: &Around<'_>,
         now: Instant,
-        dpid: DatapathId,
-        row: RowKey,
+        (dpid, row): (DatapathId, RowKey),
+        is_path: bool,
     ) -> Option<Entry> {
         let pair = (row.src, row.dst);
         let class = around.hosts.class_of(around.timeouts, pair, row.rule);
@@ -108,10 +129,6 @@ impl Tables {
         let is_priority = class.is_some_and(|class| class.priority);
         let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
         let key = row.entry_key();
-        let is_path = match row.rule {
-            Some(_) => around.paths.has_rule(pair, dpid, key),
-            None => around.paths.holds(pair, dpid, key),
-        };
         let table = self.tables.get_mut(&dpid)?;
         // The reading may be older than the path's last move.
         let wanted_out = table.entries.get(&key).map(|wanted| wanted.out);
@@ -139,7 +156,8 @@ impl Tables {
 
 impl Controller {
     pub(in crate::controller) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
-        let (tables, mut around) = self.with_tables();
-        tables.renewals_due(&mut around, now, dpid);
+        let is_path = |dpid, row| self.paths.has_row(dpid, row);
+        self.tables
+            .renewals_due(&mut around!(self), now, dpid, is_path);
     }
 }

@@ -18,7 +18,6 @@ struct Setup {
     tables: Tables,
     net: Network,
     hosts: Hosts,
-    paths: Paths,
     outbox: Outbox,
 }
 
@@ -34,7 +33,6 @@ impl Setup {
             tables: Tables::new(&config.timeouts),
             net: Network::new(&config),
             hosts: Hosts::new(shares, 1),
-            paths: Paths::new(&config),
             outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
             config,
         }
@@ -45,7 +43,6 @@ impl Setup {
             net: &self.net,
             timeouts: &self.config.timeouts,
             hosts: &self.hosts,
-            paths: &self.paths,
             outbox: &mut self.outbox,
         };
         (&mut self.tables, around)
@@ -102,7 +99,7 @@ fn a_table_with_a_limit_is_read_one_reading_at_a_time() {
     assert!(!tables.poll_due(&mut around, due, SWITCH));
     assert_eq!(setup.asked(), [RequestBody::Table]);
     let (tables, mut around) = setup.parts();
-    tables.poll_at(&mut around, due, SWITCH, due);
+    tables.poll_at(around.outbox, due, SWITCH, due);
     assert!(!tables.poll_due(&mut around, due, SWITCH));
     assert_eq!(setup.asked(), []);
 }

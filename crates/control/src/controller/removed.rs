@@ -4,17 +4,17 @@ use clock::Instant;
 use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
-use crate::controller::Controller;
-use crate::controller::entries::FRESH_MAX;
-use crate::controller::ingress::outlasts_flows;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
-use super::PauseOutcome;
+use super::Controller;
+use super::entries::FRESH_MAX;
+use super::ingress::outlasts_flows;
+use super::paths::PauseOutcome;
 
 impl Controller {
     /// Handles the removal of an entry. With its ingress entry the path is gone. Foreign entries,
     /// and those that the controller deleted itself, change nothing.
-    pub(in crate::controller) fn handle_flow_removed(
+    pub(super) fn handle_flow_removed(
         &mut self,
         now: Instant,
         dpid: DatapathId,

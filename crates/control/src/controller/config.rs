@@ -1,0 +1,139 @@
+//! The settings of the controller.
+
+use std::collections::BTreeSet;
+
+use clock::Duration;
+use sched::PolicyMap;
+
+use crate::Location;
+use crate::fabric::Label;
+use crate::requests::RequestLimits;
+use crate::timeouts::Timeouts;
+use crate::topology::Topology;
+
+/// When flow entries are set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// An entry per pair of hosts and hop when their first packet comes; idle ones expire.
+    #[default]
+    Reactive,
+    /// One entry per host on every switch, as soon as the host is known.
+    Proactive,
+    /// Proactive between switches, reactive at the edge: one flow-mod per new pair.
+    Hybrid,
+}
+
+/// The choice of links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkPolicy {
+    /// All links that LLDP proves.
+    #[default]
+    Discover,
+    /// The proven links that the administrator's topology has. Any other raises an alarm.
+    Enforce,
+}
+
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    pub mode: Mode,
+    /// The timeouts of entries between two hosts.
+    pub timeouts: Timeouts,
+    /// Time between two LLDP frames to the same port, while none is missing. A link is gone when
+    /// ten in a row were certainly lost: about three intervals.
+    pub lldp_interval: Duration,
+    /// How long a new port neither learns nor is flooded to, so that discovery is first.
+    pub port_hold: Duration,
+    /// How long the links and paths of a switch outlive its connection.
+    pub switch_grace: Duration,
+    /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
+    pub flood_rate_max: u32,
+    /// Cost limit of all broadcasts, in packet-outs per second: each broadcast costs one for every
+    /// switch. One switch may use half of it, one port a quarter.
+    pub flood_packet_outs_max: u32,
+    pub switch_count_max: usize,
+    /// Maximum number of ports of one switch. One more closes its connection, at any time.
+    pub port_count_max: usize,
+    /// Maximum number of hosts. Each takes twenty bytes, and at most ten for the index.
+    pub host_count_max: usize,
+    /// Maximum number of hosts of one switch, so that neither a switch nor a port fills the table.
+    /// Hosts whose port has gone down count too.
+    pub hosts_per_switch_max: u32,
+    pub hosts_per_port_max: u32,
+    /// How long a silent host is kept. Then it is forgotten if no path leads to it and it does not
+    /// answer a question. At most two days.
+    pub host_idle: Duration,
+    /// Maximum number of pairs of hosts that have a path of their own; and of those that the hosts
+    /// of one switch, and of one port, may begin.
+    pub path_count_max: usize,
+    pub paths_per_switch_max: usize,
+    pub paths_per_port_max: usize,
+    /// New paths that the hosts of one port may begin per second. The controller carries up to
+    /// 5,000 other packets a second.
+    pub path_rate_max: u32,
+    pub requests: RequestLimits,
+    /// The policy map for relays beside the switches. Without one, the controller asks no switch
+    /// for a relay.
+    pub policy: Option<PolicyMap>,
+    /// The administrator's description of the network.
+    pub topology: Option<Topology>,
+    pub links: LinkPolicy,
+    /// Ports that are never ends of a link: no LLDP goes out of them and none is believed.
+    pub edge_ports: BTreeSet<Location>,
+    /// Whether the controller drops ARP and neighbour discovery that claim another host's IP
+    /// address. All such messages then pass through it.
+    pub arp_inspection: bool,
+    /// Forwarding by labels, on the switches that can. Needs reactive mode.
+    pub fabric: Option<FabricConfig>,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        ControllerConfig {
+            mode: Mode::Reactive,
+            timeouts: Timeouts::default(),
+            lldp_interval: Duration::from_secs(1),
+            port_hold: Duration::from_millis(600),
+            switch_grace: Duration::from_secs(5),
+            flood_rate_max: 500,
+            flood_packet_outs_max: 30_000,
+            switch_count_max: 10_000,
+            port_count_max: 4096,
+            host_count_max: 2_097_152,
+            hosts_per_switch_max: 524_288,
+            hosts_per_port_max: 131_072,
+            host_idle: Duration::from_secs(4 * 3600),
+            path_count_max: 262_144,
+            paths_per_switch_max: 131_072,
+            paths_per_port_max: 65_536,
+            path_rate_max: 2000,
+            requests: RequestLimits::default(),
+            policy: None,
+            topology: None,
+            links: LinkPolicy::default(),
+            edge_ports: BTreeSet::new(),
+            arp_inspection: false,
+            fabric: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// The EtherType of the tag that carries a label.
+    pub tag: u16,
+    /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
+    pub egress_count_max: usize,
+    /// Routes that one change computes, of a switch to an egress each; those of one egress at
+    /// least. The next change computes further ones, so that no change holds up packets for long.
+    pub routes_at_once: usize,
+}
+
+impl Default for FabricConfig {
+    fn default() -> FabricConfig {
+        FabricConfig {
+            tag: 0x8100,
+            egress_count_max: usize::from(Label::MAX.0),
+            routes_at_once: 1 << 16,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A change of the fabric at one switch.
+
+use openflow::{DatapathId, MacAddr, PortNo};
+
+use crate::fabric::Label;
+use crate::fabric::plan::Route;
+
+/// A change of one switch.
+pub(in crate::controller) struct FabricChange {
+    pub dpid: DatapathId,
+    pub revision: u64,
+    pub what: What,
+}
+
+/// A part of the fabric at a switch, and whether it is to be there.
+pub(in crate::controller) enum What {
+    Base,
+    Own(Label),
+    Inlet(PortNo, bool),
+    Route(Label, Option<Route>),
+    Host(MacAddr, PortNo),
+    /// Everything that a switch holds which is left out.
+    Everything,
+}

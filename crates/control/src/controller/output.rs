@@ -1,0 +1,171 @@
+//! The outputs of the controller to its caller, and its counters.
+
+use std::fmt;
+
+use openflow::{DatapathId, Frame};
+
+use crate::ConnectionId;
+use crate::edge::EdgeUpdate;
+
+use super::event::Event;
+
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControllerOutput {
+    Send {
+        connection: ConnectionId,
+        frame: Frame,
+    },
+    Close {
+        connection: ConnectionId,
+        reason: RefusedReason,
+    },
+    /// Call `Session::handle_probe`: somebody else claims this connection's datapath id.
+    Probe { connection: ConnectionId },
+    /// For the connection's [`Edge`](crate::edge::Edge), in order with the messages sent to it.
+    Edge {
+        connection: ConnectionId,
+        update: EdgeUpdate,
+    },
+    /// For logs and status; nothing depends on it.
+    Event(Event),
+}
+
+/// Counters of work done, and of packets and messages dropped or left undone, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerCounters {
+    pub packet_ins: u64,
+    /// Packet-ins from a port that does not exist, or is no ordinary one.
+    pub packet_ins_no_port: u64,
+    /// Packet-ins that the switch cut short, so that they cannot be sent on.
+    pub packet_ins_truncated: u64,
+    /// Copies of packets that the switch has sent on.
+    pub packet_ins_copied: u64,
+    /// Packet-ins from a held port when too many wait already.
+    pub packet_ins_hold_full: u64,
+    /// Packet-ins shed while too many changes were under way.
+    pub packet_ins_shed_busy: u64,
+    /// Packet-ins without a sender that can be a host.
+    pub packet_ins_no_sender: u64,
+    /// Packet-ins whose sender's place is in question, or known to be elsewhere.
+    pub packet_ins_contested: u64,
+    /// ARP and neighbour discovery dropped because they name another hardware address than their
+    /// frame's.
+    pub senders_forged: u64,
+    /// ARP and neighbour discovery of a host for an IP address that another owns.
+    pub address_claims: u64,
+    /// Address claims that were dropped because of `arp_inspection`.
+    pub address_claims_dropped: u64,
+    /// Packet-ins while the host table, or the port's share of it, was full.
+    pub packet_ins_host_table_full: u64,
+    /// Broadcasts that came in over a link.
+    pub packet_ins_broadcast_on_link: u64,
+    /// Packet-ins to addresses that no bridge forwards (802.1D, CDP).
+    pub packet_ins_link_local: u64,
+    /// Packet-ins from a port over its budget of new paths and of packets without one.
+    pub packet_ins_detour_limited: u64,
+    /// Packets that came in over a link without an entry, beyond the number that the controller
+    /// carries.
+    pub packet_ins_half_way_limited: u64,
+    pub flooded: u64,
+    /// Questions for addresses that the controller answered in place of their hosts.
+    pub questions_answered: u64,
+    /// Questions for addresses dropped because the same was flooded a moment ago.
+    pub questions_repeated: u64,
+    /// Broadcasts over the port's budget.
+    pub flood_limited: u64,
+    /// Broadcasts over the switch's budget or that of all.
+    pub flood_limited_shared: u64,
+    /// Packets without a path to their destination.
+    pub unreachable: u64,
+    /// Packet-ins of unknown senders, or broadcasts, at a port that LLDP claims to be no edge.
+    pub packet_ins_claimed: u64,
+    pub lldp_sent: u64,
+    pub lldp_accepted: u64,
+    pub lldp_foreign: u64,
+    pub lldp_refused: u64,
+    /// LLDP frames of our own that came too late to prove anything.
+    pub lldp_late: u64,
+    pub lldp_limited: u64,
+    pub flow_mods: u64,
+    pub packet_outs: u64,
+    /// Dropped packets of forbidden pairs: by the controller, and by entries that have ended.
+    pub packets_forbidden: u64,
+    pub paths_installed: u64,
+    pub paths_rerouted: u64,
+    /// Paths that moved in a pause of their packets.
+    pub paths_moved_in_pause: u64,
+    /// Paths that moved under traffic because the wait for a pause was over.
+    pub paths_moved_under_traffic: u64,
+    pub path_table_full: u64,
+    /// Paths that were not set because the port that asked, or its switch, has used up its share.
+    pub paths_over_share: u64,
+    /// Paths that were not set because the port asked for too many in a second.
+    pub paths_limited: u64,
+    /// Paths not set because one of their switches had too much to confirm. Their packets come up.
+    pub paths_put_off: u64,
+    /// Stages that were followed by the next without a switch's confirmation: it refused the
+    /// barrier, or did not answer it in time.
+    pub stages_unconfirmed: u64,
+    /// Messages that resolve an address, held until the entries were there.
+    pub resolutions_held: u64,
+    /// Messages that resolve an address, not held because too many were.
+    pub resolutions_hold_full: u64,
+    /// Held messages sent on before everything was confirmed.
+    pub resolutions_timed_out: u64,
+    /// Frames of no connection of ours, or unreadable.
+    pub frames_ignored: u64,
+    /// Replies to no request of ours.
+    pub unsolicited: u64,
+    /// Messages too long, or without a form in the switch's version.
+    pub unencodable: u64,
+    pub errors_received: u64,
+    /// Connections closed because the switch had too many ports.
+    pub too_many_ports: u64,
+    /// Rows of flow statistics that could not be read.
+    pub rows_unreadable: u64,
+    /// Panics that were caught ([`Controller::handle_panicked`]).
+    pub panics: u64,
+    /// Alarms not raised because the same kind was raised at the same port in the same minute.
+    pub alarms_damped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedReason {
+    /// A live connection has this datapath id. The controller keeps that connection and probes it.
+    DuplicateDatapath {
+        dpid: DatapathId,
+    },
+    /// The certificate is bound to another switch.
+    IdentityMismatch {
+        dpid: DatapathId,
+        certified: DatapathId,
+    },
+    /// The certificate is a controller's.
+    NotASwitch,
+    /// An auxiliary connection; only main ones are served.
+    Auxiliary,
+    TooManySwitches,
+    /// [`ControllerConfig::port_count_max`] is reached.
+    TooManyPorts,
+    /// Auster panicked while it served this switch. The switch's state begins anew.
+    Fault,
+}
+
+impl fmt::Display for RefusedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RefusedReason::DuplicateDatapath { dpid } => {
+                write!(f, "{dpid} is connected already; the older connection stays")
+            }
+            RefusedReason::IdentityMismatch { dpid, certified } => {
+                write!(f, "says it is {dpid}, but its certificate is {certified}'s")
+            }
+            RefusedReason::NotASwitch => f.write_str("its certificate is a controller's"),
+            RefusedReason::Auxiliary => f.write_str("auxiliary connections are not served"),
+            RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
+            RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
+            RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
+        }
+    }
+}

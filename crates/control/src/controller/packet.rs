@@ -1,0 +1,108 @@
+//! Packets that switches send up, and the fields that forwarding reads of them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bytes::Bytes;
+use openflow::packet::PacketFields;
+use openflow::{BufferId, Field, MacAddr};
+
+use crate::Location;
+
+use super::hosts::OWN_MAC;
+
+const NEIGHBOUR_SOLICITATION: u128 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
+
+/// A packet that may have to wait because its port is held.
+pub(super) struct Held {
+    pub at: Location,
+    pub buffer_id: Option<BufferId>,
+    pub data: Bytes,
+    pub is_copy: bool,
+}
+
+/// The fields of a packet that forwarding reads.
+pub(super) struct Packet<'a> {
+    pub at: Location,
+    pub src: MacAddr,
+    pub dst: MacAddr,
+    pub buffer_id: Option<BufferId>,
+    pub data: &'a Bytes,
+    /// Whether this is the beginning of a packet that the switch has already sent on.
+    pub is_copy: bool,
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a packet; `None` if its sender cannot be a host.
+    pub(super) fn read(held: &'a Held, fields: &PacketFields) -> Option<Packet<'a>> {
+        let (src, dst) = (fields.eth_src()?, fields.eth_dst()?);
+        let can_be_host = !src.is_multicast() && src != MacAddr::default() && src != OWN_MAC;
+        can_be_host.then_some(Packet {
+            at: held.at,
+            src,
+            dst,
+            buffer_id: held.buffer_id,
+            data: &held.data,
+            is_copy: held.is_copy,
+        })
+    }
+}
+
+/// Whether only bridges and their neighbours use this address (802.1D: spanning tree, LACP, 802.1X
+/// and the like; Cisco's CDP, VTP and per-VLAN spanning tree). Bridges forward none of these
+/// packets.
+pub(super) fn is_link_local(dst: MacAddr) -> bool {
+    let is_reserved = dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10;
+    let of_cisco = [0xcc, 0xcd].map(|last| MacAddr([0x01, 0x00, 0x0c, 0xcc, 0xcc, last]));
+    is_reserved || of_cisco.contains(&dst)
+}
+
+/// The sender's hardware address in a message of ARP or neighbour discovery, where it differs from
+/// the frame's. An ARP probe may leave it out.
+pub(super) fn other_sender(fields: &PacketFields, mac: MacAddr) -> Option<MacAddr> {
+    let said = [Field::ArpSha, Field::Ipv6NdSll, Field::Ipv6NdTll];
+    let said = said.into_iter().find_map(|field| fields.get(field))?;
+    let said = MacAddr::from_u64(said as u64);
+    (said != mac && said != MacAddr::default()).then_some(said)
+}
+
+/// The sender's own IP address, where the packet proves it: ARP or neighbour discovery whose
+/// hardware address is the frame's. The source of an IP packet may be anybody's behind a router.
+pub(super) fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
+    let is_own = |field| fields.get(field) == Some(u128::from(mac.to_u64()));
+    if is_own(Field::ArpSha) {
+        let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
+        return (!ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip));
+    }
+    // A question gives its source as the sender, and an answer the address that was asked for.
+    let told = match fields.get(Field::Icmpv6Type) {
+        Some(NEIGHBOUR_SOLICITATION) if is_own(Field::Ipv6NdSll) => fields.get(Field::Ipv6Src),
+        // An advertisement may leave out its hardware address where it was asked for by unicast.
+        Some(NEIGHBOUR_ADVERTISEMENT) if other_sender(fields, mac).is_none() => {
+            fields.get(Field::Ipv6NdTarget)
+        }
+        _ => None,
+    };
+    let ip = Ipv6Addr::from(told?);
+    (!ip.is_unspecified() && !ip.is_multicast()).then_some(IpAddr::V6(ip))
+}
+
+/// Whether the packet is ARP or IPv6 neighbour discovery.
+pub(super) fn resolves(fields: &PacketFields) -> bool {
+    let kind = fields.get(Field::Icmpv6Type);
+    is_arp(fields) || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
+}
+
+pub(super) fn is_arp(fields: &PacketFields) -> bool {
+    fields.get(Field::ArpOp).is_some()
+}
+
+/// The address that a broadcast ARP request asks for, if it precedes a conversation. A host that
+/// announces itself asks for its own address, and one that probes an address has no address.
+pub(super) fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
+    const REQUEST: u128 = 1;
+    let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
+    let (asker, asked) = (ip(Field::ArpSpa)?, ip(Field::ArpTpa)?);
+    let asks = fields.get(Field::ArpOp) == Some(REQUEST);
+    (asks && !asker.is_unspecified() && asker != asked).then_some(IpAddr::V4(asked))
+}

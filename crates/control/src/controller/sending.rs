@@ -1,0 +1,172 @@
+//! Sends updates stage by stage: what the machines of forwarding want becomes messages here.
+
+use clock::Instant;
+use openflow::{DatapathId, Message, Xid};
+
+use crate::entry::{EntryKey, EntryKind};
+
+use super::Controller;
+use super::links::Pair;
+use super::outbox::Request;
+use super::paths::PauseOutcome;
+use super::stage::{Change, Guard, Stage, Step};
+
+impl Controller {
+    pub(super) fn start_update(&mut self, now: Instant, stages: Vec<Stage>) {
+        if let Some(id) = self.updates.start(now, stages) {
+            self.advance(now, id);
+        }
+    }
+
+    /// Sends the stages of an update that may go now.
+    fn advance(&mut self, now: Instant, id: u64) {
+        while let Some((stage, switches)) = self.updates.next(id) {
+            self.apply_stage(now, stage);
+            let outbox = &mut self.outbox;
+            if !self.updates.handle_sent(now, id, &switches, outbox) {
+                return;
+            }
+        }
+    }
+
+    /// Notes that a switch has confirmed a stage or, if not `taken`, will not.
+    fn barrier_passed(&mut self, now: Instant, id: u64, taken: bool) {
+        let outbox = &mut self.outbox;
+        if self.updates.handle_barrier(now, (id, taken), outbox) {
+            self.advance(now, id);
+        }
+    }
+
+    /// Ends the barrier `xid`. Returns whether updates could wait for it. `is_taken`: the switch
+    /// has answered it.
+    pub(super) fn barrier_over(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        is_taken: bool,
+    ) -> bool {
+        let Some(passed) = self.outbox.finish_barrier(dpid, xid) else {
+            return false;
+        };
+        for update in passed {
+            self.barrier_passed(now, update, is_taken);
+        }
+        self.outbox.touch(dpid);
+        self.make_room(now, dpid);
+        true
+    }
+
+    /// Ends the waits for a connection that is gone.
+    pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(waiting) = self.outbox.drop_pipe(dpid) else {
+            return;
+        };
+        for update in waiting {
+            self.barrier_passed(now, update, true);
+        }
+        self.make_room(now, dpid);
+    }
+
+    pub(super) fn update_due(&mut self, now: Instant, id: u64) {
+        if self.updates.is_due(now, id) {
+            self.advance(now, id);
+        }
+    }
+
+    pub(super) fn fabric_due(&mut self, now: Instant) {
+        let stages = self.fabric.due(now, &self.network, &mut self.outbox);
+        self.start_update(now, stages);
+    }
+
+    /// Measures, for some paths, the delay until the first entry exists.
+    fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
+        if let Some(since) = self.paths.sent_at(pair, revision)
+            && self.tables.wants_delay(now)
+        {
+            let request = Request::Delay { since };
+            self.outbox
+                .request(now, dpid, request, &Message::BarrierRequest);
+        }
+    }
+
+    /// Notes the wanted entries, and sends the changes to connected switches; the others get them
+    /// when they come back.
+    fn apply_stage(&mut self, now: Instant, stage: Stage) {
+        for change in stage.changes {
+            self.apply(now, change);
+        }
+        for change in stage.fabric {
+            self.fabric.apply(change, &mut self.outbox);
+        }
+        if let Some(revision) = stage.publish {
+            self.fabric.publish(revision, &mut self.outbox);
+        }
+        if let Some(token) = stage.taken {
+            self.taken(now, token);
+        }
+        if let Some(token) = stage.release {
+            self.release(now, token);
+        }
+    }
+
+    fn is_wanted(&self, dpid: DatapathId, key: EntryKey, step: &Step, guard: Guard) -> bool {
+        match guard {
+            Guard::Path(pair, revision) => self.paths.revision(pair) == Some(revision),
+            Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
+            Guard::Turned(pair) => !self.paths.has_successor(pair, dpid, key),
+            Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
+            Guard::Routes(revision) => self.routes.is_current(revision),
+            Guard::Coarse => self
+                .coarse
+                .agrees(dpid, step, |key| self.paths.way(dpid, key)),
+        }
+    }
+
+    fn apply(&mut self, now: Instant, Change { dpid, step, guard }: Change) {
+        let key = match step {
+            Step::Add(entry) => entry.key,
+            Step::Delete(key) => key,
+        };
+        if !self.is_wanted(dpid, key, &step, guard) {
+            return;
+        }
+        let Some(table) = self.tables.get_mut(dpid) else {
+            return;
+        };
+        // The refusal does not name the entry: a dropping one may be missing.
+        if let (Guard::Path(pair, _), Step::Add(entry)) = (guard, step)
+            && entry.notify
+            && table.is_full(now)
+            && self.paths.has_barrier(pair)
+        {
+            return;
+        }
+        match step {
+            Step::Add(entry) => {
+                let old = table.note_sent(now, entry);
+                table.handle_sent(now, &entry);
+                if old.is_some_and(|old| old.out != entry.out) {
+                    self.ingress.note_ended(now, dpid, key.in_port);
+                }
+                self.outbox
+                    .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
+                if let Guard::Path(pair, revision) = guard {
+                    let is_awaited = self.paths.handle_set(pair, dpid, &entry);
+                    self.outbox.counters.paths_moved_under_traffic +=
+                        u64::from(is_awaited == PauseOutcome::InVain);
+                    let is_first = entry.notify && entry.kind == EntryKind::Pair;
+                    if is_first && is_awaited == PauseOutcome::Not {
+                        self.measure(now, dpid, pair, revision);
+                    }
+                }
+            }
+            Step::Delete(key) => {
+                table.forget(&key);
+                table.handle_removed(key);
+                self.ingress.note_ended(now, dpid, key.in_port);
+                self.outbox.send_flow_mod(dpid, key.to_delete());
+            }
+        }
+    }
+}
