@@ -484,9 +484,13 @@ impl Task {
         used
     }
 
-    /// Whether a packet-in that the edge leaves is dropped, because the inbox would shed it.
+    /// Whether a packet-in that the edge leaves is dropped, because the inbox would shed it. Which
+    /// ones it would, if the port's belong to several classes, shows only when they are classified.
     #[inline]
     fn is_thinned(&mut self, now: Instant, packet_in: &[u8]) -> bool {
+        if self.policy.sorts_flows() {
+            return false;
+        }
         let version = self.facts.version;
         let version = version.filter(|version| version.wire() == packet_in[0]);
         version.is_some_and(|version| self.thinning.drops(now, version, packet_in))

@@ -3,16 +3,21 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use openflow::{DatapathId, Frame, PacketFields};
-use sched::policy::{Algorithm, PolicyMap, QUEUES_MAX, Scheduling};
+use openflow::{DatapathId, Field, Frame, MessageKind, PacketFields};
+use sched::policy::{Algorithm, PolicyMap, QUEUES_MAX, Rule, Scheduling};
 use sched::scheduler::QueueCounters;
 use sched::{Classifier, Direction, Tag};
+
+/// EtherTypes whose packets are between no two hosts.
+const ARP: u128 = 0x0806;
+const LLDP: u128 = 0x88cc;
 
 /// One map, made ready. The tasks hold it until they hear of another.
 pub(super) struct Policy {
     map: PolicyMap,
     classifier: Classifier,
     reads_packet_outs: bool,
+    sorts_flows: bool,
     /// Messages by rule; the last number is the default's.
     hits: Vec<AtomicU64>,
 }
@@ -43,6 +48,7 @@ impl Policy {
         let classifier = Classifier::new(&map);
         Policy {
             reads_packet_outs: classifier.reads_packet_outs(),
+            sorts_flows: map.rules.iter().any(sorts_flows),
             classifier,
             hits: (0..=map.rules.len()).map(|_| AtomicU64::new(0)).collect(),
             map,
@@ -58,6 +64,12 @@ impl Policy {
     /// Whether it is of use to know what packets the switch keeps.
     pub(super) fn reads_packet_outs(&self) -> bool {
         self.reads_packet_outs
+    }
+
+    /// Whether packet-ins of one port may belong to different classes, by the packets between two
+    /// hosts that they carry.
+    pub(super) fn sorts_flows(&self) -> bool {
+        self.sorts_flows
     }
 
     pub(super) fn scheduling(&self) -> &Scheduling {
@@ -79,6 +91,19 @@ impl Policy {
         self.hits[rule].fetch_add(1, Ordering::Relaxed);
         verdict.tag
     }
+}
+
+/// Whether a rule may take some packet-ins of packets between two hosts and leave others.
+fn sorts_flows(rule: &Rule) -> bool {
+    let is_about_them = rule
+        .message
+        .is_none_or(|kind| kind == MessageKind::PacketIn)
+        && rule
+            .direction
+            .is_none_or(|to| to == Direction::ToController);
+    let eth_type = rule.fields.exact(Field::EthType);
+    let is_of_others = eth_type.is_some_and(|it| [ARP, LLDP].contains(&it));
+    is_about_them && (rule.xid.is_some() || !rule.fields.fields.is_empty() && !is_of_others)
 }
 
 impl PolicyInUse {
@@ -134,5 +159,27 @@ impl PolicyInUse {
             sent: sent[..policy.map.scheduling.queues.len()].to_vec(),
             map: policy.map.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rule_about_packets_between_hosts_sorts_flows() {
+        let sorts = |text: &str| {
+            let (map, _) = PolicyMap::parse(text).expect("a map");
+            Policy::new(map).sorts_flows()
+        };
+        let with = |rule: &str| {
+            sorts(&format!(
+                "Profile: auster\nRule #1: {rule}, action=queue_id:1\nScheduler: algo=hierarchy\n"
+            ))
+        };
+        assert!(!Policy::new(PolicyMap::auster()).sorts_flows());
+        assert!(Policy::new(PolicyMap::paper()).sorts_flows());
+        assert!(with("ip_proto=17, udp_dst=53"));
+        assert!(!with("eth_type=0x88cc") && !with("eth_type=0x0806"));
     }
 }

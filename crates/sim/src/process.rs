@@ -58,6 +58,7 @@ struct Line {
     datapath: Option<DatapathId>,
     /// Read but not taken: the inbox is full, so nothing more is read.
     unread: VecDeque<Frame>,
+    is_paused: bool,
 }
 
 pub enum ProcessOutput {
@@ -90,6 +91,7 @@ impl Process {
                 edge: Edge::default(),
                 datapath: None,
                 unread: VecDeque::new(),
+                is_paused: false,
             },
         );
         self.drain(now);
@@ -161,7 +163,9 @@ impl Process {
     /// Until nothing moves any more. The controller may have new input of its own.
     pub(crate) fn drain(&mut self, now: Instant) {
         loop {
-            let ready = |line: &Line| !line.unread.is_empty() || line.session.has_output();
+            let ready = |line: &Line| {
+                !line.unread.is_empty() || line.session.has_output() || line.is_paused
+            };
             let lines = self.lines.iter().filter(|(_, line)| ready(line));
             let ids: Vec<ConnectionId> = lines.map(|(id, _)| *id).collect();
             let read = ids
@@ -184,6 +188,7 @@ impl Process {
                 return moved;
             };
             let room = self.inbox.has_room(id);
+            line.is_paused = !room;
             line.session.handle_paused(now, !room);
             if room && let Some(frame) = line.unread.pop_front() {
                 let mut answers = BytesMut::new();

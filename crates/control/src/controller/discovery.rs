@@ -206,6 +206,15 @@ impl Pulse {
         answer.map(|(asked, _)| *asked)
     }
 
+    /// Whether a barrier is outstanding, and none was answered for so long.
+    fn is_silent(&self, now: Instant, interval: Duration) -> bool {
+        let answered = self.answers.back().map(|(_, answered)| *answered);
+        let since = self
+            .asked
+            .map(|asked| answered.map_or(asked, |at| at.max(asked)));
+        since.is_some_and(|since| now.since(since) >= interval)
+    }
+
     /// The time that the switch took for its last answer.
     fn round_trip(&self) -> Option<Duration> {
         self.answers
@@ -369,9 +378,12 @@ impl Discovery {
         }
         outbox.timer(due, Timer::Lldp(at));
         // A switch that does not answer is not sent more: it would have to catch up later.
-        let asked = self.pulses.get(&at.dpid).and_then(|pulse| pulse.asked);
-        if asked.is_some_and(|asked| now.since(asked) >= interval) {
-            return self.ask_pulse(now, at.dpid, outbox);
+        let pulse = self.pulses.get(&at.dpid);
+        if pulse.is_some_and(|pulse| pulse.is_silent(now, interval)) {
+            if pulse.is_some_and(|pulse| now.since(pulse.asked_last) >= ASK_AGAIN) {
+                self.ask_pulse(now, at.dpid, outbox);
+            }
+            return;
         }
         self.send_lldp(net, now, at, outbox);
         let port = self.ports.get(&at);

@@ -1,5 +1,6 @@
 //! Forwards the packets that switches send up.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use clock::Instant;
@@ -24,9 +25,10 @@ use super::{Alarm, Controller, Event, Location, Mode, Timer};
 const HELD_MAX: usize = 4096;
 const HELD_PER_SWITCH_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 256;
-/// Waiting packets that every port may have, whatever others have: a host's first announcement is
-/// not lost to a flood elsewhere.
+/// Short packets that a port may have waiting, whatever others have: a host's first announcement is
+/// not lost to a flood elsewhere. Of all ports together there are no more than twice as many.
 const HELD_PER_PORT_MIN: usize = 4;
+const HELD_SHORT_LEN: usize = 256;
 
 impl Controller {
     /// Handles a packet-in. Its reason is ignored: Open vSwitch sets ACTION for a packet that came
@@ -69,7 +71,7 @@ impl Controller {
             PortRole::Gone => self.outbox.counters.packet_ins_no_port += 1,
             // The packet itself is on its way, and the next one tells the controller the same.
             PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
-            PortRole::Held if self.is_hold_full(at) => {
+            PortRole::Held if self.is_hold_full(at, packet_in.data.len()) => {
                 self.outbox.counters.packet_ins_hold_full += 1;
             }
             role => {
@@ -110,7 +112,12 @@ impl Controller {
 
     /// Handles the packets that waited for ports that are no longer held.
     pub(super) fn hold_over(&mut self, now: Instant) {
-        for packet in std::mem::take(&mut self.held) {
+        let net = &self.network;
+        let waits = |packet: &Held| net.role(packet.at) == PortRole::Held;
+        let all = std::mem::take(&mut self.held).into_iter();
+        let (held, ready): (VecDeque<Held>, VecDeque<Held>) = all.partition(waits);
+        self.held = held;
+        for packet in ready {
             self.in_hand = Some(packet.at.dpid);
             self.held_by.remove(packet.at);
             let fields = PacketFields::parse(packet.at.port, &packet.data);
@@ -122,12 +129,15 @@ impl Controller {
         self.adopt_soon(now);
     }
 
-    fn is_hold_full(&self, at: Location) -> bool {
-        let of_port = self.held_by.of_port(at);
+    fn is_hold_full(&self, at: Location, len: usize) -> bool {
+        let (of_port, of_switch) = (self.held_by.of_port(at), self.held_by.of_switch(at.dpid));
+        let is_announcement = of_port < HELD_PER_PORT_MIN && len <= HELD_SHORT_LEN;
+        if is_announcement {
+            return self.held.len() >= 2 * HELD_MAX;
+        }
         of_port >= HELD_PER_PORT_MAX
-            || of_port >= HELD_PER_PORT_MIN
-                && (self.held.len() >= HELD_MAX
-                    || self.held_by.of_switch(at.dpid) >= HELD_PER_SWITCH_MAX)
+            || of_switch >= HELD_PER_SWITCH_MAX
+            || self.held.len() >= HELD_MAX
     }
 
     fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {

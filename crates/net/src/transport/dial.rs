@@ -117,7 +117,7 @@ async fn dial_tcp(
 ) -> Result<(TcpStream, SocketAddr), TransportError> {
     let mut last = None;
     for address in resolve(method, host, port).await? {
-        let error = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        let error = match timeout(CONNECT_TIMEOUT, socket::dial_tcp(address)).await {
             Ok(Ok(stream)) => {
                 socket::tune_tcp(&stream).map_err(|error| TransportError::local(method, error))?;
                 return Ok((stream, address));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -19,9 +19,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 /// The same where messages are scheduled: an urgent one waits for as much.
 const LINE_UNSENT_BYTES_MAX: u32 = 4 << 10;
-/// Bytes the kernel may hold unread for one connection; it takes as many again for its own
-/// book-keeping. A reply waits behind them: with the buffers that Linux grows by itself, behind six
-/// MiB of packet-ins from each switch. Over 100 ms of round trip this passes 2.5 MB/s.
+/// Half of what the kernel may hold unread for one connection: it doubles the figure. A reply waits
+/// behind these bytes; with the buffers that Linux grows by itself, behind six MiB of packet-ins
+/// from each switch. Over 100 ms of round trip this passes 2.5 MB/s at least.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// Sent bytes that nobody acknowledges for this long end the connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
@@ -38,7 +38,6 @@ pub(super) fn tune_tcp(stream: &tokio::net::TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
-    socket.set_recv_buffer_size(UNREAD_BYTES_MAX)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     socket.set_tcp_keepalive(
         &TcpKeepalive::new()
@@ -127,6 +126,15 @@ pub(super) fn tune_unix(stream: &tokio::net::UnixStream) -> io::Result<()> {
     SockRef::from(stream).set_send_buffer_size(UNIX_SEND_BUFFER_BYTES)
 }
 
+pub(super) async fn dial_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    SockRef::from(&socket).set_recv_buffer_size(UNREAD_BYTES_MAX)?;
+    socket.connect(address).await
+}
+
 pub(super) fn listen_tcp(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -137,6 +145,8 @@ pub(super) fn listen_tcp(address: SocketAddr) -> io::Result<tokio::net::TcpListe
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
+    // What is accepted has it from the listener: later the window is agreed already.
+    socket.set_recv_buffer_size(UNREAD_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_QUEUE_MAX)?;

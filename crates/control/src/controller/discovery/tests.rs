@@ -123,3 +123,20 @@ fn a_change_too_soon_after_another_waits_and_only_the_last_is_kept() {
     assert_eq!(setup.discovery.take_pending(at(1)), Some(Some(port(1))));
     assert_eq!(down(&mut setup, 200), Some(None), "calm again");
 }
+
+/// A switch whose answers take two seconds is not silent, or it would be sent almost no LLDP.
+#[test]
+fn a_switch_that_answers_late_is_not_silent() {
+    let interval = Duration::from_secs(1);
+    let mut pulse = Pulse {
+        asked: Some(ms(0)),
+        asked_last: ms(1000),
+        ..Pulse::default()
+    };
+    assert!(!pulse.is_silent(ms(999), interval) && pulse.is_silent(ms(1000), interval));
+    pulse.handle_answer(ms(1950), ms(0));
+    assert_eq!(pulse.asked, Some(ms(1000)), "one is outstanding");
+    assert!(!pulse.is_silent(ms(2949), interval) && pulse.is_silent(ms(2950), interval));
+    pulse.handle_answer(ms(2950), ms(1000));
+    assert!(!pulse.is_silent(ms(9000), interval), "nothing is asked");
+}

@@ -208,12 +208,14 @@ impl World {
         self.calm = Some((self.conversations.len(), Vec::new()));
     }
 
-    /// The noted delays in the order in which the packets were due. One still under way has taken
-    /// as long as it has.
-    pub fn end_calm(&mut self, now: Instant) -> Vec<Delay> {
+    /// The noted delays in the order in which the packets were due. One still under way or lost has
+    /// taken as long as it has; without `with_late` it is left out.
+    pub fn end_calm(&mut self, now: Instant, with_late: bool) -> Vec<Delay> {
         let (first, mut delays) = self.calm.take().unwrap_or_default();
-        let late = self.conversations[first..].iter().filter(|c| !c.delivered);
-        delays.extend(late.map(|c| (c.due_ns, now.0.saturating_sub(c.due_ns))));
+        if with_late {
+            let late = self.conversations[first..].iter().filter(|c| !c.delivered);
+            delays.extend(late.map(|c| (c.due_ns, now.0.saturating_sub(c.due_ns))));
+        }
         delays.sort_unstable();
         delays
     }

@@ -174,7 +174,7 @@ impl Runner<'_> {
                 self.measure(&mut emulator, server, &[], events::run)?
             }
             false => {
-                let before = self.calm(&mut emulator);
+                let before = self.calm(&mut emulator, false);
                 self.say("warming up");
                 emulator.world.set_pace(self.pace(&emulator));
                 emulator.run_for(plan.warmup);
@@ -193,8 +193,9 @@ impl Runner<'_> {
         self.progress.say(format_args!("{}: {doing}", self.title));
     }
 
-    /// Sends little for a while, where the leg is an overload. Returns the delays.
-    fn calm(&self, emulator: &mut Emulator) -> Vec<Delay> {
+    /// Sends little for a while, where the leg is an overload. Returns the delays, `with_late` those
+    /// of packets that have not arrived too.
+    fn calm(&self, emulator: &mut Emulator, with_late: bool) -> Vec<Delay> {
         let Some(rate) = self.leg.calm_rate else {
             return Vec::new();
         };
@@ -203,7 +204,7 @@ impl Runner<'_> {
         emulator.world.begin_calm();
         emulator.run_for(CALM);
         let now = emulator.now();
-        emulator.world.end_calm(now)
+        emulator.world.end_calm(now, with_late)
     }
 
     /// The pace of the load from now on.
@@ -304,14 +305,14 @@ impl Runner<'_> {
         let world = &mut emulator.world;
         world.set_recording(false);
         world.set_broadcasts(None, began);
-        let after = self.calm(emulator);
-        let calm_rate = self.leg.calm_rate;
-        let recovery = calm_rate.map(|_| Recovery::of(before, &after, end.0));
-        let world = &mut emulator.world;
-        world.set_pace(Pace::Idle);
         let tables = world.fabric.switches.iter().map(|s| &s.tables);
         let entries = tables.clone().map(|t| t.entry_count()).collect();
         let groups = tables.map(|t| t.group_count()).collect();
+        let pairs_exhausted = world.pairs_exhausted;
+        let after = self.calm(emulator, true);
+        let calm_rate = self.leg.calm_rate;
+        let recovery = calm_rate.map(|_| Recovery::of(before, &after, end.0));
+        emulator.world.set_pace(Pace::Idle);
         self.say("waiting for the last");
         emulator.until(self.plan.timeout * 3, |e| e.world.is_drained());
         let world = &mut emulator.world;
@@ -328,7 +329,7 @@ impl Runner<'_> {
             looped: world.fabric.looped,
             broadcasts: world.broadcasts - broadcasts.0,
             broadcast_copies: world.broadcast_copies - broadcasts.1,
-            pairs_exhausted: world.pairs_exhausted,
+            pairs_exhausted,
             switches_lost: emulator.lost,
             problem: emulator.problem.clone(),
             events,

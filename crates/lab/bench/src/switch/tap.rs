@@ -274,11 +274,23 @@ fn send_frame(socket: &OwnedFd, frame: &[u8]) -> io::Result<u64> {
 }
 
 fn open_socket(device: &str) -> io::Result<OwnedFd> {
-    nix::net::if_::if_nametoindex(device).map_err(|e| {
+    let index = nix::net::if_::if_nametoindex(device).map_err(|e| {
         let right = format!("no interface {device}; `ip link` shows those there are");
         io::Error::new(io::Error::from(e).kind(), right)
     })?;
-    netns::open_packet_listener_here(device, RECEIVE_BUFFER_BYTES)
+    let socket = netns::open_packet_listener_here(device, RECEIVE_BUFFER_BYTES)?;
+    // SAFETY: all of `sockaddr_ll` is integers; zero is a value of each.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ETH_TYPE.to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address outlives the call and is as long as said.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(socket)
 }
 
 #[cfg(test)]

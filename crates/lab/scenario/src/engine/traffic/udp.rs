@@ -34,7 +34,7 @@ pub struct Udp {
 pub const FIGURES: [(&str, Shape); 14] = [
     ("sent", ONE),
     ("lost", ONE),
-    // Of each stream.
+    // Of each stream, or burst.
     ("lost_each", MANY),
     ("duplicates", ONE),
     // By RFC 4737, with the largest extent and the largest late time.
