@@ -108,7 +108,7 @@ pub struct Inbox {
 struct Line {
     lane: Option<Box<Lane>>,
     shed: u64,
-    /// What was shed last.
+    /// The class and port shed last.
     flood: Option<Flood>,
 }
 

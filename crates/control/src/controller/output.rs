@@ -124,7 +124,7 @@ pub struct ControllerCounters {
     pub too_many_ports: u64,
     /// Rows of flow statistics that could not be read.
     pub rows_unreadable: u64,
-    /// Panics that were caught ([`Controller::handle_panicked`]).
+    /// Panics that were caught ([`super::Controller::handle_panicked`]).
     pub panics: u64,
     /// Alarms not raised because the same kind was raised at the same port in the same minute.
     pub alarms_damped: u64,
@@ -146,7 +146,7 @@ pub enum RefusedReason {
     /// An auxiliary connection; only main ones are served.
     Auxiliary,
     TooManySwitches,
-    /// [`ControllerConfig::port_count_max`] is reached.
+    /// [`super::ControllerConfig::port_count_max`] is reached.
     TooManyPorts,
     /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,

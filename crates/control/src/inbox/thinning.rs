@@ -1,9 +1,10 @@
-//! A flood is thinned where it is read: most packet-ins that the inbox would shed are dropped before
-//! they are copied, checked and classified, so that they do not cost what others need.
+//! A flood is thinned where it is read: most packet-ins that the inbox would shed are dropped
+//! before they are copied, checked and classified, so that they do not cost what others need.
 //!
-//! While the inbox sheds half of what a connection gives it, one in [`ONE_OF`] packet-ins of the port
-//! that it sheds goes on. The rest are dropped and counted as shed. So the application still sees the
-//! flood as it is now. Only packets between two hosts are thinned: no LLDP, ARP or broadcast.
+//! While the inbox sheds half of what a connection gives it, one in [`ONE_OF`] packet-ins of the
+//! port that it sheds goes on. The rest are dropped and counted as shed. So the application still
+//! sees the flood as it is now. Only packets between two hosts are thinned: no LLDP, ARP or
+//! broadcast.
 
 use clock::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use super::lane::place;
 use crate::edge;
 use openflow::Version;
 
-/// Of so many packet-ins of the port that floods one goes on.
+/// The number of packet-ins of the port that floods, one of which goes on.
 pub const ONE_OF: u32 = 16;
 /// How long a flood is believed after the inbox last shed half of what it was given.
 pub const BELIEVED: Duration = Duration::from_millis(10);

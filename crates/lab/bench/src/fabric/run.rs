@@ -193,8 +193,8 @@ impl Runner<'_> {
         self.progress.say(format_args!("{}: {doing}", self.title));
     }
 
-    /// Sends little for a while, where the leg is an overload. Returns the delays, `with_late` those
-    /// of packets that have not arrived too.
+    /// Sends little for a while, where the leg is an overload. Returns the delays, `with_late`
+    /// those of packets that have not arrived too.
     fn calm(&self, emulator: &mut Emulator, with_late: bool) -> Vec<Delay> {
         let Some(rate) = self.leg.calm_rate else {
             return Vec::new();
