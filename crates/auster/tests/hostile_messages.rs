@@ -82,6 +82,7 @@ fn outcome(attacker: &mut Switch, bytes: &[u8]) -> String {
                 | Message::FlowMod(_)
                 | Message::PacketOut(_)
                 | Message::SetConfig(_)
+                | Message::MultipartRequest(_)
                 | Message::EchoRequest(_),
             ) => continue,
             Ok(message) => format!("{:?}", message.kind()),
