@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_barrier_delays_the_use_of_a_switch_by_little_more_than_a_second() {
+    fn a_lost_barrier_delays_the_use_of_a_switch_by_about_half_a_second() {
         for lost in 1..8 {
             let waited = learned_after(Some(lost)).as_millis();
             assert!(

@@ -13,9 +13,9 @@ use crate::edge;
 use openflow::Version;
 
 /// The number of packet-ins of the port that floods, one of which goes on.
-pub const ONE_OF: u32 = 16;
+const ONE_OF: u32 = 16;
 /// How long a flood is believed after the inbox last shed half of what it was given.
-pub const BELIEVED: Duration = Duration::from_millis(10);
+const BELIEVED: Duration = Duration::from_millis(10);
 
 /// The class and the port's place whose packet-ins the inbox sheds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,13 @@ mod tests {
         encode(version, Xid(0), &message).expect("sayable")
     }
 
+    fn inbox_of_eight() -> Inbox {
+        Inbox::new(InboxConfig {
+            packet_ins_max: 8,
+            ..InboxConfig::default()
+        })
+    }
+
     /// Reads packet-ins of a port as the driver does, 16 that are left at a time. Returns how many
     /// went on to the inbox.
     fn flood(inbox: &mut Inbox, thinning: &mut Thinning, now: Instant, count: usize) -> usize {
@@ -109,10 +116,7 @@ mod tests {
 
     #[test]
     fn one_in_sixteen_of_a_flood_goes_on_and_all_are_counted() {
-        let mut inbox = Inbox::new(InboxConfig {
-            packet_ins_max: 8,
-            ..InboxConfig::default()
-        });
+        let mut inbox = inbox_of_eight();
         let mut thinning = Thinning::default();
         let now = Instant::START;
         assert_eq!(
@@ -134,10 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_no_flood_is_left_alone() {
-        let mut inbox = Inbox::new(InboxConfig {
-            packet_ins_max: 8,
-            ..InboxConfig::default()
-        });
+        let mut inbox = inbox_of_eight();
         let mut thinning = Thinning::default();
         let now = Instant::START;
         flood(&mut inbox, &mut thinning, now, 100);
