@@ -707,7 +707,7 @@ mod tests {
         for lost in 1..8 {
             let waited = learned_after(Some(lost)).as_millis();
             assert!(
-                (1000..3200).contains(&waited),
+                (1000..1500).contains(&waited),
                 "barrier {lost}: {waited} ms"
             );
         }
