@@ -37,7 +37,8 @@ mod lane;
 mod thinning;
 
 use lane::{Item, Lane};
-pub use thinning::{Flood, Thinning};
+use thinning::Flood;
+pub use thinning::Thinning;
 
 /// Maximum number of messages of other classes before a waiting class is served.
 pub const PASSED_OVER_MAX: u32 = 16;
@@ -188,8 +189,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues messages in turn by `queue`, which says whether there was room. Counts what
-    /// `thinning` has dropped of them, and decides what it drops from now on.
+    /// Runs `queue`, which queues messages of this connection. Counts what `thinning` has dropped
+    /// of them, and decides by what was shed what it drops from now on.
     pub fn thin(
         &mut self,
         now: Instant,

@@ -19,8 +19,8 @@ const BELIEVED: Duration = Duration::from_millis(10);
 
 /// The class and the port's place whose packet-ins the inbox sheds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flood {
-    pub class: usize,
+pub(super) struct Flood {
+    pub(super) class: usize,
     pub(super) port: u8,
 }
 
@@ -34,7 +34,7 @@ pub struct Thinning {
 
 impl Thinning {
     /// Notes what the inbox sheds of this connection, if it was half of what it was given.
-    pub fn handle_delivered(&mut self, now: Instant, flood: Option<Flood>) {
+    pub(super) fn handle_delivered(&mut self, now: Instant, flood: Option<Flood>) {
         self.flood = flood.map(|flood| (flood, now + BELIEVED));
     }
 
