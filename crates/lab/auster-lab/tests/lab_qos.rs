@@ -66,8 +66,12 @@ fn policies_on_many_switches_are_set_once() {
     ] {
         assert_eq!(figure(key), right, "{key}: {row}");
     }
-    // An entry and its barrier at the most, and what is sent anyway.
-    assert!((150.0..=400.0).contains(&figure("apply_messages")), "{row}");
+    // An entry and its barrier at the most, and what is sent anyway: 100 and 100 a second.
+    let anyway = 100.0 + figure("apply_ms") / 10.0;
+    assert!(
+        (150.0..=300.0 + anyway).contains(&figure("apply_messages")),
+        "{row}"
+    );
     let again = figure("reload_messages") - figure("idle_messages");
     assert!(again <= 45.0, "{row}");
     assert!(figure("reconcile_ms") > 0.0, "{row}");
