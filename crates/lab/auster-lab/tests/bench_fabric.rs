@@ -75,3 +75,26 @@ fn conversations_are_carried_again_after_a_link_and_a_switch_failed() {
     let broken = events.iter().map(|event| count(&event["broken"]));
     assert!(broken.sum::<u64>() > 0, "{document}");
 }
+
+#[test]
+fn growth_is_drawn_over_several_networks() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let words = "--topology linear,2 --topology leaf-spine,1x3 --rate 50 -d 1 -w 0.2 -o";
+    let words: Vec<&str> = words.split(' ').chain(out.to_str()).collect();
+    let document = bench(&words);
+    let sizes = runs(&document).iter().map(|run| count(&run["switches"]));
+    assert_eq!(sizes.collect::<Vec<_>>(), [2, 4]);
+    for run in runs(&document) {
+        let setup = &run["setup"];
+        let announced = setup["announced_s"].as_f64().unwrap();
+        assert!(announced > setup["discovered_s"].as_f64().unwrap(), "{run}");
+    }
+    for name in ["rate", "tables", "memory", "setup"] {
+        let plot = std::fs::read_to_string(out.join(format!("growth-{name}.svg"))).unwrap();
+        assert!(
+            plot.contains("switches") && plot.contains("<path"),
+            "{plot}"
+        );
+    }
+}

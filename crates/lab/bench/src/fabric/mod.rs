@@ -45,9 +45,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "pairs")]
     workload: Workload,
 
-    /// The network, in the words of 'auster lab', with 1 to 1024 switches
-    #[arg(long, value_name = "WORDS", default_value = "linear,4")]
-    topology: String,
+    /// The network, in the words of 'auster lab', with 1 to 1024 switches; of several, each
+    /// is measured in every round, and figures are drawn over the number of switches
+    #[arg(long = "topology", value_name = "WORDS", default_value = "linear,4")]
+    topologies: Vec<String>,
 
     /// Hosts of each switch that has hosts
     #[arg(long, value_name = "N", default_value_t = 256)]

@@ -53,6 +53,8 @@ struct LegDocument {
 #[derive(Serialize)]
 struct RunDocument {
     leg: String,
+    topology: String,
+    switches: usize,
     offered_per_s: Option<f64>,
     elapsed_s: f64,
     /// First packets that came out at their host while the clock ran.
@@ -121,6 +123,7 @@ pub fn conclude(
         .collect();
     let text = text(settings, &subjects);
     plots(results, settings, rounds)?;
+    growth_plots(results, settings, rounds)?;
     let document = Document::new(
         "fabric",
         started_unix_s,
@@ -139,7 +142,7 @@ fn settings_document(settings: &Settings) -> Json {
     };
     json!({
         "workload": plan.workload,
-        "topology": plan.topology,
+        "topologies": settings.topologies,
         "hosts_per_switch": plan.hosts,
         "host_ports": plan.host_ports,
         "pairs": plan.choice,
@@ -168,13 +171,15 @@ fn run_document(measured: &Measured) -> RunDocument {
             };
             used.threads.iter().map(share).collect()
         },
-        memory_peak_mib: used.memory_peak_bytes as f64 / f64::from(1 << 20),
+        memory_peak_mib: mebibytes(used.memory_peak_bytes),
     });
     let emulator_cores = measured.emulator_cpu.as_secs_f64() / elapsed_s;
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     let controller_cores = controller.as_ref().map(|c| c.cores);
     RunDocument {
         leg: measured.leg.name.clone(),
+        topology: measured.leg.topology.clone(),
+        switches: measured.entries.len(),
         offered_per_s: match measured.leg.load {
             Load::Rate(_) => Some(record.tally.sent as f64 / elapsed_s),
             Load::Window(_) => None,
@@ -452,7 +457,8 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
         let plot = Plot {
             title: format!(
                 "{}, {} hosts each",
-                settings.plan.topology, settings.plan.hosts
+                settings.topologies.join(", "),
+                settings.plan.hosts
             ),
             x_label: x_label.to_owned(),
             y_label: "pairs that took longer (part of all)".to_owned(),
@@ -463,4 +469,88 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
         results.plot(name, &plot.lines())?;
     }
     Ok(())
+}
+
+/// Figures over the number of switches, where several networks were measured.
+fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), Failure> {
+    if !results.are_kept() || settings.topologies.len() < 2 {
+        return Ok(());
+    }
+    type Lines<'a> = &'a [(&'a str, fn(&Measured) -> Option<f64>)];
+    let figures: [(&str, &str, Lines<'_>); 4] = [
+        (
+            "growth-rate",
+            "new pairs delivered (1/s)",
+            &[("", |run| Some(run.delivered_per_s()))],
+        ),
+        (
+            "growth-tables",
+            "of a switch, on average",
+            &[
+                (", entries", |run| Some(spread(&run.entries).mean)),
+                (", groups", |run| Some(spread(&run.groups).mean)),
+            ],
+        ),
+        (
+            "growth-memory",
+            "memory of the controller, peak (MiB)",
+            &[("", |run| {
+                Some(mebibytes(run.used.as_ref()?.memory_peak_bytes))
+            })],
+        ),
+        (
+            "growth-setup",
+            "last change after the last host was heard (s)",
+            &[("", |run| Some(run.setup.settled_s? - run.setup.announced_s))],
+        ),
+    ];
+    let of_first = settings.legs.iter();
+    let of_first = of_first.filter(|leg| leg.topology == settings.topologies[0]);
+    let kinds: Vec<&str> = of_first.map(|leg| leg.kind).collect();
+    for (name, y_label, lines) in figures {
+        let mut series = Vec::new();
+        for (subject, runs) in settings.subjects.iter().zip(&rounds.runs) {
+            for kind in &kinds {
+                for (what, of) in lines {
+                    let of_kind = runs.iter().filter(|run| run.leg.kind == *kind);
+                    let suffix = if kinds.len() > 1 {
+                        format!(", {kind}")
+                    } else {
+                        String::new()
+                    };
+                    let name = format!("{}{suffix}{what}", subject.name);
+                    series.push(Series::new(name, over_switches(of_kind, *of)));
+                }
+            }
+        }
+        let plot = Plot {
+            title: format!("{} hosts at each switch with hosts", settings.plan.hosts),
+            x_label: "switches".to_owned(),
+            y_label: y_label.to_owned(),
+            x_log: true,
+            y_log: false,
+            series,
+        };
+        results.plot(name, &plot.lines())?;
+    }
+    Ok(())
+}
+
+/// The median of a figure for each number of switches.
+fn over_switches<'a>(
+    runs: impl Iterator<Item = &'a Measured>,
+    of: fn(&Measured) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let mut values: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        values.entry(run.entries.len()).or_default().extend(of(run));
+    }
+    let points = values.into_iter().filter(|(_, values)| !values.is_empty());
+    points
+        .map(|(switches, values)| (switches as f64, median(&values)))
+        .collect()
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }

@@ -38,7 +38,6 @@ const SETTLE_STEP: Duration = Duration::from_millis(50);
 /// The settings that all runs share.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub topology: String,
     pub host_ports: usize,
     pub hosts: usize,
     pub choice: Choice,
@@ -61,6 +60,9 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leg {
     pub name: String,
+    /// The name without the network's.
+    pub kind: &'static str,
+    pub topology: String,
     pub same_switch: bool,
     pub load: Load,
     pub is_stormy: bool,
@@ -82,6 +84,8 @@ pub struct Setup {
     pub admitted_s: f64,
     /// Until LLDP had passed over every link, both ways.
     pub discovered_s: Option<f64>,
+    /// Until the last host had made itself known.
+    pub announced_s: f64,
     /// Until the last change of a table before the load, if there was a pause after it.
     pub settled_s: Option<f64>,
     /// Changes of tables and groups until then.
@@ -150,7 +154,7 @@ pub struct Runner<'a> {
 impl Runner<'_> {
     pub fn run(&self, server: &mut Server) -> Result<Measured, Failure> {
         let plan = self.plan;
-        let net = Net::generate(&plan.topology, plan.host_ports, plan.hosts);
+        let net = Net::generate(&self.leg.topology, plan.host_ports, plan.hosts);
         let net = net.map_err(Failure::usage)?;
         let pairs = Pairs::new(&net, plan.choice, self.leg.same_switch, plan.seed);
         let opening = match plan.workload {
@@ -254,6 +258,7 @@ impl Runner<'_> {
             }
             emulator.run_for(ANNOUNCE_PAUSE);
         }
+        setup.announced_s = seconds(emulator);
         self.say("waiting until the controller sets nothing more");
         setup.settled_s = self.settle(emulator);
         setup.changes = changes(emulator);

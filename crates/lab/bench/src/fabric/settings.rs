@@ -19,6 +19,7 @@ const EVENTS_RATE: f64 = 200.0;
 pub struct Settings {
     pub subjects: Vec<Subject>,
     pub plan: Plan,
+    pub topologies: Vec<String>,
     /// Runs of each round that are known ahead.
     pub legs: Vec<Leg>,
     /// Further ones, at so many times the rate that the first carried.
@@ -64,13 +65,17 @@ impl Settings {
                 "--same-switch needs hosts behind different ports: --host-ports 2 or more",
             ));
         }
-        let net = Net::generate(&args.topology, args.host_ports, args.hosts);
-        let net = net.map_err(Failure::usage)?;
-        if net.edges().count() < 2 {
-            return Err(Failure::usage(format!(
-                "--topology {}: conversations need two switches with hosts",
-                args.topology
-            )));
+        for topology in &args.topologies {
+            let net = Net::generate(topology, args.host_ports, args.hosts);
+            let net = net.map_err(Failure::usage)?;
+            if net.edges().count() < 2 {
+                return Err(Failure::usage(format!(
+                    "--topology {topology}: conversations need two switches with hosts"
+                )));
+            }
+        }
+        if args.topologies.len() > 1 && !args.overload.is_empty() {
+            return Err(Failure::usage("--overload takes one --topology"));
         }
         if let Some(wrong) = args.overload.iter().find(|x| !(0.0..=100.0).contains(*x)) {
             return Err(Failure::usage(format!(
@@ -82,19 +87,29 @@ impl Settings {
             None if has_events => Load::Rate(EVENTS_RATE),
             None => Load::Window(whole("--window", args.window, 1, 1 << 16)?),
         };
-        let leg = |name: &str, same_switch, is_stormy| Leg {
-            name: name.to_owned(),
-            same_switch,
-            load,
-            is_stormy,
-            calm_rate: None,
-        };
-        let mut legs = vec![leg("across", false, false)];
-        if args.same_switch {
-            legs.push(leg("same switch", true, false));
-        }
-        if is_stormy {
-            legs.push(leg("storm", false, true));
+        let mut legs = Vec::new();
+        for topology in &args.topologies {
+            let mut add = |kind: &'static str, same_switch, is_stormy| {
+                legs.push(Leg {
+                    name: match args.topologies.len() {
+                        1 => kind.to_owned(),
+                        _ => format!("{topology} {kind}"),
+                    },
+                    kind,
+                    topology: topology.clone(),
+                    same_switch,
+                    load,
+                    is_stormy,
+                    calm_rate: None,
+                });
+            };
+            add("across", false, false);
+            if args.same_switch {
+                add("same switch", true, false);
+            }
+            if is_stormy {
+                add("storm", false, true);
+            }
         }
         let is_by_arp = matches!(workload, Workload::Arp | Workload::Moves);
         let announce = match is_by_arp {
@@ -102,7 +117,6 @@ impl Settings {
             false => Announce::Keepalive,
         };
         let plan = Plan {
-            topology: args.topology.clone(),
             host_ports: args.host_ports,
             hosts: args.hosts,
             choice: args.pairs,
@@ -123,6 +137,7 @@ impl Settings {
         Ok(Settings {
             subjects,
             plan,
+            topologies: args.topologies.clone(),
             legs,
             overload: args.overload.clone(),
             rounds: whole("--rounds", args.rounds, 1, 10_000)?,
@@ -144,7 +159,7 @@ impl Settings {
         let names: Vec<&str> = self.subjects.iter().map(|s| s.name.as_str()).collect();
         format!(
             "{}, {} hosts behind {} ports of each switch, {how}; {} x {each}: {}",
-            plan.topology,
+            self.topologies.join(", "),
             plan.hosts,
             plan.host_ports,
             self.rounds,
@@ -191,7 +206,7 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Fai
                         settings
                             .overload
                             .iter()
-                            .map(|times| overloaded(*times, carried)),
+                            .map(|times| overloaded(&settings.legs[0], *times, carried)),
                     );
                 }
                 runs[at].push(measured);
@@ -208,13 +223,12 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Fai
 /// The part of what was delivered that counts as little load.
 const CALM_PART: f64 = 0.1;
 
-fn overloaded(times: f64, carried: f64) -> Leg {
+fn overloaded(first: &Leg, times: f64, carried: f64) -> Leg {
     Leg {
         name: format!("x {times}"),
-        same_switch: false,
         load: Load::Rate((times * carried).clamp(1.0, RATE_MAX)),
-        is_stormy: false,
         calm_rate: Some((CALM_PART * carried).clamp(1.0, RATE_MAX)),
+        ..first.clone()
     }
 }
 
