@@ -485,9 +485,9 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
         ),
         (
             "growth-tables",
-            "of a switch, on average",
+            "of a switch, on average, before the load",
             &[
-                (", entries", |run| Some(spread(&run.entries).mean)),
+                (", entries", |run| Some(run.setup.entries)),
                 (", groups", |run| Some(spread(&run.groups).mean)),
             ],
         ),

@@ -90,6 +90,8 @@ pub struct Setup {
     pub settled_s: Option<f64>,
     /// Changes of tables and groups until then.
     pub changes: u64,
+    /// Entries of a switch then, on average.
+    pub entries: f64,
 }
 
 /// The controller's use of the machine while it was measured.
@@ -262,6 +264,9 @@ impl Runner<'_> {
         self.say("waiting until the controller sets nothing more");
         setup.settled_s = self.settle(emulator);
         setup.changes = changes(emulator);
+        let switches = &emulator.world.fabric.switches;
+        let entries: usize = switches.iter().map(|s| s.tables.entry_count()).sum();
+        setup.entries = entries as f64 / switches.len().max(1) as f64;
         Ok(setup)
     }
 
