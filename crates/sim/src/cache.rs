@@ -1,15 +1,16 @@
 //! The flows that a datapath such as Open vSwitch's keeps of what it has looked up in the tables.
 //!
-//! A flow is of one in-port, one Ethernet type, and of the VLAN tag and addresses that the tables
-//! made it look at: an entry is passed over by its in-port alone where that differs. It is kept
-//! until ten seconds after its last packet. When the tables have changed, flows are looked up again
-//! a while later; until then their packets go as before. A packet without a flow finds the tables
-//! as they are.
+//! A flow is of one in-port, one Ethernet type, and of the VLAN tag, the addresses and the hash
+//! that the tables made it look at: an entry is passed over by its in-port alone where that
+//! differs, and the hash counts where a group may select by it. It is kept until ten seconds after
+//! its last packet. When the tables have changed, flows are looked up again a while later; until
+//! then their packets go as before. A packet without a flow finds the tables as they are.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use clock::{Duration, Instant};
+use openflow::message::GroupType;
 use openflow::packet::PacketFields;
 use openflow::table::{Output, Switch};
 use openflow::{Field, MacAddr, Match, MatchField, PortNo};
@@ -33,6 +34,7 @@ struct FlowKey {
     vlan: Option<(u128, u128)>,
     src: Option<MacAddr>,
     dst: Option<MacAddr>,
+    hash: Option<u64>,
 }
 
 struct Flow {
@@ -49,6 +51,7 @@ struct Mask {
     vlan: bool,
     src: bool,
     dst: bool,
+    hash: bool,
 }
 
 impl FlowCache {
@@ -87,6 +90,7 @@ impl FlowCache {
                 (mask.src && key.src.is_none())
                     || (mask.dst && key.dst.is_none())
                     || (mask.vlan && !flow.mask.vlan)
+                    || (mask.hash && key.hash.is_none())
             });
             flow.outputs = switch.output_of(key.in_port, &flow.packet);
             !is_wide && now.since(flow.used_at) < IDLE_MAX
@@ -112,6 +116,7 @@ impl FlowCache {
             vlan: tag.filter(|_| mask.vlan),
             src: fields.eth_src().filter(|_| mask.src),
             dst: fields.eth_dst().filter(|_| mask.dst),
+            hash: mask.hash.then(|| fields.flow_key()),
         };
         for mask in Mask::all() {
             let is_kept =
@@ -187,10 +192,11 @@ fn tags_end(frame: &[u8]) -> usize {
 
 impl Mask {
     fn all() -> impl Iterator<Item = Mask> {
-        (0..8).map(|bits| Mask {
+        (0..16).map(|bits| Mask {
             vlan: bits & 1 != 0,
             src: bits & 2 != 0,
             dst: bits & 4 != 0,
+            hash: bits & 8 != 0,
         })
     }
 
@@ -200,6 +206,9 @@ impl Mask {
             vlan: false,
             src: false,
             dst: false,
+            hash: switch
+                .groups()
+                .any(|group| group.group_type == GroupType::Select),
         };
         for entry in switch.entries() {
             let fields = fields_of(&entry.r#match)?;

@@ -4,9 +4,11 @@ use clock::{Duration, SplitMix64};
 use control::controller::{Alarm, ControllerConfig, Drained, Event, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::{Label, form};
-use openflow::message::{ErrorMessage, FlowMod};
+use control::pipeline::LABEL_TABLE;
+use openflow::message::{ErrorMessage, FlowMod, GroupType};
+use openflow::table::SwitchOptions;
 use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, Version, Xid, encode};
-use sim::network::{HostId, Network, NetworkConfig};
+use sim::network::{HostId, LinkId, Network, NetworkConfig, SwitchId};
 use sim::topology::{self, Topology};
 
 const FLOW_MOD: u8 = 14;
@@ -287,7 +289,7 @@ fn groups_protect_without_a_controller() {
 #[test]
 fn a_restart_changes_nothing() {
     let mut network = network(5);
-    let topology = topology::leaf_spine(&mut network, 2, 4, 2);
+    let topology = topology::leaf_spine(&mut network, 4, 4, 2);
     topology.introduce(&mut network);
     assert_eq!(topology.silent_pairs(&mut network, 1), []);
     network.kill_controller();
@@ -387,9 +389,11 @@ fn a_host_moves() {
 /// The warnings about the fabric.
 fn warnings(network: &Network) -> Vec<Alarm> {
     let of_fabric = |event: &Event| match event {
-        Event::Alarm(alarm @ (Alarm::FabricFull { .. } | Alarm::FabricRefused { .. })) => {
-            Some(alarm.clone())
-        }
+        Event::Alarm(
+            alarm @ (Alarm::FabricFull { .. }
+            | Alarm::FabricRefused { .. }
+            | Alarm::FabricUnshared { .. }),
+        ) => Some(alarm.clone()),
         _ => None,
     };
     network.events().filter_map(of_fabric).collect()
@@ -435,7 +439,7 @@ fn more_egresses_than_labels_fall_back_to_paths() {
 #[test]
 fn a_switch_that_refuses_groups_is_left_out() {
     let mut network = network(9);
-    let topology = line_with(&mut network, 5, 2, 1);
+    let topology = line_with(&mut network, 5, 2, |options| options.groups_max = 1);
     topology.introduce(&mut network);
     assert_eq!(topology.silent_pairs(&mut network, 1), []);
     network.run_for(ms(5000));
@@ -452,8 +456,13 @@ fn a_switch_that_refuses_groups_is_left_out() {
     assert_eq!(left.filter(|entry| is_fabric(entry.cookie)).count(), 0);
 }
 
-/// A line with a host at each switch, one of which holds this many groups.
-fn line_with(network: &mut Network, length: usize, at: usize, groups_max: usize) -> Topology {
+/// A line with a host at each switch, one of which has options of its own.
+fn line_with(
+    network: &mut Network,
+    length: usize,
+    at: usize,
+    change: impl Fn(&mut SwitchOptions),
+) -> Topology {
     let mut topology = Topology {
         switches: Vec::new(),
         links: Vec::new(),
@@ -462,7 +471,7 @@ fn line_with(network: &mut Network, length: usize, at: usize, groups_max: usize)
     for n in 0..length {
         let dpid = DatapathId(n as u64 + 1);
         let switch = match n == at {
-            true => network.add_switch_with(dpid, |options| options.groups_max = groups_max),
+            true => network.add_switch_with(dpid, &change),
             false => network.add_switch_as(dpid),
         };
         if let Some(last) = topology.switches.last() {
@@ -472,6 +481,146 @@ fn line_with(network: &mut Network, length: usize, at: usize, groups_max: usize)
         topology.hosts.push(network.add_host(switch));
     }
     topology
+}
+
+/// A switch takes no select groups. It is named once, uses the first of equal paths, and loses
+/// nothing, also when the second of them comes or the controller starts again.
+#[test]
+fn a_switch_that_refuses_to_share_uses_the_first_of_equal_paths() {
+    let mut network = network(11);
+    let refuses = |options: &mut SwitchOptions| {
+        options.group_types &= !(1 << GroupType::Select as u32);
+    };
+    let mut topology = line_with(&mut network, 4, 0, refuses);
+    let ends = [3, 0].map(|n| topology.switches[n]);
+    let closing = network.link(ends[0], ends[1]);
+    network.set_link(closing, false);
+    topology.links.push(closing);
+    topology.introduce(&mut network);
+    assert_eq!(topology.silent_pairs(&mut network, 1), []);
+    assert_eq!(warnings(&network), []);
+    let (a, c) = (topology.hosts[0], topology.hosts[2]);
+    network.stream(a, c, 0, 12_000, ms(1));
+    network.stream(c, a, 0, 12_000, ms(1));
+    network.set_link(closing, true);
+    network.run_for(ms(5000));
+    let named = |network: &Network| {
+        let warnings = warnings(network);
+        let is_it =
+            |alarm: &&Alarm| matches!(alarm, Alarm::FabricUnshared { dpid, .. } if dpid.0 == 1);
+        assert_eq!(
+            warnings.iter().filter(is_it).count(),
+            warnings.len(),
+            "{warnings:?}"
+        );
+        warnings.len()
+    };
+    assert_eq!(named(&network), 1);
+    let shares = |network: &Network, n: usize| {
+        let groups = network.switch(topology.switches[n]).groups();
+        groups
+            .filter(|group| group.group_type == GroupType::Select)
+            .count()
+    };
+    assert_eq!([0, 1, 2, 3].map(|n| shares(&network, n)), [0, 1, 1, 1]);
+    network.disconnect(topology.switches[0]);
+    network.run_for(ms(3000));
+    assert_eq!(named(&network), 1);
+    network.kill_controller();
+    network.start_controller(77);
+    network.run_for(ms(5000));
+    assert_eq!(named(&network), 1, "the new one warns as well");
+    for host in [a, c] {
+        assert_eq!(network.host(host).datagrams.len(), 12_000);
+    }
+    assert_eq!(topology.silent_pairs(&mut network, 2), []);
+    assert_eq!(network.process().controller.path_count(), 0);
+    assert_eq!(network.circled, 0);
+}
+
+/// The same where it refuses the groups of the first routes.
+#[test]
+fn a_switch_that_refuses_to_share_from_the_start_is_in_the_fabric() {
+    for seed in 0..8 {
+        let mut network = network(seed);
+        let refuses = |options: &mut SwitchOptions| {
+            options.group_types &= !(1 << GroupType::Select as u32);
+        };
+        let mut topology = line_with(&mut network, 4, 0, refuses);
+        let ends = [3, 0].map(|n| topology.switches[n]);
+        topology.links.push(network.link(ends[0], ends[1]));
+        for (n, switch) in topology.switches.iter().enumerate() {
+            network.set_away(*switch, Duration::from_micros(seed * n as u64 * 700));
+        }
+        topology.introduce(&mut network);
+        assert_eq!(topology.silent_pairs(&mut network, 1), [], "seed {seed}");
+        let warnings = warnings(&network);
+        assert!(
+            matches!(
+                &warnings[..],
+                [Alarm::FabricUnshared {
+                    dpid: DatapathId(1),
+                    ..
+                }]
+            ),
+            "seed {seed}: {warnings:?}"
+        );
+        assert_eq!(network.process().controller.path_count(), 0, "seed {seed}");
+    }
+}
+
+/// The packets that each spine has passed on.
+fn passed_on(network: &Network, spines: &[SwitchId]) -> Vec<u64> {
+    let labelled = |switch: &SwitchId| {
+        let entries = network.switch(*switch).entries();
+        let labelled = entries.filter(|e| e.table_id == LABEL_TABLE && e.priority > 0);
+        labelled.map(|e| e.packet_count).sum()
+    };
+    spines.iter().map(labelled).collect()
+}
+
+/// Conversations between two leaves use all spines, and each keeps to one. A spine that is no
+/// longer there is left without the controller.
+#[test]
+fn conversations_share_equal_paths() {
+    const PACKETS: u64 = 20;
+    let mut network = network(12);
+    let topology = topology::leaf_spine(&mut network, 4, 2, 5);
+    let spines = &topology.switches[..4];
+    topology.introduce(&mut network);
+    assert_eq!(topology.silent_pairs(&mut network, 1), []);
+    let (here, there) = topology.hosts.split_at(5);
+    let mut shares = [0; 4];
+    let mut number = 0;
+    let mut converse = |network: &mut Network, from: HostId, to: HostId| {
+        let before = passed_on(network, spines);
+        network.stream(from, to, number, PACKETS, ms(1));
+        network.run_for(ms(50));
+        let arrived = network.host(to).datagrams.range(number..).count();
+        number += PACKETS;
+        let passed = passed_on(network, spines).into_iter().zip(before);
+        let passed: Vec<u64> = passed.map(|(after, before)| after - before).collect();
+        let spine = passed.iter().position(|count| *count == PACKETS);
+        assert_eq!((arrived as u64, passed.iter().sum()), (PACKETS, PACKETS));
+        spine.expect("one spine takes all of a conversation")
+    };
+    for (from, to) in here
+        .iter()
+        .flat_map(|a| there.iter().map(move |b| (*a, *b)))
+    {
+        shares[converse(&mut network, from, to)] += 1;
+    }
+    assert!(shares.iter().all(|share| *share >= 2), "{shares:?}");
+    network.kill_controller();
+    let (from, to) = (here[0], there[0]);
+    let used = converse(&mut network, from, to);
+    let is_used = |link: &&LinkId| {
+        let ends = network.link_ends(**link);
+        ends.iter().map(|end| end.dpid.0).eq([used as u64 + 1, 5])
+    };
+    let cut = *topology.links.iter().find(is_used).expect("a link");
+    network.set_link(cut, false);
+    assert_ne!(converse(&mut network, from, to), used);
 }
 
 /// A switch refuses the tag of an edge's entry: it is left out, and its packets take paths.

@@ -14,13 +14,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clock::{Duration, Instant, SplitMix64};
+use control::Location;
 use control::controller::{ControllerConfig, Drained, FabricConfig};
 use control::entry::EntryKind;
+use control::fabric::plan::PORTS_MAX;
 use control::fabric::{Label, form};
 use control::pipeline::HOST_TABLE;
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
 use openflow::{
-    Action, Cookie, Field, GroupId, Instruction, MacAddr, Match, Message, PortNo, TableId,
+    Action, Bucket, Cookie, DatapathId, Field, GroupId, Instruction, MacAddr, Match, Message,
+    PortNo, TableId,
 };
 use sim::network::{HostId, LinkId, Network, NetworkConfig, SwitchId};
 use sim::topology::{self, Topology};
@@ -256,6 +259,7 @@ fn run(seed: u64) -> Result<(), String> {
     }
     are_shortest(&mut network, &topology)?;
     changes_as_planned(&mut network, &topology, random.one(&topology.links))?;
+    equal_paths_are_shared(&network, &topology)?;
     holds_nothing_stale(&network, &topology, quiet_since)?;
     is_adopted(&mut network, &topology, random.0.next())?;
     is_computed_anew(&mut network, &topology, &mut random)?;
@@ -362,20 +366,8 @@ fn changes_as_planned(
     Ok(())
 }
 
-/// The tables name hosts where they are, and egresses that exist; others' entries are there. An
-/// ingress's entry that no packet has used since may lapse by itself.
-fn holds_nothing_stale(
-    network: &Network,
-    topology: &Topology,
-    quiet_since: Instant,
-) -> Result<(), String> {
-    let homes = homes(network, topology);
-    let place = |mac: MacAddr| {
-        let mut hosts = topology.hosts.iter();
-        let host = hosts.find(|host| network.host(**host).address.mac == mac)?;
-        Some((homes[host], network.place(*host).port))
-    };
-    let mac_of = |r#match: &Match| Some(MacAddr::from_u64(r#match.exact(Field::EthDst)? as u64));
+/// The egresses by label.
+fn labels(network: &Network, topology: &Topology) -> Result<BTreeMap<Label, SwitchId>, String> {
     let mut labels: BTreeMap<Label, SwitchId> = BTreeMap::new();
     for switch in &topology.switches {
         for entry in network.switch(*switch).entries() {
@@ -390,6 +382,65 @@ fn holds_nothing_stale(
             }
         }
     }
+    Ok(labels)
+}
+
+/// Every group has the ports of all shortest paths to its egress, up to four, and shares them.
+fn equal_paths_are_shared(network: &Network, topology: &Topology) -> Result<(), String> {
+    let at = |dpid: DatapathId| SwitchId(dpid.0 as usize - 1);
+    let links = topology.links.iter().map(|link| network.link_ends(*link));
+    let peers = links.filter_map(|ends| <[Location; 2]>::try_from(ends).ok());
+    let peers: BTreeMap<(SwitchId, PortNo), SwitchId> = peers
+        .flat_map(|[a, b]| [(a, b), (b, a)])
+        .map(|(from, to)| ((at(from.dpid), from.port), at(to.dpid)))
+        .collect();
+    for (label, egress) in labels(network, topology)? {
+        let distances = distances(network, topology, egress);
+        for switch in topology.switches.iter().filter(|switch| **switch != egress) {
+            let mut groups = network.switch(*switch).groups();
+            let group = groups.find(|g| g.group_id == form::group(label));
+            let group = group.ok_or_else(|| format!("{switch:?} has no group of {label:?}"))?;
+            let nearer = |port: &PortNo| {
+                let peer = peers.get(&(*switch, *port));
+                peer.is_some_and(|peer| distances[peer] < distances[switch])
+            };
+            let ports = peers.keys().filter(|(of, _)| of == switch);
+            let wanted = ports
+                .filter(|(_, port)| nearer(port))
+                .count()
+                .min(PORTS_MAX);
+            let out = |bucket: &Bucket| match bucket.actions[..] {
+                [Action::Output { port, .. }] => Some(port),
+                _ => None,
+            };
+            let used: BTreeSet<PortNo> = group.buckets.iter().filter_map(out).collect();
+            let is_shared = group.group_type == GroupType::Select;
+            let is_whole = used.len() == wanted && used.iter().all(nearer);
+            if !is_whole || is_shared != (wanted > 1) {
+                return Err(format!(
+                    "{switch:?} to {egress:?}, {wanted} ports: {group:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tables name hosts where they are, and egresses that exist; others' entries are there. An
+/// ingress's entry that no packet has used since may lapse by itself.
+fn holds_nothing_stale(
+    network: &Network,
+    topology: &Topology,
+    quiet_since: Instant,
+) -> Result<(), String> {
+    let homes = homes(network, topology);
+    let place = |mac: MacAddr| {
+        let mut hosts = topology.hosts.iter();
+        let host = hosts.find(|host| network.host(**host).address.mac == mac)?;
+        Some((homes[host], network.place(*host).port))
+    };
+    let mac_of = |r#match: &Match| Some(MacAddr::from_u64(r#match.exact(Field::EthDst)? as u64));
+    let labels = labels(network, topology)?;
     for switch in &topology.switches {
         let mut foreign = 0;
         for entry in network.switch(*switch).entries() {

@@ -526,6 +526,10 @@ fn describe_alarm(alarm: &Alarm) -> String {
             dpid,
             error: Some(error),
         } => format!("{dpid} is left out of the fabric, as it refused a part of it: {error}"),
+        Alarm::FabricUnshared { dpid, error } => format!(
+            "{dpid} uses the first of equal paths only, as it refused a group that shares them: \
+             {error}"
+        ),
         Alarm::FabricFull { dpid } => {
             format!("no label is left for {dpid}: paths from and to its hosts are set hop by hop")
         }

@@ -384,8 +384,14 @@ impl Settings {
             timeouts::read(timeouts, &mut fields, table);
         }
         if let Some(table) = fields.table(&root, "fabric") {
-            fields.only(table, "fabric", &["tag"]);
+            fields.only(table, "fabric", &["tag", "equal_paths"]);
             let tag = fields.tag(table, "tag");
+            let shares = fields.parsed(table, "equal_paths", "share", |text| match text {
+                "share" => Ok(true),
+                "first" => Ok(false),
+                _ => Err(format!("'{text}' is none of share, first")),
+            });
+            settings.fabric.shares = shares.unwrap_or(settings.fabric.shares);
             settings.fabric.tag = tag.unwrap_or(settings.fabric.tag);
         }
         if let Some(table) = fields.table(&root, "session") {
@@ -893,22 +899,25 @@ mod tests {
     }
 
     #[test]
-    fn the_fabric_has_one_of_two_tags() {
+    fn the_fabric_has_one_of_two_tags_and_shares_paths_or_not() {
         let file = Path::new("net.toml");
-        let tag = |text: &str| {
+        let fabric = |text: &str| {
             let settings = Settings::parse(text, file).unwrap().complete();
-            settings.unwrap().controller.fabric.map(|fabric| fabric.tag)
+            let fabric = settings.unwrap().controller.fabric;
+            fabric.map(|fabric| (fabric.tag, fabric.shares))
         };
-        let other = "[fabric]\ntag = 0x88a8\n";
-        assert_eq!((tag(""), tag(other)), (Some(0x8100), Some(0x88a8)));
+        let other = "[fabric]\ntag = 0x88a8\nequal_paths = \"first\"\n";
+        assert_eq!(fabric(""), Some((0x8100, true)));
+        assert_eq!(fabric(other), Some((0x88a8, false)));
         let settings = |text: &str| Settings::parse(text, file).unwrap();
         let needed = settings("").restart_needed(&settings(other));
         assert_eq!(needed, ["[fabric]"]);
         assert_eq!(
-            problems("[fabric]\ntag = 0x9100\nlabel = 1\n"),
+            problems("[fabric]\ntag = 0x9100\nlabel = 1\nequal_paths = \"all\"\n"),
             [
                 "net.toml:2: tag is 0x9100; it must be one of 0x88a8, 0x8100",
-                "net.toml:3: 'label' is not known in [fabric]; known: tag",
+                "net.toml:3: 'label' is not known in [fabric]; known: tag, equal_paths",
+                "net.toml:4: equal_paths: 'all' is none of share, first",
             ]
         );
     }

@@ -121,6 +121,8 @@ impl Default for ControllerConfig {
 pub struct FabricConfig {
     /// The EtherType of the tag that carries a label.
     pub tag: u16,
+    /// Whether conversations share equal shortest paths. Otherwise the first takes all of them.
+    pub shares: bool,
     /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
     pub egress_count_max: usize,
     /// Routes that one change computes, of a switch to an egress each; those of one egress at
@@ -132,6 +134,7 @@ impl Default for FabricConfig {
     fn default() -> FabricConfig {
         FabricConfig {
             tag: 0x8100,
+            shares: true,
             egress_count_max: usize::from(Label::MAX.0),
             routes_at_once: 1 << 16,
         }

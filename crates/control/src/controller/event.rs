@@ -163,6 +163,11 @@ pub enum Alarm {
         dpid: DatapathId,
         error: Option<ErrorKind>,
     },
+    /// A switch refused a group that shares equal paths. It uses the first of them.
+    FabricUnshared {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,

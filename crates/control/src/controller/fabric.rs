@@ -5,8 +5,9 @@
 //! packet goes in circles while routes change ([`plan::ranks`]), and a host is published to the
 //! edges only when its egress and all ways there are ready.
 //!
-//! A switch that has neither 1.3 nor enough tables, or that refuses a group, stays outside. Paths
-//! from and to it are set hop by hop.
+//! A switch that has neither 1.3 nor enough tables, or that refuses a fast-failover group, stays
+//! outside. Paths from and to it are set hop by hop. One that refuses a group which shares ports
+//! gets fast-failover groups instead.
 
 pub(super) mod change;
 
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::{Duration, Instant, mix};
-use openflow::message::{Capabilities, MultipartRequest};
+use openflow::message::{Capabilities, GroupModCommand, MultipartRequest};
 use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
 use openflow::{DatapathId, ErrorKind, Instruction, MacAddr, Message, PortNo, Version};
 
@@ -22,7 +23,7 @@ use crate::Location;
 use crate::edge::{EdgeUpdate, FabricView};
 use crate::entry::EntryKind;
 use crate::fabric::addresses::Addresses;
-use crate::fabric::form::{self, Holdings};
+use crate::fabric::form::{self, Holdings, Part};
 use crate::fabric::places::Writer;
 use crate::fabric::plan::{self, Graph, Neighbour, Route};
 use crate::fabric::{Exit, Label, Labels};
@@ -124,6 +125,8 @@ struct Node {
     label: Option<Label>,
     /// Whether it has hosts and no label was left for it.
     is_unlabelled: bool,
+    /// Whether it has refused a group that shares ports.
+    refuses_shares: bool,
     sent: Sent,
     /// Routes that are about to be deleted, and the revision that does: its edge must not use them.
     leaving: BTreeMap<Label, u64>,
@@ -587,6 +590,34 @@ impl Fabric {
         }
     }
 
+    /// Has a switch that refuses a group which shares ports use the first of them. What is under
+    /// way relied on the group, so that it is computed and confirmed again.
+    pub(super) fn handle_unshared(
+        &mut self,
+        now: Instant,
+        (dpid, error): (DatapathId, ErrorKind),
+        (command, label): (GroupModCommand, Label),
+        outbox: &mut Outbox,
+    ) {
+        let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_ready) else {
+            return;
+        };
+        let is_first = !std::mem::replace(&mut node.refuses_shares, true);
+        if let Some(route) = node.sent.routes.get_mut(&label).filter(|r| r.shares) {
+            let held = match command {
+                GroupModCommand::Modify => form::route(label, route),
+                _ => Vec::new(),
+            };
+            route.shares = false;
+            send_change(dpid, held, form::route(label, route), outbox);
+        }
+        if is_first {
+            outbox.alarm(Alarm::FabricUnshared { dpid, error });
+            self.revision += 1;
+            self.again(now, outbox);
+        }
+    }
+
     /// Handles a labelled packet that has come to a switch where its receiver is not: the entry
     /// that sent it there is stale.
     pub(super) fn correct_ingress(
@@ -842,11 +873,21 @@ impl Fabric {
         }
     }
 
+    fn may_share(&self, dpid: DatapathId) -> bool {
+        let refuses = |node: &Node| node.refuses_shares;
+        self.config.unwrap_or_default().shares && !self.nodes.get(&dpid).is_some_and(refuses)
+    }
+
     fn plan_egress(&self, map: &Map, label: Label, egress: DatapathId, work: &mut Work) {
         let Some(root) = map.number(egress) else {
             return;
         };
-        let plan = plan::plan(&map.graph, root, mix(egress.0));
+        let mut plan = plan::plan(&map.graph, root, mix(egress.0));
+        for (dpid, route) in map.members.iter().zip(&mut plan.routes) {
+            if let Some(route) = route {
+                route.shares &= self.may_share(*dpid);
+            }
+        }
         let sent = |at: usize| self.nodes.get(&map.members[at])?.sent.routes.get(&label);
         let is_turned = |at: usize| match (sent(at), &plan.routes[at]) {
             (Some(old), Some(new)) => old.ports != new.ports,
@@ -965,10 +1006,7 @@ impl Fabric {
                 )
             }
         };
-        for message in form::change(old.unwrap_or_default(), new, outbox.generation) {
-            outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
-            outbox.send(dpid, &message);
-        }
+        send_change(dpid, old.unwrap_or_default(), new, outbox);
     }
 
     /// Publishes what a change has made possible, when all switches have confirmed it.
@@ -1056,6 +1094,14 @@ impl Fabric {
                 }
             }
         }
+    }
+}
+
+/// Sends a switch the messages that make `new` of `old`.
+fn send_change(dpid: DatapathId, old: Vec<Part>, new: Vec<Part>, outbox: &mut Outbox) {
+    for message in form::change(old, new, outbox.generation) {
+        outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
+        outbox.send(dpid, &message);
     }
 }
 

@@ -87,6 +87,11 @@ impl Controller {
             None => {}
         }
         self.qos_refused(now, dpid, xid, error);
+        if let Some(group) = form::refused_share(message) {
+            return self
+                .fabric
+                .handle_unshared(now, (dpid, error), group, &mut self.outbox);
+        }
         if error.is_of_group_mod() || form::is_refusal(message) {
             return self
                 .fabric

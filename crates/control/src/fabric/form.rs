@@ -43,6 +43,7 @@ const MARK: u8 = 1;
 pub enum Part {
     Group {
         id: GroupId,
+        group_type: GroupType,
         buckets: Vec<Bucket>,
     },
     Entry {
@@ -156,7 +157,7 @@ pub fn route(label: Label, route: &Route) -> Vec<Part> {
         return Vec::new();
     };
     let bucket = |watch_port: PortNo, actions: Vec<Action>| Bucket {
-        weight: 0,
+        weight: u16::from(route.shares),
         watch_port,
         watch_group: GroupId::ANY,
         actions,
@@ -171,6 +172,10 @@ pub fn route(label: Label, route: &Route) -> Vec<Part> {
     let mut parts = vec![
         Part::Group {
             id: group(label),
+            group_type: match route.shares {
+                true => GroupType::Select,
+                false => GroupType::FastFailover,
+            },
             buckets: buckets(detour.map(|other| bucket(other, marked(other)))),
         },
         entry(
@@ -190,6 +195,7 @@ pub fn route(label: Label, route: &Route) -> Vec<Part> {
         let back = Some(bucket(other, marked(PortNo::IN_PORT)));
         parts.push(Part::Group {
             id: back_group(label),
+            group_type: GroupType::FastFailover,
             buckets: buckets(back),
         });
         let into = to_group(back_group(label));
@@ -226,9 +232,13 @@ impl Part {
 
     fn set(self, generation: u16, command: GroupModCommand) -> Message {
         match self {
-            Part::Group { id, buckets } => Message::GroupMod(GroupMod {
+            Part::Group {
+                id,
+                group_type,
+                buckets,
+            } => Message::GroupMod(GroupMod {
                 command,
-                group_type: GroupType::FastFailover,
+                group_type,
                 group_id: id,
                 buckets,
             }),
@@ -248,9 +258,9 @@ impl Part {
 
     fn delete(self) -> Message {
         match self {
-            Part::Group { id, .. } => Message::GroupMod(GroupMod {
+            Part::Group { id, group_type, .. } => Message::GroupMod(GroupMod {
                 command: GroupModCommand::Delete,
-                group_type: GroupType::FastFailover,
+                group_type,
                 group_id: id,
                 buckets: Vec::new(),
             }),
@@ -311,20 +321,51 @@ pub fn is_refusal(error: &ErrorMessage) -> bool {
     let is_ours = data.get(1) == Some(&FLOW_MOD)
         && cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
         && error.kind != ErrorKind::FLOW_MOD_TABLE_FULL;
-    // Other entries of an edge only output, to a port that may have gone meanwhile; and a group may
-    // have gone.
-    let is_of_actions = error.kind.ty == ErrorKind::ACTION_BAD_OUT_PORT.ty
-        && ![
-            ErrorKind::ACTION_BAD_OUT_PORT,
-            ErrorKind::ACTION_BAD_OUT_GROUP,
-        ]
-        .contains(&error.kind);
+    // A port or a group may have gone meanwhile, and a refused group has its own error.
+    let is_of_target = [
+        ErrorKind::ACTION_BAD_OUT_PORT,
+        ErrorKind::ACTION_BAD_OUT_GROUP,
+    ]
+    .contains(&error.kind);
+    let is_of_actions = error.kind.ty == ErrorKind::ACTION_BAD_OUT_PORT.ty;
     is_ours
+        && !is_of_target
         && match EntryKind::of(cookie) {
-            Some(EntryKind::Fabric) => error.kind != ErrorKind::ACTION_BAD_OUT_PORT,
+            Some(EntryKind::Fabric) => true,
+            // Other entries of an edge only output.
             Some(EntryKind::Local) => is_of_actions,
             _ => false,
         }
+}
+
+/// A group that shares ports, if a switch refuses one: the command, and the group's egress.
+pub fn refused_share(error: &ErrorMessage) -> Option<(GroupModCommand, Label)> {
+    const GROUP_MOD: u8 = 15;
+    const SELECT: u8 = GroupType::Select as u8;
+    let [
+        _,
+        GROUP_MOD,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        0,
+        command,
+        SELECT,
+        _,
+        id @ ..,
+    ] = *error.data.first_chunk::<16>()?
+    else {
+        return None;
+    };
+    let command = match command {
+        0 => GroupModCommand::Add,
+        1 => GroupModCommand::Modify,
+        _ => return None,
+    };
+    Some((command, label_of(GroupId(u32::from_be_bytes(id)))?))
 }
 
 /// The parts that a switch of the fabric holds, by place.
@@ -362,11 +403,8 @@ impl Holdings {
             .filter(|g| label_of(g.group_id).is_some());
         let parts = ours.map(|group| Part::Group {
             id: group.group_id,
-            buckets: match group.group_type {
-                GroupType::FastFailover => group.buckets,
-                // None of ours: it differs from every group that we make.
-                _ => Vec::new(),
-            },
+            group_type: group.group_type,
+            buckets: group.buckets,
         });
         self.0.extend(parts.map(placed));
     }
@@ -433,7 +471,12 @@ impl Holdings {
         }
         let mut routes = Vec::new();
         for part in self.0.values() {
-            let Part::Group { id, buckets } = part else {
+            let Part::Group {
+                id,
+                group_type,
+                buckets,
+            } = part
+            else {
                 continue;
             };
             let Some(label) = label_of(*id).filter(|label| group(*label) == *id) else {
@@ -448,6 +491,7 @@ impl Holdings {
             let [back, on] = inlets.get(&label).copied().unwrap_or_default();
             let route = Route {
                 ports: Ports::of(buckets.iter().filter_map(out)),
+                shares: *group_type == GroupType::Select,
                 other: detour.or(on),
                 detours: detour.is_some(),
                 turns_back: back.is_some(),
@@ -477,11 +521,17 @@ impl Holdings {
 }
 
 /// A part in the one form in which parts are compared: switches report fields in an order of their
-/// own, and weights where none count.
+/// own, and weights in groups where none count.
 fn placed(mut part: Part) -> (Place, Part) {
     let place = match &mut part {
-        Part::Group { id, buckets } => {
-            buckets.iter_mut().for_each(|bucket| bucket.weight = 0);
+        Part::Group {
+            id,
+            group_type,
+            buckets,
+        } => {
+            if *group_type != GroupType::Select {
+                buckets.iter_mut().for_each(|bucket| bucket.weight = 0);
+            }
             Place::Group(*id)
         }
         Part::Entry {
@@ -527,12 +577,16 @@ mod tests {
 
     fn some_route() -> impl Strategy<Value = Route> {
         let ports = prop::collection::btree_set(1u32..5, 1..4);
-        (ports, 5u32..7, any::<[bool; 3]>()).prop_map(|(ports, other, flags)| Route {
-            ports: Ports::of(ports.into_iter().map(PortNo)),
-            other: Some(PortNo(other)),
-            detours: flags[0],
-            turns_back: flags[0] && flags[1],
-            passes_on: flags[2],
+        (ports, 5u32..7, any::<[bool; 3]>()).prop_map(|(ports, other, flags)| {
+            let shares = ports.len() > 1 && flags[0];
+            Route {
+                ports: Ports::of(ports.into_iter().map(PortNo)),
+                shares,
+                other: Some(PortNo(other)),
+                detours: flags[0] && !shares,
+                turns_back: flags[0] && !shares && flags[1],
+                passes_on: flags[2],
+            }
         })
     }
 

@@ -1,10 +1,10 @@
 //! The routes of every switch to one egress, computed from the links alone.
 //!
-//! A packet follows the first port of its switch's [`Route`] whose link is alive. Shortest paths
-//! come first, so packets come nearer to the egress with each hop, whichever ports are dead. Where
-//! all of them are dead, a *detour* may be left: the packet is marked and sent to the next best
-//! neighbour. Marked packets follow fixed ports until they reach the egress, and are dropped where
-//! one is dead.
+//! A packet follows a port of its switch's [`Route`] whose link is alive: conversations share those
+//! of equal shortest paths. So packets come nearer to the egress with each hop, whichever ports are
+//! dead. Where only one path is shortest and its port is dead, a *detour* may be left: the packet
+//! is marked and sent to the next best neighbour. Marked packets follow fixed ports until they
+//! reach the egress, and are dropped where one is dead.
 //!
 //! No packet goes in circles, whatever fails and however often:
 //!
@@ -41,7 +41,7 @@ pub struct Neighbour {
     pub order: u64,
 }
 
-/// The ports on shortest paths to an egress. The first is used; the others when it is dead.
+/// The ports on shortest paths to an egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ports {
     all: [u32; PORTS_MAX],
@@ -59,7 +59,12 @@ impl Ports {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = PortNo> + '_ {
-        self.all[..usize::from(self.len)].iter().map(|n| PortNo(*n))
+        self.all[..self.len()].iter().map(|n| PortNo(*n))
+    }
+
+    #[expect(clippy::len_without_is_empty, reason = "a route has a port")]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
     }
 
     pub fn first(&self) -> Option<PortNo> {
@@ -75,6 +80,9 @@ impl Ports {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub ports: Ports,
+    /// Whether conversations share `ports`, of which there are several. Otherwise the first that is
+    /// alive takes all of them.
+    pub shares: bool,
     /// The next best port after the first.
     pub other: Option<PortNo>,
     /// Whether packets are marked and sent out of `other` when all of `ports` are dead.
@@ -114,9 +122,9 @@ pub struct Plan {
     pub by_distance: Vec<usize>,
 }
 
-/// Computes the routes to `egress`. Equal paths are used in an order that depends on the port and
-/// `seed` only, a random number of the egress: when one fails or another switch comes, the others
-/// keep their order.
+/// Computes the routes to `egress`. Equal paths have an order that depends on the port and `seed`
+/// only, a random number of the egress: when one fails or another switch comes, the others keep
+/// their order.
 pub fn plan(graph: &Graph, egress: usize, seed: u64) -> Plan {
     let (distances, by_distance) = distances(graph, egress);
     let mut routes: Vec<Option<Route>> = vec![None; graph.neighbours.len()];
@@ -142,15 +150,17 @@ pub fn plan(graph: &Graph, egress: usize, seed: u64) -> Plan {
         let shortest = best
             .iter()
             .filter(|(through, _, _)| Some(*through) == least);
+        let ports = Ports::of(shortest.map(|(_, _, port)| *port));
         routes[at] = Some(Route {
-            ports: Ports::of(shortest.map(|(_, _, port)| *port)),
+            ports,
+            shares: ports.len() > 1,
             other: best.get(1).map(|(_, _, port)| *port),
             detours: false,
             turns_back: false,
             passes_on: false,
         });
     }
-    let alone = |route: &Route| route.ports.iter().count() == 1 && route.other.is_some();
+    let alone = |route: &Route| route.ports.len() == 1 && route.other.is_some();
     for at in by_distance.iter().copied() {
         if routes[at].as_ref().is_some_and(alone) {
             offer_detour(graph, egress, at, &mut routes);
@@ -298,53 +308,95 @@ mod tests {
         links
     }
 
-    #[derive(Debug, PartialEq)]
+    #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
     enum End {
         Arrived,
         Dropped,
         Circle,
     }
 
-    /// Follows a packet as the groups and entries of `form` treat it.
-    fn follow(
+    /// Where a packet is: its switch, the port that it came by, and whether it is marked.
+    type State = (usize, Option<PortNo>, bool);
+
+    struct Walk<'a> {
+        graph: &'a Graph,
+        routes: &'a [Option<Route>],
+        egress: usize,
+        dead: &'a BTreeSet<PortNo>,
+        path: Vec<State>,
+        seen: BTreeSet<State>,
+        ends: BTreeSet<End>,
+    }
+
+    impl Walk<'_> {
+        /// Goes every way on that the groups and entries of `form` leave open.
+        fn go(&mut self, state: State) {
+            if self.path.contains(&state) {
+                self.ends.insert(End::Circle);
+            } else if state.0 == self.egress {
+                self.ends.insert(End::Arrived);
+            } else if self.seen.insert(state) {
+                let outs = self.outs(state);
+                if outs.is_empty() {
+                    self.ends.insert(End::Dropped);
+                }
+                self.path.push(state);
+                for (out, is_marked) in outs {
+                    if self.dead.contains(&out) || state.1 == Some(out) && !is_marked {
+                        self.ends.insert(End::Dropped);
+                    } else {
+                        let next = link(self.graph, state.0, out).expect("routes use links");
+                        self.go((next.switch, Some(next.in_port), is_marked));
+                    }
+                }
+                self.path.pop();
+            }
+        }
+
+        /// The ports that a packet may take, and whether it is marked then.
+        fn outs(&self, (at, in_port, is_marked): State) -> Vec<(PortNo, bool)> {
+            let Some(route) = &self.routes[at] else {
+                return Vec::new();
+            };
+            let first = route.ports.first();
+            if is_marked {
+                let out = match in_port == first && route.passes_on {
+                    true => route.other,
+                    false => first.filter(|first| in_port != Some(*first)),
+                };
+                return out.map(|out| (out, true)).into_iter().collect();
+            }
+            let alive = |port: &PortNo| !self.dead.contains(port);
+            let count = if route.shares { route.ports.len() } else { 1 };
+            let live = route.ports.iter().filter(alive).take(count);
+            let live: Vec<(PortNo, bool)> = live.map(|port| (port, false)).collect();
+            if !live.is_empty() {
+                return live;
+            }
+            let detour = route.other.filter(|_| route.detours).filter(alive);
+            let detour = detour.filter(|other| in_port != Some(*other) || route.turns_back);
+            detour.map(|other| (other, true)).into_iter().collect()
+        }
+    }
+
+    /// The ends that a packet may come to, whichever of the ports it takes that are shared.
+    fn ends(
         graph: &Graph,
         routes: &[Option<Route>],
         (from, egress): (usize, usize),
         dead: &BTreeSet<PortNo>,
-    ) -> End {
-        let (mut at, mut in_port, mut is_marked) = (from, None, false);
-        let mut seen = BTreeSet::new();
-        while at != egress {
-            if !seen.insert((at, in_port, is_marked)) {
-                return End::Circle;
-            }
-            let Some(route) = &routes[at] else {
-                return End::Dropped;
-            };
-            let first = route.ports.first();
-            let out = if is_marked {
-                match in_port == first && route.passes_on {
-                    true => route.other,
-                    false => first.filter(|first| in_port != Some(*first)),
-                }
-            } else {
-                let alive = |port: &PortNo| !dead.contains(port);
-                match route.ports.iter().find(alive) {
-                    Some(port) => (in_port != Some(port)).then_some(port),
-                    None => {
-                        is_marked = true;
-                        let detour = route.other.filter(|_| route.detours).filter(alive);
-                        detour.filter(|other| in_port != Some(*other) || route.turns_back)
-                    }
-                }
-            };
-            let Some(out) = out.filter(|out| !dead.contains(out)) else {
-                return End::Dropped;
-            };
-            let next = link(graph, at, out).expect("routes use links");
-            (at, in_port) = (next.switch, Some(next.in_port));
-        }
-        End::Arrived
+    ) -> BTreeSet<End> {
+        let mut walk = Walk {
+            graph,
+            routes,
+            egress,
+            dead,
+            path: Vec::new(),
+            seen: BTreeSet::new(),
+            ends: BTreeSet::new(),
+        };
+        walk.go((from, None, false));
+        walk.ends
     }
 
     proptest! {
@@ -361,16 +413,16 @@ mod tests {
             for egress in 0..size {
                 let plan = plan(&graph, egress, 7);
                 for from in 0..size {
-                    let whole = follow(&graph, &plan.routes, (from, egress), &BTreeSet::new());
-                    prop_assert_eq!(whole, End::Arrived);
-                    let broken = follow(&graph, &plan.routes, (from, egress), &dead);
-                    prop_assert_ne!(broken, End::Circle, "{} to {}", from, egress);
+                    let whole = ends(&graph, &plan.routes, (from, egress), &BTreeSet::new());
+                    prop_assert_eq!(whole, BTreeSet::from([End::Arrived]));
+                    let broken = ends(&graph, &plan.routes, (from, egress), &dead);
+                    prop_assert!(!broken.contains(&End::Circle), "{} to {}", from, egress);
                 }
             }
         }
 
-        /// While routes change by rank, no packet goes in circles either, and none is lost that has
-        /// an old and a new route over living links.
+        /// While routes change by rank, no packet goes in circles either, and none is lost where no
+        /// link is dead.
         #[test]
         fn changes_by_rank_make_no_circles(
             size in 2usize..10,
@@ -405,8 +457,12 @@ mod tests {
                         let without = BTreeSet::from([port]);
                         for dead in [&all, &without] {
                             for from in 0..size {
-                                let end = follow(&graph_before, &mixed, (from, egress), dead);
-                                prop_assert_ne!(end, End::Circle, "{} to {}", from, egress);
+                                let ends = ends(&graph_before, &mixed, (from, egress), dead);
+                                let circles = ends.contains(&End::Circle);
+                                prop_assert!(!circles, "{} to {}", from, egress);
+                                let is_whole = dead.is_empty() && old.routes[from].is_some();
+                                let arrived = BTreeSet::from([End::Arrived]);
+                                prop_assert!(!is_whole || ends == arrived);
                             }
                         }
                     }
@@ -425,8 +481,9 @@ mod tests {
                 for dead in 1..=size as u32 {
                     for from in 0..size {
                         let dead = BTreeSet::from([PortNo(dead)]);
-                        let end = follow(&graph, &plan.routes, (from, egress), &dead);
-                        assert_eq!(end, End::Arrived, "{size}: {from} to {egress}, {dead:?}");
+                        let ends = ends(&graph, &plan.routes, (from, egress), &dead);
+                        let arrived = BTreeSet::from([End::Arrived]);
+                        assert_eq!(ends, arrived, "{size}: {from} to {egress}, {dead:?}");
                     }
                 }
             }
@@ -443,15 +500,16 @@ mod tests {
             for dead in 1..=links.len() as u32 {
                 for from in 2..6 {
                     let dead = BTreeSet::from([PortNo(dead)]);
-                    let end = follow(&graph, &plan.routes, (from, egress), &dead);
-                    assert_eq!(end, End::Arrived, "{from} to {egress}, {dead:?}");
+                    let ends = ends(&graph, &plan.routes, (from, egress), &dead);
+                    let arrived = BTreeSet::from([End::Arrived]);
+                    assert_eq!(ends, arrived, "{from} to {egress}, {dead:?}");
                 }
             }
         }
     }
 
-    /// When the first of equal ports dies, the others keep their order: what the group does by
-    /// itself is what the next plan says.
+    /// When the first of equal ports dies, the others keep their order: what a group that does not
+    /// share does by itself is what the next plan says.
     #[test]
     fn equal_ports_keep_their_order() {
         let links: Links = (0..4).flat_map(|spine| [(spine, 4), (spine, 5)]).collect();

@@ -21,10 +21,11 @@ use bytes::Bytes;
 use crate::actions::Action;
 use crate::error::ErrorKind;
 use crate::message::{
-    Capabilities, FlowRemovedReason, Message, PacketIn, PacketOut, Port, PortConfig, PortMod,
-    PortName, PortReason, PortState, PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
+    Capabilities, FlowRemovedReason, GroupModCommand, Message, PacketIn, PacketOut, Port,
+    PortConfig, PortMod, PortName, PortReason, PortState, PortStatus, Role, RoleMessage,
+    SwitchConfig, SwitchFeatures,
 };
-use crate::multipart::PortStats;
+use crate::multipart::{GroupDesc, PortStats};
 use crate::types::{DatapathId, MacAddr, MeterId, PortNo, QueueId, TableId, Version};
 use clock::Instant;
 
@@ -46,6 +47,8 @@ pub struct SwitchOptions {
     pub entries_max: usize,
     /// Number of groups; one more is OUT_OF_GROUPS.
     pub groups_max: usize,
+    /// Bitmap of the [`GroupType`]s that it takes; another is BAD_TYPE.
+    pub group_types: u32,
     /// Number of meters; one more is OUT_OF_METERS.
     pub meters_max: usize,
     /// Number of addresses that NORMAL learns; it floods to others.
@@ -64,6 +67,7 @@ impl Default for SwitchOptions {
             n_tables: 254,
             entries_max: 65_536,
             groups_max: 4_096,
+            group_types: 0xf,
             meters_max: 4_096,
             macs_max: 8_192,
             hardware: "model",
@@ -196,6 +200,10 @@ impl Switch {
         Ok(match message {
             Message::FlowMod(m) => self.flow_mod(now, m)?,
             Message::GroupMod(m) => {
+                let is_taken = self.options.group_types & 1 << m.group_type as u32 != 0;
+                if !is_taken && m.command != GroupModCommand::Delete {
+                    return Err(ErrorKind::GROUP_BAD_TYPE);
+                }
                 let gone = self.groups.apply(now, m, self.options.groups_max)?;
                 let concerned = |e: &FlowEntry| gone.iter().any(|g| e.uses_group(*g));
                 match gone.is_empty() {
@@ -295,6 +303,15 @@ impl Switch {
     /// Number of entries in all tables.
     pub fn entry_count(&self) -> usize {
         self.tables.iter().map(FlowTable::len).sum()
+    }
+
+    /// Every group, by number.
+    pub fn groups(&self) -> impl Iterator<Item = GroupDesc> {
+        self.groups.iter().map(|(group_id, group)| GroupDesc {
+            group_type: group.group_type,
+            group_id,
+            buckets: group.buckets.clone(),
+        })
     }
 
     /// Number of groups.

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use crate::error::ErrorKind;
 use crate::message::{FlowModFlags, Message};
 use crate::multipart::{
-    AggregateStats, Description, FeatureId, FlowStats, FlowStatsRequest, GroupDesc, GroupFeatures,
-    GroupStats, MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody,
-    RequestBody, TableFeatureProperty, TableFeatures, TableStats, TableStatsV10,
+    AggregateStats, Description, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats,
+    MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
+    TableFeatureProperty, TableFeatures, TableStats, TableStatsV10,
 };
 use crate::types::{GroupId, MeterId, PortNo, TableId, Version};
 use clock::Instant;
@@ -91,17 +91,7 @@ pub(super) fn answer(
         }
         RequestBody::Queue { .. } => one(ReplyBody::Queue(Vec::new())),
         RequestBody::Group(id) => in_parts(groups(switch, now, *id), ReplyBody::Group),
-        RequestBody::GroupDesc => {
-            let desc = |(group_id, g): (GroupId, &super::group::Group)| GroupDesc {
-                group_type: g.group_type,
-                group_id,
-                buckets: g.buckets.clone(),
-            };
-            in_parts(
-                switch.groups.iter().map(desc).collect(),
-                ReplyBody::GroupDesc,
-            )
-        }
+        RequestBody::GroupDesc => in_parts(switch.groups().collect(), ReplyBody::GroupDesc),
         RequestBody::GroupFeatures => one(ReplyBody::GroupFeatures(group_features(switch))),
         RequestBody::Meter(id) => in_parts(meters(switch, now, *id)?, ReplyBody::Meter),
         RequestBody::MeterConfig(id) => {
@@ -246,10 +236,10 @@ fn groups(switch: &Switch, now: Instant, id: GroupId) -> Vec<GroupStats> {
 }
 
 fn group_features(switch: &Switch) -> GroupFeatures {
-    // OFPGFC_SELECT_WEIGHT, SELECT_LIVENESS and CHAINING; every type; OFPAT_* as carried out.
+    // OFPGFC_SELECT_WEIGHT, SELECT_LIVENESS and CHAINING; OFPAT_* as carried out.
     const ACTIONS: u32 = 1 | 1 << 15 | 0xff << 17 | 1 << 25;
     GroupFeatures {
-        types: 0xf,
+        types: switch.options.group_types,
         capabilities: 0x7,
         max_groups: [switch.options.groups_max as u32; 4],
         actions: [ACTIONS; 4],
