@@ -335,7 +335,15 @@ impl Input<'_> {
         };
         let (from, to) = (host(self), host(self));
         match self.u8() % 8 {
-            0 | 1 => build::arp_request(from, to.ip),
+            0 => build::arp_request(from, to.ip),
+            1 => {
+                let [from, to] = [from, to].map(|host| (host.mac, host.ip.to_ipv6_mapped()));
+                match self.u8() % 4 {
+                    0 => build::neighbour_advertisement(from, self.flag()),
+                    1 => build::neighbour_answer(from, to, self.flag()),
+                    _ => build::neighbour_solicitation(from, to.1),
+                }
+            }
             2 => build::arp_reply(from, to),
             3 => build::udp(from, to, (self.u16(), self.u16()), &[0; 8]),
             4 => build::tcp_syn(from, to, (self.u16(), self.u16())),

@@ -5,7 +5,7 @@
 //! edge. So an edge needs no lock and no requests, and as many of them run at once as there are
 //! threads. In the fabric it answers for hosts of other switches as well, whose egresses it reads
 //! from [`Places`], and answers questions for known addresses (`resolve.rs`). An edge leaves every
-//! uncertain packet to the controller: LLDP, other ARP, broadcasts, packets with VLAN tags,
+//! uncertain packet to the controller: LLDP, other ARP, other multicasts, packets with VLAN tags,
 //! truncated packets, unknown hosts. Every five seconds it shows the controller one answered packet
 //! of each port, which proves that its hosts are alive.
 //!

@@ -6,6 +6,7 @@
 //! Bytes past the length that the IP header states are padding and are not read.
 
 pub mod build;
+pub mod nd;
 
 use std::fmt;
 
@@ -139,6 +140,20 @@ impl PacketFields {
     /// IP protocol, or next header of IPv6 after its extension headers.
     pub fn ip_proto(&self) -> Option<u8> {
         self.get(Field::IpProto).map(|v| v as u8)
+    }
+
+    /// Reports whether the sender says that it is a router: every router advertisement says so, and
+    /// a neighbour advertisement says whether. `frame` is the one that was parsed.
+    pub fn says_router(&self, frame: &[u8]) -> Option<bool> {
+        const ROUTER_ADVERTISEMENT: u128 = 134;
+        match self.get(Field::Icmpv6Type)? {
+            ROUTER_ADVERTISEMENT => Some(true),
+            kind if kind == u128::from(nd::NEIGHBOUR_ADVERTISEMENT) => {
+                let flags = frame.get(self.layout.l4? + 4)?;
+                Some(flags & nd::ROUTER != 0)
+            }
+            _ => None,
+        }
     }
 
     /// Reports whether `match` holds for this packet. A field the packet lacks matches nothing, and

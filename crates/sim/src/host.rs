@@ -1,11 +1,14 @@
-//! Hosts: they answer ARP and pings, resolve addresses before they send, and count what arrives.
+//! Hosts: they answer ARP, neighbour discovery and pings, resolve addresses before they send, and
+//! count what arrives.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use openflow::packet::PacketFields;
 use openflow::packet::build::{Host as Address, arp_reply, arp_request, icmp_echo_reply};
-use openflow::packet::build::{icmp_echo_request, neighbour_advertisement, udp};
+use openflow::packet::build::{
+    icmp_echo_request, neighbour_advertisement, neighbour_answer, neighbour_solicitation, udp,
+};
 use openflow::{Field, MacAddr, PortNo};
 
 /// Ethernet, IPv4 and UDP headers.
@@ -19,6 +22,11 @@ pub struct Host {
     pub address: Address,
     /// Its IPv6 address: it answers who asks for it.
     pub ip6: Option<Ipv6Addr>,
+    /// Whether it says that it is a router.
+    pub is_router: bool,
+    neighbours: BTreeMap<Ipv6Addr, Neighbour>,
+    /// Questions received for its IPv6 address.
+    pub solicited: u32,
     arp: BTreeMap<Ipv4Addr, MacAddr>,
     unresolved: VecDeque<(Ipv4Addr, Packet)>,
     /// Whether the host is silent: it neither receives nor answers.
@@ -40,6 +48,13 @@ pub struct Host {
     pub recorded: Vec<Vec<u8>>,
 }
 
+/// An entry of a host's neighbour cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    pub mac: MacAddr,
+    pub is_router: bool,
+}
+
 #[derive(Clone, Copy)]
 enum Packet {
     Ping(u16),
@@ -51,6 +66,9 @@ impl Host {
         Host {
             address,
             ip6: None,
+            is_router: false,
+            neighbours: BTreeMap::new(),
+            solicited: 0,
             arp: BTreeMap::new(),
             unresolved: VecDeque::new(),
             silent: false,
@@ -79,13 +97,24 @@ impl Host {
         arp_request(self.address, to)
     }
 
+    /// A frame that asks for the Ethernet address of `to` by neighbour discovery, if the host has
+    /// an IPv6 address itself.
+    pub fn solicit(&self, to: Ipv6Addr) -> Option<Vec<u8>> {
+        Some(neighbour_solicitation((self.address.mac, self.ip6?), to))
+    }
+
+    pub fn neighbour(&self, ip: Ipv6Addr) -> Option<Neighbour> {
+        self.neighbours.get(&ip).copied()
+    }
+
     pub fn has_resolved(&self, ip: Ipv4Addr) -> bool {
         self.arp.contains_key(&ip)
     }
 
-    /// Its ARP cache is empty again.
+    /// Its caches are empty again.
     pub fn forget_addresses(&mut self) {
         self.arp.clear();
+        self.neighbours.clear();
     }
 
     /// Frames that ask `to` for an echo.
@@ -121,16 +150,17 @@ impl Host {
             self.recorded.push(frame.to_vec());
         }
         let fields = PacketFields::parse(PortNo(1), frame);
-        let for_us = [Some(self.address.mac), Some(MacAddr::BROADCAST)];
+        let group = self.ip6.map(|ip| {
+            let [.., a, b, c] = ip.octets();
+            MacAddr([0x33, 0x33, 0xff, a, b, c])
+        });
+        let for_us = [Some(self.address.mac), Some(MacAddr::BROADCAST), group];
         if self.silent || !for_us.contains(&fields.eth_dst()) {
             return Vec::new();
         }
         self.received += 1;
-        if let Some(asked) = fields.get(Field::Ipv6NdTarget) {
-            let asks = fields.get(Field::Icmpv6Type) == Some(135);
-            let ip6 = self.ip6.filter(|ip| asks && u128::from(*ip) == asked);
-            let answer = ip6.map(|ip| neighbour_advertisement((self.address.mac, ip)));
-            return answer.into_iter().collect();
+        if let Some(target) = fields.get(Field::Ipv6NdTarget) {
+            return self.handle_neighbour(&fields, target.into(), frame);
         }
         if fields.get(Field::ArpOp).is_some() {
             return self.handle_arp(&fields);
@@ -162,6 +192,30 @@ impl Host {
                 Vec::new()
             }
         }
+    }
+
+    fn handle_neighbour(
+        &mut self,
+        fields: &PacketFields,
+        target: Ipv6Addr,
+        frame: &[u8],
+    ) -> Vec<Vec<u8>> {
+        let Some((mac, from)) = fields.eth_src().zip(fields.get(Field::Ipv6Src)) else {
+            return Vec::new();
+        };
+        if let Some(is_router) = fields.says_router(frame) {
+            self.neighbours.insert(target, Neighbour { mac, is_router });
+            return Vec::new();
+        }
+        if self.ip6 != Some(target) {
+            return Vec::new();
+        }
+        self.solicited += 1;
+        let (own, from) = ((self.address.mac, target), Ipv6Addr::from(from));
+        vec![match from.is_unspecified() {
+            true => neighbour_advertisement(own, self.is_router),
+            false => neighbour_answer(own, (mac, from), self.is_router),
+        }]
     }
 
     fn handle_arp(&mut self, fields: &PacketFields) -> Vec<Vec<u8>> {

@@ -640,6 +640,13 @@ impl Network {
         self.send_from_host(from, vec![frame]);
     }
 
+    /// The same for another's IPv6 address, if both have one.
+    pub fn solicit(&mut self, from: HostId, to: HostId) {
+        let ip = self.hosts[to.0].0.ip6;
+        let frame = ip.and_then(|ip| self.hosts[from.0].0.solicit(ip));
+        self.send_from_host(from, frame.into_iter().collect());
+    }
+
     /// The cable of a host.
     pub fn link_of(&self, host: HostId) -> LinkId {
         match self.hosts[host.0].1 {

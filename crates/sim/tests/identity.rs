@@ -274,7 +274,7 @@ fn a_host_that_has_gone_is_believed_at_its_new_place() {
             }
             if v6 {
                 net.network.host_mut(victim).ip6 = Some(ip6);
-                let frame = neighbour_advertisement((mac, ip6));
+                let frame = neighbour_advertisement((mac, ip6), false);
                 net.network.inject(victim, frame);
                 net.network.run_for(ms(50));
             }
@@ -330,10 +330,10 @@ fn an_address_of_ipv6_stays_with_its_owner() {
     let (mac, attacker) = (net.mac(net.victim), net.mac(net.far_attacker));
     net.network.host_mut(net.victim).ip6 = Some(ip);
     net.network
-        .inject(net.victim, neighbour_advertisement((mac, ip)));
+        .inject(net.victim, neighbour_advertisement((mac, ip), false));
     net.network.run_for(ms(50));
     for _ in 0..300 {
-        let frame = neighbour_advertisement((attacker, ip));
+        let frame = neighbour_advertisement((attacker, ip), false);
         net.network.inject(net.far_attacker, frame);
         net.network.run_for(ms(10));
     }
@@ -383,7 +383,7 @@ fn whoever_speaks_for_another_is_not_heard() {
         let source = net.mac(net.far_attacker);
         let mut frames = vec![arp_request(hidden, peer.ip), arp_reply(hidden, peer)];
         let ip6 = "2001:db8::5".parse().unwrap();
-        frames.push(neighbour_advertisement((hidden.mac, ip6)));
+        frames.push(neighbour_advertisement((hidden.mac, ip6), false));
         frames.push(neighbour_solicitation((hidden.mac, ip6), ip6));
         for frame in &mut frames {
             frame[6..12].copy_from_slice(&source.0);

@@ -22,8 +22,9 @@
 //! follows.
 //!
 //! Held messages are bounded in number, per port and in all, and in time. Beyond the bounds a
-//! message goes at once, and is counted. Neighbour discovery (IPv6) is treated the same; its
-//! questions to a multicast group are flooded.
+//! message goes at once, and is counted. Neighbour discovery (IPv6) is treated the same, except
+//! that its questions to a multicast group are flooded at once where the controller does not answer
+//! them itself.
 
 use std::collections::BTreeMap;
 

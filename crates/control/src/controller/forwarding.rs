@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clock::Instant;
 use openflow::message::PacketIn;
 use openflow::packet::PacketFields;
-use openflow::{DatapathId, Field, MacAddr};
+use openflow::{DatapathId, MacAddr};
 
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
@@ -16,7 +16,7 @@ use super::ageing::is_active;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
 use super::links::Pair;
 use super::mending::Cause;
-use super::packet::{Held, Packet, is_link_local, other_sender, sender_ip};
+use super::packet::{Held, Packet, is_link_local, other_sender, says_router, sender_ip};
 use super::port_state::PortRole;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
@@ -50,8 +50,8 @@ impl Controller {
             return;
         }
         let is_shown = packet_in.reason == edge::SHOWN;
-        // A shown question stands for questions only.
-        let is_for_others = is_shown && fields.get(Field::ArpOp).is_none();
+        // A shown question, which goes to a group, stands for questions only.
+        let is_for_others = is_shown && !fields.eth_dst().is_some_and(MacAddr::is_multicast);
         self.ingress
             .note_packet(now, at, &packet_in.data, is_for_others);
         if is_shown {
@@ -256,6 +256,9 @@ impl Controller {
         );
         let ip = sender_ip(fields, mac).filter(|_| is_there);
         let owns = ip.is_none_or(|ip| self.host_tells(now, mac, at, ip, before.is_some()));
+        if let Some(is_router) = says_router(fields, packet.data).filter(|_| is_there) {
+            self.hosts.note_router(mac, is_router);
+        }
         if ip.is_some() {
             let is_kept = self.facts().is_in_class(mac) || self.is_in_qos(mac);
             self.hosts.set_kept(mac, is_kept);

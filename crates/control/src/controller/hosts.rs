@@ -432,9 +432,8 @@ impl Hosts {
     }
 
     fn forget_detail(&mut self, mac: MacAddr, detail: &Detail) {
-        for ip in &detail.ips {
-            self.owners.forget(mac, ip.ip);
-        }
+        let ips = detail.ips.iter().map(|owned| owned.ip);
+        self.owners.forget(mac, ips);
     }
 }
 

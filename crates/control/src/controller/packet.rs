@@ -87,6 +87,14 @@ pub(super) fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
     (!ip.is_unspecified() && !ip.is_multicast()).then_some(IpAddr::V6(ip))
 }
 
+/// Whether the sender says that it is a router. It says so of the interface that it sends by, and
+/// questions are answered where they have no tag.
+pub(super) fn says_router(fields: &PacketFields, data: &[u8]) -> Option<bool> {
+    fields
+        .says_router(data)
+        .filter(|_| fields.vlan_id().is_none())
+}
+
 /// Whether the packet is ARP or IPv6 neighbour discovery.
 pub(super) fn resolves(fields: &PacketFields) -> bool {
     let kind = fields.get(Field::Icmpv6Type);
@@ -97,12 +105,17 @@ pub(super) fn is_arp(fields: &PacketFields) -> bool {
     fields.get(Field::ArpOp).is_some()
 }
 
-/// The address that a broadcast ARP request asks for, if it precedes a conversation. A host that
-/// announces itself asks for its own address, and one that probes an address has no address.
+/// The address that a question of ARP or neighbour discovery asks for, if it precedes a
+/// conversation. A host that announces itself asks for its own address, and one that probes an
+/// address has no address.
 pub(super) fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
     const REQUEST: u128 = 1;
-    let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
-    let (asker, asked) = (ip(Field::ArpSpa)?, ip(Field::ArpTpa)?);
-    let asks = fields.get(Field::ArpOp) == Some(REQUEST);
-    (asks && !asker.is_unspecified() && asker != asked).then_some(IpAddr::V4(asked))
+    let v4 = |field| Some(IpAddr::from(Ipv4Addr::from(fields.get(field)? as u32)));
+    let v6 = |field| Some(IpAddr::from(Ipv6Addr::from(fields.get(field)?)));
+    let (asker, asked) = match fields.get(Field::Icmpv6Type) {
+        Some(NEIGHBOUR_SOLICITATION) => (v6(Field::Ipv6Src)?, v6(Field::Ipv6NdTarget)?),
+        _ if fields.get(Field::ArpOp) == Some(REQUEST) => (v4(Field::ArpSpa)?, v4(Field::ArpTpa)?),
+        _ => return None,
+    };
+    (!asker.is_unspecified() && asker != asked).then_some(asked)
 }

@@ -89,16 +89,21 @@ impl Controller {
         packet: &Packet<'_>,
         fields: &PacketFields,
     ) {
+        let asked = asked_ip(fields);
+        let is_answered = asked.is_some() && self.answer_to(packet).is_some();
         if self.fabric.is_on()
-            && let Some(ip) = asked_ip(fields)
-            && self.answer_to(packet).is_none()
+            && !is_answered
+            && let Some(ip) = asked
             && !self.flooded.may_flood(now, (packet.src, ip))
         {
             self.outbox.counters.questions_repeated += 1;
             return;
         }
+        // The answer to an IPv6 question must come up, since it says whether its sender is a
+        // router: it would find an entry that was set before.
+        let asked = asked.filter(|ip| ip.is_ipv4() || is_answered);
         if self.ingress.may_flood(now, packet.at, &mut self.outbox)
-            && !self.hold_question(now, packet, fields)
+            && !asked.is_some_and(|ip| self.hold_question(now, packet, is_arp(fields), ip))
         {
             self.answer_or_spread(now, packet);
         }
@@ -149,22 +154,21 @@ impl Controller {
     }
 
     /// The same for a broadcast question, if the place of the host that will answer is known.
-    pub(super) fn hold_question(
+    fn hold_question(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        fields: &PacketFields,
+        is_arp: bool,
+        asked: IpAddr,
     ) -> bool {
-        let place = |ip| {
-            let mac = self.hosts.by_ip(ip).filter(|mac| *mac != packet.src)?;
-            Some((mac, self.hosts.place(mac).filter(|to| *to != packet.at)?))
-        };
-        let asked = asked_ip(fields).filter(|_| packet.data.len() <= FRAME_BYTES_MAX);
-        let Some(answerer) = asked.and_then(place) else {
+        let owner = self.hosts.by_ip(asked).filter(|mac| *mac != packet.src);
+        let place = |mac| Some((mac, self.hosts.place(mac).filter(|to| *to != packet.at)?));
+        let answerer = owner.and_then(place);
+        let Some(answerer) = answerer.filter(|_| packet.data.len() <= FRAME_BYTES_MAX) else {
             return false;
         };
         let tokens = self.set_both_ways(now, ((packet.src, packet.at), answerer), false);
-        self.hold(now, packet, is_arp(fields), tokens)
+        self.hold(now, packet, is_arp, tokens)
     }
 
     /// Holds a message until none of `tokens` is under way. Returns false if none is, or too much

@@ -23,6 +23,9 @@ const SLOTS_MIN: usize = 64;
 /// has no owner any more.
 const TAKEN: u64 = 1 << 63;
 
+/// Marks an owner that answers questions for its addresses itself.
+const ITSELF: u64 = 1 << 62;
+
 /// The upper half that stands for IPv4: multicast in IPv6, which no host owns.
 const IPV4: u64 = u64::MAX;
 
@@ -31,6 +34,28 @@ pub struct Addresses {
     /// A power of two.
     slots: Box<[Slot]>,
     seed: u64,
+}
+
+/// The host that an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub mac: MacAddr,
+    /// Whether nobody may answer for it.
+    pub answers_itself: bool,
+}
+
+impl Owner {
+    fn to_word(self) -> u64 {
+        let itself = if self.answers_itself { ITSELF } else { 0 };
+        TAKEN | itself | self.mac.to_u64()
+    }
+
+    fn from_word(word: u64) -> Option<Owner> {
+        (word & !TAKEN != 0).then(|| Owner {
+            mac: MacAddr::from_u64(word & !(TAKEN | ITSELF)),
+            answers_itself: word & ITSELF != 0,
+        })
+    }
 }
 
 #[derive(Default)]
@@ -68,10 +93,9 @@ impl Addresses {
     }
 
     /// The owner of an address.
-    pub fn get(&self, ip: IpAddr) -> Option<MacAddr> {
+    pub fn get(&self, ip: IpAddr) -> Option<Owner> {
         let at = self.find(key(ip)).ok()?;
-        let word = self.slots[at].owner.load(Ordering::Relaxed) & !TAKEN;
-        (word != 0).then(|| MacAddr::from_u64(word))
+        Owner::from_word(self.slots[at].owner.load(Ordering::Relaxed))
     }
 
     /// The slot of an address, or the one where it would be.
@@ -125,8 +149,8 @@ impl Writer {
     }
 
     /// Sets the owner of an address. Beyond the bound a new address has none.
-    pub fn set(&mut self, ip: IpAddr, owner: MacAddr) {
-        let word = TAKEN | owner.to_u64();
+    pub fn set(&mut self, ip: IpAddr, owner: Owner) {
+        let word = owner.to_word();
         let key = key(ip);
         match self.addresses.find(key) {
             Ok(at) => {
@@ -199,6 +223,13 @@ mod tests {
         }
     }
 
+    fn owner(mac: u64) -> Owner {
+        Owner {
+            mac: MacAddr::from_u64(mac),
+            answers_itself: mac.is_multiple_of(3),
+        }
+    }
+
     proptest! {
         /// The table answers as an ordered map does, through removals and growth.
         #[test]
@@ -209,8 +240,8 @@ mod tests {
             let mut model = BTreeMap::new();
             for (n, mac, is_set) in steps {
                 if is_set {
-                    writer.set(ip(n), MacAddr::from_u64(mac));
-                    model.insert(ip(n), MacAddr::from_u64(mac));
+                    writer.set(ip(n), owner(mac));
+                    model.insert(ip(n), owner(mac));
                 } else {
                     writer.remove(ip(n));
                     model.remove(&ip(n));
@@ -226,7 +257,7 @@ mod tests {
     /// Readers beside the writer see an owner of that address or none, never another's.
     #[test]
     fn readers_see_owners_of_their_address() {
-        let owner = |n: u64, round: u64| MacAddr::from_u64(n << 8 | (round + 1));
+        let owner = |n: u64, round: u64| owner(n << 8 | (round + 1));
         let mut writer = Writer::new(3);
         for n in 0..1000 {
             writer.set(ip(n), owner(n, 0));
@@ -237,7 +268,7 @@ mod tests {
                 for _ in 0..200 {
                     for n in 0..2000 {
                         let found = addresses.get(ip(n));
-                        assert!(found.is_none_or(|mac| mac.to_u64() >> 8 == n));
+                        assert!(found.is_none_or(|owner| owner.mac.to_u64() >> 8 == n));
                     }
                 }
             });
@@ -258,15 +289,15 @@ mod tests {
         let mut writer = Writer::new(1);
         let count = ADDRESSES_MAX as u64;
         for n in 0..count + 10 {
-            writer.set(ip(n), MacAddr::from_u64(1));
+            writer.set(ip(n), owner(1));
         }
         assert_eq!(writer.len, ADDRESSES_MAX);
         assert_eq!(writer.addresses().get(ip(count)), None);
         writer.remove(ip(0));
-        writer.set(ip(count), MacAddr::from_u64(2));
+        writer.set(ip(count), owner(2));
         assert!(writer.addresses().get(ip(count)).is_some());
         // Its slot is still there, but not the room.
-        writer.set(ip(0), MacAddr::from_u64(1));
+        writer.set(ip(0), owner(1));
         assert_eq!(writer.addresses().get(ip(0)), None);
         assert_eq!(writer.len, ADDRESSES_MAX);
     }

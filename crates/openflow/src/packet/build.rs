@@ -8,6 +8,11 @@ use etherparse::{
 
 use crate::types::MacAddr;
 
+use super::nd::{
+    HOP_LIMIT, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, OVERRIDE, ROUTER, SOLICITED,
+    SOURCE_ADDRESS, TARGET_ADDRESS, group, group_mac,
+};
+
 /// Hops a built packet may make.
 const TTL: u8 = 64;
 
@@ -109,34 +114,34 @@ pub fn arp_probe(from: MacAddr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
 /// no IPv6 address (RFC 4861, 7.2.3), so that the host's cache stays as it is and it answers to all
 /// nodes.
 pub fn neighbour_probe(from: MacAddr, to: MacAddr, target: Ipv6Addr) -> Vec<u8> {
-    let [.., a, b, c] = target.octets();
-    let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
-    let ips = (Ipv6Addr::UNSPECIFIED, group);
-    neighbour(NEIGHBOUR_SOLICITATION, (from, to), ips, target, None)
+    let ips = (Ipv6Addr::UNSPECIFIED, group(target));
+    neighbour((NEIGHBOUR_SOLICITATION, 0), (from, to), ips, target, None)
 }
 
 /// `from`, with its Ethernet and IPv6 address, asks all hosts of its group for the Ethernet address
 /// of `target`.
 pub fn neighbour_solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Vec<u8> {
-    let [.., a, b, c] = target.octets();
-    let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
-    let macs = (from.0, MacAddr([0x33, 0x33, 0xff, a, b, c]));
-    let ips = (from.1, group);
-    neighbour(NEIGHBOUR_SOLICITATION, macs, ips, target, Some((1, from.0)))
+    let to = group(target);
+    let (macs, ips) = ((from.0, group_mac(to)), (from.1, to));
+    let option = Some((SOURCE_ADDRESS, from.0));
+    neighbour((NEIGHBOUR_SOLICITATION, 0), macs, ips, target, option)
 }
 
-/// `from` announces to all nodes that its Ethernet address is that of its IPv6 address.
-pub fn neighbour_advertisement(from: (MacAddr, Ipv6Addr)) -> Vec<u8> {
-    const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    let macs = (from.0, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
-    let ips = (from.1, ALL_NODES);
-    neighbour(
-        NEIGHBOUR_ADVERTISEMENT,
-        macs,
-        ips,
-        from.1,
-        Some((2, from.0)),
-    )
+/// `from` announces to all nodes that its Ethernet address is that of its IPv6 address, and whether
+/// it is a router.
+pub fn neighbour_advertisement(from: (MacAddr, Ipv6Addr), is_router: bool) -> Vec<u8> {
+    let to = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    advertisement(router_flag(is_router) | OVERRIDE, from, (group_mac(to), to))
+}
+
+/// `from` answers the question of `to` for its IPv6 address, and says whether it is a router.
+pub fn neighbour_answer(
+    from: (MacAddr, Ipv6Addr),
+    to: (MacAddr, Ipv6Addr),
+    is_router: bool,
+) -> Vec<u8> {
+    let flags = router_flag(is_router) | SOLICITED | OVERRIDE;
+    advertisement(flags, from, to)
 }
 
 /// A frame of any EtherType.
@@ -151,48 +156,36 @@ pub fn tagged(frame: &[u8], vlan_id: u16, pcp: u8) -> Vec<u8> {
     [macs, &[0x81, 0x00], &tci.to_be_bytes(), rest].concat()
 }
 
-const NEIGHBOUR_SOLICITATION: u8 = 135;
-const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+fn router_flag(is_router: bool) -> u8 {
+    if is_router { ROUTER } else { 0 }
+}
+
+fn advertisement(flags: u8, from: (MacAddr, Ipv6Addr), to: (MacAddr, Ipv6Addr)) -> Vec<u8> {
+    let (macs, ips) = ((from.0, to.0), (from.1, to.1));
+    let option = Some((TARGET_ADDRESS, from.0));
+    neighbour((NEIGHBOUR_ADVERTISEMENT, flags), macs, ips, from.1, option)
+}
 
 /// A message of neighbour discovery, from and to these addresses; `option` is its kind and the
 /// Ethernet address in it.
 fn neighbour(
-    kind: u8,
+    (kind, flags): (u8, u8),
     macs: (MacAddr, MacAddr),
     ips: (Ipv6Addr, Ipv6Addr),
     target: Ipv6Addr,
     option: Option<(u8, MacAddr)>,
 ) -> Vec<u8> {
-    const ICMPV6: u8 = 58;
-    const HOP_LIMIT: u8 = 255;
-    /// The override flag of an advertisement: its Ethernet address replaces the one known before.
-    const OVERRIDE: u8 = 0x20;
-    let flags = match kind {
-        NEIGHBOUR_ADVERTISEMENT => OVERRIDE,
-        _ => 0,
-    };
-    let mut icmp = vec![kind, 0, 0, 0, flags, 0, 0, 0];
-    icmp.extend(target.octets());
+    let mut payload = target.octets().to_vec();
     if let Some((kind, mac)) = option {
-        icmp.extend([kind, 1]);
-        icmp.extend(mac.0);
+        payload.extend([kind, 1]);
+        payload.extend(mac.0);
     }
-    let len = icmp.len() as u8;
-    let (from, to) = (ips.0.octets(), ips.1.octets());
-    let pseudo = [&from[..], &to, &[0, 0, 0, len, 0, 0, 0, ICMPV6], &icmp].concat();
-    let words = pseudo.chunks(2);
-    let mut sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    icmp[2..4].copy_from_slice(&(!sum as u16).to_be_bytes());
-    let header = [0x60, 0, 0, 0, 0, len, ICMPV6, HOP_LIMIT];
-    ethernet(
-        macs.0,
-        macs.1,
-        0x86dd,
-        &[&header[..], &from, &to, &icmp].concat(),
-    )
+    let step = PacketBuilder::ethernet2(macs.0.0, macs.1.0)
+        .ipv6(ips.0.octets(), ips.1.octets(), HOP_LIMIT)
+        .icmpv6_raw(kind, 0, [flags, 0, 0, 0]);
+    let mut frame = Vec::with_capacity(step.size(payload.len()));
+    step.write(&mut frame, &payload).expect(FITS);
+    frame
 }
 
 const FITS: &str = "payloads built here fit into a datagram, and a Vec takes every write";

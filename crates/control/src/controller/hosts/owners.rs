@@ -5,14 +5,14 @@
 //! has no place, gives the address to the claimant. A host that answers whenever it is asked keeps
 //! its addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use openflow::MacAddr;
 
-use crate::fabric::addresses::{Addresses, Writer};
+use crate::fabric::addresses::{Addresses, Owner, Writer};
 
 use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
 
@@ -39,6 +39,8 @@ pub(super) struct Owners {
     by_ip: BTreeMap<IpAddr, MacAddr>,
     /// The owners that nobody disputes, for the edges.
     undisputed: Writer,
+    /// Hosts with details that have last said that they are no routers.
+    no_routers: BTreeSet<MacAddr>,
     disputes: BTreeMap<IpAddr, Dispute>,
     /// When the last alarm was raised for a claim from this port.
     alarmed_at: BTreeMap<Location, Instant>,
@@ -155,6 +157,22 @@ impl Hosts {
             },
             None if self.own(now, mac, ip) => AddressVerdict::New,
             None => AddressVerdict::TooMany,
+        }
+    }
+
+    /// Notes whether a host says that it is a router. Hosts stop using a router that an answer
+    /// calls none (RFC 4861, 7.2.5). So routers, and hosts that have not said that they are none,
+    /// answer questions for their IPv6 addresses themselves.
+    pub(in crate::controller) fn note_router(&mut self, mac: MacAddr, is_router: bool) {
+        let no_routers = &mut self.owners.no_routers;
+        let is_news = match is_router {
+            true => no_routers.remove(&mac),
+            false => self.details.contains(mac) && no_routers.insert(mac),
+        };
+        if is_news {
+            for ip in self.ips(mac) {
+                self.owners.publish(ip);
+            }
         }
     }
 
@@ -312,16 +330,20 @@ impl Owners {
         Owners {
             by_ip: BTreeMap::new(),
             undisputed: Writer::new(seed),
+            no_routers: BTreeSet::new(),
             disputes: BTreeMap::new(),
             alarmed_at: BTreeMap::new(),
         }
     }
 
-    /// Nothing is known of this host's addresses any more.
-    pub(super) fn forget(&mut self, mac: MacAddr, ip: IpAddr) {
-        if self.by_ip.get(&ip) == Some(&mac) {
-            self.by_ip.remove(&ip);
-            self.publish(ip);
+    /// Nothing is known of this host and its addresses any more.
+    pub(super) fn forget(&mut self, mac: MacAddr, ips: impl Iterator<Item = IpAddr>) {
+        self.no_routers.remove(&mac);
+        for ip in ips {
+            if self.by_ip.get(&ip) == Some(&mac) {
+                self.by_ip.remove(&ip);
+                self.publish(ip);
+            }
         }
     }
 
@@ -336,7 +358,13 @@ impl Owners {
         let dispute = self.disputes.get(&ip).map(|dispute| &dispute.state);
         let is_disputed = matches!(dispute, Some(State::Asking { .. }));
         match self.by_ip.get(&ip).filter(|_| !is_disputed) {
-            Some(owner) => self.undisputed.set(ip, *owner),
+            Some(mac) => {
+                let owner = Owner {
+                    mac: *mac,
+                    answers_itself: ip.is_ipv6() && !self.no_routers.contains(mac),
+                };
+                self.undisputed.set(ip, owner);
+            }
             None => self.undisputed.remove(ip),
         }
     }

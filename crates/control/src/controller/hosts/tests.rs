@@ -218,7 +218,8 @@ impl World {
             assert_eq!(self.hosts.by_ip(ip), Some(mac));
         }
         if let Some(ip) = self.ip {
-            assert_eq!(self.hosts.addresses().get(ip), self.hosts.undisputed(ip));
+            let owner = self.hosts.addresses().get(ip).map(|owner| owner.mac);
+            assert_eq!(owner, self.hosts.undisputed(ip));
         }
     }
 }
