@@ -2,6 +2,7 @@
 //! leaving the switches' flow entries as they are, so that traffic flows on without it.
 
 mod api;
+mod bfd;
 mod databases;
 mod drain;
 mod events;
@@ -262,6 +263,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     reload_drained(file, &driver, clock, &mut printer).await;
                     reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
                     reload_qos(file, &held, &mut printer).await;
+                    reload_bfd(file, &settings, &databases, &mut printer);
                 }
                 if let Some(file) = &settings.topology {
                     reload_topology(file, &driver, clock, &mut printer).await;
@@ -373,6 +375,23 @@ async fn reload_qos(file: &Path, held: &Held, printer: &mut Printer) {
     match held.set_file(section.qos.clone(), &section.sources).await {
         Ok(()) => printer.qos_used(&name, &section.qos),
         Err(refused) => printer.file_refused("qos", &name, &told(&section, refused)),
+    }
+}
+
+/// Reads only `bfd_interval_ms` from the file. Links whose BFD has failed have another try.
+fn reload_bfd(
+    file: &Path,
+    settings: &Settings,
+    databases: &databases::Kept,
+    printer: &mut Printer,
+) {
+    let name = file.display().to_string();
+    match settings.reread_bfd_interval(file) {
+        Ok(interval) => {
+            databases.set_bfd_interval(interval);
+            printer.bfd_used(&name, interval);
+        }
+        Err(failure) => printer.file_refused("bfd", &name, failure.message()),
     }
 }
 

@@ -1,13 +1,14 @@
-//! The databases of many switches over OVSDB: the datapaths that each reports, and the queues of
-//! their ports, which the driver keeps as the controller wants them.
+//! The databases of many switches over OVSDB: the datapaths that each reports, and the queues and
+//! BFD of their ports, which the driver keeps as the controller wants them.
 //!
 //! A database dials in (`ovs-vsctl set-manager`) or is dialled, again and again. It names its own
 //! datapaths by `Bridge.datapath_id`. The first database to name a datapath has it as long as its
 //! connection lives. A certificate that names a datapath speaks for no other.
 //!
-//! [`Databases::want`] says what all ports shall have. The driver changes nothing on a datapath
-//! that it does not name, so a controller that has just started takes nothing away. One transaction
-//! ([`ovsdb::vswitch::qos`]) changes each port. A transaction may fail because another client was
+//! [`Databases::want`] says which queues all ports shall have. The driver changes nothing on a
+//! datapath that it does not name, so a controller that has just started takes nothing away. One
+//! transaction ([`ovsdb::vswitch::qos`]) changes each port. [`Databases::want_bfd`] does the same
+//! for single ports ([`ovsdb::vswitch::bfd`]). A transaction may fail because another client was
 //! quicker or because the database refuses it. Then it is computed anew and tried again, later each
 //! time. Rows with our mark that nothing refers to are removed wherever they are seen.
 //!
@@ -40,6 +41,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use openflow::DatapathId;
+use ovsdb::vswitch::bfd::{Bfd, Session};
 use ovsdb::vswitch::qos::{PortQueues, QueueCounts, Taken};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -73,6 +75,9 @@ pub const IN_FLIGHT_MAX: usize = 64;
 /// The queues of ports by name, of datapaths.
 pub type Wanted = BTreeMap<DatapathId, BTreeMap<String, PortQueues>>;
 
+/// The BFD of ports by name, of datapaths; `None` is none. Ports without an entry stay as they are.
+pub type WantedBfd = BTreeMap<DatapathId, BTreeMap<String, Option<Session>>>;
+
 pub type Views = BTreeMap<DatapathId, DatapathView>;
 
 /// A datapath as its database has it.
@@ -99,6 +104,10 @@ pub struct PortView {
     pub queues: QueuesState,
     /// The queues' counters, if another process makes the queues and reports them.
     pub counts: Option<QueueCounts>,
+    /// BFD of the port's only interface. That of a bond is the administrator's.
+    pub bfd: Bfd,
+    /// False if an interface reports that nothing is at the other end of its cable.
+    pub has_carrier: bool,
 }
 
 /// The progress of a port's queues.
@@ -128,10 +137,16 @@ pub struct Databases {
     tasks: Vec<JoinHandle<()>>,
 }
 
+#[derive(Clone, Debug, Default)]
+struct AllWanted {
+    queues: Wanted,
+    bfd: WantedBfd,
+}
+
 /// The state that the tasks of all connections share.
 struct Shared {
     clock: Clock,
-    wanted: watch::Sender<Arc<Wanted>>,
+    wanted: watch::Sender<Arc<AllWanted>>,
     views: watch::Sender<Views>,
     next_connection: AtomicU64,
     budget: Arc<Budget>,
@@ -209,9 +224,16 @@ impl Databases {
         &self.listening
     }
 
-    /// Sets what all ports shall have from now on, in place of the previous request.
-    pub fn want(&self, wanted: Wanted) {
-        self.shared.wanted.send_replace(Arc::new(wanted));
+    /// Sets the queues that all ports shall have from now on, in place of the previous request.
+    pub fn want(&self, queues: Wanted) {
+        let wanted = &self.shared.wanted;
+        wanted.send_modify(|wanted| Arc::make_mut(wanted).queues = queues);
+    }
+
+    /// Sets the BFD that ports shall have from now on, in place of the previous request.
+    pub fn want_bfd(&self, bfd: WantedBfd) {
+        let wanted = &self.shared.wanted;
+        wanted.send_modify(|wanted| Arc::make_mut(wanted).bfd = bfd);
     }
 
     /// Every datapath whose database is connected.

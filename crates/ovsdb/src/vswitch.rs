@@ -1,7 +1,8 @@
 //! The part of the Open_vSwitch schema a controller needs: bridges, ports, interfaces,
-//! controllers, and the queues of ports ([`qos`]). Columns and their meaning:
+//! controllers, the queues of ports ([`qos`]), and BFD ([`bfd`]). Columns and their meaning:
 //! ovs-vswitchd.conf.db(5).
 
+pub mod bfd;
 pub mod qos;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use crate::replica::{Replica, Row};
 use crate::session::MonitorRequest;
 use crate::transact::{Condition, Mutation, Mutator, Operation, Transaction};
 use crate::value::{Atom, Datum, Uuid};
+use bfd::Bfd;
 use qos::{Qos, QueueSelection, Shares};
 
 /// The database every Open vSwitch has.
@@ -72,6 +74,8 @@ pub struct Interface {
     pub link_speed: Option<u64>,
     /// Reason why Open vSwitch could not set the interface up.
     pub error: Option<String>,
+    /// Whether Open vSwitch watches the link by BFD.
+    pub bfd: Bfd,
 }
 
 /// A bridge's connection to a controller; `None` leaves Open vSwitch its default.
@@ -141,6 +145,8 @@ const MONITORED: [(&str, &[&str]); 8] = [
         "Interface",
         &[
             "admin_state",
+            "bfd",
+            "bfd_status",
             "error",
             "link_speed",
             "link_state",
@@ -379,6 +385,7 @@ fn read_interface(uuid: Uuid, row: &Row) -> Interface {
         link_up: is_up("link_state"),
         link_speed: number(row, "link_speed"),
         error: text(row, "error"),
+        bfd: Bfd::of(row),
     }
 }
 

@@ -28,6 +28,7 @@ fn schema() -> Schema {
                     "qos" => some("uuid"),
                     "ofport" | "link_speed" | "tag" | "cur_cfg" | "next_cfg" => some("integer"),
                     "external_ids" | "other_config" | "queues" | "flow_tables" => map(),
+                    "bfd" | "bfd_status" => map(),
                     _ => some("string"),
                 };
                 (column, kind)

@@ -21,19 +21,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::settings::Settings;
-use super::warn_if_exposed;
+use super::{bfd, warn_if_exposed};
 use cli::failure::Failure;
 
 /// The pause before the controller gets again what it could not take.
 const RETRY: Duration = Duration::from_secs(1);
 /// Between two looks at what it wants: it plans within milliseconds of a change, and notifies
 /// nobody.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// Connections that are kept as long as it is there.
 pub struct Kept {
     databases: Arc<Databases>,
-    tasks: [JoinHandle<()>; 2],
+    bfd: watch::Sender<Option<Duration>>,
+    tasks: [JoinHandle<()>; 3],
 }
 
 pub async fn start(
@@ -49,8 +50,19 @@ pub async fn start(
     let teller = tokio::spawn(tell(driver.clone(), clock, databases.views()));
     let has_any = !settings.ovsdb.is_empty();
     let asker = tokio::spawn(ask(driver.clone(), databases.clone(), has_any));
-    let tasks = [teller, asker];
-    Ok(Kept { databases, tasks })
+    let (kept, driver) = (databases.clone(), driver.clone());
+    let (bfd, interval) = watch::channel(settings.bfd_interval);
+    let watcher = tokio::spawn(async move {
+        if has_any {
+            bfd::keep(driver, databases, clock, interval).await;
+        }
+    });
+    let tasks = [teller, asker, watcher];
+    Ok(Kept {
+        databases: kept,
+        bfd,
+        tasks,
+    })
 }
 
 impl Kept {
@@ -60,6 +72,11 @@ impl Kept {
 
     pub fn views(&self) -> watch::Receiver<Views> {
         self.databases.views()
+    }
+
+    /// Sets the interval of BFD from now on, and tries again what has failed.
+    pub fn set_bfd_interval(&self, interval: Option<Duration>) {
+        self.bfd.send_replace(interval);
     }
 
     pub fn stop(&self) {
@@ -243,6 +260,7 @@ fn queues(plan: &PortPlan) -> PortQueues {
 #[cfg(test)]
 mod tests {
     use control::qos;
+    use ovsdb::vswitch::bfd::Bfd;
 
     use super::*;
 
@@ -291,6 +309,8 @@ mod tests {
             link_speed: None,
             queues: QueuesState::Absent,
             counts: None,
+            bfd: Bfd::Absent,
+            has_carrier: true,
         };
         let plans = BTreeMap::from([(PortNo(2), plan(QueuesBy::SetQueue))]);
         let mut ports = BTreeMap::from([("s1-p1".to_owned(), port(&[1]))]);

@@ -2,7 +2,7 @@
 //! output.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clock::Instant;
 use control::controller::{Alarm, Drained, Event};
@@ -200,6 +200,19 @@ impl Printer {
         self.print(
             &format!("topology {file} in use"),
             json!({"event": "topology", "file": file}),
+        );
+    }
+
+    pub fn bfd_used(&mut self, file: &str, interval: Option<Duration>) {
+        let interval_ms = interval.map(|interval| interval.as_millis());
+        let text = match interval_ms {
+            Some(ms) => format!("BFD of {file} in use: every {ms} ms"),
+            None => format!("BFD of {file} in use: off"),
+        };
+        let ms = interval_ms.and_then(|ms| u64::try_from(ms).ok());
+        self.print(
+            &text,
+            json!({"event": "bfd", "file": file, "interval_ms": ms}),
         );
     }
 

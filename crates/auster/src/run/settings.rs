@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub struct Settings {
     pub connect: Vec<Method>,
     /// The methods of switches' databases: listening and dialling.
     pub ovsdb: Vec<Method>,
+    /// The time between two BFD messages on links between switches, if they shall watch those.
+    pub bfd_interval: Option<Duration>,
     pub status: Option<PathBuf>,
     /// The address at which the API is served.
     pub api: Option<ApiAddress>,
@@ -104,6 +107,7 @@ impl Default for Settings {
             listen: Vec::new(),
             connect: Vec::new(),
             ovsdb: Vec::new(),
+            bfd_interval: None,
             status: None,
             api: None,
             api_hosts: Vec::new(),
@@ -144,6 +148,7 @@ impl Settings {
         settings.controller.fabric = is_fabric.then_some(settings.fabric);
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
         fits_fabric(&settings.controller, &settings.controller.timeouts)?;
+        fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
@@ -336,6 +341,13 @@ impl Settings {
         Ok(Settings::read(path)?.qos)
     }
 
+    /// The interval of BFD that the file has now, for a controller that runs with `self`.
+    pub fn reread_bfd_interval(&self, path: &Path) -> Result<Option<Duration>, Failure> {
+        let interval = Settings::read(path)?.bfd_interval;
+        fits_bfd(&self.ovsdb, interval)?;
+        Ok(interval)
+    }
+
     /// Reads the switches and ports about to be taken out from the file again.
     pub fn reread_drained(path: &Path) -> Result<Drained, Failure> {
         Ok(Settings::read(path)?.drained)
@@ -413,6 +425,7 @@ impl Settings {
             "drain",
             "drain_wait_s",
             "ovsdb",
+            "bfd_interval_ms",
             "status",
             "api",
             "api_hosts",
@@ -445,6 +458,8 @@ impl Settings {
             )
         });
         self.ovsdb = fields.list(root, "ovsdb", "ptcp:6640", ovsdb_method);
+        let interval = fields.integer(root, "bfd_interval_ms", BFD_INTERVAL_MS);
+        self.bfd_interval = interval.map(Duration::from_millis);
         let mode = fields.parsed(root, "mode", "reactive", |text| {
             <Mode as clap::ValueEnum>::from_str(text, false)
                 .map_err(|_| format!("'{text}' is none of reactive, proactive, hybrid"))
@@ -553,6 +568,9 @@ pub fn api_host(text: &str) -> Result<String, String> {
     }
     Ok(text.to_owned())
 }
+
+/// A shorter interval gives false alarms on a busy switch. With a longer one LLDP is as good.
+const BFD_INTERVAL_MS: RangeInclusive<u64> = 100..=1000;
 
 /// Settings of `[controller]` that say what `[timeouts]` does with policy fixed.
 const OLD_TIMEOUTS: [&str; 2] = ["idle_timeout_s", "hard_timeout_s"];
@@ -685,6 +703,16 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
             "forwarding = \"fabric\" needs mode = \"reactive\", and first packets that are not \
              reported: the fabric sets its routes beforehand in any case; with forwarding = \
              \"paths\", after a restart, both are free",
+        ));
+    }
+    Ok(())
+}
+
+fn fits_bfd(ovsdb: &[Method], interval: Option<Duration>) -> Result<(), Failure> {
+    if interval.is_some() && ovsdb.is_empty() {
+        return Err(Failure::usage(
+            "bfd_interval_ms needs the switches' databases, in which BFD is set: give them with \
+             ovsdb = \"METHOD\" or --ovsdb METHOD",
         ));
     }
     Ok(())
@@ -1014,6 +1042,31 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("starts with tcp:"), "{found:?}");
         assert!(found[1].contains("no database speaks quic"), "{found:?}");
+    }
+
+    #[test]
+    fn bfd_has_a_floor_and_needs_databases() {
+        let file = Path::new("net.toml");
+        let parsed = |text: &str| Settings::parse(text, file).unwrap();
+        let both = parsed("ovsdb = \"ptcp:\"\nbfd_interval_ms = 100\n");
+        assert_eq!(both.bfd_interval, Some(Duration::from_millis(100)));
+        let other = parsed("ovsdb = \"ptcp:\"\n");
+        assert_eq!(both.restart_needed(&other), [""; 0], "it is read again");
+        assert!(both.complete().is_ok());
+        let alone = parsed("bfd_interval_ms = 100\n").complete().unwrap_err();
+        assert!(
+            alone.message().contains("--ovsdb METHOD"),
+            "{}",
+            alone.message()
+        );
+        let wrong = "must be a number from 100 to 1000";
+        for ms in [0, 99, 1001] {
+            let found = problems(&format!("json = true\nbfd_interval_ms = {ms}\n"));
+            assert_eq!(
+                found,
+                [format!("net.toml:2: bfd_interval_ms is {ms}; it {wrong}")]
+            );
+        }
     }
 
     #[test]

@@ -188,3 +188,89 @@ fn open_vswitch_comes_up_over_ssl_with_the_certificates_of_ovs_pki() {
     assert!(line.ends_with("(TLSv1.3)"), "{line}");
     assert_eq!(auster.status()["switches"][0]["transport"], "ssl");
 }
+
+/// The bridges of a ring of four, and one beside the ring.
+const CABLES: [(u32, u32); 5] = [(1, 2), (2, 3), (3, 4), (4, 1), (1, 5)];
+
+impl Ovs {
+    /// Bridges joined by sockets; the port of bridge 1 towards bridge 2 is `p12`.
+    fn join(&self, controller: &str) {
+        for n in 1..=5 {
+            let datapath_id = format!("{:016x}", 0xb0 + n);
+            self.add_bridge(&format!("br{n}"), &datapath_id, "OpenFlow13", controller);
+        }
+        for (a, b) in CABLES {
+            let socket = self.path(&format!("{a}{b}"));
+            for (a, b, way) in [(a, b, "pstream=punix"), (b, a, "stream=unix")] {
+                let (bridge, port) = (format!("br{a}"), format!("p{a}{b}"));
+                let options = format!("options:{way}:{}", socket.display());
+                let set = ["--", "set", "interface", &port, "type=dummy", &options];
+                self.vsctl(&[&["add-port", &bridge, &port as &str], &set[..]].concat());
+            }
+        }
+    }
+
+    /// The interfaces of which this holds, in their order.
+    fn interfaces(&self, which: &str) -> Vec<String> {
+        let database = format!("--db=unix:{}", self.path("db.sock").display());
+        let find = ["--bare", "--columns=name", "find", "interface", which];
+        let output = self.run("ovs-vsctl", &[&[&database as &str], &find[..]].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let names = text.lines().filter(|name| !name.is_empty());
+        let mut names: Vec<String> = names.map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+
+    /// Waits for these interfaces, and calls `again` now and then: a start fails where the machine
+    /// does not get round to it.
+    fn wait_for_interfaces(&self, which: &str, wanted: &[&str], again: impl Fn()) {
+        let give_up = std::time::Instant::now() + 3 * super::PATIENCE;
+        for turn in 1.. {
+            let found = self.interfaces(which);
+            if found == wanted {
+                return;
+            }
+            let is_over = std::time::Instant::now() > give_up;
+            assert!(!is_over, "{which}: {found:?} are not {wanted:?}");
+            if turn % 200 == 0 {
+                again();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+}
+
+/// Links that have another path are watched, and stay so while no controller is there. The
+/// administrator's settings stay in any case.
+#[test]
+fn links_with_another_path_are_watched_by_bfd_until_that_is_turned_off() {
+    let ovs = Ovs::start();
+    let config = |text: &str| super::write(ovs.dir.path(), "net.toml", text);
+    let file = config("bfd_interval_ms = 300\n").display().to_string();
+    let database = format!("unix:{}", ovs.path("db.sock").display());
+    let line = ["ptcp:0:127.0.0.1", "--ovsdb", &database, "--config", &file];
+    let mut auster = Auster::start(&line);
+    ovs.join(&format!("tcp:127.0.0.1:{}", auster.port()));
+    ovs.vsctl(&["set", "interface", "p12", "bfd:enable=false"]);
+    let watched = ["p14", "p23", "p32", "p34", "p41", "p43"];
+    let retry = || {
+        kill(
+            Pid::from_raw(auster.child.id().cast_signed()),
+            Signal::SIGHUP,
+        )
+        .unwrap()
+    };
+    ovs.wait_for_interfaces("bfd_status:state=up", &watched, retry);
+    assert_eq!(ovs.interfaces("bfd:auster!=none"), watched);
+    assert_eq!(ovs.interfaces("bfd:min_tx=300"), watched);
+    assert_eq!(ovs.interfaces("bfd:enable=false"), ["p12"]);
+
+    assert_eq!(auster.end(Signal::SIGTERM), Some(0));
+    assert_eq!(ovs.interfaces("bfd:min_rx=300"), watched);
+    config("");
+    let auster = Auster::start(&line);
+    auster.line("listening on ");
+    ovs.wait_for_interfaces("bfd:enable=true", &[], || {});
+    assert_eq!(ovs.interfaces("bfd:enable=false"), ["p12"]);
+}

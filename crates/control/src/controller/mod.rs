@@ -97,6 +97,7 @@ use network::Network;
 use outbox::{Outbox, Timer};
 use packet::Held;
 use paths::Paths;
+use port_state::PortRole;
 use ports::LEAVE_AFTER;
 use qos::QosState;
 pub use qos::{
@@ -507,6 +508,17 @@ impl Controller {
             .iter()
             .map(|(from, to)| LinkView { from, to })
             .collect()
+    }
+
+    /// The links, and a number that changes whenever they may have; `None` while it is `known`.
+    pub fn links_since(&self, known: u64) -> Option<(u64, Vec<LinkView>)> {
+        let revision = self.network.links.revision();
+        (revision != known).then(|| (revision, self.links()))
+    }
+
+    /// Whether a port has certainly no switch behind it.
+    pub fn is_edge(&self, at: Location) -> bool {
+        self.network.role(at) == PortRole::Edge
     }
 
     /// The hosts whose place is known, by address.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openflow::DatapathId;
+use ovsdb::vswitch::bfd::{Bfd, Session};
 use ovsdb::vswitch::qos::{InKernel, Orphans, Owner, PortQueues, Qos, QueueCounts, QueueSelection};
 use ovsdb::vswitch::{self, Bridge, DATABASE, Port};
 use ovsdb::{Answer, Config, Limits, MonitorId, Output, RequestId, TransactError, Transaction};
@@ -14,9 +15,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
-    BRIDGES_MAX, DatapathView, FIRST_BYTES_MAX, FIRST_PARSED_BYTES_MAX, IN_FLIGHT_MAX,
+    AllWanted, BRIDGES_MAX, DatapathView, FIRST_BYTES_MAX, FIRST_PARSED_BYTES_MAX, IN_FLIGHT_MAX,
     MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT, PARSED_BYTES_MAX, PortView, QueuesState, ROWS_MAX,
-    SETUP_MAX, Shared, UNSENT_BYTES_MAX, Views, Wanted,
+    SETUP_MAX, Shared, UNSENT_BYTES_MAX, Views,
 };
 use crate::ovsdb::{Client, ClientError};
 use net::transport::{Connection, Ticket};
@@ -104,6 +105,7 @@ impl Drop for ViewsGuard {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
     Port(DatapathId, String),
+    Bfd(DatapathId, String),
     Orphans,
 }
 
@@ -117,7 +119,7 @@ struct Kept {
     certified: Option<DatapathId>,
     client: Client,
     monitor: MonitorId,
-    wanted: watch::Receiver<Arc<Wanted>>,
+    wanted: watch::Receiver<Arc<AllWanted>>,
     in_flight: BTreeMap<RequestId, Work>,
     failed: BTreeMap<Work, String>,
     retry: Duration,
@@ -179,6 +181,7 @@ impl Kept {
         if self.failed.get(&work) != Some(&problem) {
             let what = match &work {
                 Work::Port(dpid, port) => format!("queues of {port} of {dpid}"),
+                Work::Bfd(dpid, port) => format!("BFD of {port} of {dpid}"),
                 Work::Orphans => "rows that nothing refers to".to_owned(),
             };
             tracing::warn!("database {}: {what}: {problem}", self.address);
@@ -217,7 +220,8 @@ impl Kept {
             let plan = Plan {
                 dpid,
                 bridge,
-                wanted: wanted.get(&dpid),
+                wanted: wanted.queues.get(&dpid),
+                wanted_bfd: wanted.bfd.get(&dpid),
                 is_configured,
                 failed: &self.failed,
             };
@@ -237,7 +241,7 @@ impl Kept {
         }
         let contested = self.shared.publish(self.connection, &views);
         works.retain(|work, _| match work {
-            Work::Port(dpid, _) => !contested.contains(dpid),
+            Work::Port(dpid, _) | Work::Bfd(dpid, _) => !contested.contains(dpid),
             Work::Orphans => true,
         });
         let is_contested = !contested.is_empty();
@@ -270,11 +274,12 @@ impl Kept {
     }
 }
 
-/// The present and the wanted queues of one datapath's ports.
+/// The present and the wanted state of one datapath's ports.
 struct Plan<'a> {
     dpid: DatapathId,
     bridge: &'a Bridge,
     wanted: Option<&'a BTreeMap<String, PortQueues>>,
+    wanted_bfd: Option<&'a BTreeMap<String, Option<Session>>>,
     is_configured: bool,
     failed: &'a BTreeMap<Work, String>,
 }
@@ -291,6 +296,8 @@ impl Plan<'_> {
                 link_speed,
                 queues,
                 counts: self.counts(port),
+                bfd: self.bfd(port, works),
+                has_carrier: port.interfaces.iter().all(|i| i.link_up != Some(false)),
             };
             ports.insert(port.name.clone(), view);
         }
@@ -300,6 +307,8 @@ impl Plan<'_> {
                 link_speed: None,
                 queues: QueuesState::NoPort,
                 counts: None,
+                bfd: Bfd::Others,
+                has_carrier: false,
             });
         }
         ports
@@ -329,6 +338,17 @@ impl Plan<'_> {
         let failed = self.failed.get(&work).cloned();
         works.insert(work, change);
         failed.map_or(QueuesState::Changing, QueuesState::Failed)
+    }
+
+    fn bfd(&self, port: &Port, works: &mut Works) -> Bfd {
+        let [interface] = &port.interfaces[..] else {
+            return Bfd::Others;
+        };
+        let wanted = self.wanted_bfd.and_then(|ports| ports.get(&port.name));
+        let change = wanted.and_then(|wanted| interface.set_bfd(wanted.as_ref()));
+        let work = Work::Bfd(self.dpid, port.name.clone());
+        works.extend(change.map(|change| (work, change)));
+        interface.bfd
     }
 
     /// The counters of a port whose queues are in the kernel as the rows say.

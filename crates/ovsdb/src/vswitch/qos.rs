@@ -631,7 +631,7 @@ fn number_count(row: &Row) -> usize {
 }
 
 /// Fails the transaction if the row's columns are not those of `row`, or it is gone.
-fn is_still(table: &str, uuid: Uuid, row: Row) -> Operation {
+pub(super) fn is_still(table: &str, uuid: Uuid, row: Row) -> Operation {
     Operation::Wait {
         table: table.into(),
         conditions: vec![Condition::equal("_uuid", uuid)],
