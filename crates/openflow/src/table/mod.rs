@@ -47,7 +47,7 @@ pub struct SwitchOptions {
     pub entries_max: usize,
     /// Number of groups; one more is OUT_OF_GROUPS.
     pub groups_max: usize,
-    /// Bitmap of the [`GroupType`]s that it takes; another is BAD_TYPE.
+    /// Bitmap of the [group types](crate::message::GroupType) that it takes; another is BAD_TYPE.
     pub group_types: u32,
     /// Number of meters; one more is OUT_OF_METERS.
     pub meters_max: usize,
