@@ -485,7 +485,7 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
         ),
         (
             "growth-tables",
-            "of a switch, on average, before the load",
+            "entries and groups of a switch",
             &[
                 (", entries", |run| Some(run.setup.entries)),
                 (", groups", |run| Some(spread(&run.groups).mean)),
@@ -527,7 +527,7 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
             title: format!("{} hosts at each switch with hosts", settings.plan.hosts),
             x_label: "switches".to_owned(),
             y_label: y_label.to_owned(),
-            x_log: true,
+            x_log: false,
             y_log: false,
             series,
         };
