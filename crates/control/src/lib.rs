@@ -26,6 +26,7 @@ pub mod requests;
 pub mod session;
 pub mod timeouts;
 pub mod topology;
+pub mod vlan;
 
 pub use location::Location;
 

@@ -10,6 +10,7 @@ use crate::fabric::Label;
 use crate::requests::RequestLimits;
 use crate::timeouts::Timeouts;
 use crate::topology::Topology;
+use crate::vlan::Vlans;
 
 /// When flow entries are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +85,8 @@ pub struct ControllerConfig {
     pub arp_inspection: bool,
     /// Forwarding by labels, on the switches that can. Needs reactive mode.
     pub fabric: Option<FabricConfig>,
+    /// The VLANs of the ports. They need the fabric.
+    pub vlans: Vlans,
 }
 
 impl Default for ControllerConfig {
@@ -113,6 +116,7 @@ impl Default for ControllerConfig {
             edge_ports: BTreeSet::new(),
             arp_inspection: false,
             fabric: None,
+            vlans: Vlans::default(),
         }
     }
 }
