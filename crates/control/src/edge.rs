@@ -32,8 +32,9 @@ use crate::fabric::places::Places;
 use crate::fabric::{Exit, Labels};
 use crate::mac_table::MacTable;
 use crate::requests::EDGE_XID;
+use crate::vlan::{self, Form, HostKey, PortVlans, VlanId};
 use resolve::Shown;
-use wire::{Answer, Templates};
+use wire::{Answer, Crossing, Templates};
 
 /// Minimum time before an entry is sent again for the same pair: packets of a burst that were under
 /// way are sent on only. The same as for a path of the controller.
@@ -64,13 +65,15 @@ pub enum EdgeUpdate {
     /// edge. `hosts` were behind it.
     Close { port: PortNo, hosts: Vec<MacAddr> },
     /// A host is behind an open port.
-    Host { mac: MacAddr, port: PortNo },
+    Host { host: HostKey, port: PortNo },
     /// The host's packets are the controller's again; its entries stay.
-    Watch(MacAddr),
+    Watch(HostKey),
     /// The host has left: the edge deletes its entries.
-    Forget(MacAddr),
+    Forget(HostKey),
     /// The host is no longer where the entries to it lead: the edge deletes them.
-    Stale(MacAddr),
+    Stale(HostKey),
+    /// The VLANs of the switch's ports; those that are not named are outside of all.
+    Vlans(BTreeMap<PortNo, PortVlans>),
     /// The switch's table is full: until then the edge only sends packets on, and sets no entries.
     Pause(Instant),
     /// The number of entries that the edge may set until the next grant: nobody learns of them
@@ -98,8 +101,9 @@ pub enum EdgeUpdate {
 /// The fabric as one edge sees it.
 #[derive(Clone, Debug)]
 pub struct FabricView {
-    pub places: Arc<Places>,
-    pub addresses: Arc<Addresses>,
+    /// The network outside of all VLANs.
+    pub untagged: DomainView,
+    pub vlans: Arc<BTreeMap<VlanId, DomainView>>,
     /// Whether the entry of a pair is set before one host learns the other's address.
     pub presets: bool,
     /// The egresses that this switch leads to.
@@ -108,10 +112,24 @@ pub struct FabricView {
     pub tag: u16,
 }
 
+/// Where the hosts of one VLAN are, and the owners of its addresses.
+#[derive(Clone, Debug)]
+pub struct DomainView {
+    pub places: Arc<Places>,
+    pub addresses: Arc<Addresses>,
+}
+
+impl PartialEq for DomainView {
+    fn eq(&self, other: &DomainView) -> bool {
+        Arc::ptr_eq(&self.places, &other.places) && Arc::ptr_eq(&self.addresses, &other.addresses)
+    }
+}
+
+impl Eq for DomainView {}
+
 impl PartialEq for FabricView {
     fn eq(&self, other: &FabricView) -> bool {
-        let is_same_table = Arc::ptr_eq(&self.places, &other.places)
-            && Arc::ptr_eq(&self.addresses, &other.addresses);
+        let is_same_table = self.untagged == other.untagged && self.vlans == other.vlans;
         let is_like = (self.presets, self.tag) == (other.presets, other.tag);
         is_same_table && is_like && self.reach == other.reach
     }
@@ -167,6 +185,7 @@ pub struct EdgeConfig {
 pub struct Deliver {
     pub now: Instant,
     pub in_port: PortNo,
+    pub vlan: VlanId,
     pub src: MacAddr,
     pub dst: MacAddr,
     pub exit: Exit,
@@ -208,7 +227,7 @@ pub(crate) const SHOWN: PacketInReason = PacketInReason(0xfe);
 /// LLDP, ARP and broadcasts.
 pub(crate) fn port_of_plain(version: Version, packet_in: &[u8]) -> Option<PortNo> {
     let packet = wire::read_packet_in(version, packet_in)?;
-    wire::may_send_on(&packet).then_some(packet.in_port)
+    wire::may_send_on(&packet, false).then_some(packet.in_port)
 }
 
 /// A packet-in for the controller to learn from: the same but for its reason.
@@ -229,8 +248,9 @@ struct Started {
     templates: Templates,
     leads_on: bool,
     fabric: Option<FabricView>,
-    /// The port of each host, by its place in `ports`.
+    /// The port of each host outside of VLANs, by its place in `ports`.
     hosts: MacTable<PortIndex>,
+    vlans: Members,
     ports: Vec<Port>,
     by_number: BTreeMap<PortNo, PortIndex>,
     /// The port of the last packet: packets of a port come one after another.
@@ -296,12 +316,56 @@ impl Edge {
 
     /// Hosts it knows.
     pub fn host_count(&self) -> usize {
-        self.started.as_ref().map_or(0, |edge| edge.hosts.len())
+        let edge = self.started.as_ref();
+        edge.map_or(0, |edge| edge.hosts.len() + edge.vlans.host_count())
     }
 
     pub fn counters(&self) -> EdgeCounters {
         let edge = self.started.as_ref();
         edge.map_or(EdgeCounters::default(), |edge| edge.counters)
+    }
+}
+
+/// The VLANs of a switch's ports, and their hosts.
+#[derive(Default)]
+struct Members {
+    ports: BTreeMap<PortNo, PortVlans>,
+    hosts: BTreeMap<VlanId, MacTable<PortIndex>>,
+}
+
+impl Members {
+    /// Begins without hosts: the controller names those again whose ports have not changed.
+    fn new(ports: BTreeMap<PortNo, PortVlans>, seed: u64) -> Members {
+        let vlans = ports.values().flat_map(PortVlans::all);
+        let hosts = vlans.map(|vlan| (vlan, MacTable::new(seed ^ u64::from(vlan.number()))));
+        let hosts = hosts.collect();
+        Members { ports, hosts }
+    }
+
+    fn is_on(&self) -> bool {
+        !self.ports.is_empty()
+    }
+
+    fn host_count(&self) -> usize {
+        self.hosts.values().map(MacTable::len).sum()
+    }
+
+    /// The VLAN of a packet; `None` if its port is no member.
+    fn classify(&self, in_port: PortNo, data: &[u8]) -> Option<VlanId> {
+        match self.ports.get(&in_port) {
+            Some(port) => port.classify(vlan::tag_of(data)),
+            None => Some(VlanId::NONE),
+        }
+    }
+}
+
+impl FabricView {
+    #[inline]
+    fn domain(&self, vlan: VlanId) -> Option<&DomainView> {
+        match vlan.is_none() {
+            true => Some(&self.untagged),
+            false => self.vlans.get(&vlan),
+        }
     }
 }
 
@@ -312,6 +376,7 @@ impl Started {
             leads_on: false,
             fabric: None,
             hosts: MacTable::new(config.seed),
+            vlans: Members::default(),
             ports: Vec::new(),
             by_number: BTreeMap::new(),
             last: (PortNo::ANY, 0),
@@ -331,22 +396,24 @@ impl Started {
             EdgeUpdate::Start(_) => {}
             EdgeUpdate::Open(number) => self.open(number),
             EdgeUpdate::Close { port, hosts } => self.close(port, hosts, out),
-            EdgeUpdate::Host { mac, port } => {
-                if let Some(index) = self.open_port(port) {
-                    self.hosts.insert(mac, index);
+            EdgeUpdate::Host { host, port } => {
+                let index = self.open_port(port);
+                if let Some((hosts, index)) = self.hosts_mut(host.vlan).zip(index) {
+                    hosts.insert(host.mac, index);
                 }
             }
-            EdgeUpdate::Watch(mac) => drop(self.hosts.remove(mac)),
-            EdgeUpdate::Forget(mac) => {
-                self.hosts.remove(mac);
+            EdgeUpdate::Watch(host) => self.remove(host),
+            EdgeUpdate::Forget(host) => {
+                self.remove(host);
                 self.forget_pairs();
-                self.delete(Match::any().with_eth_src(mac), PortNo::ANY, out);
-                self.delete(Match::any().with_eth_dst(mac), PortNo::ANY, out);
+                self.delete(Match::any().with_eth_src(host.mac), PortNo::ANY, out);
+                self.delete(Match::any().with_eth_dst(host.mac), PortNo::ANY, out);
             }
-            EdgeUpdate::Stale(mac) => {
+            EdgeUpdate::Stale(host) => {
                 self.forget_pairs();
-                self.delete(Match::any().with_eth_dst(mac), PortNo::ANY, out);
+                self.delete(Match::any().with_eth_dst(host.mac), PortNo::ANY, out);
             }
+            EdgeUpdate::Vlans(ports) => self.vlans = Members::new(ports, self.config.seed),
             EdgeUpdate::Timeouts { idle_s, hard_s } => {
                 self.config.idle_timeout_s = idle_s;
                 self.config.hard_timeout_s = hard_s;
@@ -380,6 +447,7 @@ impl Started {
                     buffer_id: None,
                     data: &[],
                     is_copy: true,
+                    crossing: None,
                 };
                 self.answer(now, &answer, out);
             }
@@ -394,6 +462,11 @@ impl Started {
                 if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
                     port.shown_at = Some(packet.now);
                 }
+                let crossing = self.crossing(packet.in_port, &packet.data, packet.exit);
+                // The port may be in another VLAN since.
+                if crossing.map_or(VlanId::NONE, |crossing| crossing.vlan) != packet.vlan {
+                    return;
+                }
                 let answer = Answer {
                     in_port: packet.in_port,
                     src: packet.src,
@@ -402,6 +475,7 @@ impl Started {
                     buffer_id: packet.buffer_id,
                     data: &packet.data,
                     is_copy: false,
+                    crossing,
                 };
                 self.answer(packet.now, &answer, out);
             }
@@ -421,15 +495,27 @@ impl Started {
         out: &mut BytesMut,
     ) -> Option<Verdict> {
         let packet = wire::read_packet_in(self.config.version, frame)?;
-        if !wire::may_send_on(&packet) {
-            return self.answer_question(now, &packet, out);
+        let vlan = match self.vlans.is_on() {
+            true => self.vlans.classify(packet.in_port, packet.data)?,
+            false => VlanId::NONE,
+        };
+        if !wire::may_send_on(&packet, !vlan.is_none()) {
+            return self.answer_question(now, vlan, &packet, out);
         }
         let index = self.open_port(packet.in_port)?;
-        if self.hosts.get(packet.src)? != index {
+        if self.hosts(vlan)?.get(packet.src)? != index {
             return None;
         }
-        let exit = self.exit(index, packet.dst)?;
-        let answer = Answer { exit, ..packet };
+        let exit = self.exit(index, vlan, packet.dst)?;
+        let crossing = match vlan.is_none() {
+            true => None,
+            false => Some(self.crossing(packet.in_port, packet.data, exit)?),
+        };
+        let answer = Answer {
+            exit,
+            crossing,
+            ..packet
+        };
         let was_spent = self.is_spent;
         self.answer(now, &answer, out);
         self.counters.packet_ins += 1;
@@ -444,19 +530,53 @@ impl Started {
 
     /// The way from a port to a host that is not behind it as well.
     #[inline]
-    fn exit(&self, from: PortIndex, dst: MacAddr) -> Option<Exit> {
-        match self.hosts.get(dst) {
+    fn exit(&self, from: PortIndex, vlan: VlanId, dst: MacAddr) -> Option<Exit> {
+        match self.hosts(vlan)?.get(dst) {
             Some(to) if to == from => None,
             Some(to) => Some(Exit::Port(self.ports[usize::from(to)].number)),
-            None => self.exit_to_egress(dst),
+            None => self.exit_to_egress(vlan, dst),
         }
+    }
+
+    /// The hosts of a VLAN, or those outside of all.
+    #[inline]
+    fn hosts(&self, vlan: VlanId) -> Option<&MacTable<PortIndex>> {
+        match vlan.is_none() {
+            true => Some(&self.hosts),
+            false => self.vlans.hosts.get(&vlan),
+        }
+    }
+
+    fn hosts_mut(&mut self, vlan: VlanId) -> Option<&mut MacTable<PortIndex>> {
+        match vlan.is_none() {
+            true => Some(&mut self.hosts),
+            false => self.vlans.hosts.get_mut(&vlan),
+        }
+    }
+
+    fn remove(&mut self, host: HostKey) {
+        if let Some(hosts) = self.hosts_mut(host.vlan) {
+            hosts.remove(host.mac);
+        }
+    }
+
+    /// The change of a packet from one port of a VLAN to another; `None` at a port outside of all.
+    fn crossing(&self, in_port: PortNo, data: &[u8], exit: Exit) -> Option<Crossing> {
+        let tag = vlan::tag_of(data);
+        let vlan = self.vlans.ports.get(&in_port)?.classify(tag)?;
+        let form = match exit {
+            Exit::Port(port) => self.vlans.ports.get(&port)?.form(vlan)?,
+            // The egress sees to it.
+            Exit::Egress(_) => Form::Untagged,
+        };
+        Some(Crossing { vlan, tag, form })
     }
 
     /// The way to a host of another switch. Packets that lead on to policies take no labels.
     #[inline]
-    fn exit_to_egress(&self, dst: MacAddr) -> Option<Exit> {
+    fn exit_to_egress(&self, vlan: VlanId, dst: MacAddr) -> Option<Exit> {
         let fabric = self.fabric.as_ref().filter(|_| !self.leads_on)?;
-        let label = fabric.places.get(dst)?;
+        let label = fabric.domain(vlan)?.places.get(dst)?;
         fabric.reach.contains(label).then_some(Exit::Egress(label))
     }
 
@@ -491,7 +611,9 @@ impl Started {
     }
 
     fn is_new(&mut self, now: Instant, answer: &Answer<'_>) -> bool {
+        let vlan = answer.crossing.map_or(0, |crossing| crossing.vlan.number());
         let key = mix(answer.src.to_u64() ^ u64::from(answer.in_port.0) << 48)
+            ^ u64::from(vlan) << 48
             ^ answer.dst.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let recent = &mut self.recent[mix(key) as usize % RECENT_PAIRS];
         let pair = key | 1;
@@ -547,6 +669,9 @@ impl Started {
     fn close(&mut self, number: PortNo, hosts: Vec<MacAddr>, out: &mut BytesMut) {
         if let Some(index) = self.open_port(number) {
             self.hosts.retain(|_, at| *at != index);
+            for hosts in self.vlans.hosts.values_mut() {
+                hosts.retain(|_, at| *at != index);
+            }
             self.ports[usize::from(index)].is_open = false;
             self.last = (PortNo::ANY, 0);
         }
@@ -638,11 +763,11 @@ mod tests {
             EdgeUpdate::Open(PortNo(1)),
             EdgeUpdate::Open(PortNo(2)),
             EdgeUpdate::Host {
-                mac: A,
+                host: HostKey::untagged(A),
                 port: PortNo(1),
             },
             EdgeUpdate::Host {
-                mac: B,
+                host: HostKey::untagged(B),
                 port: PortNo(2),
             },
         ];
@@ -788,7 +913,7 @@ mod tests {
         said(
             &mut edge,
             [EdgeUpdate::Host {
-                mac: B,
+                host: HostKey::untagged(B),
                 port: PortNo(1),
             }],
         );
@@ -800,7 +925,7 @@ mod tests {
         said(
             &mut edge,
             [EdgeUpdate::Host {
-                mac: B,
+                host: HostKey::untagged(B),
                 port: PortNo(9),
             }],
         );
@@ -850,6 +975,7 @@ mod tests {
             let mut edge = edge(Version::V13);
             let data = [&B.0[..], &A.0, &eth_type, &[0; 46]].concat().into();
             let deliver = EdgeUpdate::Deliver(Box::new(Deliver {
+                vlan: VlanId::NONE,
                 now: NOW,
                 in_port: PortNo(1),
                 src: A,
@@ -904,24 +1030,24 @@ mod tests {
     #[test]
     fn a_host_that_left_takes_its_entries_with_it_and_one_in_question_does_not() {
         let mut edge = edge(Version::V13);
-        assert!(said(&mut edge, [EdgeUpdate::Watch(B)]).is_empty());
+        assert!(said(&mut edge, [EdgeUpdate::Watch(HostKey::untagged(B))]).is_empty());
         assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
         said(
             &mut edge,
             [EdgeUpdate::Host {
-                mac: B,
+                host: HostKey::untagged(B),
                 port: PortNo(2),
             }],
         );
         assert!(asked(&mut edge, NOW, A, B, 1, None).is_some());
-        let deletes = said(&mut edge, [EdgeUpdate::Forget(B)]);
+        let deletes = said(&mut edge, [EdgeUpdate::Forget(HostKey::untagged(B))]);
         assert_eq!(kinds(&deletes), ["delete", "delete"]);
         assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
         // The pair's entry was sent a moment ago, but it has been deleted since.
         said(
             &mut edge,
             [EdgeUpdate::Host {
-                mac: B,
+                host: HostKey::untagged(B),
                 port: PortNo(2),
             }],
         );
@@ -989,6 +1115,7 @@ mod tests {
         }
         let deliver = |in_port, out_port| {
             EdgeUpdate::Deliver(Box::new(Deliver {
+                vlan: VlanId::NONE,
                 now: NOW,
                 in_port: PortNo(in_port),
                 src: A,
@@ -1003,7 +1130,7 @@ mod tests {
             assert!(said(&mut edge, [deliver(in_port, out_port)]).is_empty());
         }
         let host = EdgeUpdate::Host {
-            mac: A,
+            host: HostKey::untagged(A),
             port: PortNo(0x1_0001),
         };
         assert!(said(&mut edge, [EdgeUpdate::Open(PortNo(0x1_0001)), host]).is_empty());

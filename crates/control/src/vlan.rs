@@ -3,12 +3,24 @@
 //! A VLAN is a broadcast domain. The same addresses in two VLANs are different hosts, and no packet
 //! goes from one to the other. Packets of an access port have no tag; those of a trunk have the tag
 //! of their VLAN, or none in its native VLAN (IEEE 802.1Q-2018, 5.3 and 6.9). A port that the
-//! settings do not name is outside of all VLANs, in [`VlanId::NONE`].
+//! settings do not name is outside of all VLANs, in [`VlanId::NONE`]: its hosts reach each other
+//! alone, and their tags are their own business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use bytes::Bytes;
+use openflow::{Action, DatapathId, Field, MacAddr, Match, MatchField, PortNo};
+
 use crate::Location;
+
+/// The EtherType of a VLAN's tag (IEEE 802.1Q-2018, table 9-1).
+pub(crate) const TAG: u16 = 0x8100;
+/// The EtherType of a tag around another.
+const SERVICE_TAG: u16 = 0x88a8;
+
+/// The OXM value of a tag that is there (OpenFlow 1.3.5, table 13).
+const PRESENT: u16 = 0x1000;
 
 /// The id of a VLAN, from 1 to 4094, or [`VlanId::NONE`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +55,21 @@ impl fmt::Display for VlanId {
     }
 }
 
+/// A host: the same address in two VLANs is two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostKey {
+    pub vlan: VlanId,
+    pub mac: MacAddr,
+}
+
+impl HostKey {
+    /// The host outside of all VLANs.
+    pub fn untagged(mac: MacAddr) -> HostKey {
+        let vlan = VlanId::NONE;
+        HostKey { vlan, mac }
+    }
+}
+
 /// The VLANs of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortVlans {
@@ -54,6 +81,80 @@ pub enum PortVlans {
         /// Its packets are not.
         native: Option<VlanId>,
     },
+}
+
+impl PortVlans {
+    /// The VLAN of a packet with this tag, as with [`Vlans::classify`].
+    pub(crate) fn classify(&self, tag: Option<u16>) -> Option<VlanId> {
+        match (self, tag.filter(|id| *id != 0)) {
+            (PortVlans::Access(vlan), None) => Some(*vlan),
+            (PortVlans::Access(_), Some(_)) => None,
+            (PortVlans::Trunk { native, .. }, None) => *native,
+            (PortVlans::Trunk { tagged, .. }, Some(id)) => {
+                VlanId::new(id).filter(|vlan| tagged.contains(vlan))
+            }
+        }
+    }
+
+    pub(crate) fn form(&self, vlan: VlanId) -> Option<Form> {
+        match self {
+            PortVlans::Access(own) => (*own == vlan).then_some(Form::Untagged),
+            PortVlans::Trunk { native, .. } if *native == Some(vlan) => Some(Form::Untagged),
+            PortVlans::Trunk { tagged, .. } => tagged.contains(&vlan).then_some(Form::Tagged),
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = VlanId> {
+        let (one, tagged) = match self {
+            PortVlans::Access(vlan) => (Some(*vlan), None),
+            PortVlans::Trunk { tagged, native } => (*native, Some(tagged)),
+        };
+        one.into_iter().chain(tagged.into_iter().flatten().copied())
+    }
+}
+
+/// The VLAN id in a frame's outer 802.1Q tag.
+pub(crate) fn tag_of(frame: &[u8]) -> Option<u16> {
+    let [a, b, c, d] = *frame.get(12..)?.first_chunk()?;
+    (u16::from_be_bytes([a, b]) == TAG).then(|| u16::from_be_bytes([c, d]) & 0xfff)
+}
+
+/// The VLAN id in a frame's outer tag, whichever EtherType it has.
+pub(crate) fn outer_id(frame: &[u8]) -> Option<u16> {
+    let [a, b, c, d] = *frame.get(12..)?.first_chunk()?;
+    let is_tag = [TAG, SERVICE_TAG].contains(&u16::from_be_bytes([a, b]));
+    is_tag.then(|| u16::from_be_bytes([c, d]) & 0xfff)
+}
+
+/// A frame without its outer tag, which it has.
+pub(crate) fn without_tag(frame: &[u8]) -> Bytes {
+    let parts = frame.get(..12).zip(frame.get(16..));
+    parts.map_or(Bytes::new(), |(head, tail)| [head, tail].concat().into())
+}
+
+/// Narrows a match to the packets with this tag, or without one.
+pub(crate) fn with_tag(m: Match, tag: Option<u16>) -> Match {
+    m.with(Field::VlanVid, tag.map_or(0, |id| PRESENT | id))
+}
+
+/// The actions that send a packet out of a port in the form of its VLAN there. `tag`: that of the
+/// packet as it is.
+pub(crate) fn output(tag: Option<u16>, vlan: VlanId, form: Form, port: PortNo) -> Vec<Action> {
+    let id = Action::SetField(MatchField::Basic {
+        field: Field::VlanVid,
+        value: u128::from(PRESENT | vlan.number()),
+        mask: None,
+    });
+    let mut actions = match (tag, form) {
+        (None, Form::Untagged) => vec![],
+        (None, Form::Tagged) => vec![Action::PushVlan(TAG), id],
+        (Some(_), Form::Untagged) => vec![Action::PopVlan],
+        // The tag keeps its priority.
+        (Some(tag), Form::Tagged) if tag == vlan.number() => vec![],
+        (Some(_), Form::Tagged) => vec![id],
+    };
+    actions.push(Action::output(port));
+    actions
 }
 
 /// How the packets of a VLAN look at a port.
@@ -72,37 +173,39 @@ pub struct Vlans {
 }
 
 impl Vlans {
-    /// Whether there are VLANs. Without any, tags are the hosts' own business.
+    /// Whether there are VLANs.
     pub fn is_on(&self) -> bool {
         !self.ports.is_empty()
+    }
+
+    /// All VLANs that ports are members of.
+    pub fn all(&self) -> BTreeSet<VlanId> {
+        let ports = self.ports.values();
+        ports.flat_map(|port| port.all()).collect()
     }
 
     /// The VLAN of a packet that comes in at a port; `None` if the port is no member of it. `tag`
     /// is the VLAN id in the packet's outer 802.1Q tag, where it has one: 0 gives a priority only.
     pub fn classify(&self, at: Location, tag: Option<u16>) -> Option<VlanId> {
-        let tag = tag.filter(|id| *id != 0);
-        match (self.ports.get(&at), tag) {
-            (None, None) => Some(VlanId::NONE),
-            (None, Some(_)) | (Some(PortVlans::Access(_)), Some(_)) => None,
-            (Some(PortVlans::Access(vlan)), None) => Some(*vlan),
-            (Some(PortVlans::Trunk { native, .. }), None) => *native,
-            (Some(PortVlans::Trunk { tagged, .. }), Some(id)) => {
-                VlanId::new(id).filter(|vlan| tagged.contains(vlan))
-            }
+        match self.ports.get(&at) {
+            None => Some(VlanId::NONE),
+            Some(port) => port.classify(tag),
         }
     }
 
     /// The form of a VLAN's packets at a port; `None` if the port is no member.
     pub fn form(&self, at: Location, vlan: VlanId) -> Option<Form> {
-        let is_member = |is: bool, form| is.then_some(form);
         match self.ports.get(&at) {
-            None => is_member(vlan.is_none(), Form::Untagged),
-            Some(PortVlans::Access(own)) => is_member(*own == vlan, Form::Untagged),
-            Some(PortVlans::Trunk { native, .. }) if *native == Some(vlan) => Some(Form::Untagged),
-            Some(PortVlans::Trunk { tagged, .. }) => {
-                is_member(tagged.contains(&vlan), Form::Tagged)
-            }
+            None => vlan.is_none().then_some(Form::Untagged),
+            Some(port) => port.form(vlan),
         }
+    }
+
+    /// The ports of a switch that are members of VLANs.
+    pub(crate) fn of_switch(&self, dpid: DatapathId) -> impl Iterator<Item = (PortNo, PortVlans)> {
+        let at = |port| Location { dpid, port };
+        let ports = self.ports.range(at(PortNo(0))..=at(PortNo(u32::MAX)));
+        ports.map(|(at, vlans)| (at.port, vlans.clone()))
     }
 
     /// The ports whose VLANs differ between this and `other`.
@@ -115,7 +218,6 @@ impl Vlans {
 
 #[cfg(test)]
 mod tests {
-    use openflow::{DatapathId, PortNo};
     use proptest::prelude::*;
 
     use super::*;
@@ -164,7 +266,7 @@ mod tests {
             (3, Some(0), Some(30), "native with a priority"),
             (3, Some(30), None, "native with its tag"),
             (4, None, Some(0), "a port without VLANs"),
-            (4, Some(10), None, "a port without VLANs, tagged"),
+            (4, Some(10), Some(0), "a port without VLANs, tagged"),
         ];
         for (port, tag, wanted, what) in cases {
             let found = vlans.classify(at(port), tag);
@@ -177,6 +279,7 @@ mod tests {
         #[test]
         fn forms_and_tags_agree(port in 1u32..6, id in 0u16..40) {
             let (vlans, id) = (vlans(), VlanId(id));
+            prop_assume!(vlans.ports.contains_key(&at(port)));
             let tag = match vlans.form(at(port), id) {
                 Some(Form::Untagged) => None,
                 Some(Form::Tagged) => Some(id.number()),

@@ -106,6 +106,7 @@ impl Application for Script {
                 let (dpid, port) = (DatapathId(1), PortNo(1));
                 let event = Event::HostLearned {
                     mac: MacAddr::from_u64(n),
+                    vlan: control::vlan::VlanId::NONE,
                     at: Location { dpid, port },
                 };
                 self.outputs.push_back(ControllerOutput::Event(event));

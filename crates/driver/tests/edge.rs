@@ -13,6 +13,7 @@ use control::ConnectionId;
 use control::controller::{Admission, ControllerOutput, PeerIdentity};
 use control::edge::{EdgeConfig, EdgeUpdate};
 use control::session::SwitchUp;
+use control::vlan::HostKey;
 use driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
 use net::transport::{Reader, Writer, memory};
@@ -55,15 +56,15 @@ impl Application for Script {
             EdgeUpdate::Open(PortNo(1)),
             EdgeUpdate::Open(PortNo(2)),
             EdgeUpdate::Host {
-                mac: A,
+                host: HostKey::untagged(A),
                 port: PortNo(1),
             },
             EdgeUpdate::Host {
-                mac: B,
+                host: HostKey::untagged(B),
                 port: PortNo(2),
             },
             EdgeUpdate::Host {
-                mac: C,
+                host: HostKey::untagged(C),
                 port: PortNo(2),
             },
         ];
@@ -77,7 +78,7 @@ impl Application for Script {
         match frame.kind() {
             MessageKind::BarrierReply if frame.xid() == Xid(100) => {
                 self.barrier(connection, 101);
-                let update = EdgeUpdate::Forget(B);
+                let update = EdgeUpdate::Forget(HostKey::untagged(B));
                 self.outputs
                     .push_back(ControllerOutput::Edge { connection, update });
                 self.barrier(connection, 102);

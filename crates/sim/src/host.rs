@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use openflow::packet::PacketFields;
 use openflow::packet::build::{Host as Address, arp_reply, arp_request, icmp_echo_reply};
 use openflow::packet::build::{
-    icmp_echo_request, neighbour_advertisement, neighbour_answer, neighbour_solicitation, udp,
+    icmp_echo_request, neighbour_advertisement, neighbour_answer, neighbour_solicitation, tagged,
+    udp,
 };
 use openflow::{Field, MacAddr, PortNo};
 
@@ -20,6 +21,8 @@ const UNRESOLVED_MAX: usize = 64;
 
 pub struct Host {
     pub address: Address,
+    /// The VLAN id with which it tags its frames; it takes no others.
+    pub vlan: Option<u16>,
     /// Its IPv6 address: it answers who asks for it.
     pub ip6: Option<Ipv6Addr>,
     /// Whether it says that it is a router.
@@ -65,6 +68,7 @@ impl Host {
     pub fn new(address: Address) -> Host {
         Host {
             address,
+            vlan: None,
             ip6: None,
             is_router: false,
             neighbours: BTreeMap::new(),
@@ -144,11 +148,31 @@ impl Host {
         }
     }
 
+    /// A frame as it leaves the host.
+    pub(crate) fn sent(&self, frame: Vec<u8>) -> Vec<u8> {
+        match self.vlan {
+            Some(vlan) => tagged(&frame, vlan, 0),
+            None => frame,
+        }
+    }
+
     /// Takes a frame in; what it answers.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         if self.record {
             self.recorded.push(frame.to_vec());
         }
+        if let Some(vlan) = self.vlan {
+            let fields = PacketFields::parse(PortNo(1), frame);
+            if fields.vlan_id() != Some(vlan) {
+                return Vec::new();
+            }
+            let frame = [&frame[..12], &frame[16..]].concat();
+            return self.handle_untagged(&frame);
+        }
+        self.handle_untagged(frame)
+    }
+
+    fn handle_untagged(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         let fields = PacketFields::parse(PortNo(1), frame);
         let group = self.ip6.map(|ip| {
             let [.., a, b, c] = ip.octets();

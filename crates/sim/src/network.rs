@@ -7,6 +7,7 @@ use clock::{Duration, Instant, SplitMix64};
 use control::ConnectionId;
 use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
 use control::timeouts::Timeouts;
+use control::vlan::Vlans;
 use openflow::hello::Hello;
 use openflow::message::{ErrorMessage, PortState};
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
@@ -434,7 +435,7 @@ impl Network {
 
     /// Any bytes, from where a host is.
     pub fn inject(&mut self, from: HostId, frame: Vec<u8>) {
-        self.send_from_host(from, vec![frame]);
+        self.carry(End::Host(from), frame.into(), Trail::new());
     }
 
     /// Any bytes, into a port.
@@ -613,6 +614,12 @@ impl Network {
             End::Host(_) | End::Nowhere => None,
         });
         at.collect()
+    }
+
+    /// Other VLANs for the process that runs, and for those after it.
+    pub fn set_vlans(&mut self, vlans: Vlans) {
+        self.config.process.controller.vlans = vlans.clone();
+        self.tell_controller(|controller, now| controller.set_vlans(now, vlans));
     }
 
     /// Other timeouts for the process that runs.
@@ -1057,6 +1064,7 @@ impl Network {
 
     fn send_from_host(&mut self, id: HostId, frames: Vec<Vec<u8>>) {
         for frame in frames {
+            let frame = self.hosts[id.0].0.sent(frame);
             self.carry(End::Host(id), frame.into(), Trail::new());
         }
     }

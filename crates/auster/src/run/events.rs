@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clock::Instant;
 use control::controller::{Alarm, Drained, Event};
 use control::session::{CloseReason, version_names};
+use control::vlan::VlanId;
 use driver::databases::{DatapathView, Views};
 use driver::{Ended, Notice};
 use net::clock::Clock;
@@ -409,15 +410,26 @@ fn describe(event: &Event) -> Option<(String, Value)> {
             format!("link {from} > {to} down"),
             json!({"event": "link_down", "from": from.to_string(), "to": to.to_string()}),
         ),
-        Event::HostLearned { mac, at } => (
-            format!("host {mac} at {at}"),
-            json!({"event": "host_learned", "mac": mac.to_string(), "port": at.to_string()}),
+        Event::HostLearned { mac, vlan, at } => (
+            format!("host {mac}{} at {at}", in_vlan(*vlan)),
+            json!({
+                "event": "host_learned",
+                "mac": mac.to_string(),
+                "vlan": vlan.number(),
+                "port": at.to_string(),
+            }),
         ),
-        Event::HostMoved { mac, from, to } => (
-            format!("host {mac} moved from {from} to {to}"),
+        Event::HostMoved {
+            mac,
+            vlan,
+            from,
+            to,
+        } => (
+            format!("host {mac}{} moved from {from} to {to}", in_vlan(*vlan)),
             json!({
                 "event": "host_moved",
                 "mac": mac.to_string(),
+                "vlan": vlan.number(),
                 "from": from.to_string(),
                 "to": to.to_string(),
             }),
@@ -488,6 +500,13 @@ fn describe(event: &Event) -> Option<(String, Value)> {
             (format!("alarm: {text}"), json)
         }
     })
+}
+
+fn in_vlan(vlan: VlanId) -> String {
+    match vlan.is_none() {
+        true => String::new(),
+        false => format!(" in VLAN {vlan}"),
+    }
 }
 
 fn describe_alarm(alarm: &Alarm) -> String {

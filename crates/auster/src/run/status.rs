@@ -311,6 +311,7 @@ fn link(link: &LinkView) -> Value {
 fn host(host: &HostView) -> Value {
     json!({
         "mac": host.mac.to_string(),
+        "vlan": host.vlan.number(),
         "at": host.at.to_string(),
         "ips": host.ips.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

@@ -11,6 +11,7 @@ use super::mending::Cause;
 use super::port_state::PortRole;
 use super::{Controller, Event, Mode, Timer};
 use crate::topology::{Difference, Found, Topology};
+use crate::vlan::VlanId;
 
 /// Time for discovery after the last change.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -128,7 +129,8 @@ impl Controller {
             if self.network.role(place.at) == PortRole::Edge && self.hosts.adopt(now, mac, place.at)
             {
                 let at = place.at;
-                self.outbox.event(Event::HostLearned { mac, at });
+                let vlan = VlanId::NONE;
+                self.outbox.event(Event::HostLearned { mac, vlan, at });
             }
         }
     }

@@ -23,6 +23,14 @@ impl Controller {
         self.hosts.age_soon(now, &mut self.outbox);
     }
 
+    /// Hosts of VLANs have no paths, and the administrator's topology does not name them.
+    fn age_vlans(&mut self, now: Instant) {
+        let how = (self.config.host_idle, true);
+        for hosts in self.vlan_hosts.values_mut() {
+            hosts.ageing_due(now, how, |_| false, &mut self.outbox);
+        }
+    }
+
     pub(super) fn ageing_due(&mut self, now: Instant) {
         let hears_all = self.config.mode != Mode::Proactive;
         let silent = RefCell::new(Vec::new());
@@ -40,8 +48,9 @@ impl Controller {
         for mac in silent.into_inner() {
             self.hand_over(now, mac);
         }
+        self.age_vlans(now);
         self.tell_forgotten(now);
-        if self.hosts.len() > 0 {
+        if self.host_count() > 0 {
             self.age_soon(now);
         }
     }
@@ -74,6 +83,7 @@ impl Controller {
             self.qos_soon(now);
         }
         self.hosts.tell_pressed(now, &mut self.outbox);
+        self.tell_forgotten_members(now);
     }
 
     /// Whether a policy or a circuit names one of the host's addresses.
@@ -84,6 +94,10 @@ impl Controller {
     }
 
     pub fn host_counters(&self) -> HostCounters {
-        self.hosts.counters()
+        let mut counters = self.hosts.counters();
+        for hosts in self.vlan_hosts.values() {
+            counters.add(hosts.counters());
+        }
+        counters
     }
 }

@@ -7,6 +7,7 @@ use openflow::multipart::Description;
 use openflow::{DatapathId, ErrorKind, MacAddr, Version};
 
 use crate::topology::Difference;
+use crate::vlan::VlanId;
 use crate::{ConnectionId, Location};
 
 /// An event, for people and logs.
@@ -35,10 +36,12 @@ pub enum Event {
     },
     HostLearned {
         mac: MacAddr,
+        vlan: VlanId,
         at: Location,
     },
     HostMoved {
         mac: MacAddr,
+        vlan: VlanId,
         from: Location,
         to: Location,
     },
@@ -245,6 +248,7 @@ pub struct LinkView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
     pub mac: MacAddr,
+    pub vlan: VlanId,
     pub at: Location,
     pub ips: Vec<IpAddr>,
 }

@@ -17,18 +17,19 @@ use std::sync::Arc;
 use clock::{Duration, Instant, mix};
 use openflow::message::{Capabilities, GroupModCommand, MultipartRequest};
 use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
-use openflow::{DatapathId, ErrorKind, Instruction, MacAddr, Message, PortNo, Version};
+use openflow::{DatapathId, ErrorKind, Field, Instruction, Message, PortNo, Version};
 
 use crate::Location;
-use crate::edge::{EdgeUpdate, FabricView};
+use crate::edge::{DomainView, EdgeUpdate, FabricView};
 use crate::entry::EntryKind;
 use crate::fabric::addresses::Addresses;
-use crate::fabric::form::{self, Holdings, Part};
+use crate::fabric::form::{self, Holdings, HostPort, Part};
 use crate::fabric::places::Writer;
 use crate::fabric::plan::{self, Graph, Neighbour, Route};
 use crate::fabric::{Exit, Label, Labels};
 use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
+use crate::vlan::{HostKey, VlanId};
 
 use super::config::{ControllerConfig, FabricConfig};
 use super::entries::{DRAIN, SETTLE, delete_row};
@@ -70,13 +71,14 @@ const CORRECTED_MAX: usize = 256;
 
 pub(super) struct Fabric {
     config: Option<FabricConfig>,
-    places: Writer,
-    /// The owners of addresses, as the edges know them.
-    addresses: Arc<Addresses>,
+    /// The network outside of VLANs, and each VLAN.
+    domains: BTreeMap<VlanId, Domain>,
+    /// The seed of their tables.
+    seed: u64,
     /// Whether edges set a pair's entry before they answer its question.
     presets: bool,
     nodes: BTreeMap<DatapathId, Node>,
-    egresses: BTreeMap<Label, DatapathId>,
+    egresses: BTreeMap<Label, Egress>,
     /// The label that is tried first for the next egress. Labels are used from the last on, since
     /// hosts use low VLAN ids.
     next_label: u16,
@@ -106,10 +108,24 @@ pub(super) struct Fabric {
     /// Whether anything else that edges know has changed.
     is_view_stale: bool,
     /// Hosts whose entry was sent, and that the edges do not know yet.
-    unpublished: BTreeMap<MacAddr, DatapathId>,
-    corrected: BTreeMap<(DatapathId, MacAddr), Instant>,
+    unpublished: BTreeMap<HostKey, DatapathId>,
+    corrected: BTreeMap<(DatapathId, HostKey), Instant>,
     /// Switches that hold a host whose place has not been found since.
-    held_at: BTreeMap<MacAddr, BTreeSet<DatapathId>>,
+    held_at: BTreeMap<HostKey, BTreeSet<DatapathId>>,
+}
+
+/// What edges know of the hosts of one VLAN, or of those outside of all.
+struct Domain {
+    places: Writer,
+    /// The owners of addresses.
+    addresses: Arc<Addresses>,
+}
+
+/// The end of a label: a switch with hosts of one VLAN, or outside of all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Egress {
+    dpid: DatapathId,
+    vlan: VlanId,
 }
 
 /// A switch.
@@ -121,10 +137,10 @@ struct Node {
     is_ready: bool,
     /// Its entries, until its groups are known.
     holdings: Option<Holdings>,
-    /// Its label, if it has hosts.
-    label: Option<Label>,
-    /// Whether it has hosts and no label was left for it.
-    is_unlabelled: bool,
+    /// Its label for each VLAN in which it has hosts.
+    labels: BTreeMap<VlanId, Label>,
+    /// VLANs in which it has hosts, and for which no label was left.
+    unlabelled: BTreeSet<VlanId>,
     /// Whether it has refused a group that shares ports.
     refuses_shares: bool,
     sent: Sent,
@@ -133,9 +149,9 @@ struct Node {
     /// Inlets that are about to be deleted, in the same way.
     leaving_inlets: BTreeMap<PortNo, u64>,
     /// Hosts to be set.
-    new_hosts: BTreeMap<MacAddr, PortNo>,
+    new_hosts: BTreeMap<HostKey, PortNo>,
     /// Those of them that a change under way sets.
-    coming_hosts: BTreeMap<MacAddr, PortNo>,
+    coming_hosts: BTreeMap<HostKey, PortNo>,
     /// The egresses that its edge knows to be in reach; `None` before it knows any.
     told: Option<Labels>,
 }
@@ -147,7 +163,7 @@ struct Sent {
     own: Option<Label>,
     inlets: BTreeSet<PortNo>,
     routes: BTreeMap<Label, Route>,
-    hosts: BTreeMap<MacAddr, PortNo>,
+    hosts: BTreeMap<HostKey, HostPort>,
 }
 
 impl Sent {
@@ -171,10 +187,19 @@ impl Sent {
         parts.extend(self.own.map_or(Vec::new(), form::own));
         parts.extend(self.inlets.into_iter().flat_map(form::inlet));
         let hosts = self.hosts.into_iter();
-        parts.extend(hosts.flat_map(|(mac, port)| form::host(mac, port)));
+        parts.extend(hosts.flat_map(|(key, at)| form::host(key, &at)));
         let routes = self.routes.iter();
         parts.extend(routes.flat_map(|(label, route)| form::route(*label, route)));
         form::change(parts, Vec::new(), 0)
+    }
+}
+
+impl Domain {
+    fn new(seed: u64, addresses: &Arc<Addresses>) -> Domain {
+        Domain {
+            places: Writer::new(seed),
+            addresses: addresses.clone(),
+        }
     }
 }
 
@@ -183,14 +208,19 @@ impl Node {
     fn is_member(&self) -> bool {
         self.is_capable && (self.is_ready || self.sent.base)
     }
+
+    /// Its label outside of all VLANs.
+    fn own_label(&self) -> Option<Label> {
+        self.labels.get(&VlanId::NONE).copied()
+    }
 }
 
 impl Fabric {
     pub(super) fn new(config: &ControllerConfig, seed: u64, addresses: &Arc<Addresses>) -> Fabric {
         Fabric {
             config: config.fabric,
-            places: Writer::new(seed),
-            addresses: addresses.clone(),
+            domains: [(VlanId::NONE, Domain::new(seed, addresses))].into(),
+            seed,
             presets: presets(&config.timeouts),
             nodes: BTreeMap::new(),
             egresses: BTreeMap::new(),
@@ -225,24 +255,68 @@ impl Fabric {
     }
 
     /// The way from a switch to a host behind an egress, if it is in use.
-    pub(super) fn exit(&self, from: DatapathId, dst: MacAddr, to: Location) -> Option<Exit> {
-        let label = self.places.places().get(dst)?;
-        let is_there = self.egresses.get(&label) == Some(&to.dpid);
+    pub(super) fn exit(&self, from: DatapathId, dst: HostKey, to: Location) -> Option<Exit> {
+        let label = self.published(dst)?;
+        let egress = Egress {
+            dpid: to.dpid,
+            vlan: dst.vlan,
+        };
+        let is_there = self.egresses.get(&label) == Some(&egress);
         let told = self.nodes.get(&from)?.told.as_ref()?;
         (is_there && told.contains(label)).then_some(Exit::Egress(label))
     }
 
+    /// The egress of a host as the edges know it.
+    fn published(&self, host: HostKey) -> Option<Label> {
+        let domain = self.domains.get(&host.vlan)?;
+        domain.places.places().get(host.mac)
+    }
+
+    fn unpublish(&mut self, host: HostKey) {
+        if let Some(domain) = self.domains.get_mut(&host.vlan) {
+            domain.places.remove(host.mac);
+        }
+    }
+
+    /// Takes the VLANs over that there are, with the owners of their addresses.
+    pub(super) fn set_vlans(
+        &mut self,
+        vlans: impl Iterator<Item = (VlanId, Arc<Addresses>)>,
+        outbox: &mut Outbox,
+    ) {
+        let vlans: BTreeMap<VlanId, Arc<Addresses>> = vlans.collect();
+        self.domains
+            .retain(|vlan, _| vlan.is_none() || vlans.contains_key(vlan));
+        for (vlan, addresses) in &vlans {
+            let fresh = || Domain::new(self.seed ^ u64::from(vlan.number()) << 32, addresses);
+            self.domains.entry(*vlan).or_insert_with(fresh);
+        }
+        self.is_view_stale = true;
+        if self.is_on() {
+            self.tell_edges(outbox);
+        }
+    }
+
+    /// The VLAN whose hosts a label leads to at this switch.
+    pub(super) fn vlan_of(&self, dpid: DatapathId, label: u16) -> Option<VlanId> {
+        let egress = self.egresses.get(&Label(label))?;
+        (egress.dpid == dpid).then_some(egress.vlan)
+    }
+
     /// Whether packets between two switches are the fabric's, now or in a moment, so that no path
     /// is set for them.
-    pub(super) fn will_lead(&self, from: DatapathId, dst: MacAddr, to: Location) -> bool {
+    pub(super) fn will_lead(&self, from: DatapathId, dst: HostKey, to: Location) -> bool {
         let (Some(here), Some(there)) = (self.nodes.get(&from), self.nodes.get(&to.dpid)) else {
             return false;
         };
-        if !self.is_on() || !here.is_ready || !there.is_ready || there.is_unlabelled {
+        if !self.is_on() || !here.is_ready || !there.is_ready {
             return false;
         }
-        let published = self.places.places().get(dst);
-        let is_published = published.is_some() && published == there.label;
+        if there.unlabelled.contains(&dst.vlan) {
+            return false;
+        }
+        let published = self.published(dst);
+        let is_published = published.is_some() && published.as_ref() == there.labels.get(&dst.vlan);
         !is_published || self.is_changing || self.exit(from, dst, to).is_some()
     }
 
@@ -294,13 +368,15 @@ impl Fabric {
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
-        if let Some(label) = node.label.take() {
-            self.egresses.remove(&label);
-            self.planned.remove(label);
-            for mac in node.sent.hosts.keys() {
-                if self.places.places().get(*mac) == Some(label) {
-                    self.places.remove(*mac);
-                }
+        let labels = std::mem::take(&mut node.labels);
+        let hosts: Vec<HostKey> = node.sent.hosts.keys().copied().collect();
+        for label in labels.values() {
+            self.egresses.remove(label);
+            self.planned.remove(*label);
+        }
+        for host in hosts {
+            if self.published(host).as_ref() == labels.get(&host.vlan) {
+                self.unpublish(host);
             }
         }
         self.unpublished.retain(|_, of| *of != dpid);
@@ -345,16 +421,19 @@ impl Fabric {
         let tag = self.config.unwrap_or_default().tag;
         let leads_to_egress = |row: &mut FlowStats| {
             let is_local = EntryKind::of(row.cookie) == Some(EntryKind::Local);
+            // What led between hosts of a VLAN is set again: its port may be in another by now.
+            let is_in_vlan = row.r#match.exact(Field::VlanVid).is_some();
             is_local
-                && matches!(&row.instructions[..], [Instruction::ApplyActions(actions)]
-                if form::ingress_exit(tag, actions).is_some())
+                && (is_in_vlan
+                    || matches!(&row.instructions[..], [Instruction::ApplyActions(actions)]
+                if form::ingress_exit(tag, actions).is_some()))
         };
         let own: Vec<FlowStats> = rows.extract_if(.., leads_to_egress).collect();
         let node = self.nodes.get(&dpid);
         let is_capable = node.is_some_and(|node| node.is_capable);
         let mut ingresses = Ingresses::default();
         for row in &own {
-            match is_capable {
+            match is_capable && row.r#match.exact(Field::VlanVid).is_none() {
                 true => ingresses.kept.extend(row.r#match.in_port()),
                 false => {
                     ingresses.deleted += 1;
@@ -400,16 +479,18 @@ impl Fabric {
                 base: held.claim(form::base()),
                 ..Sent::default()
             };
-            let label = held.own_label().or(node.label);
-            let is_free = |label: &Label| self.egresses.get(label).is_none_or(|of| *of == dpid);
+            let (vlan, own) = (VlanId::NONE, node.own_label());
+            let label = held.own_label().or(own);
+            let egress = Egress { dpid, vlan };
+            let is_free = |label: &Label| self.egresses.get(label).is_none_or(|of| *of == egress);
             if let Some(label) = label
                 .filter(is_free)
-                .filter(|_| node.label.is_none_or(|own| label == Some(own)))
+                .filter(|_| own.is_none_or(|own| label == Some(own)))
             {
                 sent.own = held.claim(form::own(label)).then_some(label);
-                if node.label.is_none() {
-                    node.label = Some(label);
-                    self.egresses.insert(label, dpid);
+                if own.is_none() {
+                    node.labels.insert(vlan, label);
+                    self.egresses.insert(label, egress);
                     self.waiting.insert(label);
                 }
             }
@@ -423,10 +504,12 @@ impl Fabric {
                     sent.routes.insert(label, route);
                 }
             }
+            // Those of VLANs are set again: a port may be in another VLAN by now.
             for (mac, port) in held.hosts() {
-                if held.claim(form::host(mac, port)) {
-                    sent.hosts.insert(mac, port);
-                    self.held_at.entry(mac).or_default().insert(dpid);
+                let (host, at) = (HostKey::untagged(mac), HostPort { port, vlan: None });
+                if held.claim(form::host(host, &at)) {
+                    sent.hosts.insert(host, at);
+                    self.held_at.entry(host).or_default().insert(dpid);
                 }
             }
             if !sent.inlets.is_empty() {
@@ -446,14 +529,14 @@ impl Fabric {
     }
 
     /// The hosts that a switch's entries name.
-    pub(super) fn hosts_told(&self) -> Vec<(MacAddr, Location)> {
+    pub(super) fn hosts_told(&self) -> Vec<(HostKey, Location)> {
         let mut told = Vec::new();
         for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
-            let at = |port: &PortNo| Location {
+            let at = |host: &HostPort| Location {
                 dpid: *dpid,
-                port: *port,
+                port: host.port,
             };
-            told.extend(node.sent.hosts.iter().map(|(mac, port)| (*mac, at(port))));
+            told.extend(node.sent.hosts.iter().map(|(key, host)| (*key, at(host))));
         }
         told
     }
@@ -475,53 +558,54 @@ impl Fabric {
     }
 
     /// Names a host at an edge port.
-    pub(super) fn handle_host(&mut self, mac: MacAddr, at: Location, outbox: &mut Outbox) {
-        if self.is_on() && self.note_host(mac, at, outbox) {
+    pub(super) fn handle_host(&mut self, host: HostKey, at: Location, outbox: &mut Outbox) {
+        if self.is_on() && self.note_host(host, at, outbox) {
             self.soon(outbox.now, GATHER, outbox);
         }
     }
 
     /// Notes that a host is at an edge port. Returns whether there is something to do.
-    fn note_host(&mut self, mac: MacAddr, at: Location, outbox: &mut Outbox) -> bool {
-        for dpid in self.held_at.remove(&mac).unwrap_or_default() {
+    fn note_host(&mut self, host: HostKey, at: Location, outbox: &mut Outbox) -> bool {
+        for dpid in self.held_at.remove(&host).unwrap_or_default() {
             if dpid != at.dpid {
-                self.forget_host(mac, dpid, outbox);
+                self.forget_host(host, dpid, outbox);
             }
         }
+        let published = self.published(host);
         let Some(node) = self.nodes.get_mut(&at.dpid).filter(|node| node.is_capable) else {
             return false;
         };
-        if node.sent.hosts.get(&mac) != Some(&at.port) {
-            return node.new_hosts.insert(mac, at.port) != Some(at.port);
+        if node.sent.hosts.get(&host).map(|sent| sent.port) != Some(at.port) {
+            return node.new_hosts.insert(host, at.port) != Some(at.port);
         }
-        let published = self.places.places().get(mac);
-        let is_published = published.is_some() && published == node.label;
-        !is_published && self.unpublished.insert(mac, at.dpid) != Some(at.dpid)
+        let is_published = published.is_some() && published.as_ref() == node.labels.get(&host.vlan);
+        !is_published && self.unpublished.insert(host, at.dpid) != Some(at.dpid)
     }
 
     /// Notes that a host is no longer at a switch: its packets come up there.
-    pub(super) fn forget_host(&mut self, mac: MacAddr, dpid: DatapathId, outbox: &mut Outbox) {
+    pub(super) fn forget_host(&mut self, host: HostKey, dpid: DatapathId, outbox: &mut Outbox) {
+        let published = self.published(host);
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
-        if node.label.is_some() && self.places.places().get(mac) == node.label {
-            self.places.remove(mac);
-        }
-        if self.unpublished.get(&mac) == Some(&dpid) {
-            self.unpublished.remove(&mac);
-        }
-        node.new_hosts.remove(&mac);
-        node.coming_hosts.remove(&mac);
-        if let Some(port) = node.sent.hosts.remove(&mac) {
-            for message in form::change(form::host(mac, port), Vec::new(), 0) {
+        node.new_hosts.remove(&host);
+        node.coming_hosts.remove(&host);
+        if let Some(at) = node.sent.hosts.remove(&host) {
+            for message in form::change(form::host(host, &at), Vec::new(), 0) {
                 outbox.send(dpid, &message);
             }
+        }
+        if published.is_some() && published.as_ref() == node.labels.get(&host.vlan) {
+            self.unpublish(host);
+        }
+        if self.unpublished.get(&host) == Some(&dpid) {
+            self.unpublished.remove(&host);
         }
     }
 
     /// Whether the entries of a switch towards a host that has left are to be deleted: not if they
     /// were a moment ago.
-    fn may_correct(&mut self, now: Instant, dpid: DatapathId, mac: MacAddr) -> bool {
+    fn may_correct(&mut self, now: Instant, dpid: DatapathId, host: HostKey) -> bool {
         let is_recent = |at: &Instant| now.since(*at) < CORRECT_INTERVAL;
         if self.corrected.len() >= CORRECTED_MAX {
             self.corrected.retain(|_, at| is_recent(at));
@@ -529,7 +613,7 @@ impl Fabric {
         if self.corrected.len() >= CORRECTED_MAX {
             return false;
         }
-        let before = self.corrected.insert((dpid, mac), now);
+        let before = self.corrected.insert((dpid, host), now);
         !before.as_ref().is_some_and(is_recent)
     }
 
@@ -624,15 +708,15 @@ impl Fabric {
         &mut self,
         hosts: &Hosts,
         now: Instant,
-        (at, src, dst): (Location, MacAddr, MacAddr),
+        (at, src, dst): (Location, HostKey, HostKey),
         outbox: &mut Outbox,
     ) {
         if !self.is_on() {
             return;
         }
-        let from = hosts.place(src).filter(|from| from.dpid != at.dpid);
+        let from = hosts.place(src.mac).filter(|from| from.dpid != at.dpid);
         if let Some(from) = from
-            && hosts.place(dst).is_none_or(|to| to.dpid != at.dpid)
+            && hosts.place(dst.mac).is_none_or(|to| to.dpid != at.dpid)
             && self.may_correct(now, from.dpid, dst)
         {
             outbox.tell_edge(from.dpid, EdgeUpdate::Stale(dst));
@@ -655,26 +739,29 @@ impl Fabric {
         }
     }
 
-    /// Gives every switch with hosts a label, as long as there are any.
+    /// Gives every switch a label for each VLAN of its hosts, as long as there are any.
     fn assign_labels(&mut self, outbox: &mut Outbox) {
-        let without: Vec<DatapathId> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.is_ready && node.label.is_none())
-            .filter(|(_, node)| !node.new_hosts.is_empty() || !node.sent.hosts.is_empty())
-            .map(|(dpid, _)| *dpid)
-            .collect();
-        for dpid in without {
+        let mut without = BTreeSet::new();
+        for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
+            let hosts = node.new_hosts.keys().chain(node.sent.hosts.keys());
+            let vlans = hosts.map(|host| host.vlan);
+            let new = vlans.filter(|vlan| !node.labels.contains_key(vlan));
+            without.extend(new.map(|vlan| (*dpid, vlan)));
+        }
+        for (dpid, vlan) in without {
             let label = self.free_label();
             if let Some(label) = label {
-                self.egresses.insert(label, dpid);
+                self.egresses.insert(label, Egress { dpid, vlan });
                 self.waiting.insert(label);
             }
-            if let Some(node) = self.nodes.get_mut(&dpid) {
-                if label.is_none() && !node.is_unlabelled {
-                    outbox.alarm(Alarm::FabricFull { dpid });
-                }
-                (node.label, node.is_unlabelled) = (label, label.is_none());
+            let Some(node) = self.nodes.get_mut(&dpid) else {
+                continue;
+            };
+            if let Some(label) = label {
+                node.unlabelled.remove(&vlan);
+                node.labels.insert(vlan, label);
+            } else if node.unlabelled.insert(vlan) {
+                outbox.alarm(Alarm::FabricFull { dpid });
             }
         }
     }
@@ -745,8 +832,8 @@ impl Fabric {
             let map = Map::new(net, &self.nodes);
             self.plan_members(&map, &mut work);
             for label in &egresses {
-                if let Some(dpid) = self.egresses.get(label) {
-                    self.plan_egress(&map, *label, *dpid, &mut work);
+                if let Some(egress) = self.egresses.get(label) {
+                    self.plan_egress(&map, *label, egress.dpid, &mut work);
                 }
             }
             self.plan_ends(&map, &mut work);
@@ -756,15 +843,17 @@ impl Fabric {
         }
         for (dpid, node) in &mut self.nodes {
             let is_led_to = |label| self.planned.contains(label) || egresses.contains(&label);
-            if node.is_ready && node.label.is_some_and(is_led_to) {
-                for (mac, port) in std::mem::take(&mut node.new_hosts) {
-                    node.coming_hosts.insert(mac, port);
-                    work.first.push(work.change(*dpid, What::Host(mac, port)));
+            let labels = &node.labels;
+            let is_due = |host: &HostKey| labels.get(&host.vlan).copied().is_some_and(is_led_to);
+            if node.is_ready {
+                for (host, port) in node.new_hosts.extract_if(.., |host, _| is_due(host)) {
+                    node.coming_hosts.insert(host, port);
+                    work.first.push(work.change(*dpid, What::Host(host, port)));
                 }
             }
         }
-        let mut unpublished = self.unpublished.values();
-        let is_published = unpublished.all(|dpid| !self.is_planned(*dpid));
+        let mut unpublished = self.unpublished.iter();
+        let is_published = unpublished.all(|(host, dpid)| !self.is_planned(*dpid, host.vlan));
         if work.is_empty() && !is_stale && egresses.is_empty() && is_published {
             return Vec::new();
         }
@@ -804,10 +893,11 @@ impl Fabric {
         (routes / members.max(1)).max(1)
     }
 
-    /// Whether routes to a switch have been set.
-    fn is_planned(&self, dpid: DatapathId) -> bool {
-        let label = self.nodes.get(&dpid).and_then(|node| node.label);
-        label.is_some_and(|label| self.planned.contains(label))
+    /// Whether routes to a switch have been set, for a VLAN.
+    fn is_planned(&self, dpid: DatapathId, vlan: VlanId) -> bool {
+        let node = self.nodes.get(&dpid);
+        let label = node.and_then(|node| node.labels.get(&vlan));
+        label.is_some_and(|label| self.planned.contains(*label))
     }
 
     /// Plans the parts of every member: table misses, its own label, and its links as inlets.
@@ -816,7 +906,8 @@ impl Fabric {
             if !node.sent.base {
                 work.first.push(work.change(*dpid, What::Base));
             }
-            if let Some(label) = node.label.filter(|_| node.sent.own != node.label) {
+            let label = node.own_label();
+            if let Some(label) = label.filter(|_| node.sent.own != label) {
                 work.first.push(work.change(*dpid, What::Own(label)));
             }
             let links = map.ports(*dpid);
@@ -957,14 +1048,25 @@ impl Fabric {
         let sent = &mut node.sent;
         let (old, new) = match what {
             // A host that has left meanwhile is no longer wanted; a new one is, in any revision.
-            What::Host(mac, port) => {
-                if node.coming_hosts.get(&mac) != Some(&port) {
+            What::Host(host, port) => {
+                if node.coming_hosts.get(&host) != Some(&port) {
                     return;
                 }
-                node.coming_hosts.remove(&mac);
-                let old = sent.hosts.insert(mac, port);
-                self.unpublished.insert(mac, dpid);
-                (old.map(|old| form::host(mac, old)), form::host(mac, port))
+                let at = Location { dpid, port };
+                let form = outbox.vlans.form(at, host.vlan);
+                let label = node.labels.get(&host.vlan).copied();
+                let at = HostPort {
+                    port,
+                    vlan: label.zip(form).filter(|_| !host.vlan.is_none()),
+                };
+                node.coming_hosts.remove(&host);
+                if at.vlan.is_none() && !host.vlan.is_none() {
+                    return;
+                }
+                let old = sent.hosts.insert(host, at);
+                self.unpublished.insert(host, dpid);
+                let old = old.map(|old| form::host(host, &old));
+                (old, form::host(host, &at))
             }
             // Deletions come after the change, when the next one may be under way.
             What::Route(label, None) => {
@@ -1022,38 +1124,45 @@ impl Fabric {
         }
         let is_left = self.is_stale || !self.urgent.is_empty() || !self.waiting.is_empty();
         let has_new_hosts = |node: &Node| {
-            let is_planned = node.label.is_some_and(|label| self.planned.contains(label));
-            is_planned && !node.new_hosts.is_empty()
+            let mut vlans = node.new_hosts.keys().map(|host| host.vlan);
+            let is_planned = |label: &Label| self.planned.contains(*label);
+            vlans.any(|vlan| node.labels.get(&vlan).is_some_and(is_planned))
         };
         if is_left || self.nodes.values().any(has_new_hosts) {
             self.soon(outbox.now, Duration::ZERO, outbox);
         }
-        for (mac, dpid) in std::mem::take(&mut self.unpublished) {
-            let Some(node) = self.nodes.get(&dpid) else {
+        for (host, dpid) in std::mem::take(&mut self.unpublished) {
+            let node = self.nodes.get(&dpid);
+            let node = node.filter(|node| node.sent.hosts.contains_key(&host));
+            let label = node.and_then(|node| node.labels.get(&host.vlan));
+            let Some((label, domain)) = label.zip(self.domains.get_mut(&host.vlan)) else {
                 continue;
             };
-            if let Some(label) = node.label.filter(|_| node.sent.hosts.contains_key(&mac)) {
-                match self.planned.contains(label) {
-                    true => self.places.set(mac, label),
-                    false => {
-                        self.unpublished.insert(mac, dpid);
-                    }
+            match self.planned.contains(*label) {
+                true => domain.places.set(host.mac, *label),
+                false => {
+                    self.unpublished.insert(host, dpid);
                 }
             }
         }
         self.tell_edges(outbox);
     }
 
-    /// Takes over where the owners of addresses are, and whether entries precede conversations.
+    /// Takes over where the owners of a VLAN's addresses are, and whether entries precede
+    /// conversations.
     pub(super) fn handle_view(
         &mut self,
-        addresses: &Arc<Addresses>,
+        (vlan, addresses): (VlanId, &Arc<Addresses>),
         presets: bool,
         outbox: &mut Outbox,
     ) {
-        let is_same = Arc::ptr_eq(&self.addresses, addresses) && self.presets == presets;
-        if self.is_on() && !is_same {
-            (self.addresses, self.presets) = (addresses.clone(), presets);
+        let domain = self
+            .domains
+            .get_mut(&vlan)
+            .filter(|domain| !Arc::ptr_eq(&domain.addresses, addresses) || self.presets != presets);
+        if let Some(domain) = domain.filter(|_| self.config.is_some()) {
+            domain.addresses = addresses.clone();
+            self.presets = presets;
             self.is_view_stale = true;
             self.tell_edges(outbox);
         }
@@ -1061,9 +1170,17 @@ impl Fabric {
 
     /// The fabric as an edge sees it that leads to these egresses.
     fn view(&self, reach: Labels) -> FabricView {
+        let views = self.domains.iter().map(|(vlan, domain)| {
+            let view = DomainView {
+                places: domain.places.places().clone(),
+                addresses: domain.addresses.clone(),
+            };
+            (*vlan, view)
+        });
+        let mut vlans: BTreeMap<VlanId, DomainView> = views.collect();
         FabricView {
-            places: self.places.places().clone(),
-            addresses: self.addresses.clone(),
+            untagged: vlans.remove(&VlanId::NONE).expect("it always exists"),
+            vlans: Arc::new(vlans),
             presets: self.presets,
             reach,
             tag: self.config.unwrap_or_default().tag,
@@ -1072,7 +1189,10 @@ impl Fabric {
 
     /// Informs each edge of its reach, where that has changed.
     fn tell_edges(&mut self, outbox: &mut Outbox) {
-        let is_new_table = self.places.take_new() || std::mem::take(&mut self.is_view_stale);
+        let mut is_new_table = std::mem::take(&mut self.is_view_stale);
+        for domain in self.domains.values_mut() {
+            is_new_table |= domain.places.take_new();
+        }
         if !std::mem::take(&mut self.is_reach_stale) && !is_new_table {
             return;
         }

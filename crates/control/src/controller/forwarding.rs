@@ -11,6 +11,7 @@ use openflow::{DatapathId, MacAddr};
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
 use crate::timeouts::HostName;
+use crate::vlan::{HostKey, VlanId};
 
 use super::ageing::is_active;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
@@ -18,6 +19,7 @@ use super::links::Pair;
 use super::mending::Cause;
 use super::packet::{Held, Packet, is_link_local, other_sender, says_router, sender_ip};
 use super::port_state::PortRole;
+use super::vlans::hosts_of;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// Maximum number of waiting packets from held ports, over all switches, and of one switch and one
@@ -103,10 +105,17 @@ impl Controller {
             data,
             is_copy: true,
         };
-        if self.network.role(at) == PortRole::Edge
-            && let Some(packet) = Packet::read(&held, fields)
-        {
-            self.observe(now, &packet, fields);
+        if self.network.role(at) != PortRole::Edge {
+            return;
+        }
+        match self.vlan_of(PortRole::Edge, &held) {
+            Some(VlanId::NONE) => {
+                if let Some(packet) = Packet::read(&held, fields) {
+                    self.observe(now, VlanId::NONE, &packet, fields);
+                }
+            }
+            Some(vlan) => self.learn_member(now, vlan, held),
+            None => {}
         }
     }
 
@@ -146,6 +155,14 @@ impl Controller {
         } else if role == PortRole::Held {
             self.held_by.add(held.at);
             self.held.push_back(held);
+            return;
+        }
+        let Some(vlan) = self.vlan_of(role, &held) else {
+            self.outbox.counters.packets_vlan_refused += 1;
+            return;
+        };
+        if !vlan.is_none() {
+            self.handle_member(now, vlan, role, held);
         } else if let Some(packet) = Packet::read(&held, fields) {
             match role {
                 PortRole::Claimed => self.handle_at_claimed(now, &packet, fields),
@@ -161,7 +178,7 @@ impl Controller {
         if self.is_forged(now, packet, fields) {
             return;
         }
-        if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
+        if !self.observe(now, VlanId::NONE, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
         if self.facts().guards_from((packet.src, packet.dst), fields) {
@@ -220,7 +237,8 @@ impl Controller {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
-        let labelled = (packet.at, packet.src, packet.dst);
+        let ends = [packet.src, packet.dst].map(HostKey::untagged);
+        let labelled = (packet.at, ends[0], ends[1]);
         self.fabric
             .correct_ingress(&self.hosts, now, labelled, &mut self.outbox);
         let Some(to) = self.hosts.place(packet.dst) else {
@@ -243,23 +261,36 @@ impl Controller {
 
     /// Learns from a packet at an edge port. Returns whether its sender may use the network from
     /// there.
-    fn observe(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+    ) -> bool {
         let (mac, at) = (packet.src, packet.at);
-        let before = self.hosts.place(mac);
-        let net = &self.network;
+        let host = HostKey { vlan, mac };
+        let is_outside = vlan.is_none();
+        let (paths, net) = (&self.paths, &self.network);
         let home_gone = |home: Location| !net.is_up(home);
-        let is_active = is_active(&self.paths, &self.network);
-        let observed = self.hosts.observe(now, mac, at, home_gone, is_active);
+        let is_active = |mac| is_outside && is_active(paths, net)(mac);
+        let Some(hosts) = hosts_of!(self, vlan) else {
+            return false;
+        };
+        let before = hosts.place(mac);
+        let observed = hosts.observe(now, mac, at, home_gone, is_active);
         let is_there = matches!(
             observed,
             Observed::Home | Observed::Placed | Observed::Defended { .. }
         );
         let ip = sender_ip(fields, mac).filter(|_| is_there);
-        let owns = ip.is_none_or(|ip| self.host_tells(now, mac, at, ip, before.is_some()));
-        if let Some(is_router) = says_router(fields, packet.data).filter(|_| is_there) {
-            self.hosts.note_router(mac, is_router);
+        let owns = ip.is_none_or(|ip| self.host_tells(now, host, at, ip, before.is_some()));
+        if let Some(is_router) = says_router(fields, packet.data).filter(|_| is_there)
+            && let Some(hosts) = hosts_of!(self, vlan)
+        {
+            hosts.note_router(mac, is_router);
         }
-        if ip.is_some() {
+        if ip.is_some() && is_outside {
             let is_kept = self.facts().is_in_class(mac) || self.is_in_qos(mac);
             self.hosts.set_kept(mac, is_kept);
         }
@@ -269,7 +300,7 @@ impl Controller {
         if is_there && !self.network.is_port_address(mac) {
             self.network.handle_host(now, at);
         }
-        if is_there {
+        if is_there && is_outside {
             let ip = ip.filter(|_| owns).map(HostName::Ip);
             let names = [Some(HostName::Mac(mac)), ip];
             self.qos_host(now, names.into_iter().flatten(), at);
@@ -278,13 +309,13 @@ impl Controller {
             Observed::Home => true,
             Observed::Placed => {
                 match before {
-                    Some(from) => self.host_moved(now, mac, from, at),
+                    Some(from) => self.host_moved(now, host, from, at),
                     None => {
-                        self.outbox.event(Event::HostLearned { mac, at });
+                        self.outbox.event(Event::HostLearned { mac, vlan, at });
                         self.routes_soon(now);
                     }
                 }
-                self.tell_host(mac, at);
+                self.tell(host, at);
                 self.age_soon(now);
                 true
             }
@@ -300,14 +331,16 @@ impl Controller {
                 true
             }
             Observed::Contested { ask } => {
-                if let Some(question) = ask {
-                    self.hosts.ask_claimed(mac, &question, &mut self.outbox);
+                if let Some(question) = ask
+                    && let Some(hosts) = hosts_of!(self, vlan)
+                {
+                    hosts.ask_claimed(mac, &question, &mut self.outbox);
                 }
                 self.outbox.counters.packet_ins_contested += 1;
                 false
             }
             Observed::Rejected { alarm } => {
-                if let Some(home) = self.hosts.place(mac).filter(|_| alarm) {
+                if let Some(home) = before.filter(|_| alarm) {
                     self.outbox.alarm(Alarm::HostSpoofed { mac, home, at });
                 }
                 self.outbox.counters.packet_ins_contested += 1;
@@ -363,7 +396,7 @@ impl Controller {
 
     /// Whether the fabric is to carry the packets after this one.
     pub(super) fn is_by_fabric(&self, (src, dst): Pair, from: Location, to: Location) -> bool {
-        self.fabric.will_lead(from.dpid, dst, to)
+        self.fabric.will_lead(from.dpid, HostKey::untagged(dst), to)
             && !self.facts().is_in_class(src)
             && !self.facts().is_in_class(dst)
             && !self.qos.leads_on(from.dpid)
@@ -380,7 +413,7 @@ impl Controller {
     pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
         let home = self.hosts.place(packet.src);
         let what = (packet.at, packet.data);
-        let how = (home, self.connections.len());
+        let how = (home, self.connections.len(), VlanId::NONE);
         let (net, outbox) = (&self.network, &mut self.outbox);
         self.ingress.spread(net, now, what, how, outbox);
     }
@@ -400,7 +433,12 @@ impl Controller {
 
     /// Whether a message of ARP or neighbour discovery names another hardware address than its
     /// frame's.
-    fn is_forged(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
+    pub(super) fn is_forged(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+    ) -> bool {
         let Some(said) = other_sender(fields, packet.src) else {
             return false;
         };
@@ -417,21 +455,25 @@ impl Controller {
     fn host_tells(
         &mut self,
         now: Instant,
-        mac: MacAddr,
+        host: HostKey,
         at: Location,
         ip: IpAddr,
         is_known: bool,
     ) -> bool {
-        match self.hosts.tell(now, mac, at, ip) {
+        let HostKey { vlan, mac } = host;
+        let Some(hosts) = hosts_of!(self, vlan) else {
+            return false;
+        };
+        match hosts.tell(now, mac, at, ip) {
             AddressVerdict::Known => true,
             AddressVerdict::New => {
-                if is_known && self.facts().is_in_class(mac) {
+                if is_known && vlan.is_none() && self.facts().is_in_class(mac) {
                     self.host_classified(now, mac, at);
                 }
                 true
             }
             AddressVerdict::Taken { from } => {
-                self.address_moved(now, ip, from, mac);
+                self.address_moved(now, vlan, ip, (from, mac));
                 true
             }
             AddressVerdict::Defended {
@@ -439,9 +481,8 @@ impl Controller {
                 at: claimed_at,
                 alarm,
             } => {
-                let due = self.hosts.dispute_due(ip);
-                if let Some(due) = due {
-                    self.outbox.timer(due, Timer::AddressQuestion(ip));
+                if let Some(due) = hosts.dispute_due(ip) {
+                    self.outbox.timer(due, Timer::AddressQuestion(vlan, ip));
                 }
                 if alarm {
                     self.outbox.alarm(Alarm::AddressClaimed {
@@ -455,7 +496,7 @@ impl Controller {
             }
             AddressVerdict::Contested { ask } => {
                 if let Some(question) = ask {
-                    self.hosts.ask_owner(question, &mut self.outbox);
+                    hosts.ask_owner(question, &mut self.outbox);
                 }
                 self.outbox.counters.address_claims += 1;
                 false
@@ -482,15 +523,18 @@ impl Controller {
         }
     }
 
-    pub(super) fn host_question_due(&mut self, now: Instant, mac: MacAddr) {
-        let (net, outbox) = (&self.network, &mut self.outbox);
-        match self.hosts.question_due(net, now, mac, outbox) {
+    pub(super) fn host_question_due(&mut self, now: Instant, host: HostKey) {
+        let mac = host.mac;
+        let Some(hosts) = hosts_of!(self, host.vlan) else {
+            return;
+        };
+        match hosts.question_due(&self.network, now, mac, &mut self.outbox) {
             Some(Answer::Moved { from, to }) => {
                 self.unlift(now, mac, from);
-                self.host_moved(now, mac, from, to);
+                self.host_moved(now, host, from, to);
                 // The port may have gone, or be a link, since the host was heard there.
                 if self.network.role(to) == PortRole::Edge {
-                    self.tell_host(mac, to);
+                    self.tell(host, to);
                 }
             }
             Some(Answer::Dropped { home }) => self.unlift(now, mac, home),
@@ -498,11 +542,13 @@ impl Controller {
         }
     }
 
-    pub(super) fn address_question_due(&mut self, now: Instant, ip: IpAddr) {
-        let (net, outbox) = (&self.network, &mut self.outbox);
-        let moved = self.hosts.address_question_due(net, now, ip, outbox);
-        if let Some((from, to)) = moved {
-            self.address_moved(now, ip, from, to);
+    pub(super) fn address_question_due(&mut self, now: Instant, vlan: VlanId, ip: IpAddr) {
+        let Some(hosts) = hosts_of!(self, vlan) else {
+            return;
+        };
+        let moved = hosts.address_question_due(&self.network, now, ip, &mut self.outbox);
+        if let Some(ends) = moved {
+            self.address_moved(now, vlan, ip, ends);
         }
     }
 
@@ -514,8 +560,12 @@ impl Controller {
     }
 
     /// Handles the move of an IP address to another host.
-    fn address_moved(&mut self, now: Instant, ip: IpAddr, from: MacAddr, to: MacAddr) {
+    fn address_moved(&mut self, now: Instant, vlan: VlanId, ip: IpAddr, ends: Pair) {
+        let (from, to) = ends;
         self.outbox.event(Event::AddressMoved { ip, from, to });
+        if !vlan.is_none() {
+            return;
+        }
         let places = [from, to].map(|mac| (mac, self.hosts.place(mac)));
         for (mac, at) in places {
             if let Some(at) = at.filter(|_| self.config.timeouts.names_ips()) {
@@ -527,11 +577,28 @@ impl Controller {
         }
     }
 
-    fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
-        self.outbox.event(Event::HostMoved { mac, from, to });
+    fn host_moved(&mut self, now: Instant, host: HostKey, from: Location, to: Location) {
+        let HostKey { vlan, mac } = host;
+        self.outbox.event(Event::HostMoved {
+            mac,
+            vlan,
+            from,
+            to,
+        });
+        if !vlan.is_none() {
+            return self.forget_member(now, host, from);
+        }
         self.forget_host(now, mac, from);
         self.mend_paths_of(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);
         self.topology_soon(now);
+    }
+
+    /// Informs the edge and the fabric that a host is at an edge port.
+    fn tell(&mut self, host: HostKey, at: Location) {
+        match host.vlan.is_none() {
+            true => self.tell_host(host.mac, at),
+            false => self.tell_member(host, at),
+        }
     }
 }

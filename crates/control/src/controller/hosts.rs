@@ -34,6 +34,7 @@ use crate::Location;
 use crate::entry::Rule;
 use crate::fair_table::{FairTable, Full, Gone, Shares};
 use crate::timeouts::{FlowClass, Prefix, Timeouts};
+use crate::vlan::{HostKey, VlanId};
 
 use super::links::Pair;
 use age::Ageing;
@@ -68,8 +69,11 @@ const DETAILS_MAX: usize = 65_536;
 const DETAILS_PER_SWITCH_MAX: u32 = 32_768;
 const DETAILS_PER_PORT_MAX: u32 = 16_384;
 
+/// The hosts of one VLAN, or those outside of all.
+///
 /// A host is a slot of twenty bytes; the few of which there is more to say have a detail too.
 pub(super) struct Hosts {
+    vlan: VlanId,
     places: FairTable<()>,
     /// Details of hosts in `places` only.
     details: FairTable<Detail>,
@@ -157,13 +161,14 @@ pub(super) enum Answer {
 }
 
 impl Hosts {
-    pub(super) fn new(shares: Shares, seed: u64) -> Hosts {
+    pub(super) fn new(vlan: VlanId, shares: Shares, seed: u64) -> Hosts {
         let of_details = Shares {
             count_max: DETAILS_MAX,
             per_switch_max: DETAILS_PER_SWITCH_MAX,
             per_port_max: DETAILS_PER_PORT_MAX,
         };
         Hosts {
+            vlan,
             places: FairTable::new(shares, seed),
             details: FairTable::new(of_details, seed),
             owners: Owners::new(seed),
@@ -172,6 +177,11 @@ impl Hosts {
             is_ageing: false,
             pressure_alarms: PressureAlarms::default(),
         }
+    }
+
+    fn key(&self, mac: MacAddr) -> HostKey {
+        let vlan = self.vlan;
+        HostKey { vlan, mac }
     }
 
     pub(super) fn len(&self) -> usize {

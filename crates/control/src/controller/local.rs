@@ -6,12 +6,15 @@
 //! knows more than the controller. For a moment it may know less, and then a packet goes through
 //! the controller.
 
+use std::collections::BTreeMap;
+
 use clock::Instant;
-use openflow::{DatapathId, MacAddr, Version};
+use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
 use crate::entry::Entry;
 use crate::fabric::Exit;
+use crate::vlan::{HostKey, PortVlans, VlanId};
 
 use super::fabric;
 use super::packet::Packet;
@@ -41,7 +44,17 @@ impl Controller {
             seed,
         };
         self.outbox.tell_edge(dpid, EdgeUpdate::Start(config));
+        self.tell_vlans(dpid);
         self.start_grant(dpid);
+    }
+
+    /// Informs the edge of the VLANs of its ports, where there are any.
+    pub(super) fn tell_vlans(&mut self, dpid: DatapathId) {
+        let of_switch = self.outbox.vlans.of_switch(dpid);
+        let ports: BTreeMap<PortNo, PortVlans> = of_switch.collect();
+        if !ports.is_empty() {
+            self.outbox.tell_edge(dpid, EdgeUpdate::Vlans(ports));
+        }
     }
 
     /// Whether the edge of the first host's switch answers between two hosts: both are there, or
@@ -66,7 +79,7 @@ impl Controller {
             true => Some(Exit::Port(to.port)),
             false => self
                 .fabric
-                .exit(from.dpid, dst, to)
+                .exit(from.dpid, HostKey::untagged(dst), to)
                 .filter(|_| !self.qos.leads_on(from.dpid)),
         }
     }
@@ -86,6 +99,7 @@ impl Controller {
         let deliver = Deliver {
             now,
             in_port: packet.at.port,
+            vlan: VlanId::NONE,
             src: packet.src,
             dst: packet.dst,
             exit,
@@ -121,6 +135,7 @@ impl Controller {
 
     /// Informs the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
+        let host = HostKey::untagged(mac);
         self.tell_fabric(mac, at);
         let port = at.port;
         if self.ingress.open_edge(at) {
@@ -129,7 +144,7 @@ impl Controller {
         // The controller decides every pair of a host in a class.
         if self.facts().edge_may_answer(at.dpid) && !self.facts().is_in_class(mac) {
             self.outbox
-                .tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
+                .tell_edge(at.dpid, EdgeUpdate::Host { host, port });
         }
     }
 
@@ -137,15 +152,23 @@ impl Controller {
     /// class.
     pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
         if self.fabric.is_on() && !self.facts().is_in_class(mac) {
-            self.fabric.handle_host(mac, at, &mut self.outbox);
+            let host = HostKey::untagged(mac);
+            self.fabric.handle_host(host, at, &mut self.outbox);
         }
     }
 
     /// Informs the edges of a new table of addresses, and of other settings.
     pub(super) fn tell_view(&mut self) {
         let presets = fabric::presets(&self.config.timeouts);
-        self.fabric
-            .handle_view(self.hosts.addresses(), presets, &mut self.outbox);
+        self.fabric.handle_view(
+            (VlanId::NONE, self.hosts.addresses()),
+            presets,
+            &mut self.outbox,
+        );
+        for (vlan, hosts) in &self.vlan_hosts {
+            let view = (*vlan, hosts.addresses());
+            self.fabric.handle_view(view, presets, &mut self.outbox);
+        }
     }
 
     /// Closes a port that is down, gone, or a link: the edge deletes the entries that it set for
@@ -155,7 +178,8 @@ impl Controller {
         self.ingress.note_ended(now, at.dpid, None);
         self.ingress.close_edge(at);
         for mac in &hosts {
-            self.fabric.forget_host(*mac, at.dpid, &mut self.outbox);
+            let host = HostKey::untagged(*mac);
+            self.fabric.forget_host(host, at.dpid, &mut self.outbox);
         }
         let port = at.port;
         let closed = Closed::new(port, &hosts);
@@ -171,8 +195,9 @@ impl Controller {
     /// entries that it set for the host.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.ingress.note_ended(now, at.dpid, None);
-        self.fabric.forget_host(mac, at.dpid, &mut self.outbox);
-        if self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
+        let host = HostKey::untagged(mac);
+        self.fabric.forget_host(host, at.dpid, &mut self.outbox);
+        if self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(host)) {
             self.routes_deleted(now, at.dpid, |entry| {
                 entry.key.eth_src == Some(mac) || entry.key.eth_dst == Some(mac)
             });

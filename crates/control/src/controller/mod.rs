@@ -60,6 +60,7 @@ mod stage;
 mod switch;
 mod tables;
 mod updates;
+mod vlans;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -73,6 +74,7 @@ use crate::entry::Entry;
 use crate::fair_table::Shares;
 use crate::lldp::Prover;
 use crate::session::SwitchUp;
+use crate::vlan::VlanId;
 
 pub use crate::Location;
 pub use config::{ControllerConfig, FabricConfig, LinkPolicy, Mode};
@@ -159,7 +161,10 @@ pub struct Controller {
     discovery: Discovery,
     /// The end of the pause after the process was stopped: no deadline is looked at before.
     resumes_at: Instant,
+    /// The hosts outside of all VLANs.
     hosts: Hosts,
+    /// The hosts of each VLAN.
+    vlan_hosts: BTreeMap<VlanId, Hosts>,
     paths: Paths,
     coarse: SharedEntries,
     updates: Updates,
@@ -208,8 +213,8 @@ impl Controller {
                 .iter()
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
-        let hosts = Hosts::new(shares_of_hosts(&config), word(24));
-        Controller {
+        let hosts = Hosts::new(VlanId::NONE, shares_of_hosts(&config), word(24));
+        let mut controller = Controller {
             outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
             connections: BTreeMap::new(),
             network: Network::new(&config),
@@ -234,8 +239,11 @@ impl Controller {
             routes: Routes::default(),
             adopt_pending: false,
             in_hand: None,
+            vlan_hosts: BTreeMap::new(),
             config,
-        }
+        };
+        controller.follow_vlans();
+        controller
     }
 
     /// Handles a switch that is up. Refuses a second connection of a live datapath id and probes
@@ -376,8 +384,8 @@ impl Controller {
                 Timer::Leave(dpid) => self.leave_switch(now, dpid),
                 Timer::Round => self.next_round(now),
                 Timer::Grace(dpid) => self.grace_over(now, dpid),
-                Timer::HostQuestion(mac) => self.host_question_due(now, mac),
-                Timer::AddressQuestion(ip) => self.address_question_due(now, ip),
+                Timer::HostQuestion(host) => self.host_question_due(now, host),
+                Timer::AddressQuestion(vlan, ip) => self.address_question_due(now, vlan, ip),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
                 Timer::Poll(dpid) => self.poll_due(now, dpid),
                 Timer::Renewals(dpid) => self.renewals_due(now, dpid),
@@ -529,18 +537,25 @@ impl Controller {
     /// At most `max` hosts whose place is known, by address. Examines no more, however many there
     /// are.
     pub fn first_hosts(&self, max: usize) -> Vec<HostView> {
-        let mut first: Vec<(MacAddr, Location)> = self.hosts.placed().take(max).collect();
-        first.sort_unstable();
-        let view = |(mac, at)| {
-            let ips = self.hosts.ips(mac);
-            HostView { mac, at, ips }
+        let all = [(&VlanId::NONE, &self.hosts)].into_iter();
+        let all = all.chain(&self.vlan_hosts);
+        let placed = all.flat_map(|(vlan, hosts)| {
+            let view = move |(mac, at)| (mac, *vlan, at, hosts);
+            hosts.placed().map(view)
+        });
+        let mut first: Vec<_> = placed.take(max).collect();
+        first.sort_unstable_by_key(|(mac, vlan, at, _)| (*mac, *vlan, *at));
+        let view = |(mac, vlan, at, hosts): (MacAddr, VlanId, Location, &Hosts)| {
+            let ips = hosts.ips(mac);
+            HostView { mac, vlan, at, ips }
         };
         first.into_iter().map(view).collect()
     }
 
     /// Hosts known, placed or not.
     pub fn host_count(&self) -> usize {
-        self.hosts.len()
+        let vlans = self.vlan_hosts.values().map(Hosts::len);
+        self.hosts.len() + vlans.sum::<usize>()
     }
 
     /// Pairs of hosts that have a path of their own.

@@ -8,14 +8,16 @@ mod pipe;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::{FlowMod, FlowModCommand, MultipartReply, PacketOut};
-use openflow::{Action, Cookie, DatapathId, Frame, MacAddr, Message, PortNo, Version, Xid, encode};
+use openflow::{Action, Cookie, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
 
 use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKind, is_ours};
 use crate::requests::{Reply, Requests};
+use crate::vlan::{self, Form, HostKey, VlanId, Vlans};
 use crate::{ConnectionId, Location};
 
 use super::config::{ControllerConfig, Mode};
@@ -35,6 +37,8 @@ pub(super) struct Outbox {
     pub counters: ControllerCounters,
     /// The part of every cookie that separates this process's entries from its predecessors'.
     pub generation: u16,
+    /// The VLANs of all ports: a packet leaves a port in the form of its VLAN there.
+    pub vlans: Arc<Vlans>,
     outputs: VecDeque<ControllerOutput>,
     timers: BTreeSet<(Instant, Timer)>,
     channels: BTreeMap<DatapathId, Channel>,
@@ -105,8 +109,8 @@ pub(super) enum Timer {
     Leave(DatapathId),
     Round,
     Grace(DatapathId),
-    HostQuestion(MacAddr),
-    AddressQuestion(IpAddr),
+    HostQuestion(HostKey),
+    AddressQuestion(VlanId, IpAddr),
     Requests(DatapathId),
     Poll(DatapathId),
     Renewals(DatapathId),
@@ -133,7 +137,7 @@ impl Timer {
             | Timer::Poll(dpid)
             | Timer::Renewals(dpid) => Some(dpid),
             Timer::HostQuestion(_)
-            | Timer::AddressQuestion(_)
+            | Timer::AddressQuestion(..)
             | Timer::Update(_)
             | Timer::Resolution(_)
             | Timer::Round
@@ -156,7 +160,7 @@ impl Timer {
             Timer::Round => "round of barriers",
             Timer::Grace(_) => "switch grace",
             Timer::HostQuestion(_) => "host question",
-            Timer::AddressQuestion(_) => "address question",
+            Timer::AddressQuestion(..) => "address question",
             Timer::Requests(_) => "request",
             Timer::Poll(_) => "table statistics",
             Timer::Renewals(_) => "renewals",
@@ -188,6 +192,7 @@ impl Outbox {
             has_edges: config.mode != Mode::Proactive,
             is_qos_used: false,
             random,
+            vlans: Arc::new(config.vlans.clone()),
         }
     }
 
@@ -378,6 +383,11 @@ impl Outbox {
 
     /// Sends `data` out of `ports`, without an in-port.
     pub(super) fn packet_out(&mut self, dpid: DatapathId, ports: &[PortNo], data: &[u8]) {
+        let actions = ports.iter().map(|port| Action::output(*port)).collect();
+        self.packet_out_by(dpid, actions, data);
+    }
+
+    fn packet_out_by(&mut self, dpid: DatapathId, actions: Vec<Action>, data: &[u8]) {
         let Some(channel) = self.channels.get(&dpid) else {
             return;
         };
@@ -388,11 +398,23 @@ impl Outbox {
         let message = PacketOut {
             buffer_id: None,
             in_port,
-            actions: ports.iter().map(|port| Action::output(*port)).collect(),
+            actions,
             data: bytes::Bytes::copy_from_slice(data),
         };
         self.counters.packet_outs += 1;
         self.send(dpid, &Message::PacketOut(message));
+    }
+
+    /// Sends an untagged packet of a VLAN out of a port that is a member, as its packets look there.
+    pub(super) fn packet_out_in(&mut self, vlan: VlanId, to: Location, data: &[u8]) {
+        match self.vlans.form(to, vlan) {
+            Some(Form::Tagged) => {
+                let actions = vlan::output(None, vlan, Form::Tagged, to.port);
+                self.packet_out_by(to.dpid, actions, data);
+            }
+            Some(Form::Untagged) => self.packet_out(to.dpid, &[to.port], data),
+            None => self.counters.packets_vlan_refused += 1,
+        }
     }
 
     /// Sends an encoded packet-out, which may be the same for several switches.

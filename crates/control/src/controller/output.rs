@@ -80,6 +80,8 @@ pub struct ControllerCounters {
     pub unreachable: u64,
     /// Packet-ins of unknown senders, or broadcasts, at a port that LLDP claims to be no edge.
     pub packet_ins_claimed: u64,
+    /// Packets of a VLAN that their port, or the port that they were for, is no member of.
+    pub packets_vlan_refused: u64,
     pub lldp_sent: u64,
     pub lldp_accepted: u64,
     pub lldp_foreign: u64,

@@ -245,6 +245,7 @@ impl Controller {
             false => self.network.links.remove_where(|end| end == at),
         };
         let hosts = self.hosts.unplace(now, at);
+        self.unplace_members(now, at);
         self.close_edge(now, at, hosts.clone());
         if was_edge && removed.links.is_empty() && removed.claims.is_empty() {
             self.mend_paths_of(now, Cause::PortDown, &hosts);
@@ -337,6 +338,7 @@ impl Controller {
     /// Removes hosts that were placed behind a port that is now known as a link.
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
         let hosts = self.hosts.unplace(now, at);
+        self.unplace_members(now, at);
         if self.ingress.is_edge_open(at) || !hosts.is_empty() {
             self.close_edge(now, at, hosts.clone());
         }

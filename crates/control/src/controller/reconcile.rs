@@ -15,6 +15,7 @@ use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Xid};
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use crate::requests::Reply;
 use crate::timeouts::ENTRIES_MAX;
+use crate::vlan::VlanId;
 
 use super::entries::{Entries, delete_of, delete_row};
 use super::links::Hop;
@@ -114,6 +115,7 @@ impl Controller {
             for (mac, at) in hosts {
                 self.tell_fabric(mac, at);
             }
+            self.tell_members(dpid);
         }
         self.fabric.handle_more(now, &mut self.outbox);
         self.adopt_soon(now);
@@ -513,17 +515,20 @@ impl Controller {
                 }
             }
         }
-        for (mac, at) in self.fabric.hosts_told() {
+        // Hosts of VLANs are known when they speak.
+        let told = self.fabric.hosts_told().into_iter();
+        for (host, at) in told.filter(|(host, _)| host.vlan.is_none()) {
+            let mac = host.mac;
             match self.hosts.place(mac) {
                 Some(place) if place.dpid != at.dpid => {
-                    self.fabric.forget_host(mac, at.dpid, &mut self.outbox);
+                    self.fabric.forget_host(host, at.dpid, &mut self.outbox);
                 }
                 Some(_) => {}
                 None if self.hosts.is_known(mac) => {}
                 None => match self.adopted_role(at) {
                     PortRole::Edge => found.push((mac, at)),
                     // It has left while nobody looked.
-                    PortRole::Gone => self.fabric.forget_host(mac, at.dpid, &mut self.outbox),
+                    PortRole::Gone => self.fabric.forget_host(host, at.dpid, &mut self.outbox),
                     _ => {}
                 },
             }
@@ -549,7 +554,8 @@ impl Controller {
 
     fn adopt_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         if self.hosts.adopt(now, mac, at) {
-            self.outbox.event(Event::HostLearned { mac, at });
+            let vlan = VlanId::NONE;
+            self.outbox.event(Event::HostLearned { mac, vlan, at });
             self.tell_fabric(mac, at);
             self.age_soon(now);
         }

@@ -18,7 +18,9 @@ use openflow::packet::nd::{self, Solicitation};
 use crate::fabric::Exit;
 use crate::fabric::addresses::Addresses;
 
-use super::wire::{Answer, ETH_TYPE_ARP, u16_at};
+use crate::vlan::{self, VlanId};
+
+use super::wire::{Answer, Crossing, ETH_TYPE_ARP, u16_at};
 use super::{Started, Verdict};
 
 /// The controller sees a question from each address after this time, and so learns that the host
@@ -162,6 +164,7 @@ impl Started {
     pub(super) fn answer_question(
         &mut self,
         now: Instant,
+        vlan: VlanId,
         question: &Answer<'_>,
         out: &mut BytesMut,
     ) -> Option<Verdict> {
@@ -170,18 +173,29 @@ impl Started {
         }
         let fabric = self.fabric.as_ref()?;
         let presets = fabric.presets;
-        let reply = reply(question.data, &fabric.addresses)?;
+        let tag = vlan::tag_of(question.data).filter(|_| !vlan.is_none());
+        let untagged = tag.map(|_| [&question.data[..12], &question.data[16..]].concat());
+        let data = untagged.as_deref().unwrap_or(question.data);
+        let reply = reply(data, &fabric.domain(vlan)?.addresses)?;
         let index = self.open_port(question.in_port)?;
-        if self.hosts.get(question.src)? != index {
+        if self.hosts(vlan)?.get(question.src)? != index {
             return None;
         }
-        let exit = self.exit(index, reply.owner)?;
+        let exit = self.exit(index, vlan, reply.owner)?;
+        let crossing = |exit| match vlan.is_none() {
+            true => Some(None),
+            false => self
+                .crossing(question.in_port, question.data, exit)
+                .map(Some),
+        };
+        let (to_port, to_owner) = (crossing(Exit::Port(question.in_port))?, crossing(exit)?);
         if presets {
             let entry = Answer {
                 dst: reply.owner,
                 exit,
                 buffer_id: None,
                 is_copy: true,
+                crossing: to_owner,
                 ..*question
             };
             self.answer(now, &entry, out);
@@ -190,6 +204,11 @@ impl Started {
             exit: Exit::Port(question.in_port),
             buffer_id: None,
             data: &reply.frame,
+            // The answer is made without a tag.
+            crossing: to_port.map(|crossing| Crossing {
+                tag: None,
+                ..crossing
+            }),
             ..*question
         };
         let xid = self.next_xid();

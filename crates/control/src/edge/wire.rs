@@ -11,6 +11,7 @@ use openflow::{
 
 use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind, is_report, is_to_be_judged};
 use crate::fabric::{Exit, Label, form};
+use crate::vlan::{self, Form, VlanId};
 
 use super::EdgeConfig;
 
@@ -32,6 +33,18 @@ pub(super) struct Answer<'a> {
     pub data: &'a [u8],
     /// Whether the switch has sent the packet on already.
     pub is_copy: bool,
+    /// `None` outside of all VLANs.
+    pub crossing: Option<Crossing>,
+}
+
+/// How a packet of a VLAN changes between its port and its exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crossing {
+    pub vlan: VlanId,
+    /// The VLAN id in the tag with which it comes in.
+    pub tag: Option<u16>,
+    /// The form in which it leaves the port of its exit.
+    pub form: Form,
 }
 
 pub(super) fn set_reason(packet_in: &mut [u8], reason: PacketInReason) {
@@ -100,20 +113,31 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
         buffer_id,
         data,
         is_copy,
+        crossing: None,
     })
 }
 
-/// Whether an edge may send a packet on to its destination.
+/// Whether an edge may send a packet on to its destination. In a VLAN its tag is looked behind.
 #[inline]
-pub(super) fn may_send_on(packet: &Answer<'_>) -> bool {
+pub(super) fn may_send_on(packet: &Answer<'_>, is_in_vlan: bool) -> bool {
     let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP, ETH_TYPE_VLAN, ETH_TYPE_QINQ];
-    let eth_type = u16_at(packet.data, 12);
+    let mut eth_type = u16_at(packet.data, 12);
+    if is_in_vlan && eth_type == Some(ETH_TYPE_VLAN) {
+        eth_type = u16_at(packet.data, 16);
+        // What is behind it is the hosts' own business, be it another tag.
+        let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP];
+        return !packet.dst.is_multicast() && eth_type.is_some_and(|it| !special.contains(&it));
+    }
     !packet.dst.is_multicast() && eth_type.is_some_and(|it| !special.contains(&it))
 }
 
 /// A flow-mod and the head of a packet-out, complete apart from the fields that differ.
 pub(super) struct Templates {
     version: Version,
+    /// The entry of the templates, without its match and actions, for packets of VLANs.
+    bare: FlowMod,
+    /// The EtherType of the fabric's tag.
+    tag: Option<u16>,
     flow_mod: Vec<u8>,
     packet_out: Vec<u8>,
     leads_on: bool,
@@ -175,6 +199,7 @@ impl Templates {
             notify: false,
         };
         let mut flow_mod = entry.to_add(config.generation);
+        let bare = flow_mod.clone();
         let labelled = tag.filter(|_| config.version != Version::V10).map(|tag| {
             let actions = form::ingress_actions(tag, Label::MIN);
             let flow_mod = FlowMod {
@@ -191,6 +216,8 @@ impl Templates {
         }
         Templates {
             leads_on,
+            bare,
+            tag,
             version: config.version,
             flow_mod: bytes_of(config.version, Message::FlowMod(flow_mod)),
             packet_out: packet_out_head(config.version, vec![Action::output(PortNo(2))]),
@@ -200,6 +227,9 @@ impl Templates {
 
     #[inline]
     pub(super) fn flow_mod(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
+        if let Some(crossing) = &answer.crossing {
+            return self.flow_mod_in_vlan(xid, (answer, crossing), out);
+        }
         let places = match self.version {
             Version::V10 => FLOW_MOD_V10,
             _ => FLOW_MOD_V13,
@@ -235,6 +265,9 @@ impl Templates {
     /// that of a packet-in.
     #[inline]
     pub(super) fn packet_out(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
+        if let Some(crossing) = &answer.crossing {
+            return self.packet_out_in_vlan(xid, (answer, crossing), out);
+        }
         let data = match answer.buffer_id {
             Some(_) => &[],
             None => answer.data,
@@ -267,6 +300,69 @@ impl Templates {
         }
         out.put_slice(data);
         true
+    }
+
+    /// The entry of a packet of a VLAN: its match looks at the tag, and its actions change it.
+    fn flow_mod_in_vlan(
+        &self,
+        xid: u32,
+        (answer, crossing): (&Answer<'_>, &Crossing),
+        out: &mut BytesMut,
+    ) {
+        let Some(actions) = self.actions_in_vlan(answer.exit, crossing) else {
+            return;
+        };
+        let key = EntryKey::pair(answer.in_port, answer.src, answer.dst);
+        let flow_mod = FlowMod {
+            r#match: vlan::with_tag(key.to_match(), crossing.tag),
+            instructions: vec![Instruction::ApplyActions(actions)],
+            buffer_id: answer.buffer_id,
+            ..self.bare.clone()
+        };
+        if let Ok(frame) = encode(self.version, Xid(xid), &Message::FlowMod(flow_mod)) {
+            out.extend_from_slice(frame.bytes());
+        }
+    }
+
+    fn packet_out_in_vlan(
+        &self,
+        xid: u32,
+        (answer, crossing): (&Answer<'_>, &Crossing),
+        out: &mut BytesMut,
+    ) -> bool {
+        let message = self
+            .actions_in_vlan(answer.exit, crossing)
+            .map(|actions| PacketOut {
+                buffer_id: answer.buffer_id,
+                in_port: PortNo::CONTROLLER,
+                actions,
+                data: match answer.buffer_id {
+                    Some(_) => bytes::Bytes::new(),
+                    None => bytes::Bytes::copy_from_slice(answer.data),
+                },
+            });
+        let frame = message.map(Message::PacketOut);
+        let frame = frame.and_then(|message| encode(self.version, Xid(xid), &message).ok());
+        if let Some(frame) = &frame {
+            out.extend_from_slice(frame.bytes());
+        }
+        frame.is_some()
+    }
+
+    /// `None`: the version or the edge cannot say it.
+    fn actions_in_vlan(&self, exit: Exit, crossing: &Crossing) -> Option<Vec<Action>> {
+        let tag = self.tag.filter(|_| self.version != Version::V10);
+        match exit {
+            Exit::Port(port) if self.version != Version::V10 => {
+                let Crossing { vlan, tag, form } = *crossing;
+                Some(vlan::output(tag, vlan, form, port))
+            }
+            Exit::Port(_) => None,
+            Exit::Egress(label) => {
+                let untagged = crossing.tag.map(|_| Action::PopVlan).into_iter();
+                Some(untagged.chain(form::ingress_actions(tag?, label)).collect())
+            }
+        }
     }
 
     #[inline]
@@ -408,6 +504,7 @@ mod tests {
                 buffer_id: buffer_id.map(BufferId),
                 data: &data,
                 is_copy: false,
+                crossing: None,
             };
             let mut out = BytesMut::new();
             templates.flow_mod(xid, &answer, &mut out);
@@ -455,7 +552,7 @@ mod tests {
         ) {
             prop_assume!(version == Version::V13 || packet_in.r#match.fields.len() == 1);
             let frame = encode(version, Xid(9), &Message::PacketIn(packet_in.clone())).unwrap();
-            let found = read_packet_in(version, frame.bytes()).filter(may_send_on);
+            let found = read_packet_in(version, frame.bytes()).filter(|packet| may_send_on(packet, false));
             let is_simple = packet_in.r#match.fields.len() == 1
                 && packet_in.data[0] & 1 == 0
                 && ![0x88cc, 0x0806, 0x8100, 0x88a8].contains(&eth_type)
@@ -493,6 +590,7 @@ mod tests {
             buffer_id: None,
             data: &data,
             is_copy: false,
+            crossing: None,
         };
         let mut out = BytesMut::new();
         assert!(!templates.packet_out(1, &answer, &mut out));

@@ -17,6 +17,7 @@ use openflow::{
 
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
 use crate::pipeline::{HOST_TABLE, LABEL_TABLE, PATH_TABLE};
+use crate::vlan::{self, Form, HostKey};
 
 use super::plan::{Ports, Route};
 use super::{Exit, Label};
@@ -27,6 +28,8 @@ const PRIORITY_LABEL: u16 = 1000;
 /// The same for one in-port.
 const PRIORITY_INLET: u16 = 2000;
 const PRIORITY_HOST: u16 = 1000;
+/// A host in a VLAN.
+const PRIORITY_MEMBER: u16 = 1500;
 
 /// The OXM value of a tag that is there (1.3.5, table 13).
 const VID_PRESENT: u16 = 0x1000;
@@ -146,10 +149,32 @@ pub fn inlet(port: PortNo) -> Vec<Part> {
     vec![entry(PATH_TABLE, PRIORITY_LINK, tagged, on)]
 }
 
-pub fn host(mac: MacAddr, port: PortNo) -> Vec<Part> {
-    let to = Match::any().with_eth_dst(mac);
-    let out = apply(vec![Action::output(port)]);
-    vec![entry(HOST_TABLE, PRIORITY_HOST, to, out)]
+/// A host of an egress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    pub port: PortNo,
+    /// The label of its VLAN there, and the form of its packets at the port. `None` outside of all
+    /// VLANs.
+    pub vlan: Option<(Label, Form)>,
+}
+
+/// The entry of a host. Packets of a VLAN have its own label, so that they never meet the hosts of
+/// another network.
+pub fn host(key: HostKey, host: &HostPort) -> Vec<Part> {
+    let port = host.port;
+    match host.vlan {
+        None => {
+            let to = Match::any().with_eth_dst(key.mac);
+            let out = apply(vec![Action::output(port)]);
+            vec![entry(HOST_TABLE, PRIORITY_HOST, to, out)]
+        }
+        Some((label, form)) => {
+            let to = labelled(label).with_eth_dst(key.mac);
+            let mut actions = vec![Action::PopVlan];
+            actions.extend(vlan::output(None, key.vlan, form, port));
+            vec![entry(LABEL_TABLE, PRIORITY_MEMBER, to, apply(actions))]
+        }
+    }
 }
 
 pub fn route(label: Label, route: &Route) -> Vec<Part> {
@@ -645,11 +670,15 @@ mod tests {
     fn what_a_switch_is_told_is_read_again() {
         let mut switch = Switch::with_ports(1..4);
         let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+        let at = HostPort {
+            port: PortNo(2),
+            vlan: None,
+        };
         let all = [
             base(),
             own(Label(17)),
             inlet(PortNo(3)),
-            host(mac, PortNo(2)),
+            host(HostKey::untagged(mac), &at),
         ];
         for message in all.iter().flat_map(|p| change(Vec::new(), p.clone(), 1)) {
             switch.apply(Instant::START, &message).expect("it takes it");

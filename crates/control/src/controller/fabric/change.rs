@@ -1,9 +1,10 @@
 //! A change of the fabric at one switch.
 
-use openflow::{DatapathId, MacAddr, PortNo};
+use openflow::{DatapathId, PortNo};
 
 use crate::fabric::Label;
 use crate::fabric::plan::Route;
+use crate::vlan::HostKey;
 
 /// A change of one switch.
 pub(in crate::controller) struct FabricChange {
@@ -18,7 +19,7 @@ pub(in crate::controller) enum What {
     Own(Label),
     Inlet(PortNo, bool),
     Route(Label, Option<Route>),
-    Host(MacAddr, PortNo),
+    Host(HostKey, PortNo),
     /// Everything that a switch holds which is left out.
     Everything,
 }

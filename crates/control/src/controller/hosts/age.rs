@@ -53,6 +53,16 @@ pub struct HostCounters {
     pub details_refused: u64,
 }
 
+impl HostCounters {
+    /// Adds those of another VLAN.
+    pub(in crate::controller) fn add(&mut self, other: HostCounters) {
+        self.aged += other.aged;
+        self.evicted += other.evicted;
+        self.details_evicted += other.details_evicted;
+        self.details_refused += other.details_refused;
+    }
+}
+
 struct Asked {
     mac: MacAddr,
     due: Instant,

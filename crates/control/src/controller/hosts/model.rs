@@ -142,7 +142,7 @@ proptest! {
     fn hosts_are_where_they_were_heard_and_no_port_has_more_than_its_share(
         seed: u64, operations in prop::collection::vec(operation(), 1..250),
     ) {
-        let mut hosts = Hosts::new(SHARES, seed);
+        let mut hosts = Hosts::new(crate::vlan::VlanId::NONE, SHARES, seed);
         let mut model = Model::default();
         let mut now = Instant::START + Duration::from_secs(1000);
         for operation in operations {

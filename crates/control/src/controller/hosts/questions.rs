@@ -40,8 +40,8 @@ impl Hosts {
         question: &Question,
         outbox: &mut Outbox,
     ) {
-        outbox.tell_edge(question.home.dpid, EdgeUpdate::Watch(mac));
-        ask_host(mac, question, outbox);
+        outbox.tell_edge(question.home.dpid, EdgeUpdate::Watch(self.key(mac)));
+        self.ask_host(mac, question, outbox);
     }
 
     pub(in crate::controller) fn ask_owner(&self, question: AddressQuestion, outbox: &mut Outbox) {
@@ -51,8 +51,8 @@ impl Hosts {
             home,
             due,
         } = question;
-        outbox.timer(due, Timer::AddressQuestion(ip));
-        probe(home, owner, ip, outbox);
+        outbox.timer(due, Timer::AddressQuestion(self.vlan, ip));
+        self.probe(home, owner, ip, outbox);
     }
 
     /// Asks a host again whose question is due. Returns the answer that its silence is.
@@ -66,7 +66,7 @@ impl Hosts {
         let heard = heard(net, self.place(mac));
         match self.handle_timeout(now, mac, |at| heard == Some(at))? {
             Answer::Ask(question) => {
-                ask_host(mac, &question, outbox);
+                self.ask_host(mac, &question, outbox);
                 None
             }
             answer => Some(answer),
@@ -111,7 +111,7 @@ impl Hosts {
         self.is_ageing = false;
         for question in self.age(now, host_idle, hears_all, is_active) {
             for ip in question.ips {
-                probe(question.home, question.mac, ip, outbox);
+                self.probe(question.home, question.mac, ip, outbox);
             }
         }
     }
@@ -134,28 +134,28 @@ impl Hosts {
             outbox.alarm(Alarm::HostAddressesFull { at });
         }
     }
+
+    /// Asks a host at all of its addresses. Its packets come up until it has answered or the
+    /// question has ended.
+    fn ask_host(&self, mac: MacAddr, question: &Question, outbox: &mut Outbox) {
+        outbox.timer(question.due, Timer::HostQuestion(self.key(mac)));
+        let home = question.home;
+        outbox.send_flow_mod(home.dpid, watch(home.port, mac, outbox.generation));
+        for ip in &question.ips {
+            self.probe(home, mac, *ip, outbox);
+        }
+    }
+
+    fn probe(&self, home: Location, mac: MacAddr, ip: IpAddr, outbox: &mut Outbox) {
+        let probe = match ip {
+            IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
+            IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
+        };
+        outbox.packet_out_in(self.vlan, home, &probe);
+    }
 }
 
 /// The place, if frames of a host there reach the controller.
 fn heard(net: &Network, at: Option<Location>) -> Option<Location> {
     at.filter(|at| net.is_connected(at.dpid) && net.role(*at) == PortRole::Edge)
-}
-
-/// Asks a host at all of its addresses. Its packets come up until it has answered or the question
-/// has ended.
-fn ask_host(mac: MacAddr, question: &Question, outbox: &mut Outbox) {
-    outbox.timer(question.due, Timer::HostQuestion(mac));
-    let home = question.home;
-    outbox.send_flow_mod(home.dpid, watch(home.port, mac, outbox.generation));
-    for ip in &question.ips {
-        probe(home, mac, *ip, outbox);
-    }
-}
-
-fn probe(home: Location, mac: MacAddr, ip: IpAddr, outbox: &mut Outbox) {
-    let probe = match ip {
-        IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
-        IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
-    };
-    outbox.packet_out(home.dpid, &[home.port], &probe);
 }

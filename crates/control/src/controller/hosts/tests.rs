@@ -37,7 +37,7 @@ fn hosts() -> Hosts {
         per_switch_max: 10_000,
         per_port_max: 10_000,
     };
-    Hosts::new(shares, 1)
+    Hosts::new(crate::vlan::VlanId::NONE, shares, 1)
 }
 
 fn ms(n: u64) -> Duration {

@@ -19,6 +19,7 @@ use crate::controller::network::Network;
 use crate::controller::outbox::Outbox;
 use crate::controller::port_state::PortRole;
 use crate::requests::EDGE_XID;
+use crate::vlan::{self, Form, VlanId};
 use clock::Budget;
 
 use super::Ingress;
@@ -161,15 +162,15 @@ impl Ingress {
         }
     }
 
-    /// Sends a packet out of every edge port but its own and, where that is known, its sender's
-    /// (`home`). Switches with the same edge ports are sent the same frame. `cost`: the number of
+    /// Sends a packet of a VLAN, or outside of all, out of every edge port but its own and, where
+    /// that is known, its sender's (`home`). Switches with the same edge ports are sent the same frame. `cost`: the number of
     /// switches.
     pub(in crate::controller) fn spread(
         &mut self,
         net: &Network,
         now: Instant,
         (at, data): (Location, &bytes::Bytes),
-        (home, cost): (Option<Location>, usize),
+        (home, cost, vlan): (Option<Location>, usize, VlanId),
         outbox: &mut Outbox,
     ) {
         if !self.may_spread(now, (at, cost), outbox) {
@@ -178,7 +179,8 @@ impl Ingress {
         outbox.counters.flooded += 1;
         let connected = net.connected();
         let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
-        let mut frames: BTreeMap<(Version, Arc<[PortNo]>), Option<Frame>> = BTreeMap::new();
+        let vlans = outbox.vlans.clone();
+        let mut frames: BTreeMap<(Version, Ports), Option<Frame>> = BTreeMap::new();
         for (dpid, version, connection) in connected {
             let mut ports = self.edge_ports(net, dpid);
             let is_here = |place: &Location| place.dpid == dpid;
@@ -189,13 +191,30 @@ impl Ingress {
                 };
                 ports = ports.iter().copied().filter(is_other).collect();
             }
-            if ports.is_empty() {
+            let mut tagged: Arc<[PortNo]> = Arc::default();
+            if vlans.is_on() {
+                let form = |port: &&PortNo| vlans.form(Location { dpid, port: **port }, vlan);
+                let all = ports.iter();
+                let trunks = all.clone().filter(|p| form(p) == Some(Form::Tagged));
+                tagged = trunks.copied().collect();
+                ports = all
+                    .filter(|p| form(p) == Some(Form::Untagged))
+                    .copied()
+                    .collect();
+            }
+            if ports.is_empty() && tagged.is_empty() {
                 continue;
             }
-            let frame = match frames.entry((version, ports)) {
+            let frame = match frames.entry((version, (ports, tagged))) {
                 Entry::Occupied(same) => same.get().clone(),
                 Entry::Vacant(fresh) => {
-                    let frame = packet_out(version, &fresh.key().1, data);
+                    let (ports, tagged) = &fresh.key().1;
+                    let mut actions = outputs(ports);
+                    if let Some(first) = tagged.first() {
+                        actions.extend(vlan::output(None, vlan, Form::Tagged, *first));
+                        actions.extend(outputs(&tagged[1..]));
+                    }
+                    let frame = packet_out(version, actions, data);
                     fresh.insert(frame).clone()
                 }
             };
@@ -208,15 +227,22 @@ impl Ingress {
     }
 }
 
+/// The ports out of which a packet goes as it is, and those out of which it goes with its tag.
+type Ports = (Arc<[PortNo]>, Arc<[PortNo]>);
+
+fn outputs(ports: &[PortNo]) -> Vec<Action> {
+    ports.iter().map(|port| Action::output(*port)).collect()
+}
+
 /// Nothing waits for an answer, so the xid is the same for all.
-fn packet_out(version: Version, ports: &[PortNo], data: &bytes::Bytes) -> Option<Frame> {
+fn packet_out(version: Version, actions: Vec<Action>, data: &bytes::Bytes) -> Option<Frame> {
     let message = PacketOut {
         buffer_id: None,
         in_port: match version {
             Version::V10 => PortNo::ANY,
             _ => PortNo::CONTROLLER,
         },
-        actions: ports.iter().map(|port| Action::output(*port)).collect(),
+        actions,
         data: data.clone(),
     };
     encode(version, Xid(EDGE_XID), &Message::PacketOut(message)).ok()

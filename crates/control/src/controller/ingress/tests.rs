@@ -59,8 +59,13 @@ impl Setup {
         let (net, outbox) = (&self.net, &mut self.outbox);
         let data = bytes::Bytes::from_static(&[0xff; 60]);
         let now = Instant::START;
-        self.ingress
-            .spread(net, now, (from, &data), (None, 2), outbox);
+        self.ingress.spread(
+            net,
+            now,
+            (from, &data),
+            (None, 2, crate::vlan::VlanId::NONE),
+            outbox,
+        );
         let outputs = std::iter::from_fn(|| self.outbox.pop());
         let sent = outputs.filter_map(|output| {
             let ControllerOutput::Send { connection, frame } = output else {

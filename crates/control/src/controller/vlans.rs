@@ -1,0 +1,334 @@
+//! Forwards the packets of VLANs: by edges and the fabric, and for everybody out of the ports that
+//! are members.
+//!
+//! A packet is classified by its port and tag when it comes in, and loses its tag. It gets the one
+//! of its VLAN where it leaves by a trunk. Between switches it has the label of its VLAN at its
+//! egress. Hosts of VLANs have no paths: where the fabric does not lead, the controller sends their
+//! packets on, within the budget of their port.
+
+use std::sync::Arc;
+
+use clock::Instant;
+use openflow::DatapathId;
+use openflow::packet::PacketFields;
+
+use crate::Location;
+use crate::edge::resolve::reply;
+use crate::edge::{Deliver, EdgeUpdate};
+use crate::fabric::Exit;
+use crate::vlan::{self, HostKey, VlanId, Vlans};
+
+use super::hosts::{Hosts, OWN_MAC};
+use super::packet::{Held, Packet};
+use super::port_state::PortRole;
+use super::{Controller, shares_of_hosts};
+
+/// Borrows the hosts of one VLAN alone, or those outside of all; `None` if there is no such VLAN.
+macro_rules! hosts_of {
+    ($controller:expr, $vlan:expr) => {
+        match $vlan.is_none() {
+            true => Some(&mut $controller.hosts),
+            false => $controller.vlan_hosts.get_mut(&$vlan),
+        }
+    };
+}
+pub(super) use hosts_of;
+
+impl Controller {
+    /// Takes other VLANs over. The hosts of ports whose VLANs have changed are forgotten, with the
+    /// entries that lead from and to them.
+    pub fn set_vlans(&mut self, now: Instant, vlans: Vlans) {
+        self.outbox.now = now;
+        let changed = self.config.vlans.changed(&vlans);
+        for at in &changed {
+            let hosts = self.hosts.unplace(now, *at);
+            self.unplace_members(now, *at);
+            self.close_edge(now, *at, hosts.clone());
+            self.mend_paths(now, super::mending::Cause::Unknown, &hosts);
+        }
+        self.config.vlans = vlans;
+        self.follow_vlans();
+        let switches: std::collections::BTreeSet<DatapathId> =
+            changed.iter().map(|at| at.dpid).collect();
+        for dpid in switches {
+            self.tell_all_vlans(dpid);
+        }
+    }
+
+    /// Has hosts and addresses for each VLAN that ports are members of, and no other.
+    pub(super) fn follow_vlans(&mut self) {
+        let vlans = self.config.vlans.all();
+        self.vlan_hosts.retain(|vlan, _| vlans.contains(vlan));
+        let mut shares = shares_of_hosts(&self.config);
+        shares.count_max /= vlans.len() + 1;
+        for vlan in vlans {
+            let seed = self.outbox.random();
+            let fresh = || Hosts::new(vlan, shares, seed);
+            self.vlan_hosts.entry(vlan).or_insert_with(fresh);
+        }
+        self.outbox.vlans = Arc::new(self.config.vlans.clone());
+        let addresses = self.vlan_hosts.iter();
+        let addresses = addresses.map(|(vlan, hosts)| (*vlan, hosts.addresses().clone()));
+        self.fabric.set_vlans(addresses, &mut self.outbox);
+    }
+
+    /// The VLAN of a packet that comes in at a port with this role; `None` if the port is no
+    /// member. On a link, a packet has the label of its VLAN at this switch.
+    pub(super) fn vlan_of(&self, role: PortRole, packet: &Held) -> Option<VlanId> {
+        if !self.outbox.vlans.is_on() {
+            return Some(VlanId::NONE);
+        }
+        match role {
+            PortRole::Link | PortRole::Silent => {
+                let label = vlan::outer_id(&packet.data);
+                let vlan = label.and_then(|label| self.fabric.vlan_of(packet.at.dpid, label));
+                Some(vlan.unwrap_or_default())
+            }
+            _ => {
+                let tag = vlan::tag_of(&packet.data);
+                self.outbox.vlans.classify(packet.at, tag)
+            }
+        }
+    }
+
+    /// Handles a packet of a VLAN.
+    pub(super) fn handle_member(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        role: PortRole,
+        packet: Held,
+    ) {
+        let is_labelled = matches!(role, PortRole::Link | PortRole::Silent);
+        let (held, raw) = without_tag(packet, is_labelled);
+        let fields = PacketFields::parse(held.at.port, &held.data);
+        let Some(packet) = Packet::read(&held, &fields) else {
+            self.outbox.counters.packet_ins_no_sender += 1;
+            return;
+        };
+        let place = self.place_of(HostKey {
+            vlan,
+            mac: packet.src,
+        });
+        match role {
+            PortRole::Link | PortRole::Silent => {
+                self.handle_member_on_link(now, vlan, &packet, &fields);
+            }
+            PortRole::Claimed if place != Some(packet.at) => {
+                self.outbox.counters.packet_ins_claimed += 1;
+            }
+            _ => self.handle_member_at_edge(now, vlan, (&packet, &raw), &fields),
+        }
+    }
+
+    /// Learns from a packet of a VLAN that the edge of its switch has sent on.
+    pub(super) fn learn_member(&mut self, now: Instant, vlan: VlanId, packet: Held) {
+        let (held, _) = without_tag(packet, false);
+        let fields = PacketFields::parse(held.at.port, &held.data);
+        if let Some(packet) = Packet::read(&held, &fields) {
+            self.observe(now, vlan, &packet, &fields);
+        }
+    }
+
+    fn handle_member_at_edge(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        (packet, raw): (&Packet<'_>, &bytes::Bytes),
+        fields: &PacketFields,
+    ) {
+        if self.is_forged(now, packet, fields) {
+            return;
+        }
+        if !self.observe(now, vlan, packet, fields) || packet.dst == OWN_MAC {
+            return;
+        }
+        let dst = HostKey {
+            vlan,
+            mac: packet.dst,
+        };
+        match self.place_of(dst) {
+            None if packet.is_copy => {}
+            Some(to) if !packet.dst.is_multicast() => self.deliver_member((packet, raw), dst, to),
+            _ => self.flood_member(now, vlan, packet),
+        }
+    }
+
+    /// Handles a packet that has come to an egress where its receiver is not.
+    fn handle_member_on_link(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+    ) {
+        if packet.dst.is_multicast() {
+            self.outbox.counters.packet_ins_broadcast_on_link += 1;
+            return;
+        }
+        if self.is_forged(now, packet, fields) {
+            return;
+        }
+        let [src, dst] = [packet.src, packet.dst].map(|mac| HostKey { vlan, mac });
+        let Some(hosts) = self.vlan_hosts.get(&vlan) else {
+            return;
+        };
+        self.fabric
+            .correct_ingress(hosts, now, (packet.at, src, dst), &mut self.outbox);
+        match self.place_of(dst) {
+            None => self.flood_member(now, vlan, packet),
+            Some(to) if self.ingress.may_carry_half_way(now, packet.at) => {
+                self.outbox.packet_out_in(vlan, to, packet.data);
+            }
+            Some(_) => self.outbox.counters.packet_ins_half_way_limited += 1,
+        }
+    }
+
+    /// Sends a packet to a known host: through the edge where it came in, which answers such
+    /// packets itself from now on, or by itself where the fabric does not lead there.
+    fn deliver_member(
+        &mut self,
+        (packet, raw): (&Packet<'_>, &bytes::Bytes),
+        dst: HostKey,
+        to: Location,
+    ) {
+        let (at, vlan) = (packet.at, dst.vlan);
+        if to == at {
+            return;
+        }
+        let exit = match at.dpid == to.dpid {
+            true => Some(Exit::Port(to.port)),
+            false => self.fabric.exit(at.dpid, dst, to),
+        };
+        let src = HostKey {
+            vlan,
+            mac: packet.src,
+        };
+        let now = self.outbox.now;
+        if let Some(exit) = exit.filter(|_| !packet.is_copy) {
+            self.tell_member(src, at);
+            self.tell_member(dst, to);
+            let deliver = Deliver {
+                now,
+                in_port: at.port,
+                vlan,
+                src: packet.src,
+                dst: packet.dst,
+                exit,
+                buffer_id: packet.buffer_id,
+                data: raw.clone(),
+            };
+            let update = EdgeUpdate::Deliver(Box::new(deliver));
+            self.outbox.tell_edge(at.dpid, update);
+        } else if !self.ingress.may_detour(now, at) {
+            self.outbox.counters.packet_ins_detour_limited += 1;
+        } else if !packet.is_copy {
+            self.outbox.packet_out_in(vlan, to, packet.data);
+        }
+    }
+
+    /// Answers a question in place of the host that is asked for, or sends the packet out of all
+    /// other ports of its VLAN, within the budgets.
+    fn flood_member(&mut self, now: Instant, vlan: VlanId, packet: &Packet<'_>) {
+        let at = packet.at;
+        if !self.ingress.may_flood(now, at, &mut self.outbox) {
+            return;
+        }
+        let Some(hosts) = self.vlan_hosts.get(&vlan) else {
+            return;
+        };
+        let is_elsewhere = |mac| hosts.place(mac).is_some_and(|place| place != at);
+        let reply = reply(packet.data, hosts.addresses());
+        if let Some(reply) = reply.filter(|reply| is_elsewhere(reply.owner)) {
+            self.outbox.counters.questions_answered += 1;
+            return self.outbox.packet_out_in(vlan, at, &reply.frame);
+        }
+        let how = (hosts.place(packet.src), self.connections.len(), vlan);
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.ingress
+            .spread(net, now, (at, packet.data), how, outbox);
+    }
+
+    /// Informs the edge and the fabric that a host of a VLAN is at an edge port.
+    pub(super) fn tell_member(&mut self, host: HostKey, at: Location) {
+        self.fabric.handle_host(host, at, &mut self.outbox);
+        if self.ingress.open_edge(at) {
+            self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(at.port));
+        }
+        let port = at.port;
+        self.outbox
+            .tell_edge(at.dpid, EdgeUpdate::Host { host, port });
+    }
+
+    /// Names all hosts of VLANs at a switch again, which has lost its entries.
+    pub(super) fn tell_members(&mut self, dpid: DatapathId) {
+        for (vlan, hosts) in &self.vlan_hosts {
+            for (mac, at) in hosts.placed_at(dpid) {
+                let host = HostKey { vlan: *vlan, mac };
+                self.fabric.handle_host(host, at, &mut self.outbox);
+            }
+        }
+    }
+
+    /// Withdraws a host of a VLAN that has left: the edge deletes the entries that it set for it.
+    pub(super) fn forget_member(&mut self, now: Instant, host: HostKey, at: Location) {
+        self.ingress.note_ended(now, at.dpid, None);
+        self.fabric.forget_host(host, at.dpid, &mut self.outbox);
+        self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(host));
+    }
+
+    /// Withdraws the hosts of VLANs that were forgotten.
+    pub(super) fn tell_forgotten_members(&mut self, now: Instant) {
+        let mut gone = Vec::new();
+        for (vlan, hosts) in &mut self.vlan_hosts {
+            let of_vlan = hosts.take_gone().into_iter();
+            gone.extend(of_vlan.map(|(mac, at)| (HostKey { vlan: *vlan, mac }, at)));
+            hosts.tell_pressed(now, &mut self.outbox);
+        }
+        for (host, at) in gone {
+            self.forget_member(now, host, at);
+        }
+    }
+
+    /// Forgets that hosts of VLANs are behind a port.
+    pub(super) fn unplace_members(&mut self, now: Instant, at: Location) {
+        for (vlan, hosts) in &mut self.vlan_hosts {
+            for mac in hosts.unplace(now, at) {
+                let host = HostKey { vlan: *vlan, mac };
+                self.fabric.forget_host(host, at.dpid, &mut self.outbox);
+            }
+        }
+    }
+
+    fn place_of(&self, host: HostKey) -> Option<Location> {
+        match host.vlan.is_none() {
+            true => self.hosts.place(host.mac),
+            false => self.vlan_hosts.get(&host.vlan)?.place(host.mac),
+        }
+    }
+
+    /// Informs the edge of a switch of its ports' VLANs, and of the hosts that are still there.
+    fn tell_all_vlans(&mut self, dpid: DatapathId) {
+        let ports = self.outbox.vlans.of_switch(dpid).collect();
+        self.outbox.tell_edge(dpid, EdgeUpdate::Vlans(ports));
+        let mut hosts = Vec::new();
+        for (vlan, of_vlan) in &self.vlan_hosts {
+            let placed = of_vlan.placed_at(dpid);
+            hosts.extend(placed.map(|(mac, at)| (HostKey { vlan: *vlan, mac }, at)));
+        }
+        for (host, at) in hosts {
+            let port = at.port;
+            self.outbox.tell_edge(dpid, EdgeUpdate::Host { host, port });
+        }
+    }
+}
+
+/// A packet without its tag or label, and its bytes as they came in.
+fn without_tag(packet: Held, is_labelled: bool) -> (Held, bytes::Bytes) {
+    let raw = packet.data;
+    let data = match is_labelled || vlan::tag_of(&raw).is_some() {
+        true => vlan::without_tag(&raw),
+        false => raw.clone(),
+    };
+    (Held { data, ..packet }, raw)
+}

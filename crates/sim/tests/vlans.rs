@@ -1,0 +1,424 @@
+//! VLANs: the same addresses in two of them are different hosts, and whatever happens no frame goes
+//! from one to the other.
+//!
+//! `VLAN_SEEDS=0..1000 cargo test --release -p auster-sim --test vlans` runs more random faults.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
+
+use std::collections::BTreeMap;
+
+use clock::{Duration, SplitMix64};
+use control::controller::{ControllerConfig, FabricConfig};
+use control::vlan::{PortVlans, VlanId, Vlans};
+use openflow::MacAddr;
+use openflow::packet::build::{Host as Address, ethernet, tagged};
+use sim::network::{HostId, Network, SwitchId};
+use sim::topology::{self, Topology};
+
+/// The EtherType of broadcasts that begin with the VLAN of their sender.
+const MARKED: u16 = 0x1234;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn vlan(id: u16) -> VlanId {
+    VlanId::new(id).expect("a VLAN id")
+}
+
+/// Hosts in VLANs on a network of switches.
+struct Tenants {
+    network: Network,
+    switches: Vec<SwitchId>,
+    topology: Topology,
+    /// The hosts of each VLAN.
+    hosts: BTreeMap<u16, Vec<HostId>>,
+    vlans: Vlans,
+}
+
+impl Tenants {
+    /// Every switch has a host of each VLAN. All VLANs have the same addresses, apart from the
+    /// hosts of the last switch, whose addresses tell whose frames they are. A host on an odd
+    /// switch tags its frames.
+    fn new(seed: u64, ids: &[u16], build: impl FnOnce(&mut Network) -> Topology) -> Tenants {
+        let controller = ControllerConfig {
+            fabric: Some(FabricConfig::default()),
+            ..ControllerConfig::default()
+        };
+        let mut network = Network::new(controller.into(), seed);
+        let topology = build(&mut network);
+        let switches = topology.switches.clone();
+        let mut tenants = Tenants {
+            network,
+            switches: switches.clone(),
+            topology,
+            hosts: BTreeMap::new(),
+            vlans: Vlans::default(),
+        };
+        for id in ids {
+            for (n, switch) in switches.iter().enumerate() {
+                let host = tenants.network.add_host(*switch);
+                let is_last = n + 1 == switches.len();
+                let number = if is_last { *id } else { 0x1000 + n as u16 };
+                let [high, low] = number.to_be_bytes();
+                let at = tenants.network.host_mut(host);
+                at.address = Address {
+                    mac: MacAddr([2, 0, 0, 1, high, low]),
+                    ip: [10, 1, high, low].into(),
+                };
+                at.record = true;
+                at.vlan = (n % 2 == 1).then_some(*id);
+                tenants.hosts.entry(*id).or_default().push(host);
+                tenants.admit(host, *id);
+            }
+        }
+        tenants.network.set_vlans(tenants.vlans.clone());
+        tenants.network.run_for(ms(2000));
+        tenants
+    }
+
+    /// Makes the port of a host a member of a VLAN, in the form in which the host sends.
+    fn admit(&mut self, host: HostId, id: u16) {
+        let port = match self.network.host(host).vlan {
+            None => PortVlans::Access(vlan(id)),
+            Some(_) => PortVlans::Trunk {
+                tagged: [vlan(id)].into(),
+                native: None,
+            },
+        };
+        self.vlans.ports.insert(self.network.place(host), port);
+    }
+
+    fn topology_of(&self, id: u16) -> Topology {
+        Topology {
+            switches: self.switches.clone(),
+            links: Vec::new(),
+            hosts: self.hosts[&id].clone(),
+        }
+    }
+
+    fn introduce(&mut self) {
+        for id in self.hosts.keys().copied().collect::<Vec<_>>() {
+            let topology = self.topology_of(id);
+            for (n, host) in topology.hosts.iter().enumerate() {
+                let next = topology.hosts[(n + 1) % topology.hosts.len()];
+                self.network.resolve(*host, next);
+                self.network.run_for(ms(10));
+            }
+        }
+        self.network.run_for(ms(800));
+    }
+
+    /// Pairs within a VLAN that do not talk.
+    fn silent_pairs(&mut self, seq: u16) -> Vec<(u16, HostId, HostId)> {
+        let mut silent = Vec::new();
+        for id in self.hosts.keys().copied().collect::<Vec<_>>() {
+            let topology = self.topology_of(id);
+            let pairs = topology.silent_pairs(&mut self.network, seq);
+            silent.extend(pairs.into_iter().map(|(from, to)| (id, from, to)));
+        }
+        silent
+    }
+
+    /// Sends datagrams and a broadcast that say whose they are.
+    fn send_marked(&mut self, id: u16, from: HostId, to: HostId, first: u64, count: u64) {
+        let first = u64::from(id) << 32 | first;
+        self.network.stream(from, to, first, count, ms(1));
+        let own = self.network.host(from);
+        let mac = own.address.mac;
+        let frame = ethernet(mac, MacAddr::BROADCAST, MARKED, &id.to_be_bytes());
+        let frame = match own.vlan {
+            Some(id) => tagged(&frame, id, 0),
+            None => frame,
+        };
+        self.network.inject(from, frame);
+    }
+
+    /// The frames that hosts have received, and that are not of their VLAN.
+    fn crossed(&self) -> Vec<(u16, Vec<u8>)> {
+        let ids: Vec<u16> = self.hosts.keys().copied().collect();
+        let mut crossed = Vec::new();
+        for (id, hosts) in &self.hosts {
+            for host in hosts {
+                let host = self.network.host(*host);
+                let strange = |frame: &&Vec<u8>| is_strange(frame, host.vlan, *id, &ids);
+                let frames = host.recorded.iter().filter(strange);
+                crossed.extend(frames.map(|frame| (*id, frame.clone())));
+                let datagrams = host.datagrams.keys().map(|number| (number >> 32) as u16);
+                let strange = datagrams.filter(|of| of != id);
+                crossed.extend(strange.map(|of| (*id, of.to_be_bytes().to_vec())));
+            }
+        }
+        crossed
+    }
+}
+
+/// Whether a frame that a host of a VLAN has received has the wrong tag, or comes from another
+/// VLAN.
+fn is_strange(frame: &[u8], tag: Option<u16>, id: u16, ids: &[u16]) -> bool {
+    let word = |at: usize| {
+        let bytes = frame.get(at..at + 2).unwrap_or(&[0, 0]);
+        u16::from_be_bytes([bytes[0], bytes[1]])
+    };
+    let is_lldp = word(12) == 0x88cc;
+    let found = (word(12) == 0x8100).then(|| word(14) & 0xfff);
+    let at = if found.is_some() { 16 } else { 12 };
+    let is_marked = word(at) == MARKED;
+    let sender = word(10);
+    let is_told = ids.contains(&sender) && frame.get(6..10) == Some(&[2, 0, 0, 1]);
+    !is_lldp && found != tag || is_marked && word(at + 2) != id || is_told && sender != id
+}
+
+/// Two tenants with the same addresses on the same switches.
+#[test]
+fn tenants_with_the_same_addresses_talk_among_themselves() {
+    type Build = fn(&mut Network) -> Topology;
+    let builds: [(&str, Build); 3] = [
+        ("line", |network| topology::line(network, 4)),
+        ("ring", |network| topology::ring(network, 5)),
+        ("leaf-spine", |network| {
+            topology::leaf_spine(network, 2, 3, 1)
+        }),
+    ];
+    for (name, build) in builds {
+        let mut tenants = Tenants::new(1, &[10, 20], build);
+        tenants.introduce();
+        let silent = tenants.silent_pairs(1);
+        assert!(silent.is_empty(), "{name}: {silent:?}");
+        for (id, hosts) in tenants.hosts.clone() {
+            for pair in hosts.windows(2) {
+                tenants.send_marked(id, pair[0], pair[1], 0, 20);
+            }
+        }
+        tenants.network.run_for(ms(500));
+        for (id, hosts) in &tenants.hosts {
+            for pair in hosts.windows(2) {
+                let got = &tenants.network.host(pair[1]).datagrams;
+                let whole = (0..20).all(|n| got.get(&(u64::from(*id) << 32 | n)) == Some(&1));
+                assert!(whole, "{name}: VLAN {id}: {got:?}");
+            }
+            let marked = |host: &HostId| {
+                let frames = tenants.network.host(*host).recorded.iter();
+                let own = frames.filter(|frame| {
+                    frame[12..14] == MARKED.to_be_bytes() || frame[16..18] == MARKED.to_be_bytes()
+                });
+                own.count()
+            };
+            let counts: Vec<usize> = hosts.iter().map(marked).collect();
+            let wanted = hosts.len() - 1;
+            let is_first = |n: usize| n + 1 < hosts.len();
+            for (n, count) in counts.iter().enumerate() {
+                let own = usize::from(is_first(n));
+                assert_eq!(*count, wanted - own, "{name}: VLAN {id}: broadcasts");
+            }
+        }
+        assert_eq!(tenants.crossed(), [], "{name}");
+        assert_eq!(tenants.network.errors().count(), 0, "{name}");
+    }
+}
+
+/// A conversation in a VLAN costs the controller no packet once its entries are there.
+#[test]
+fn conversations_in_vlans_are_the_switches_alone() {
+    let mut tenants = Tenants::new(2, &[10, 20], |network| topology::line(network, 4));
+    tenants.introduce();
+    assert!(tenants.silent_pairs(1).is_empty());
+    let packet_ins = |tenants: &mut Tenants| {
+        let count = |tenants: &Tenants| {
+            let counters = tenants.network.process().controller.counters();
+            counters.packet_ins - counters.lldp_accepted
+        };
+        let before = count(tenants);
+        tenants.network.run_for(ms(1500));
+        count(tenants) - before
+    };
+    for (id, hosts) in tenants.hosts.clone() {
+        tenants
+            .network
+            .stream(hosts[0], hosts[3], u64::from(id) << 32, 1000, ms(1));
+    }
+    let more = packet_ins(&mut tenants);
+    assert_eq!(more, 0, "packets came up, of 2,000");
+    for (id, hosts) in &tenants.hosts {
+        let got = tenants.network.host(hosts[3]).arrivals.iter();
+        let own = got.filter(|n| **n >> 32 == u64::from(*id));
+        assert_eq!(own.count(), 1000, "VLAN {id}");
+    }
+    assert_eq!(tenants.crossed(), []);
+}
+
+/// What a port is no member of goes nowhere.
+#[test]
+fn strangers_tags_are_dropped_and_counted() {
+    let mut tenants = Tenants::new(3, &[10, 20], |network| topology::line(network, 3));
+    tenants.introduce();
+    let refused = |tenants: &Tenants| {
+        let counters = tenants.network.process().controller.counters();
+        counters.packets_vlan_refused
+    };
+    let before = refused(&tenants);
+    let (access, trunk) = (tenants.hosts[&10][0], tenants.hosts[&10][1]);
+    let victim = tenants.network.host(tenants.hosts[&20][2]).address.mac;
+    let mut sent = 0;
+    for (host, tag) in [
+        (access, Some(20)),
+        (access, Some(10)),
+        (trunk, Some(20)),
+        (trunk, None),
+    ] {
+        let mac = tenants.network.host(host).address.mac;
+        for dst in [victim, MacAddr::BROADCAST] {
+            let frame = ethernet(mac, dst, MARKED, &10u16.to_be_bytes());
+            let frame = match tag {
+                Some(tag) => tagged(&frame, tag, 0),
+                None => frame,
+            };
+            tenants.network.inject(host, frame);
+            sent += 1;
+        }
+    }
+    tenants.network.run_for(ms(300));
+    assert_eq!(refused(&tenants) - before, sent);
+    assert_eq!(tenants.crossed(), []);
+}
+
+/// A port that changes its VLAN at a reload hears its former one no more, and its new one.
+#[test]
+fn a_port_changes_its_vlan_at_a_reload() {
+    let mut tenants = Tenants::new(4, &[10, 20], |network| topology::ring(network, 4));
+    tenants.introduce();
+    assert!(tenants.silent_pairs(1).is_empty());
+    // The host of VLAN 10 at the last switch has an address that nobody in VLAN 20 has.
+    let moved = tenants.hosts[&10][3];
+    let old = tenants.hosts[&10][0];
+    tenants.network.stream(old, moved, 10 << 32, 2000, ms(1));
+    tenants.network.run_for(ms(100));
+    tenants.network.host_mut(moved).vlan = Some(20);
+    tenants.admit(moved, 20);
+    tenants.network.set_vlans(tenants.vlans.clone());
+    // What was on its way.
+    tenants.network.run_for(ms(20));
+    let got = tenants.network.host(moved).recorded.len();
+    tenants.network.run_for(ms(1500));
+    let frames = &tenants.network.host(moved).recorded[got..];
+    let of_old = frames
+        .iter()
+        .filter(|frame| frame[14..16] != 20u16.to_be_bytes());
+    let is_lldp = |frame: &&Vec<u8>| frame[12..14] == [0x88, 0xcc];
+    let of_old: Vec<_> = of_old.filter(|frame| !is_lldp(frame)).collect();
+    assert!(of_old.is_empty(), "{of_old:?}");
+    let hosts = tenants.hosts.get_mut(&10).expect("the VLAN");
+    hosts.retain(|host| *host != moved);
+    tenants.network.host_mut(moved).recorded.clear();
+    tenants.network.host_mut(moved).datagrams.clear();
+    tenants.hosts.get_mut(&20).expect("the VLAN").push(moved);
+    for host in tenants.hosts[&20].clone() {
+        tenants.network.host_mut(host).forget_addresses();
+    }
+    tenants.introduce();
+    let silent = tenants.silent_pairs(2);
+    assert!(silent.is_empty(), "{silent:?}");
+}
+
+/// Runs one seed of random faults; what is wrong with it.
+fn run(seed: u64) -> Result<(), String> {
+    let mut random = SplitMix64::new(seed);
+    let mut below = move |end: usize| (random.next() % end as u64) as usize;
+    let size = 3 + below(3);
+    let kind = below(3);
+    let mut tenants = Tenants::new(seed, &[10, 20, 30], |network| match kind {
+        0 => topology::line(network, size),
+        1 => topology::ring(network, size),
+        _ => topology::leaf_spine(network, 2, size, 1),
+    });
+    tenants.introduce();
+    let ids = [10, 20, 30];
+    let mut down = Vec::new();
+    for round in 0..14u64 {
+        let links = tenants.topology.links.clone();
+        match below(8) {
+            0 => {
+                let switch = tenants.switches[below(tenants.switches.len())];
+                tenants.network.disconnect(switch);
+            }
+            1 => {
+                tenants.network.kill_controller();
+                tenants.network.run_for(ms(below(50) as u64));
+                tenants.network.start_controller(seed ^ round);
+            }
+            2 => {
+                // A host moves to a port of its own VLAN elsewhere.
+                let id = ids[below(3)];
+                let hosts = &tenants.hosts[&id];
+                let host = hosts[below(hosts.len())];
+                let to = tenants.switches[below(tenants.switches.len())];
+                tenants.network.move_host(host, to, below(2) == 0);
+                tenants.admit(host, id);
+                tenants.network.set_vlans(tenants.vlans.clone());
+                tenants.network.run_for(ms(below(900) as u64));
+            }
+            3..6 => {
+                let link = links[below(links.len())];
+                tenants.network.set_link(link, false);
+                down.push(link);
+            }
+            _ => {
+                if let Some(link) = down.pop() {
+                    tenants.network.set_link(link, true);
+                }
+            }
+        }
+        for id in ids {
+            let hosts = tenants.hosts[&id].clone();
+            let (from, to) = (hosts[below(hosts.len())], hosts[below(hosts.len())]);
+            if from != to {
+                tenants.send_marked(id, from, to, round * 100, 20);
+            }
+        }
+        tenants.network.run_for(ms(below(60) as u64 + 1));
+        let crossed = tenants.crossed();
+        if !crossed.is_empty() {
+            return Err(format!("round {round}: frames crossed: {crossed:02x?}"));
+        }
+    }
+    for link in down {
+        tenants.network.set_link(link, true);
+    }
+    for round in 0..10 {
+        for id in ids {
+            let hosts = tenants.hosts[&id].clone();
+            for (n, host) in hosts.iter().enumerate() {
+                let other = hosts[(n + 1 + round) % hosts.len()];
+                tenants.network.resolve(*host, other);
+            }
+        }
+        tenants.network.run_for(ms(1000));
+    }
+    let silent = tenants.silent_pairs(77);
+    if !silent.is_empty() {
+        return Err(format!("pairs do not talk: {silent:?}"));
+    }
+    if tenants.network.circled > 0 {
+        return Err("a packet went in a circle".to_owned());
+    }
+    match tenants.crossed() {
+        crossed if crossed.is_empty() => Ok(()),
+        crossed => Err(format!("frames crossed: {crossed:02x?}")),
+    }
+}
+
+#[test]
+fn nothing_crosses_whatever_fails() {
+    let range = std::env::var("VLAN_SEEDS").unwrap_or_else(|_| "0..20".to_owned());
+    let (from, to) = range.split_once("..").expect("a range of seeds");
+    let seeds = from.parse::<u64>().expect("a seed")..to.parse().expect("a seed");
+    let wrong: Vec<_> = seeds
+        .filter_map(|seed| Some((seed, run(seed).err()?)))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{} seeds: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(3)]
+    );
+}
