@@ -320,6 +320,30 @@ fn a_port_changes_its_vlan_at_a_reload() {
     assert!(silent.is_empty(), "{silent:?}");
 }
 
+/// What an earlier process set for a port's former VLAN does not outlive a change beside it.
+#[test]
+fn a_port_changes_its_vlan_while_nobody_controls() {
+    let mut tenants = Tenants::new(5, &[10, 20], |network| topology::line(network, 3));
+    tenants.introduce();
+    assert!(tenants.silent_pairs(1).is_empty());
+    let (moved, old) = (tenants.hosts[&10][0], tenants.hosts[&10][2]);
+    tenants.network.kill_controller();
+    tenants.network.run_for(ms(50));
+    tenants.admit(moved, 20);
+    tenants.network.set_vlans(tenants.vlans.clone());
+    tenants.network.start_controller(9);
+    tenants.network.run_for(ms(1500));
+    let count = |tenants: &Tenants| {
+        let [to, from] = [moved, old].map(|host| tenants.network.host(host).arrivals.len());
+        (to, from)
+    };
+    let before = count(&tenants);
+    tenants.network.stream(old, moved, 10 << 32, 50, ms(1));
+    tenants.network.stream(moved, old, 20 << 32, 50, ms(1));
+    tenants.network.run_for(ms(1000));
+    assert_eq!(count(&tenants), before, "the former VLAN is still led to");
+}
+
 /// Runs one seed of random faults; what is wrong with it.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = SplitMix64::new(seed);
