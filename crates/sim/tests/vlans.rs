@@ -252,14 +252,20 @@ fn conversations_in_vlans_are_the_switches_alone() {
 fn strangers_tags_are_dropped_and_counted() {
     let mut tenants = Tenants::new(3, &[10, 20], |network| topology::line(network, 3));
     tenants.introduce();
+    assert!(tenants.silent_pairs(1).is_empty());
     let refused = |tenants: &Tenants| {
         let counters = tenants.network.process().controller.counters();
         counters.packets_vlan_refused
     };
     let before = refused(&tenants);
     let (access, trunk) = (tenants.hosts[&10][0], tenants.hosts[&10][1]);
-    let victim = tenants.network.host(tenants.hosts[&20][2]).address.mac;
     let mut sent = 0;
+    let peers = [
+        tenants.hosts[&10][1],
+        tenants.hosts[&10][2],
+        tenants.hosts[&20][2],
+    ];
+    let peers = peers.map(|host| tenants.network.host(host).address.mac);
     for (host, tag) in [
         (access, Some(20)),
         (access, Some(10)),
@@ -267,7 +273,7 @@ fn strangers_tags_are_dropped_and_counted() {
         (trunk, None),
     ] {
         let mac = tenants.network.host(host).address.mac;
-        for dst in [victim, MacAddr::BROADCAST] {
+        for dst in peers.into_iter().chain([MacAddr::BROADCAST]) {
             let frame = ethernet(mac, dst, MARKED, &10u16.to_be_bytes());
             let frame = match tag {
                 Some(tag) => tagged(&frame, tag, 0),
@@ -318,6 +324,45 @@ fn a_port_changes_its_vlan_at_a_reload() {
     tenants.introduce();
     let silent = tenants.silent_pairs(2);
     assert!(silent.is_empty(), "{silent:?}");
+}
+
+/// Two hosts of one switch talk until one of them gets into another VLAN, at a reload or while
+/// nobody controls.
+#[test]
+fn neighbours_are_parted() {
+    for is_reload in [true, false] {
+        let mut tenants = Tenants::new(6, &[10, 20], |network| topology::line(network, 3));
+        let (own, switch) = (tenants.hosts[&10][0], tenants.switches[0]);
+        let moved = tenants.network.add_host(switch);
+        tenants.hosts.get_mut(&10).expect("the VLAN").push(moved);
+        tenants.admit(moved, 10);
+        tenants.network.set_vlans(tenants.vlans.clone());
+        tenants.network.run_for(ms(1000));
+        tenants.introduce();
+        assert!(tenants.silent_pairs(1).is_empty());
+        tenants.network.stream(own, moved, 10 << 32, 3000, ms(1));
+        tenants.network.stream(moved, own, 20 << 32, 3000, ms(1));
+        tenants.network.run_for(ms(100));
+        if !is_reload {
+            tenants.network.kill_controller();
+        }
+        tenants.admit(moved, 20);
+        tenants.network.set_vlans(tenants.vlans.clone());
+        if !is_reload {
+            tenants.network.start_controller(9);
+            tenants.network.run_for(ms(900));
+        }
+        tenants.network.run_for(ms(20));
+        let count =
+            |tenants: &Tenants| [moved, own].map(|host| tenants.network.host(host).arrivals.len());
+        let before = count(&tenants);
+        assert!(
+            before.iter().all(|count| *count > 50),
+            "they talked: {before:?}"
+        );
+        tenants.network.run_for(ms(1000));
+        assert_eq!(count(&tenants), before, "reload: {is_reload}");
+    }
 }
 
 /// What an earlier process set for a port's former VLAN does not outlive a change beside it.
