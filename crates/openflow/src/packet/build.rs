@@ -1,6 +1,6 @@
 //! Frames of the common protocols, checksums set: what tests send and controllers answer with.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{
     ArpHardwareId, ArpOperation, ArpPacket, EtherType, PacketBuilder, PacketBuilderStep,
@@ -8,6 +8,10 @@ use etherparse::{
 
 use crate::types::MacAddr;
 
+use super::membership::{
+    IGMP1_REPORT, IGMP2_LEAVE, IGMP2_REPORT, IGMP3_REPORT, IP_PIM, IpPacket, MLD1_DONE,
+    MLD1_REPORT, MLD2_REPORT, PIM_HELLO, PIM_HOLD, RecordKind, Sender, frame_of,
+};
 use super::nd::{
     HOP_LIMIT, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, OVERRIDE, ROUTER, SOLICITED,
     SOURCE_ADDRESS, TARGET_ADDRESS, group, group_mac,
@@ -144,6 +148,70 @@ pub fn neighbour_answer(
     advertisement(flags, from, to)
 }
 
+/// `from` reports its membership in `group`: an IGMPv2 or MLDv1 report.
+pub fn group_join(from: Sender, group: IpAddr) -> Vec<u8> {
+    one_group(from, (IGMP2_REPORT, MLD1_REPORT), group, group)
+}
+
+/// An IGMPv1 host reports its membership in `group`.
+pub fn group_join_igmp1(from: Sender, group: Ipv4Addr) -> Vec<u8> {
+    let group = group.into();
+    one_group(from, (IGMP1_REPORT, MLD1_REPORT), group, group)
+}
+
+/// `from` has left `group`: an IGMPv2 leave or MLDv1 done, to all routers.
+pub fn group_leave(from: Sender, group: IpAddr) -> Vec<u8> {
+    let routers = link_group(group, 2);
+    one_group(from, (IGMP2_LEAVE, MLD1_DONE), routers, group)
+}
+
+/// An IGMPv3 or MLDv2 report of these kinds, groups and sources. All groups and sources have the
+/// family of the first group; without records it is an IGMPv3 report.
+pub fn group_report(from: Sender, records: &[(RecordKind, IpAddr, &[IpAddr])]) -> Vec<u8> {
+    let first = records.first().map(|(_, group, _)| *group);
+    let is_ipv4 = first.is_none_or(|group| group.is_ipv4());
+    let kind = if is_ipv4 { IGMP3_REPORT } else { MLD2_REPORT };
+    let mut message = vec![kind, 0, 0, 0, 0, 0];
+    message.extend((records.len() as u16).to_be_bytes());
+    for (kind, group, sources) in records {
+        message.extend([*kind as u8, 0]);
+        message.extend((sources.len() as u16).to_be_bytes());
+        let addresses = [group].into_iter().chain(*sources);
+        addresses.for_each(|address| message.extend(ip_octets(*address)));
+    }
+    match is_ipv4 {
+        true => frame_of(
+            IpPacket::igmp(from, Ipv4Addr::new(224, 0, 0, 22).into()),
+            message,
+        ),
+        false => frame_of(
+            IpPacket::mld(from, Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16).into()),
+            message,
+        ),
+    }
+}
+
+/// The PIM router `from` is there for `hold_s` seconds more, over IPv6 or IPv4.
+pub fn pim_hello(from: Sender, is_ipv6: bool, hold_s: u16) -> Vec<u8> {
+    let family = match is_ipv6 {
+        true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        false => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+    };
+    let to = link_group(family, 13);
+    let packet = match is_ipv6 {
+        true => IpPacket::mld(from, to),
+        false => IpPacket::igmp(from, to),
+    };
+    let mut message = vec![PIM_HELLO, 0, 0, 0];
+    message.extend([PIM_HOLD, 2, hold_s].map(u16::to_be_bytes).concat());
+    let packet = IpPacket {
+        protocol: IP_PIM,
+        is_alert: false,
+        ..packet
+    };
+    frame_of(packet, message)
+}
+
 /// A frame of any EtherType.
 pub fn ethernet(src: MacAddr, dst: MacAddr, eth_type: u16, payload: &[u8]) -> Vec<u8> {
     [&dst.0, &src.0, &eth_type.to_be_bytes()[..], payload].concat()
@@ -154,6 +222,35 @@ pub fn tagged(frame: &[u8], vlan_id: u16, pcp: u8) -> Vec<u8> {
     let tci = u16::from(pcp) << 13 | vlan_id & 0xfff;
     let (macs, rest) = frame.split_at(12.min(frame.len()));
     [macs, &[0x81, 0x00], &tci.to_be_bytes(), rest].concat()
+}
+
+/// A message with one group; the types are those of IGMP and MLD.
+fn one_group(from: Sender, types: (u8, u8), to: IpAddr, group: IpAddr) -> Vec<u8> {
+    match group {
+        IpAddr::V4(_) => {
+            let message = [&[types.0, 0, 0, 0], &ip_octets(group)[..]].concat();
+            frame_of(IpPacket::igmp(from, to), message)
+        }
+        IpAddr::V6(_) => {
+            let message = [&[types.1, 0, 0, 0, 0, 0, 0, 0], &ip_octets(group)[..]].concat();
+            frame_of(IpPacket::mld(from, to), message)
+        }
+    }
+}
+
+/// Group `n` of a link, in the family of an address: 224.0.0.n or ff02::n.
+fn link_group(family: IpAddr, n: u8) -> IpAddr {
+    match family {
+        IpAddr::V4(_) => Ipv4Addr::new(224, 0, 0, n).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, n.into()).into(),
+    }
+}
+
+fn ip_octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
 }
 
 fn router_flag(is_router: bool) -> u8 {
