@@ -76,6 +76,13 @@ pub enum EntryKind {
     Guard = 11,
     /// Leads labelled packets.
     Fabric = 12,
+    /// Leads a multicast sender's packets to the group that copies them.
+    Sender = 13,
+}
+
+/// The generation in a cookie of ours.
+pub(crate) fn generation(cookie: Cookie) -> u16 {
+    (cookie.0 >> 16) as u16
 }
 
 impl EntryKind {
@@ -107,7 +114,8 @@ impl EntryKind {
             | EntryKind::Barrier
             | EntryKind::Watch
             | EntryKind::Guard
-            | EntryKind::Fabric => false,
+            | EntryKind::Fabric
+            | EntryKind::Sender => false,
         }
     }
 
@@ -126,6 +134,7 @@ impl EntryKind {
             10 => EntryKind::Watch,
             11 => EntryKind::Guard,
             12 => EntryKind::Fabric,
+            13 => EntryKind::Sender,
             _ => return None,
         })
     }
@@ -574,7 +583,7 @@ impl Entry {
                 // The question behind it may have ended.
                 EntryKind::Watch | EntryKind::Guard => false,
                 // Read in its own form.
-                EntryKind::Fabric => false,
+                EntryKind::Fabric | EntryKind::Sender => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

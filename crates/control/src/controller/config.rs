@@ -7,6 +7,7 @@ use sched::PolicyMap;
 
 use crate::Location;
 use crate::fabric::Label;
+use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
 use crate::timeouts::Timeouts;
 use crate::topology::Topology;
@@ -87,6 +88,8 @@ pub struct ControllerConfig {
     pub fabric: Option<FabricConfig>,
     /// The VLANs of the ports. They need the fabric.
     pub vlans: Vlans,
+    /// Multicast to the ports of members only. Needs the fabric.
+    pub multicast: Option<MulticastConfig>,
 }
 
 impl Default for ControllerConfig {
@@ -117,8 +120,17 @@ impl Default for ControllerConfig {
             arp_inspection: false,
             fabric: None,
             vlans: Vlans::default(),
+            multicast: None,
         }
     }
+}
+
+/// How members of multicast groups are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MulticastConfig {
+    pub snooping: multicast::Config,
+    /// The addresses from which the controller asks for members. `None`: a router asks.
+    pub querier: Option<QuerierAddresses>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -171,6 +171,11 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A switch refused a group that copies multicast. Its hosts' multicast is flooded.
+    MulticastRefused {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,

@@ -26,7 +26,7 @@ use crate::fabric::addresses::Addresses;
 use crate::fabric::form::{self, Holdings, HostPort, Part};
 use crate::fabric::places::Writer;
 use crate::fabric::plan::{self, Graph, Neighbour, Route};
-use crate::fabric::{Exit, Label, Labels};
+use crate::fabric::{Exit, Label, Labels, replication};
 use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
 use crate::vlan::{HostKey, VlanId};
@@ -71,6 +71,8 @@ const CORRECTED_MAX: usize = 256;
 
 pub(super) struct Fabric {
     config: Option<FabricConfig>,
+    /// Whether switches copy multicast.
+    copies: bool,
     /// The network outside of VLANs, and each VLAN.
     domains: BTreeMap<VlanId, Domain>,
     /// The seed of their tables.
@@ -172,17 +174,17 @@ impl Sent {
     }
 
     /// Its entries, without those of detours.
-    fn entry_count(&self) -> usize {
-        let base = usize::from(self.base) * form::base().len();
+    fn entry_count(&self, copies: bool) -> usize {
+        let base = usize::from(self.base) * base(copies).len();
         let own = usize::from(self.own.is_some());
         base + own + self.inlets.len() + 2 * self.routes.len() + self.hosts.len()
     }
 
     /// The messages that delete all of it.
-    fn clear(self) -> Vec<Message> {
+    fn clear(self, copies: bool) -> Vec<Message> {
         let mut parts = Vec::new();
         if self.base {
-            parts.extend(form::base());
+            parts.extend(base(copies));
         }
         parts.extend(self.own.map_or(Vec::new(), form::own));
         parts.extend(self.inlets.into_iter().flat_map(form::inlet));
@@ -219,6 +221,7 @@ impl Fabric {
     pub(super) fn new(config: &ControllerConfig, seed: u64, addresses: &Arc<Addresses>) -> Fabric {
         Fabric {
             config: config.fabric,
+            copies: config.multicast.is_some(),
             domains: [(VlanId::NONE, Domain::new(seed, addresses))].into(),
             seed,
             presets: presets(&config.timeouts),
@@ -251,7 +254,7 @@ impl Fabric {
     /// Entries of a switch, without those of detours.
     pub(super) fn entry_count(&self, dpid: DatapathId) -> usize {
         let node = self.nodes.get(&dpid);
-        node.map_or(0, |node| node.sent.entry_count())
+        node.map_or(0, |node| node.sent.entry_count(self.copies))
     }
 
     /// The way from a switch to a host behind an egress, if it is in use.
@@ -264,6 +267,28 @@ impl Fabric {
         let is_there = self.egresses.get(&label) == Some(&egress);
         let told = self.nodes.get(&from)?.told.as_ref()?;
         (is_there && told.contains(label)).then_some(Exit::Egress(label))
+    }
+
+    /// The label of an egress to which routes were set.
+    pub(super) fn egress_label(&self, dpid: DatapathId, vlan: VlanId) -> Option<Label> {
+        let node = self.nodes.get(&dpid).filter(|node| node.is_ready)?;
+        let label = *node.labels.get(&vlan)?;
+        self.planned.contains(label).then_some(label)
+    }
+
+    /// Whether a switch leads to an egress, as its edge knows it.
+    pub(super) fn leads_to(&self, dpid: DatapathId, label: Label) -> bool {
+        let told = self.nodes.get(&dpid).and_then(|node| node.told.as_ref());
+        told.is_some_and(|told| told.contains(label))
+    }
+
+    /// Whether a switch takes part by now.
+    pub(super) fn has_tables(&self, dpid: DatapathId) -> bool {
+        self.nodes.get(&dpid).is_some_and(|node| node.is_ready)
+    }
+
+    pub(super) fn tag(&self) -> u16 {
+        self.config.unwrap_or_default().tag
     }
 
     /// The egress of a host as the edges know it.
@@ -462,6 +487,7 @@ impl Fabric {
         bodies: Vec<ReplyBody>,
         outbox: &mut Outbox,
     ) -> bool {
+        let copies = self.copies;
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return false;
         };
@@ -476,7 +502,7 @@ impl Fabric {
         held.add_groups(groups.collect::<Vec<GroupDesc>>());
         if node.is_capable {
             let mut sent = Sent {
-                base: held.claim(form::base()),
+                base: held.claim(base(copies)),
                 ..Sent::default()
             };
             let (vlan, own) = (VlanId::NONE, node.own_label());
@@ -1034,11 +1060,12 @@ impl Fabric {
             what,
         } = change;
         let is_current = revision == self.revision;
+        let copies = self.copies;
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
         if matches!(what, What::Everything) && !node.is_capable {
-            for message in std::mem::take(&mut node.sent).clear() {
+            for message in std::mem::take(&mut node.sent).clear(copies) {
                 outbox.send(dpid, &message);
             }
         }
@@ -1089,7 +1116,7 @@ impl Fabric {
             What::Everything => return,
             What::Base => {
                 sent.base = true;
-                (None, form::base())
+                (None, base(copies))
             }
             What::Own(label) => {
                 let old = sent.own.replace(label);
@@ -1215,6 +1242,15 @@ impl Fabric {
             }
         }
     }
+}
+
+/// The parts of every member.
+fn base(copies: bool) -> Vec<Part> {
+    let mut base = form::base();
+    if copies {
+        base.extend(replication::base());
+    }
+    base
 }
 
 /// Sends a switch the messages that make `new` of `old`.

@@ -199,6 +199,7 @@ impl Controller {
                     self.deliver(now, packet, to);
                 }
             }
+            _ if self.handle_multicast(now, VlanId::NONE, (packet, packet.data), fields) => {}
             _ => self.handle_for_all(now, packet, fields),
         }
     }

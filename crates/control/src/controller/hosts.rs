@@ -522,7 +522,7 @@ impl Detail {
 }
 
 /// The link-local address that is made of a hardware address (RFC 4291, appendix A).
-fn link_local(mac: MacAddr) -> Ipv6Addr {
+pub(super) fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([
         0xfe,

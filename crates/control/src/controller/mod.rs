@@ -37,6 +37,7 @@ mod lifetimes;
 mod links;
 mod local;
 mod mending;
+mod multicast;
 mod network;
 mod outbox;
 mod output;
@@ -62,7 +63,7 @@ mod tables;
 mod updates;
 mod vlans;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::PortStatus;
@@ -77,7 +78,7 @@ use crate::session::SwitchUp;
 use crate::vlan::VlanId;
 
 pub use crate::Location;
-pub use config::{ControllerConfig, FabricConfig, LinkPolicy, Mode};
+pub use config::{ControllerConfig, FabricConfig, LinkPolicy, Mode, MulticastConfig};
 pub use event::{
     Alarm, Event, HostView, LinkView, SwitchView, TableCounters, TableView, TimeoutsView,
 };
@@ -95,6 +96,7 @@ use hosts::Hosts;
 use ingress::Ingress;
 pub use links::Drained;
 use mending::Mending;
+use multicast::Multicast;
 use network::Network;
 use outbox::{Outbox, Timer};
 use packet::Held;
@@ -174,6 +176,7 @@ pub struct Controller {
     ingress: Ingress,
     first: FirstPacketState,
     fabric: Fabric,
+    multicast: Multicast,
     flooded: Flooded,
     administered: Administered,
     qos: QosState,
@@ -222,6 +225,7 @@ impl Controller {
             resumes_at: Instant::START,
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
+            multicast: Multicast::new(config.multicast.filter(|_| config.fabric.is_some())),
             hosts,
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),
@@ -242,7 +246,7 @@ impl Controller {
             vlan_hosts: BTreeMap::new(),
             config,
         };
-        controller.follow_vlans();
+        controller.follow_vlans(&BTreeSet::new());
         controller
     }
 
@@ -404,6 +408,7 @@ impl Controller {
                 Timer::Topology => self.topology_due(now),
                 Timer::Qos => self.qos_due(now),
                 Timer::Fabric => self.fabric_due(now),
+                Timer::Multicast => self.multicast_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;

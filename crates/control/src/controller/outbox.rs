@@ -122,6 +122,7 @@ pub(super) enum Timer {
     Topology,
     Qos,
     Fabric,
+    Multicast,
     Readings,
 }
 
@@ -147,6 +148,7 @@ impl Timer {
             | Timer::Topology
             | Timer::Qos
             | Timer::Fabric
+            | Timer::Multicast
             | Timer::Readings => None,
         }
     }
@@ -172,6 +174,7 @@ impl Timer {
             Timer::Topology => "topology",
             Timer::Qos => "qos",
             Timer::Fabric => "fabric",
+            Timer::Multicast => "multicast",
             Timer::Readings => "readings of entries",
         }
     }

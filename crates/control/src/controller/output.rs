@@ -82,6 +82,8 @@ pub struct ControllerCounters {
     pub packet_ins_claimed: u64,
     /// Packets of a VLAN that their port, or the port that they were for, is no member of.
     pub packets_vlan_refused: u64,
+    /// Messages about multicast membership that are malformed or cannot be a host's.
+    pub memberships_refused: u64,
     pub lldp_sent: u64,
     pub lldp_accepted: u64,
     pub lldp_foreign: u64,

@@ -246,6 +246,7 @@ impl Controller {
         };
         let hosts = self.hosts.unplace(now, at);
         self.unplace_members(now, at);
+        self.end_multicast(now, at);
         self.close_edge(now, at, hosts.clone());
         if was_edge && removed.links.is_empty() && removed.claims.is_empty() {
             self.mend_paths_of(now, Cause::PortDown, &hosts);
@@ -316,6 +317,7 @@ impl Controller {
         self.ingress.forget(dpid);
         self.mending.forget(dpid);
         self.tables.forget(dpid);
+        self.multicast.forget(dpid);
         if self.fabric.forget(dpid) {
             self.fabric.again(now, &mut self.outbox);
         }
@@ -339,6 +341,7 @@ impl Controller {
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
         let hosts = self.hosts.unplace(now, at);
         self.unplace_members(now, at);
+        self.end_multicast(now, at);
         if self.ingress.is_edge_open(at) || !hosts.is_empty() {
             self.close_edge(now, at, hosts.clone());
         }

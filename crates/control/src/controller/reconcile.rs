@@ -118,6 +118,7 @@ impl Controller {
             self.tell_members(dpid);
         }
         self.fabric.handle_more(now, &mut self.outbox);
+        self.multicast.update_all(&self.fabric, &mut self.outbox);
         self.adopt_soon(now);
     }
 
@@ -256,7 +257,8 @@ impl Controller {
             | EntryKind::Barred
             | EntryKind::Watch
             | EntryKind::Guard
-            | EntryKind::Fabric => false,
+            | EntryKind::Fabric
+            | EntryKind::Sender => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -312,7 +314,9 @@ impl Controller {
                 EntryKind::Report => self.facts().reports(),
                 EntryKind::Coarse => self.facts().adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
-                EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric => false,
+                EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric | EntryKind::Sender => {
+                    false
+                }
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

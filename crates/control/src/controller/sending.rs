@@ -101,6 +101,7 @@ impl Controller {
         }
         if let Some(revision) = stage.publish {
             self.fabric.publish(revision, &mut self.outbox);
+            self.multicast.update_all(&self.fabric, &mut self.outbox);
         }
         if let Some(token) = stage.taken {
             self.taken(now, token);

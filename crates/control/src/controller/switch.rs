@@ -5,7 +5,7 @@ use openflow::message::{ErrorMessage, SwitchConfig};
 use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::ConnectionId;
-use crate::fabric::form;
+use crate::fabric::{form, replication};
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
@@ -19,6 +19,7 @@ impl Controller {
         let dpid = up.features.datapath_id;
         self.qos_up(now, dpid, up.features.n_tables);
         self.fabric.handle_up(dpid, &up);
+        self.multicast.forget(dpid);
         let first_xid = self.outbox.random() as u32;
         let limits = self.config.requests;
         let requests = || Requests::new(limits, first_xid);
@@ -91,6 +92,10 @@ impl Controller {
             return self
                 .fabric
                 .handle_unshared(now, (dpid, error), group, &mut self.outbox);
+        }
+        if replication::is_refused(message) {
+            self.multicast.handle_refused(dpid);
+            return self.outbox.alarm(Alarm::MulticastRefused { dpid, error });
         }
         if error.is_of_group_mod() || form::is_refusal(message) {
             return self

@@ -6,6 +6,7 @@
 //! egress. Hosts of VLANs have no paths: where the fabric does not lead, the controller sends their
 //! packets on, within the budget of their port.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use clock::Instant;
@@ -43,21 +44,28 @@ impl Controller {
         for at in &changed {
             let hosts = self.hosts.unplace(now, *at);
             self.unplace_members(now, *at);
+            self.end_multicast(now, *at);
             self.close_edge(now, *at, hosts.clone());
             self.mend_paths(now, super::mending::Cause::Unknown, &hosts);
         }
-        self.config.vlans = vlans;
-        self.follow_vlans();
-        let switches: std::collections::BTreeSet<DatapathId> =
-            changed.iter().map(|at| at.dpid).collect();
+        let before = std::mem::replace(&mut self.config.vlans, vlans).all();
+        self.follow_vlans(&before);
+        let switches: BTreeSet<DatapathId> = changed.iter().map(|at| at.dpid).collect();
         for dpid in switches {
             self.tell_all_vlans(dpid);
         }
     }
 
     /// Has hosts and addresses for each VLAN that ports are members of, and no other.
-    pub(super) fn follow_vlans(&mut self) {
+    pub(super) fn follow_vlans(&mut self, before: &BTreeSet<VlanId>) {
         let vlans = self.config.vlans.all();
+        let now = self.outbox.now;
+        for vlan in before.difference(&vlans) {
+            self.multicast.set_asking(now, *vlan, false);
+        }
+        for vlan in vlans.iter().chain([&VlanId::NONE]) {
+            self.multicast.set_asking(now, *vlan, true);
+        }
         self.vlan_hosts.retain(|vlan, _| vlans.contains(vlan));
         let mut shares = shares_of_hosts(&self.config);
         shares.count_max /= vlans.len() + 1;
@@ -70,6 +78,7 @@ impl Controller {
         let addresses = self.vlan_hosts.iter();
         let addresses = addresses.map(|(vlan, hosts)| (*vlan, hosts.addresses().clone()));
         self.fabric.set_vlans(addresses, &mut self.outbox);
+        self.follow_membership();
     }
 
     /// The VLAN of a packet that comes in at a port with this role; `None` if the port is no
@@ -150,6 +159,7 @@ impl Controller {
         match self.place_of(dst) {
             None if packet.is_copy => {}
             Some(to) if !packet.dst.is_multicast() => self.deliver_member((packet, raw), dst, to),
+            _ if self.handle_multicast(now, vlan, (packet, raw), fields) => {}
             _ => self.flood_member(now, vlan, packet),
         }
     }

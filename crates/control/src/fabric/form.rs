@@ -20,7 +20,7 @@ use crate::pipeline::{HOST_TABLE, LABEL_TABLE, PATH_TABLE};
 use crate::vlan::{self, Form, HostKey};
 
 use super::plan::{Ports, Route};
-use super::{Exit, Label};
+use super::{Exit, Label, replication};
 
 /// Above all other entries: labelled packets have been judged at their ingress.
 const PRIORITY_LINK: u16 = 4000;
@@ -107,11 +107,16 @@ fn set(field: Field, value: impl Into<u128>) -> Action {
     })
 }
 
-fn labelled(label: Label) -> Match {
+pub(super) fn labelled(label: Label) -> Match {
     Match::any().with(Field::VlanVid, vid(label))
 }
 
-fn entry(table_id: TableId, priority: u16, r#match: Match, instructions: Vec<Instruction>) -> Part {
+pub(super) fn entry(
+    table_id: TableId,
+    priority: u16,
+    r#match: Match,
+    instructions: Vec<Instruction>,
+) -> Part {
     Part::Entry {
         table_id,
         priority,
@@ -425,7 +430,7 @@ impl Holdings {
     pub fn add_groups(&mut self, groups: Vec<GroupDesc>) {
         let ours = groups
             .into_iter()
-            .filter(|g| label_of(g.group_id).is_some());
+            .filter(|g| label_of(g.group_id).is_some() || replication::is_ours(g.group_id));
         let parts = ours.map(|group| Part::Group {
             id: group.group_id,
             group_type: group.group_type,

@@ -14,11 +14,13 @@
 //!
 //! [`plan`] computes the routes from the links, and [`form`] makes messages of them. In [`places`]
 //! all edges find the egress of a host, and in [`addresses`] the host that owns an IP address.
+//! [`replication`] copies multicast for the egresses with receivers.
 
 pub mod addresses;
 pub mod form;
 pub mod places;
 pub mod plan;
+pub mod replication;
 
 /// The number of an egress: the VLAN id of the tag that its packets carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

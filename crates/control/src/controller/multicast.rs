@@ -1,0 +1,462 @@
+//! Multicast in hardware: the ports of a group's members, and the entries and OpenFlow groups that
+//! copy its packets to them.
+//!
+//! A machine of its own. [`Membership`] says who receives. The first packet of a sender comes up;
+//! its switch then gets a group that copies its packets ([`replication`]), and later packets are the
+//! switches' alone. A sender's entry ends when no packet has come for a minute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use clock::Instant;
+use openflow::message::{FlowModCommand, FlowRemoved, PacketOut};
+use openflow::packet::membership::{self, Heard, Message as Said, Sender};
+use openflow::{Action, DatapathId, GroupId, Message, PortNo};
+
+use crate::Location;
+use crate::fabric::replication::{self, GroupKey, SLOTS};
+use crate::fabric::{Label, form};
+use crate::multicast::{Config, Family, Membership, Output, is_tracked};
+use crate::vlan::{Form, VlanId};
+
+use super::Controller;
+use super::config::MulticastConfig;
+use super::fabric::Fabric;
+use super::hosts::{OWN_MAC, link_local};
+use super::outbox::{Outbox, Timer};
+use super::packet::Packet;
+use super::port_state::PortRole;
+
+/// Groups that the hosts of one port, and of one switch, may send to at a time.
+const SENDERS_PER_PORT_MAX: usize = 64;
+const SENDERS_PER_SWITCH_MAX: usize = 2048;
+
+/// The sender of queries for one group, which elect no querier (RFC 4541, 2.1.1).
+const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+pub(super) struct Multicast {
+    config: Option<MulticastConfig>,
+    membership: Membership,
+    /// The entries of egresses, as they were sent.
+    delivered: BTreeMap<(DatapathId, GroupKey), Vec<form::Part>>,
+    senders: BTreeMap<(DatapathId, GroupKey), Copies>,
+    /// Switches that refuse such groups: the controller floods there, within its budgets.
+    refusing: BTreeSet<DatapathId>,
+    due: Option<Instant>,
+}
+
+/// The copies that a switch makes for its senders to a group.
+struct Copies {
+    slot: u16,
+    /// The ports of its senders, with the tags of their packets.
+    ports: BTreeSet<(PortNo, Option<u16>)>,
+    /// The group as it was sent.
+    sent: form::Part,
+}
+
+/// The IP multicast group that a packet goes to, if its members count.
+pub(super) fn group_of(
+    packet: &Packet<'_>,
+    fields: &openflow::packet::PacketFields,
+) -> Option<IpAddr> {
+    use openflow::Field::{Ipv4Dst, Ipv6Dst};
+    if !packet.dst.is_multicast() {
+        return None;
+    }
+    let v4 = fields
+        .get(Ipv4Dst)
+        .map(|ip| Ipv4Addr::from(ip as u32).into());
+    let ip = v4.or_else(|| Some(Ipv6Addr::from(fields.get(Ipv6Dst)?).into()));
+    ip.filter(|ip| is_tracked(*ip))
+}
+
+impl Multicast {
+    pub(super) fn new(config: Option<MulticastConfig>) -> Multicast {
+        Multicast {
+            config,
+            membership: Membership::new(config.map_or_else(Config::default, |it| it.snooping)),
+            delivered: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            refusing: BTreeSet::new(),
+            due: None,
+        }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// Begins to ask in a VLAN, if queries are wanted, or ends there.
+    pub(super) fn set_asking(&mut self, now: Instant, vlan: VlanId, is_asking: bool) {
+        let addresses = self.config.and_then(|config| config.querier);
+        if let Some(addresses) = addresses {
+            let addresses = is_asking.then_some(addresses).unwrap_or_default();
+            self.membership.set_querier(now, vlan, addresses);
+        }
+    }
+
+    /// The ports at each switch that receive a group.
+    fn receivers(&self, key: GroupKey, vlans: &crate::vlan::Vlans) -> Receivers {
+        let mut receivers = Receivers::new();
+        for at in self.membership.receivers(key.vlan, key.ip) {
+            if let Some(form) = vlans.form(at, key.vlan) {
+                receivers.entry(at.dpid).or_default().push((at.port, form));
+            }
+        }
+        receivers
+    }
+
+    /// Sends what has changed of a group: the entries of egresses first, and then the copies.
+    fn update(&mut self, key: GroupKey, fabric: &Fabric, outbox: &mut Outbox) {
+        let receivers = self.receivers(key, &outbox.vlans);
+        let held = self.delivered.keys().filter(|(_, of)| *of == key);
+        let mut switches: BTreeSet<DatapathId> = held.map(|(dpid, _)| *dpid).collect();
+        switches.extend(receivers.keys());
+        for dpid in switches {
+            let label = fabric.egress_label(dpid, key.vlan);
+            let new = match label.zip(receivers.get(&dpid)) {
+                Some((label, ports)) => replication::delivery(key, label, ports),
+                None => Vec::new(),
+            };
+            let old = self.delivered.remove(&(dpid, key)).unwrap_or_default();
+            if !new.is_empty() {
+                self.delivered.insert((dpid, key), new.clone());
+            }
+            send_change(dpid, old, new, outbox);
+        }
+        let of_key = self.senders.iter_mut().filter(|((_, of), _)| *of == key);
+        for ((dpid, _), copies) in of_key {
+            let new = copies_of(copies.slot, *dpid, key, (&receivers, fabric));
+            if new != copies.sent {
+                let old = std::mem::replace(&mut copies.sent, new.clone());
+                send_change(*dpid, vec![old], vec![new], outbox);
+            }
+        }
+    }
+
+    /// Sends what has changed of all groups: routes or labels have.
+    pub(super) fn update_all(&mut self, fabric: &Fabric, outbox: &mut Outbox) {
+        if !self.is_on() {
+            return;
+        }
+        let known = self.delivered.keys().chain(self.senders.keys());
+        let mut keys: BTreeSet<GroupKey> = known.map(|(_, key)| *key).collect();
+        let groups = self.membership.groups();
+        keys.extend(groups.map(|(vlan, ip)| GroupKey { vlan, ip }));
+        for key in keys {
+            self.update(key, fabric, outbox);
+        }
+    }
+
+    /// Forgets what a switch held: it has lost it, or it is deleted.
+    pub(super) fn forget(&mut self, dpid: DatapathId) {
+        self.delivered.retain(|(of, _), _| *of != dpid);
+        self.senders.retain(|(of, _), _| *of != dpid);
+    }
+
+    /// Has a switch that refuses such groups use none.
+    pub(super) fn handle_refused(&mut self, dpid: DatapathId) {
+        self.refusing.insert(dpid);
+        self.senders.retain(|(of, _), _| *of != dpid);
+    }
+
+    /// Sets the entry of a sender whose packet has come up. Returns the group that copies its
+    /// packets, or `None` if there is no room for another.
+    fn handle_sender(
+        &mut self,
+        key: GroupKey,
+        (at, tag): (Location, Option<u16>),
+        fabric: &Fabric,
+        outbox: &mut Outbox,
+    ) -> Option<GroupId> {
+        if self.refusing.contains(&at.dpid) || !fabric.has_tables(at.dpid) {
+            return None;
+        }
+        let port = (at.port, tag);
+        let id = (at.dpid, key);
+        if !self.senders.contains_key(&id) {
+            let slot = self.free_slot(at)?;
+            let receivers = self.receivers(key, &outbox.vlans);
+            let sent = copies_of(slot, at.dpid, key, (&receivers, fabric));
+            send_change(at.dpid, Vec::new(), vec![sent.clone()], outbox);
+            let ports = BTreeSet::new();
+            self.senders.insert(id, Copies { slot, ports, sent });
+        }
+        if self.sent_by(at) >= SENDERS_PER_PORT_MAX {
+            return None;
+        }
+        let copies = self.senders.get_mut(&id)?;
+        copies.ports.insert(port);
+        let entry = replication::sender(key, port, copies.slot, outbox.generation);
+        outbox.send_flow_mod(at.dpid, entry);
+        Some(replication::group(copies.slot))
+    }
+
+    /// The groups that hosts of a port send to.
+    fn sent_by(&self, at: Location) -> usize {
+        let of_switch = self.of_switch(at.dpid);
+        let is_here = |copies: &&Copies| copies.ports.iter().any(|(port, _)| *port == at.port);
+        of_switch.filter(is_here).count()
+    }
+
+    fn of_switch(&self, dpid: DatapathId) -> impl Iterator<Item = &Copies> {
+        let first = GroupKey {
+            vlan: VlanId::NONE,
+            ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        let from = self.senders.range((dpid, first)..);
+        let own = from.take_while(move |((of, _), _)| *of == dpid);
+        own.map(|(_, copies)| copies)
+    }
+
+    /// A slot that no group of the switch has, unless its port or the switch has its share.
+    fn free_slot(&self, at: Location) -> Option<u16> {
+        let taken: BTreeSet<u16> = self.of_switch(at.dpid).map(|copies| copies.slot).collect();
+        let has_room =
+            taken.len() < SENDERS_PER_SWITCH_MAX && self.sent_by(at) < SENDERS_PER_PORT_MAX;
+        (0..SLOTS)
+            .find(|slot| !taken.contains(slot))
+            .filter(|_| has_room)
+    }
+
+    /// Ends the copies of a sender that is silent, or whose port has gone.
+    pub(super) fn handle_sender_gone(
+        &mut self,
+        (dpid, key): (DatapathId, GroupKey),
+        port: (PortNo, Option<u16>),
+        outbox: &mut Outbox,
+    ) {
+        let id = (dpid, key);
+        let Some(copies) = self.senders.get_mut(&id) else {
+            return;
+        };
+        copies.ports.remove(&port);
+        if copies.ports.is_empty()
+            && let Some(copies) = self.senders.remove(&id)
+        {
+            send_change(dpid, vec![copies.sent], Vec::new(), outbox);
+        }
+    }
+
+    /// Ends what a port sends and receives.
+    fn handle_port_gone(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
+        self.membership.handle_port_gone(now, at);
+        let mut gone = Vec::new();
+        for ((dpid, key), copies) in &self.senders {
+            let here = copies.ports.iter().filter(|(port, _)| *port == at.port);
+            if *dpid == at.dpid {
+                gone.extend(here.map(|port| (*key, *port)));
+            }
+        }
+        for (key, port) in gone {
+            let mut entry = replication::sender(key, port, 0, outbox.generation);
+            entry.command = FlowModCommand::DeleteStrict;
+            entry.instructions.clear();
+            outbox.send_flow_mod(at.dpid, entry);
+            self.handle_sender_gone((at.dpid, key), port, outbox);
+        }
+    }
+
+    fn set_timer(&mut self, outbox: &mut Outbox) {
+        let Some(due) = self.membership.next_due().filter(|_| self.is_on()) else {
+            return;
+        };
+        if self.due.is_none_or(|set| due < set) {
+            self.due = Some(due);
+            outbox.timer(due, Timer::Multicast);
+        }
+    }
+}
+
+/// The ports of each switch that receive a group, with the form of its packets there.
+type Receivers = BTreeMap<DatapathId, Vec<(PortNo, Form)>>;
+
+fn copies_of(
+    slot: u16,
+    dpid: DatapathId,
+    key: GroupKey,
+    (receivers, fabric): (&Receivers, &Fabric),
+) -> form::Part {
+    let here = receivers.get(&dpid).map_or(&[][..], |ports| &ports[..]);
+    let away = receivers.keys().filter(|of| **of != dpid);
+    let labels = away.filter_map(|of| fabric.egress_label(*of, key.vlan));
+    let labels: Vec<Label> = labels
+        .filter(|label| fabric.leads_to(dpid, *label))
+        .collect();
+    replication::copies(slot, key.vlan, here, &labels, fabric.tag())
+}
+
+fn send_change(dpid: DatapathId, old: Vec<form::Part>, new: Vec<form::Part>, outbox: &mut Outbox) {
+    for message in form::change(old, new, outbox.generation) {
+        outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
+        outbox.send(dpid, &message);
+    }
+}
+
+impl Controller {
+    /// Handles a packet for a multicast group, of a host at an edge port. `raw`: the packet as it
+    /// came in. Returns false if it is to be flooded.
+    pub(super) fn handle_multicast(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        (packet, raw): (&Packet<'_>, &bytes::Bytes),
+        fields: &openflow::packet::PacketFields,
+    ) -> bool {
+        if !self.multicast.is_on() || !packet.dst.is_multicast() {
+            return false;
+        }
+        match membership::read(packet.data) {
+            Ok(Some(heard)) => {
+                self.handle_membership(now, vlan, packet, &heard);
+                return true;
+            }
+            Ok(None) => {}
+            Err(_) => {
+                self.outbox.counters.memberships_refused += 1;
+                return true;
+            }
+        }
+        let Some(ip) = group_of(packet, fields) else {
+            return false;
+        };
+        let tag = crate::vlan::tag_of(raw).filter(|_| !vlan.is_none());
+        let is_free = !vlan.is_none() || !self.facts().is_in_class(packet.src);
+        let is_tagged = vlan.is_none() && fields.vlan_id().is_some();
+        if !is_free || is_tagged {
+            return false;
+        }
+        let key = GroupKey { vlan, ip };
+        let sender = (packet.at, tag);
+        let group = self
+            .multicast
+            .handle_sender(key, sender, &self.fabric, &mut self.outbox);
+        let Some(group) = group else {
+            return false;
+        };
+        self.outbox.counters.packet_outs += 1;
+        let message = PacketOut {
+            buffer_id: None,
+            in_port: packet.at.port,
+            actions: vec![Action::Group(group)],
+            data: packet.data.clone(),
+        };
+        self.outbox
+            .send(packet.at.dpid, &Message::PacketOut(message));
+        true
+    }
+
+    /// Handles a message about membership. Reports go on to routers, and queries to everybody.
+    fn handle_membership(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        packet: &Packet<'_>,
+        heard: &Heard,
+    ) {
+        let at = packet.at;
+        if !self.ingress.may_flood(now, at, &mut self.outbox) {
+            return;
+        }
+        let membership = &mut self.multicast.membership;
+        membership.handle_message(now, vlan, at, heard);
+        match heard.message {
+            Said::Query(_) => {
+                let how = (None, self.connections.len(), vlan);
+                let (net, outbox) = (&self.network, &mut self.outbox);
+                self.ingress
+                    .spread(net, now, (at, packet.data), how, outbox);
+            }
+            _ => {
+                let family = Family::new(heard.from);
+                let routers: Vec<Location> = membership.routers(vlan, family).collect();
+                for to in routers.into_iter().filter(|to| *to != at) {
+                    self.outbox.packet_out_in(vlan, to, packet.data);
+                }
+            }
+        }
+        self.follow_membership();
+    }
+
+    /// Carries out what membership has decided.
+    pub(super) fn follow_membership(&mut self) {
+        let mut changed = BTreeSet::new();
+        let mut is_all = false;
+        while let Some(output) = self.multicast.membership.poll_output() {
+            match output {
+                Output::Joined { vlan, group, .. } | Output::Left { vlan, group, .. } => {
+                    changed.insert(GroupKey { vlan, ip: group });
+                }
+                Output::RouterFound { .. } | Output::RouterLost { .. } => is_all = true,
+                Output::Ask { vlan, to, query } => self.ask_members(vlan, to, &query),
+            }
+        }
+        let (fabric, outbox) = (&self.fabric, &mut self.outbox);
+        if is_all {
+            self.multicast.update_all(fabric, outbox);
+        }
+        for key in changed {
+            self.multicast.update(key, fabric, outbox);
+        }
+        self.multicast.set_timer(&mut self.outbox);
+    }
+
+    fn ask_members(
+        &mut self,
+        vlan: VlanId,
+        to: Option<Location>,
+        query: &openflow::packet::membership::Query,
+    ) {
+        let config = self.multicast.config.unwrap_or_default();
+        let own = config.querier.unwrap_or_default();
+        let frame = query.frame(Sender {
+            mac: OWN_MAC,
+            ipv4: own.ipv4.filter(|_| to.is_none()).unwrap_or(NOBODY),
+            ipv6: own.ipv6.unwrap_or(link_local(OWN_MAC)),
+        });
+        if let Some(to) = to {
+            return self.outbox.packet_out_in(vlan, to, &frame);
+        }
+        let vlans = self.outbox.vlans.clone();
+        for switch in self.network.connected() {
+            let dpid = switch.dpid;
+            let ports = switch
+                .ports
+                .keys()
+                .map(|port| Location { dpid, port: *port });
+            let edges = ports.filter(|at| self.network.role(*at) == PortRole::Edge);
+            for at in edges.filter(|at| vlans.form(*at, vlan).is_some()) {
+                self.outbox.packet_out_in(vlan, at, &frame);
+            }
+        }
+    }
+
+    /// Handles the end of a sender's entry.
+    pub(super) fn sender_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
+        let Some((ip, port, tag)) = replication::sender_of(&removed.r#match) else {
+            self.outbox.counters.unsolicited += 1;
+            return;
+        };
+        let at = Location { dpid, port };
+        let is_earlier = crate::entry::generation(removed.cookie) != self.outbox.generation;
+        if let Some(vlan) = self.outbox.vlans.classify(at, tag).filter(|_| !is_earlier) {
+            let key = GroupKey { vlan, ip };
+            self.multicast
+                .handle_sender_gone((dpid, key), (port, tag), &mut self.outbox);
+        }
+    }
+
+    pub(super) fn multicast_due(&mut self, now: Instant) {
+        self.multicast.due = None;
+        self.multicast.membership.due(now);
+        self.follow_membership();
+    }
+
+    /// Ends what a port sends and receives: it is down, a link, or in another VLAN.
+    pub(super) fn end_multicast(&mut self, now: Instant, at: Location) {
+        if self.multicast.is_on() {
+            self.multicast.handle_port_gone(now, at, &mut self.outbox);
+            self.follow_membership();
+        }
+    }
+}

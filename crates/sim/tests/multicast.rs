@@ -1,0 +1,261 @@
+//! Multicast in hardware: members receive each packet once, nobody else any, and the controller
+//! sees the first packet only.
+
+use std::net::Ipv4Addr;
+
+use clock::Duration;
+use control::controller::{ControllerConfig, FabricConfig, MulticastConfig};
+use control::multicast::QuerierAddresses;
+use control::vlan::{PortVlans, VlanId, Vlans};
+use openflow::MacAddr;
+use openflow::packet::build::{Host as Address, ethernet, tagged, udp};
+use sim::network::{HostId, Network};
+use sim::topology::{self, Topology};
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn network(seed: u64) -> Network {
+    let multicast = MulticastConfig {
+        querier: Some(QuerierAddresses {
+            ipv4: Some(Ipv4Addr::UNSPECIFIED),
+            ipv6: None,
+        }),
+        ..MulticastConfig::default()
+    };
+    let controller = ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        multicast: Some(multicast),
+        ..ControllerConfig::default()
+    };
+    Network::new(controller.into(), seed)
+}
+
+fn group_mac() -> MacAddr {
+    let [_, b, c, d] = GROUP.octets();
+    MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+}
+
+fn sum(words: &[u8]) -> u16 {
+    let words = words
+        .chunks(2)
+        .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+    let sum: u32 = words.sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// An IGMPv2 message (RFC 2236, 2), with a router alert.
+fn igmp(from: Address, kind: u8, to: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
+    let mut message = [&[kind, 0, 0, 0][..], &group.octets()].concat();
+    let check = sum(&message).to_be_bytes();
+    message[2..4].copy_from_slice(&check);
+    let head = [0x46, 0xc0, 0, 32, 0, 0, 0, 0, 1, 2, 0, 0];
+    let mut ip = [&head[..], &from.ip.octets(), &to.octets(), &[0x94, 4, 0, 0]].concat();
+    let check = sum(&ip).to_be_bytes();
+    ip[10..12].copy_from_slice(&check);
+    let [_, b, c, d] = to.octets();
+    let mac = MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d]);
+    ethernet(from.mac, mac, 0x0800, &[ip, message].concat())
+}
+
+fn inject(network: &mut Network, host: HostId, frame: Vec<u8>) {
+    let frame = match network.host(host).vlan {
+        Some(vlan) => tagged(&frame, vlan, 0),
+        None => frame,
+    };
+    network.inject(host, frame);
+}
+
+fn join(network: &mut Network, host: HostId) {
+    let frame = igmp(network.host(host).address, 0x16, GROUP, GROUP);
+    inject(network, host, frame);
+}
+
+fn leave(network: &mut Network, host: HostId) {
+    let all_routers = Ipv4Addr::new(224, 0, 0, 2);
+    let frame = igmp(network.host(host).address, 0x17, all_routers, GROUP);
+    inject(network, host, frame);
+}
+
+/// Sends packets to the group, one each millisecond.
+fn send(network: &mut Network, host: HostId, numbers: std::ops::Range<u64>) {
+    let to = Address {
+        mac: group_mac(),
+        ip: GROUP,
+    };
+    for number in numbers {
+        let from = network.host(host).address;
+        let frame = udp(from, to, (4000, 4001), &number.to_be_bytes());
+        inject(network, host, frame);
+        network.run_for(ms(1));
+    }
+}
+
+/// The numbers of the group's packets that a host has received.
+fn got(network: &Network, host: HostId) -> Vec<u64> {
+    let host = network.host(host);
+    let mut numbers = Vec::new();
+    let is_lldp = |frame: &&Vec<u8>| frame[12..14] == [0x88, 0xcc];
+    for frame in host.recorded.iter().filter(|frame| !is_lldp(frame)) {
+        let at = if frame[12..14] == [0x81, 0] { 4 } else { 0 };
+        assert_eq!(
+            at > 0,
+            host.vlan.is_some(),
+            "the form of its port: {frame:02x?}"
+        );
+        let is_ours =
+            frame[12 + at..14 + at] == [8, 0] && frame[30 + at..34 + at] == GROUP.octets();
+        if is_ours && frame[23 + at] == 17 {
+            let number = frame[42 + at..50 + at].try_into().expect("eight bytes");
+            numbers.push(u64::from_be_bytes(number));
+        }
+    }
+    numbers
+}
+
+fn packet_ins(network: &Network) -> u64 {
+    let counters = network.process().controller.counters();
+    counters.packet_ins - counters.lldp_accepted
+}
+
+/// A network whose hosts on odd switches tag their frames and are in VLAN 10, as all others, or
+/// without VLANs.
+fn hosts(
+    seed: u64,
+    in_vlan: bool,
+    build: impl Fn(&mut Network) -> Topology,
+) -> (Network, Topology) {
+    let mut network = network(seed);
+    let topology = build(&mut network);
+    let vlan = VlanId::new(10).expect("a VLAN id");
+    let mut vlans = Vlans::default();
+    for (n, host) in topology.hosts.iter().enumerate() {
+        network.host_mut(*host).record = true;
+        if !in_vlan {
+            continue;
+        }
+        let port = match n % 2 {
+            0 => PortVlans::Access(vlan),
+            _ => PortVlans::Trunk {
+                tagged: [vlan].into(),
+                native: None,
+            },
+        };
+        network.host_mut(*host).vlan = (n % 2 == 1).then_some(10);
+        vlans.ports.insert(network.place(*host), port);
+    }
+    network.set_vlans(vlans);
+    topology.introduce(&mut network);
+    (network, topology)
+}
+
+#[test]
+fn members_receive_each_packet_once_and_nobody_else_any() {
+    type Build = fn(&mut Network) -> Topology;
+    let builds: [(&str, Build); 3] = [
+        ("line", |network| topology::line(network, 5)),
+        ("ring", |network| topology::ring(network, 6)),
+        ("leaf-spine", |network| {
+            topology::leaf_spine(network, 2, 3, 2)
+        }),
+    ];
+    for (name, build) in builds {
+        for in_vlan in [false, true] {
+            let (mut network, topology) = hosts(1, in_vlan, build);
+            let all = &topology.hosts;
+            let (source, strangers) = (all[0], [all[2]]);
+            let members: Vec<HostId> = all[1..].iter().copied().filter(|h| *h != all[2]).collect();
+            for host in &members {
+                join(&mut network, *host);
+            }
+            network.run_for(ms(200));
+            send(&mut network, source, 0..1);
+            network.run_for(ms(50));
+            let before = packet_ins(&network);
+            send(&mut network, source, 1..200);
+            network.run_for(ms(100));
+            let what = format!("{name}, in a VLAN: {in_vlan}");
+            let up = packet_ins(&network) - before;
+            assert!(up <= 1, "{what}: {up} packets came up");
+            let wanted: Vec<u64> = (0..200).collect();
+            for host in &members {
+                assert_eq!(got(&network, *host), wanted, "{what}: {host:?}");
+            }
+            for host in strangers.iter().chain([&source]) {
+                assert_eq!(got(&network, *host), [0; 0], "{what}: {host:?}");
+            }
+            assert_eq!(network.errors().count(), 0, "{what}");
+        }
+    }
+}
+
+/// Whoever joins receives, and whoever leaves receives no more; a sender may be a member.
+#[test]
+fn members_come_and_go_while_packets_flow() {
+    for in_vlan in [false, true] {
+        let (mut network, topology) = hosts(2, in_vlan, |network| topology::ring(network, 5));
+        let all = topology.hosts.clone();
+        let (source, early, late) = (all[0], all[1], all[3]);
+        join(&mut network, early);
+        join(&mut network, source);
+        network.run_for(ms(200));
+        send(&mut network, source, 0..50);
+        join(&mut network, late);
+        send(&mut network, source, 50..200);
+        let first = got(&network, late)[0];
+        assert!(first <= 60, "the first packet after the join was {first}");
+        leave(&mut network, early);
+        send(&mut network, source, 200..3000);
+        let last = *got(&network, early).last().expect("some");
+        assert!((2000..2400).contains(&last), "the last one was {last}");
+        let late = got(&network, late);
+        assert_eq!(late, (first..3000).collect::<Vec<_>>());
+        assert_eq!(got(&network, source), [0; 0], "nobody hears itself");
+    }
+}
+
+/// A link fails, and the copies take the detours of their labels.
+#[test]
+fn copies_go_around_a_failed_link() {
+    let (mut network, topology) = hosts(3, true, |network| topology::ring(network, 6));
+    let all = topology.hosts.clone();
+    for host in &all[1..] {
+        join(&mut network, *host);
+    }
+    network.run_for(ms(200));
+    send(&mut network, all[0], 0..100);
+    network.set_link(topology.links[0], false);
+    send(&mut network, all[0], 100..1000);
+    network.run_for(ms(200));
+    for host in &all[1..] {
+        let got = got(&network, *host);
+        let lost = 1000 - got.len();
+        assert!(lost <= 2, "{host:?} lost {lost}");
+        assert!(got.is_sorted_by(|a, b| a < b), "{host:?}: {got:?}");
+    }
+}
+
+/// The controller is away, and another one comes: members and senders are found again.
+#[test]
+fn another_controller_finds_members_and_senders() {
+    let (mut network, topology) = hosts(4, true, |network| topology::ring(network, 4));
+    let all = topology.hosts.clone();
+    join(&mut network, all[2]);
+    network.run_for(ms(200));
+    send(&mut network, all[0], 0..100);
+    network.kill_controller();
+    send(&mut network, all[0], 100..200);
+    network.start_controller(7);
+    send(&mut network, all[0], 200..1200);
+    // It asks for members, and hosts answer.
+    join(&mut network, all[2]);
+    send(&mut network, all[0], 1200..2000);
+    network.run_for(ms(100));
+    let got = got(&network, all[2]);
+    let late = (1500..2000).filter(|n| !got.contains(n)).count();
+    assert_eq!(late, 0, "{late} lost when all is quiet again");
+    assert!(got.is_sorted_by(|a, b| a < b));
+}
