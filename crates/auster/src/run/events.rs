@@ -1,12 +1,13 @@
 //! Prints events, for people (a line each) or programs (a JSON document a line each), on standard
 //! output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clock::Instant;
-use control::controller::{Alarm, Drained, Event};
+use control::controller::{Alarm, Drained, Event, Location};
 use control::session::{CloseReason, version_names};
+use control::vlan::Vlans;
 use driver::databases::{DatapathView, Views};
 use driver::{Ended, Notice};
 use net::clock::Clock;
@@ -213,6 +214,23 @@ impl Printer {
         self.print(
             &text,
             json!({"event": "bfd", "file": file, "interval_ms": ms}),
+        );
+    }
+
+    /// Reports the VLANs of `source`, a file or all databases, and the ports that have `changed`.
+    pub fn vlans(&mut self, source: &str, vlans: &Vlans, changed: &BTreeSet<Location>) {
+        let (ids, ports) = (vlans.names.len(), vlans.ports.len());
+        let changed = changed.len();
+        self.print_limited(
+            "vlans",
+            &format!("vlans of {source}: {ids} VLANs on {ports} ports, {changed} ports changed"),
+            json!({
+                "event": "vlans",
+                "source": source,
+                "vlans": ids,
+                "ports": ports,
+                "changed": changed,
+            }),
         );
     }
 
