@@ -226,6 +226,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         status.serve(path).map_err(|e| Failure::file(path, e))?;
     }
     let held = Arc::new(Held::new(driver.clone(), clock));
+    held.set_vlans(settings.vlans.is_any()).await;
     let set = held
         .set_file(settings.qos.qos.clone(), &settings.qos.sources)
         .await;
@@ -270,7 +271,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     reload_drained(file, &driver, clock, &mut printer).await;
                     reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
                     reload_qos(file, &settings, &held, &mut printer).await;
-                    reload_vlans(file, &settings, &mut vlans, &mut printer);
+                    reload_vlans(file, &settings, &held, &mut vlans, &mut printer).await;
                     reload_bfd(file, &settings, &databases, &mut printer);
                 }
                 if let Some(file) = &settings.topology {
@@ -410,15 +411,25 @@ fn reload_bfd(
 
 /// Reads only `vlans`, `[[vlan]]` and `[[port]]` from the file. A mistake anywhere in the file
 /// refuses it whole, and the old VLANs stay.
-fn reload_vlans(file: &Path, settings: &Settings, vlans: &mut Follower, printer: &mut Printer) {
+async fn reload_vlans(
+    file: &Path,
+    settings: &Settings,
+    held: &Held,
+    vlans: &mut Follower,
+    printer: &mut Printer,
+) {
     let name = file.display().to_string();
-    match settings.reread_vlans(file) {
-        Ok(stated) => {
-            vlans.set_stated(stated);
-            use_vlans(&name, vlans, printer);
-        }
-        Err(failure) => printer.file_refused("vlans", &name, failure.message()),
+    let stated = match settings.reread_vlans(file) {
+        Ok(stated) => stated,
+        Err(failure) => return printer.file_refused("vlans", &name, failure.message()),
+    };
+    if !held.set_vlans(stated.is_any()).await {
+        let problem = "services, policies and circuits choose packets without their VLAN, and the \
+                       API has made some; delete them there first";
+        return printer.file_refused("vlans", &name, problem);
     }
+    vlans.set_stated(stated);
+    use_vlans(&name, vlans, printer);
 }
 
 /// Reports new lines about VLANs, and what has changed. The controller has VLANs from its start on,

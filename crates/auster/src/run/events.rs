@@ -223,7 +223,7 @@ impl Printer {
         let changed = changed.len();
         self.print_limited(
             "vlans",
-            &format!("vlans of {source}: {ids} VLANs on {ports} ports, {changed} ports changed"),
+            &format!("vlans of {source}: VLANs {ids}, ports {ports}, changed ports {changed}"),
             json!({
                 "event": "vlans",
                 "source": source,

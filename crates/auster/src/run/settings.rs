@@ -21,7 +21,7 @@ use toml::de::DeTable;
 use super::Args;
 use super::drain;
 use super::fields::Fields;
-use super::qos::Section;
+use super::qos::{Section, chooses_packets};
 use super::timeouts;
 use super::topology;
 use super::vlans::Stated;
@@ -753,9 +753,7 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
              do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
         );
     }
-    let qos = &file.qos.qos;
-    let has_flows = !qos.policies.is_empty() || !qos.circuits.is_empty();
-    if has_flows || !qos.services.is_empty() {
+    if chooses_packets(&file.qos.qos) {
         problems.push(
             "[[qos.service]], [[qos.policy]] and [[qos.circuit]] choose packets without their VLAN, \
              so they do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
