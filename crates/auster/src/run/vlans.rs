@@ -437,6 +437,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_manuals_examples_are_read() {
+        let manual = include_str!("../../../../docs/run-vlans.md");
+        let examples: Vec<&str> = manual.split("```toml\n").skip(1).collect();
+        let read = |at: usize| {
+            let text = examples[at].split("```").next().unwrap();
+            let (mut fields, root) = Fields::parse(text);
+            let stated = Stated::read(&mut fields, &root);
+            fields.finish("run-vlans.md").map(|()| stated).unwrap()
+        };
+        assert_eq!(read(0).vlans.ports.len(), 2);
+        assert!(read(1).is_followed);
+        assert_eq!(examples.len(), 2);
+    }
+
     /// A VLAN that has a mistake itself is not unknown to ports.
     #[test]
     fn mistakes_are_named_together_and_once() {

@@ -421,6 +421,58 @@ mod tests {
         }
     }
 
+    /// The outcome of `ofproto/trace` in Open vSwitch 3.1 for packets without a tag, and with tags
+    /// 0, 10, 20 and 30.
+    #[test]
+    fn the_model_of_open_vswitch_agrees_with_its_own_trace() {
+        use VlanMode::{Access, NativeTagged, NativeUntagged, Trunk};
+        let all = [Some(0), Some(0), Some(10), Some(20), Some(30)];
+        let access = |id| [Some(id), Some(id), None, None, None];
+        let traced = [
+            ((None, &[][..], None), all),
+            ((Some(10), &[], None), access(10)),
+            ((Some(0), &[], None), access(0)),
+            ((Some(10), &[20], None), access(10)),
+            (
+                (None, &[10, 20], None),
+                [None, None, Some(10), Some(20), None],
+            ),
+            (
+                (None, &[0, 20], None),
+                [Some(0), Some(0), None, Some(20), None],
+            ),
+            ((None, &[], Some(Access)), access(0)),
+            ((None, &[], Some(Trunk)), all),
+            ((Some(10), &[], Some(Trunk)), all),
+            (
+                (Some(10), &[20], Some(Trunk)),
+                [None, None, None, Some(20), None],
+            ),
+            (
+                (Some(10), &[], Some(NativeUntagged)),
+                [Some(10), Some(10), Some(10), Some(20), Some(30)],
+            ),
+            (
+                (Some(10), &[20], Some(NativeUntagged)),
+                [Some(10), Some(10), Some(10), Some(20), None],
+            ),
+            (
+                (None, &[20], Some(NativeUntagged)),
+                [Some(0), Some(0), None, Some(20), None],
+            ),
+            (
+                (Some(10), &[20], Some(NativeTagged)),
+                [Some(10), Some(10), Some(10), Some(20), None],
+            ),
+        ];
+        for ((tag, trunks, mode), expected) in traced {
+            let columns = row(1, tag, trunks, mode).columns;
+            let tags = [None, Some(0), Some(10), Some(20), Some(30)];
+            let found = tags.map(|tag| in_open_vswitch(&columns, tag));
+            assert_eq!(found, expected, "{columns}");
+        }
+    }
+
     fn columns() -> impl Strategy<Value = VlanColumns> {
         let number = || {
             let edges = prop::sample::select(vec![0, 1, 4094, 4095, 4096, u16::MAX]);
