@@ -91,6 +91,7 @@ fn schema() -> Schema {
                 "queues" => queues.clone(),
                 "bridges" | "ports" | "interfaces" | "controller" => refers.clone(),
                 "ofport" | "dscp" | "tag" => json!({"key": "integer", "min": 0, "max": 1}),
+                "trunks" => json!({"key": "integer", "min": 0, "max": 4096}),
                 "link_speed" => json!("real"),
                 "is_connected" => json!("boolean"),
                 _ => json!("string"),

@@ -14,6 +14,7 @@ mod settings;
 mod status;
 mod timeouts;
 mod topology;
+mod vlans;
 
 use std::fs::File;
 use std::io::Read;
@@ -41,6 +42,7 @@ use events::Printer;
 use load::Sampler;
 use qos::{Held, Refused};
 use settings::{Forwarding, Mode, Settings};
+use vlans::Follower;
 
 /// Control a network: every switch that connects is set up, links and hosts are found, and paths
 /// are installed.
@@ -168,6 +170,9 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 /// The time that the application has to take another policy map.
 const RELOAD_MAX: Duration = Duration::from_secs(2);
 
+/// The source of VLANs that no file states.
+const DATABASES: &str = "the databases";
+
 type ControllerDriver = Driver<Controller>;
 
 /// `given` is what `settings` was made of, to be asked for again on SIGHUP.
@@ -205,6 +210,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         printer.listening_for_databases(method);
     }
     let mut views = databases.views();
+    let mut vlans = Follower::new(settings.vlans.clone());
+    let (mut vlan_rows, vlan_reader) = vlans::watch(databases.views());
     let of_databases = databases.listening().iter();
     let of_databases =
         of_databases.map(|(method, refusals)| (method.to_string(), refusals.clone()));
@@ -219,11 +226,12 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         status.serve(path).map_err(|e| Failure::file(path, e))?;
     }
     let held = Arc::new(Held::new(driver.clone(), clock));
+    held.set_vlans(settings.vlans.is_any()).await;
     let set = held
         .set_file(settings.qos.qos.clone(), &settings.qos.sources)
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
-    let mut tasks: Vec<_> = Vec::new();
+    let mut tasks = vec![vlan_reader];
     if let Some(at) = &settings.api {
         let api = api::Api {
             driver: driver.clone(),
@@ -262,12 +270,18 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                 if let Some(file) = &settings.config {
                     reload_drained(file, &driver, clock, &mut printer).await;
                     reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
-                    reload_qos(file, &held, &mut printer).await;
+                    reload_qos(file, &settings, &held, &mut printer).await;
+                    reload_vlans(file, &settings, &held, &mut vlans, &mut printer).await;
                     reload_bfd(file, &settings, &databases, &mut printer);
                 }
                 if let Some(file) = &settings.topology {
-                    reload_topology(file, &driver, clock, &mut printer).await;
+                    let vlans = vlans.stated();
+                    reload_topology(file, &settings, vlans, &driver, clock, &mut printer).await;
                 }
+            }
+            Ok(()) = vlan_rows.changed() => {
+                vlans.set_rows(vlan_rows.borrow_and_update().clone());
+                use_vlans(DATABASES, &mut vlans, &mut printer);
             }
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, clock) => break true,
@@ -366,9 +380,9 @@ async fn reload_drained(
 }
 
 /// Reads only `[qos]` from the file. The requests made by the API stay beside it.
-async fn reload_qos(file: &Path, held: &Held, printer: &mut Printer) {
+async fn reload_qos(file: &Path, settings: &Settings, held: &Held, printer: &mut Printer) {
     let name = file.display().to_string();
-    let section = match Settings::reread_qos(file) {
+    let section = match settings.reread_qos(file) {
         Ok(section) => section,
         Err(failure) => return printer.file_refused("qos", &name, failure.message()),
     };
@@ -395,6 +409,41 @@ fn reload_bfd(
     }
 }
 
+/// Reads only `vlans`, `[[vlan]]` and `[[port]]` from the file. A mistake anywhere in the file
+/// refuses it whole, and the old VLANs stay.
+async fn reload_vlans(
+    file: &Path,
+    settings: &Settings,
+    held: &Held,
+    vlans: &mut Follower,
+    printer: &mut Printer,
+) {
+    let name = file.display().to_string();
+    let stated = match settings.reread_vlans(file) {
+        Ok(stated) => stated,
+        Err(failure) => return printer.file_refused("vlans", &name, failure.message()),
+    };
+    if !held.set_vlans(stated.is_any()).await {
+        let problem = "services, policies and circuits choose packets without their VLAN, and the \
+                       API has made some; delete them there first";
+        return printer.file_refused("vlans", &name, problem);
+    }
+    vlans.set_stated(stated);
+    use_vlans(&name, vlans, printer);
+}
+
+/// Reports new lines about VLANs, and what has changed. The controller has VLANs from its start on,
+/// and cannot take others yet: where it can, this gives them, and calls `handle_used` only then.
+fn use_vlans(source: &str, vlans: &mut Follower, printer: &mut Printer) {
+    for line in vlans.poll_lines() {
+        tracing::warn!("{line}");
+    }
+    if let Some(change) = vlans.change() {
+        printer.vlans(source, &change.vlans, &change.changed);
+        vlans.handle_used(change.vlans);
+    }
+}
+
 fn told(section: &qos::Section, refused: Refused) -> String {
     match refused {
         Refused::Wrong(wrong) => section.tell(&wrong).join("; "),
@@ -405,6 +454,8 @@ fn told(section: &qos::Section, refused: Refused) -> String {
 /// Reads the topology again. A topology with a mistake is refused whole, and the old one stays.
 async fn reload_topology(
     file: &Path,
+    settings: &Settings,
+    vlans: &vlans::Stated,
     driver: &ControllerDriver,
     clock: Clock,
     printer: &mut Printer,
@@ -414,6 +465,10 @@ async fn reload_topology(
         Ok(loaded) => loaded,
         Err(failure) => return printer.file_refused("topology", &name, failure.message()),
     };
+    let config = settings.config.as_deref();
+    if let Err(failure) = settings::fits_links(vlans, Some(&topology), config) {
+        return printer.file_refused("topology", &name, failure.message());
+    }
     let now = clock.now();
     let asked = driver.ask(move |controller| controller.set_topology(now, Some(topology)));
     match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {

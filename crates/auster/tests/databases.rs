@@ -19,6 +19,8 @@ use driver::databases::{Databases, DatapathView, QueuesState, Views, Wanted};
 use net::clock::Clock;
 use net::method::{Method, Protocol};
 use net::tls::Security;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use openflow::DatapathId;
 use ovsdb::vswitch::qos::{PortQueues, Queue};
 use serde_json::Value;
@@ -376,6 +378,67 @@ fn the_controller_keeps_to_the_limit_that_the_switches_database_has() {
         assert!(Instant::now() < give_up, "{document:#}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The columns are read, also when they change, and followed only if the configuration says so.
+#[test]
+fn vlans_of_a_switch_are_followed_or_named() {
+    let switch = DummySwitch::start(3);
+    let set = |line: &str| {
+        let words: Vec<&str> = ["--no-wait"].into_iter().chain(line.split(' ')).collect();
+        switch.vsctl(&words)
+    };
+    set("set port p1 tag=20 -- set port p2 tag=30 vlan_mode=dot1q-tunnel -- set port br0 tag=20");
+    let database = format!("unix:{}", switch.path("db.sock").display());
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("net.toml");
+    std::fs::write(&file, "vlans = \"ovsdb\"\n").unwrap();
+    let config = file.display().to_string();
+    let line = [
+        "run",
+        "ptcp:0:127.0.0.1",
+        "--ovsdb",
+        &database,
+        "--config",
+        &config,
+    ];
+    let mut auster = Running::start(&line);
+    let refused = auster.wait_for("its packets belong to no VLAN");
+    assert!(
+        refused.contains("p2 (0000000000000001:2) has tag=30 vlan_mode=dot1q-tunnel"),
+        "{refused}"
+    );
+    auster.wait_for("vlans of the databases: VLANs 1, ports 2, changed ports 2");
+    set("clear port p1 tag -- set port p1 trunks=20,40");
+    auster.wait_for("vlans of the databases: VLANs 2, ports 2, changed ports 1");
+    set("set port p3 tag=50 trunks=60 vlan_mode=native-untagged");
+    auster.wait_for("vlans of the databases: VLANs 4, ports 3, changed ports 1");
+
+    let pid = Pid::from_raw(auster.child.id().cast_signed());
+    let hang_up = || kill(pid, Signal::SIGHUP).unwrap();
+    let stated = "[[vlan]]\nid = 20\n[[port]]\nat = \"1:1\"\naccess = 20\n";
+    std::fs::write(&file, format!("vlans = \"ovsdb\"\n{stated}")).unwrap();
+    hang_up();
+    auster.wait_for("p1 (0000000000000001:1) has trunks=20,40 in the database and other VLANs");
+    auster.wait_for(&format!(
+        "vlans of {config}: VLANs 4, ports 3, changed ports 1"
+    ));
+    std::fs::write(&file, format!("{stated}native = 20\n")).unwrap();
+    hang_up();
+    auster.wait_for(&format!("vlans {config} refused"));
+    std::fs::write(&file, stated).unwrap();
+    hang_up();
+    auster.wait_for(&format!(
+        "vlans of {config}: VLANs 1, ports 1, changed ports 2"
+    ));
+    auster.wait_for("p3 (0000000000000001:3) has tag=50 trunks=60 vlan_mode=native-untagged");
+    let log = auster.log.join("\n");
+    assert!(
+        !log.contains("(0000000000000001:65534)"),
+        "no host is at the local port: {log}"
+    );
+    let said = log.matches("its packets belong to no VLAN").count();
+    assert_eq!(said, 1, "a line comes once: {log}");
 }
 
 /// A connection of a stranger's address.

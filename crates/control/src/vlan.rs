@@ -275,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// What goes out of a port in the form of its VLAN would come in there as the same VLAN.
+        /// A packet that left a port in the form of its VLAN would come in there as the same VLAN.
         #[test]
         fn forms_and_tags_agree(port in 1u32..6, id in 0u16..40) {
             let (vlans, id) = (vlans(), VlanId(id));

@@ -43,6 +43,7 @@ use std::time::Duration;
 use openflow::DatapathId;
 use ovsdb::vswitch::bfd::{Bfd, Session};
 use ovsdb::vswitch::qos::{PortQueues, QueueCounts, Taken};
+use ovsdb::vswitch::vlan::VlanColumns;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -104,6 +105,8 @@ pub struct PortView {
     pub queues: QueuesState,
     /// The queues' counters, if another process makes the queues and reports them.
     pub counts: Option<QueueCounts>,
+    /// The columns of VLANs.
+    pub vlans: VlanColumns,
     /// BFD of the port's only interface. That of a bond is the administrator's.
     pub bfd: Bfd,
     /// False if an interface reports that nothing is at the other end of its cable.

@@ -1,9 +1,10 @@
 //! The part of the Open_vSwitch schema a controller needs: bridges, ports, interfaces,
-//! controllers, the queues of ports ([`qos`]), and BFD ([`bfd`]). Columns and their meaning:
-//! ovs-vswitchd.conf.db(5).
+//! controllers, the queues of ports ([`qos`]), their VLANs ([`vlan`]), and BFD ([`bfd`]). Columns
+//! and their meaning: ovs-vswitchd.conf.db(5).
 
 pub mod bfd;
 pub mod qos;
+pub mod vlan;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use crate::transact::{Condition, Mutation, Mutator, Operation, Transaction};
 use crate::value::{Atom, Datum, Uuid};
 use bfd::Bfd;
 use qos::{Qos, QueueSelection, Shares};
+use vlan::VlanColumns;
 
 /// The database every Open vSwitch has.
 pub const DATABASE: &str = "Open_vSwitch";
@@ -45,8 +47,8 @@ pub struct Port {
     pub uuid: Uuid,
     /// Name, which is unique in the database.
     pub name: String,
-    /// Access VLAN.
-    pub tag: Option<u16>,
+    /// VLANs of the port.
+    pub vlans: VlanColumns,
     /// Queues of the port; `None` if it has none.
     pub qos: Option<Qos>,
     /// More than one is a bond.
@@ -140,7 +142,10 @@ const MONITORED: [(&str, &[&str]); 8] = [
             "ports",
         ],
     ),
-    ("Port", &["interfaces", "name", "qos", "tag"]),
+    (
+        "Port",
+        &["interfaces", "name", "qos", "tag", "trunks", "vlan_mode"],
+    ),
     (
         "Interface",
         &[
@@ -361,7 +366,7 @@ fn read_port(
     Port {
         uuid,
         name: text(row, "name").unwrap_or_default(),
-        tag: number(row, "tag"),
+        vlans: VlanColumns::of(row),
         qos: referred(replica, row, "qos", "QoS")
             .map(|(uuid, row)| qos::read_qos(replica, shares, uuid, row))
             .next(),

@@ -26,6 +26,7 @@ fn schema() -> Schema {
                     "name" | "type" | "datapath_type" | "target" => text(),
                     "ports" | "interfaces" | "bridges" | "controller" => any("uuid"),
                     "qos" => some("uuid"),
+                    "trunks" => any("integer"),
                     "ofport" | "link_speed" | "tag" | "cur_cfg" | "next_cfg" => some("integer"),
                     "external_ids" | "other_config" | "queues" | "flow_tables" => map(),
                     "bfd" | "bfd_status" => map(),

@@ -261,6 +261,7 @@ fn queues(plan: &PortPlan) -> PortQueues {
 mod tests {
     use control::qos;
     use ovsdb::vswitch::bfd::Bfd;
+    use ovsdb::vswitch::vlan::VlanColumns;
 
     use super::*;
 
@@ -309,6 +310,7 @@ mod tests {
             link_speed: None,
             queues: QueuesState::Absent,
             counts: None,
+            vlans: VlanColumns::default(),
             bfd: Bfd::Absent,
             has_carrier: true,
         };

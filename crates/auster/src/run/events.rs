@@ -1,13 +1,13 @@
 //! Prints events, for people (a line each) or programs (a JSON document a line each), on standard
 //! output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clock::Instant;
-use control::controller::{Alarm, Drained, Event};
+use control::controller::{Alarm, Drained, Event, Location};
 use control::session::{CloseReason, version_names};
-use control::vlan::VlanId;
+use control::vlan::{VlanId, Vlans};
 use driver::databases::{DatapathView, Views};
 use driver::{Ended, Notice};
 use net::clock::Clock;
@@ -214,6 +214,23 @@ impl Printer {
         self.print(
             &text,
             json!({"event": "bfd", "file": file, "interval_ms": ms}),
+        );
+    }
+
+    /// Reports the VLANs of `source`, a file or all databases, and the ports that have `changed`.
+    pub fn vlans(&mut self, source: &str, vlans: &Vlans, changed: &BTreeSet<Location>) {
+        let (ids, ports) = (vlans.names.len(), vlans.ports.len());
+        let changed = changed.len();
+        self.print_limited(
+            "vlans",
+            &format!("vlans of {source}: VLANs {ids}, ports {ports}, changed ports {changed}"),
+            json!({
+                "event": "vlans",
+                "source": source,
+                "vlans": ids,
+                "ports": ports,
+                "changed": changed,
+            }),
         );
     }
 
@@ -561,6 +578,9 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::FabricUnshared { dpid, error } => format!(
             "{dpid} uses the first of equal paths only, as it refused a group that shares them: \
              {error}"
+        ),
+        Alarm::MulticastRefused { dpid, error } => format!(
+            "{dpid} floods multicast, as it refused a group that copies to members: {error}"
         ),
         Alarm::FabricFull { dpid } => {
             format!("no label is left for {dpid}: paths from and to its hosts are set hop by hop")

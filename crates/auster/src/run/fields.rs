@@ -20,7 +20,19 @@ pub fn line_of(text: &str, at: &Range<usize>) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-type Value<'v> = Spanned<DeValue<'v>>;
+/// A value, with its place in the text.
+pub type Value<'v> = Spanned<DeValue<'v>>;
+
+/// The values of a list, or the one value that is there instead.
+pub fn items<'t, 'v>(table: &'t DeTable<'v>, key: &str) -> Vec<&'t Value<'v>> {
+    let Some(value) = table.get(key) else {
+        return Vec::new();
+    };
+    match value.get_ref().as_array() {
+        Some(array) => array.iter().collect(),
+        None => vec![value],
+    }
+}
 
 impl<'a> Fields<'a> {
     /// Parses `text`. What does not parse is a problem already; the rest is there to be read.
@@ -173,7 +185,7 @@ impl<'a> Fields<'a> {
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
         let value = table.get(key)?;
-        self.read_integer(value, key, &range)
+        self.integer_of(value, key, &range)
     }
 
     /// The EtherType of a VLAN tag.
@@ -195,16 +207,9 @@ impl<'a> Fields<'a> {
         key: &str,
         range: RangeInclusive<u64>,
     ) -> Vec<u64> {
-        let Some(value) = table.get(key) else {
-            return Vec::new();
-        };
-        let items = match value.get_ref().as_array() {
-            Some(array) => array.iter().collect(),
-            None => vec![value],
-        };
-        let numbers = items.into_iter();
+        let numbers = items(table, key).into_iter();
         numbers
-            .filter_map(|item| self.read_integer(item, key, &range))
+            .filter_map(|item| self.integer_of(item, key, &range))
             .collect()
     }
 
@@ -240,22 +245,16 @@ impl<'a> Fields<'a> {
         example: &str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Vec<(Range<usize>, T)> {
-        let Some(value) = table.get(key) else {
-            return Vec::new();
-        };
-        let items = match value.get_ref().as_array() {
-            Some(array) => array.iter().collect(),
-            None => vec![value],
-        };
         let mut found = Vec::new();
-        for item in items {
+        for item in items(table, key) {
             let parsed = self.parse_value(item, key, example, &parse);
             found.extend(parsed.map(|parsed| (item.span(), parsed)));
         }
         found
     }
 
-    fn read_integer(
+    /// A number that is the value of `key`, or one of its values.
+    pub fn integer_of(
         &mut self,
         value: &Value<'_>,
         key: &str,
@@ -292,7 +291,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn wrong(&mut self, value: &Value<'_>, key: &str, wanted: &str, example: &str) {
+    /// Notes that the value of `key` is none of what it must be.
+    pub fn wrong(&mut self, value: &Value<'_>, key: &str, wanted: &str, example: &str) {
         let found = &self.text[value.span()];
         let found: String = found
             .lines()

@@ -442,6 +442,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("broadcast_on_link", c.packet_ins_broadcast_on_link),
         ("claimed", c.packet_ins_claimed),
         ("vlan", c.packets_vlan_refused),
+        ("membership", c.memberships_refused),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),
         ("question_repeated", c.questions_repeated),

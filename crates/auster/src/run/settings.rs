@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use control::controller::{ControllerConfig, Drained, FabricConfig, LinkPolicy};
 use control::timeouts::{FirstPackets, Lifetime, Timeouts};
+use control::topology::Topology;
 use driver::DriverConfig;
 use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Security};
@@ -20,9 +21,10 @@ use toml::de::DeTable;
 use super::Args;
 use super::drain;
 use super::fields::Fields;
-use super::qos::Section;
+use super::qos::{Section, chooses_packets};
 use super::timeouts;
 use super::topology;
+use super::vlans::Stated;
 use crate::certificates;
 use crate::policy;
 use cli::failure::Failure;
@@ -88,6 +90,8 @@ pub struct Settings {
     pub policy: String,
     /// The file of `controller.topology`.
     pub topology: Option<PathBuf>,
+    /// The VLANs of ports.
+    pub vlans: Stated,
     /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
@@ -123,6 +127,7 @@ impl Default for Settings {
             qos: Section::default(),
             policy: "auster".to_owned(),
             topology: None,
+            vlans: Stated::default(),
             doubts: Vec::new(),
             files: TlsFiles::default(),
         }
@@ -149,11 +154,15 @@ impl Settings {
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
         fits_fabric(&settings.controller, &settings.controller.timeouts)?;
         fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
+        fits_vlans(&settings, &settings)?;
+        settings.controller.vlans = settings.vlans.vlans.clone();
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
         settings.controller.topology = topology::load(settings.topology.as_deref())?;
         fits_topology(&settings.controller)?;
+        let file = settings.config.as_deref();
+        fits_links(&settings.vlans, settings.controller.topology.as_ref(), file)?;
         // One that has no generation is nobody's but ours.
         settings.controller.policy = (map.generation > 0).then(|| map.clone());
         if settings.listen.is_empty() && settings.connect.is_empty() {
@@ -337,8 +346,19 @@ impl Settings {
     }
 
     /// Reads the requests for the data path from the file again.
-    pub fn reread_qos(path: &Path) -> Result<Section, Failure> {
-        Ok(Settings::read(path)?.qos)
+    pub fn reread_qos(&self, path: &Path) -> Result<Section, Failure> {
+        let settings = Settings::read(path)?;
+        fits_vlans(&settings, self)?;
+        Ok(settings.qos)
+    }
+
+    /// The VLANs that the file has now, for a controller that runs with `self`.
+    pub fn reread_vlans(&self, path: &Path) -> Result<Stated, Failure> {
+        let settings = Settings::read(path)?;
+        fits_vlans(&settings, self)?;
+        let topology = topology::load(self.topology.as_deref())?;
+        fits_links(&settings.vlans, topology.as_ref(), Some(path))?;
+        Ok(settings.vlans)
     }
 
     /// The interval of BFD that the file has now, for a controller that runs with `self`.
@@ -356,9 +376,10 @@ impl Settings {
     /// The `[timeouts]` that the file has now, for a controller that runs with `self`.
     pub fn reread_timeouts(&self, path: &Path) -> Result<Timeouts, Failure> {
         let settings = Settings::read(path)?;
-        let timeouts = settings.controller.timeouts;
+        let timeouts = settings.controller.timeouts.clone();
         fits_mode(self.controller.mode, &timeouts)?;
         fits_fabric(&self.controller, &timeouts)?;
+        fits_vlans(&settings, self)?;
         warn(&settings.doubts);
         Ok(timeouts)
     }
@@ -409,6 +430,7 @@ impl Settings {
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
         }
+        settings.vlans = Stated::read(&mut fields, &root);
         settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
@@ -441,6 +463,9 @@ impl Settings {
             "timeouts",
             "session",
             "qos",
+            "vlans",
+            "vlan",
+            "port",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {
@@ -706,6 +731,58 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
         ));
     }
     Ok(())
+}
+
+/// Checks that the VLANs of `file` need nothing of a controller with the settings `running` that
+/// carries no VLANs. The fabric alone does so far.
+fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
+    if !file.vlans.is_any() {
+        return Ok(());
+    }
+    let mut problems = Vec::new();
+    if running.controller.fabric.is_none() {
+        problems.push(
+            "[[vlan]], [[port]] and vlans = \"ovsdb\" need forwarding = \"fabric\", which alone \
+             carries VLANs: take out mode, forwarding = \"paths\" and first_packets = \"report\", \
+             and restart",
+        );
+    }
+    if !file.controller.timeouts.classes.is_empty() {
+        problems.push(
+            "[[timeouts.class]] names hosts without their VLAN, so its classes, services and forbid \
+             do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
+        );
+    }
+    if chooses_packets(&file.qos.qos) {
+        problems.push(
+            "[[qos.service]], [[qos.policy]] and [[qos.circuit]] choose packets without their VLAN, \
+             so they do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
+        );
+    }
+    if file.vlans.is_followed && running.ovsdb.is_empty() {
+        problems.push(
+            "vlans = \"ovsdb\" needs the switches' databases: give them with ovsdb = \"METHOD\" or \
+             --ovsdb METHOD",
+        );
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::usage(problems.join("; "))),
+    }
+}
+
+/// Checks that no port with VLANs is an end of a link in the topology.
+pub fn fits_links(
+    vlans: &Stated,
+    topology: Option<&Topology>,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    let file = file.map_or("[[port]]".to_owned(), |file| file.display().to_string());
+    let ends = topology.map(|topology| vlans.ends_of_links(topology, &file));
+    match ends.unwrap_or_default() {
+        ends if ends.is_empty() => Ok(()),
+        ends => Err(Failure::usage(ends.join("; "))),
+    }
 }
 
 fn fits_bfd(ovsdb: &[Method], interval: Option<Duration>) -> Result<(), Failure> {
@@ -1067,6 +1144,126 @@ mod tests {
                 [format!("net.toml:2: bfd_interval_ms is {ms}; it {wrong}")]
             );
         }
+    }
+
+    const VLANS: &str = "[[vlan]]\nid = 10\n[[port]]\nat = \"1:2\"\naccess = 10\n";
+
+    #[test]
+    fn vlans_are_carried_by_the_fabric_alone() {
+        let file = Path::new("net.toml");
+        let complete = |text: &str| {
+            let settings = Settings::parse(text, file).unwrap();
+            settings.complete()
+        };
+        let settings = complete(VLANS).unwrap();
+        assert!(settings.controller.vlans.is_on());
+        assert_eq!(settings.controller.vlans, settings.vlans.vlans);
+        let queues = "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\n";
+        assert!(complete(&format!("{VLANS}{queues}")).is_ok());
+        let service = "[[qos.service]]\nname = \"voice\"\nproto = \"udp\"\n";
+        let refused = [
+            ("forwarding = \"paths\"\n", "", "need forwarding"),
+            ("mode = \"reactive\"\n", "", "need forwarding"),
+            ("mode = \"hybrid\"\n", "", "need forwarding"),
+            (
+                "",
+                "[timeouts]\nfirst_packets = \"report\"\n",
+                "need forwarding",
+            ),
+            ("vlans = \"ovsdb\"\n", "", "--ovsdb METHOD"),
+            (
+                "",
+                "[[timeouts.class]]\nname = \"a\"\nsrc = \"10.0.0.1\"\nforbid = true\n",
+                "[[timeouts.class]]",
+            ),
+            ("", service, "[[qos.service]]"),
+        ];
+        for (before, after, expected) in refused {
+            let refused = complete(&format!("{before}{VLANS}{after}"));
+            let refused = refused.map(drop).unwrap_err();
+            assert!(
+                refused.message().contains(expected),
+                "{}",
+                refused.message()
+            );
+            let alone = Settings::parse(&format!("{before}{after}"), file).unwrap();
+            assert!(
+                alone.vlans.is_followed || alone.complete().is_ok(),
+                "{expected}"
+            );
+        }
+        let both = complete(&format!(
+            "mode = \"hybrid\"\nvlans = \"ovsdb\"\n{VLANS}{service}"
+        ));
+        let both = both.map(drop).unwrap_err();
+        for expected in ["need forwarding", "[[qos.service]]", "--ovsdb METHOD"] {
+            assert!(both.message().contains(expected), "{}", both.message());
+        }
+    }
+
+    #[test]
+    fn vlans_are_read_again_unless_the_file_has_a_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let topology = write("topology.toml", "links = [\"1:7 2:7\"]\n");
+        let text = format!("topology = \"topology.toml\"\n{VLANS}");
+        let file = write("net.toml", &text);
+        let given = Settings::read(&file).unwrap();
+        let running = given.clone().complete().unwrap();
+        assert_eq!(running.reread_vlans(&file).unwrap(), running.vlans);
+        write("net.toml", &text.replace("1:2", "1:3"));
+        let other = running.reread_vlans(&file).unwrap();
+        let changed = other.vlans.changed(&running.vlans.vlans);
+        let changed: Vec<u32> = changed.into_iter().map(|at| at.port.0).collect();
+        assert_eq!(changed, [2, 3]);
+        assert_eq!(
+            given.restart_needed(&Settings::read(&file).unwrap()),
+            [""; 0]
+        );
+        let class = "[[timeouts.class]]\nname = \"a\"\nsrc = \"10.0.0.1\"\n";
+        for (wrong, expected) in [
+            (text.replace("id = 10", "id = 0"), "net.toml:3: id is 0"),
+            (
+                text.replace("1:2", "1:7"),
+                "net.toml:5: at: 0000000000000001:7 is an end",
+            ),
+            (format!("{text}{class}"), "[[timeouts.class]]"),
+            (format!("vlans = \"ovsdb\"\n{text}"), "--ovsdb METHOD"),
+        ] {
+            write("net.toml", &wrong);
+            let refused = running.reread_vlans(&file).unwrap_err();
+            assert!(
+                refused.message().contains(expected),
+                "{}",
+                refused.message()
+            );
+        }
+        write("net.toml", &format!("{text}{class}"));
+        assert!(running.reread_timeouts(&file).is_err());
+        assert!(running.reread_qos(&file).is_err());
+        let paths = Settings::parse("forwarding = \"paths\"\n", &file).unwrap();
+        write("net.toml", &text);
+        let refused = paths.complete().unwrap().reread_vlans(&file).unwrap_err();
+        assert!(
+            refused.message().contains("need forwarding"),
+            "{}",
+            refused.message()
+        );
+        std::fs::write(&topology, "links = [\"1:2 2:7\"]\n").unwrap();
+        let refused = Settings::read(&file)
+            .unwrap()
+            .complete()
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            refused.message().contains("1:2 is an end"),
+            "{}",
+            refused.message()
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use openflow::DatapathId;
 use ovsdb::vswitch::bfd::{Bfd, Session};
 use ovsdb::vswitch::qos::{InKernel, Orphans, Owner, PortQueues, Qos, QueueCounts, QueueSelection};
+use ovsdb::vswitch::vlan::VlanColumns;
 use ovsdb::vswitch::{self, Bridge, DATABASE, Port};
 use ovsdb::{Answer, Config, Limits, MonitorId, Output, RequestId, TransactError, Transaction};
 use tokio::sync::watch;
@@ -296,6 +297,7 @@ impl Plan<'_> {
                 link_speed,
                 queues,
                 counts: self.counts(port),
+                vlans: port.vlans.clone(),
                 bfd: self.bfd(port, works),
                 has_carrier: port.interfaces.iter().all(|i| i.link_up != Some(false)),
             };
@@ -307,6 +309,7 @@ impl Plan<'_> {
                 link_speed: None,
                 queues: QueuesState::NoPort,
                 counts: None,
+                vlans: VlanColumns::default(),
                 bfd: Bfd::Others,
                 has_carrier: false,
             });

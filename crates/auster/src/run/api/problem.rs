@@ -74,6 +74,10 @@ impl From<Refused> for Problem {
             Refused::Unknown(item) => {
                 Problem::new(StatusCode::NOT_FOUND, format!("there is no {item}"))
             }
+            Refused::BesideVlans(item) => conflict(format!(
+                "{item} chooses packets without their VLAN, and the configuration has VLANs; take \
+                 [[vlan]], [[port]] and vlans out of it first"
+            )),
             Refused::Wrong(wrong) => Problem::of_fields(&wrong),
             Refused::Busy => Problem::busy(),
         }

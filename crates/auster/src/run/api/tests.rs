@@ -79,6 +79,28 @@ fn pointers(problem: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// Neither is lost without notice: services do not go with VLANs, whichever was first.
+#[tokio::test]
+async fn services_do_not_go_with_vlans() {
+    let served = Served::new();
+    let voice = || Some(json!({"proto": "udp"}));
+    assert!(served.held.set_vlans(true).await);
+    let (status, problem) = served.ask("PUT", "/v1/services/voice", voice()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("voice") && detail.contains("VLANs"),
+        "{detail}"
+    );
+    assert!(served.held.set_vlans(false).await);
+    let (status, problem) = served.ask("PUT", "/v1/services/voice", voice()).await;
+    assert_eq!(status, StatusCode::CREATED, "{problem}");
+    assert!(!served.held.set_vlans(true).await);
+    let (status, _) = served.ask("DELETE", "/v1/services/voice", None).await;
+    assert!(status.is_success(), "{status}");
+    assert!(served.held.set_vlans(true).await);
+}
+
 #[tokio::test]
 async fn each_kind_is_made_shown_replaced_and_deleted() {
     let served = Served::new();

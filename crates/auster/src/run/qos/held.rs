@@ -31,6 +31,8 @@ pub struct Held {
 pub struct Layers {
     pub file: Qos,
     pub api: Qos,
+    /// Whether there are VLANs, beside which no request may choose packets.
+    has_vlans: bool,
     /// The controller did not say in time whether it has taken a change.
     is_unsure: bool,
 }
@@ -61,6 +63,8 @@ pub enum Refused {
     Exists(Item),
     /// There is none.
     Unknown(Item),
+    /// The item chooses packets, and there are VLANs.
+    BesideVlans(Item),
     Wrong(Vec<Wrong>),
     /// The controller is too busy or at its end.
     Busy,
@@ -86,12 +90,24 @@ impl Held {
         self.layers.lock().await.clone()
     }
 
+    /// Takes note whether there are VLANs from now on. Returns false, and changes nothing, if the
+    /// API has made something that does not go with them.
+    pub async fn set_vlans(&self, has_vlans: bool) -> bool {
+        let mut layers = self.layers.lock().await;
+        let fits = !(has_vlans && chooses_packets(&layers.api));
+        if fits {
+            layers.has_vlans = has_vlans;
+        }
+        fits
+    }
+
     /// Puts what the file says in the place of what it said before.
     pub async fn set_file(&self, file: Qos, sources: &Sources) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
         let next = Layers {
             file,
             api: layers.api.clone(),
+            has_vlans: layers.has_vlans,
             is_unsure: false,
         };
         let doubles = next.doubles();
@@ -135,9 +151,13 @@ impl Held {
             if contains(&layers.file, &item) {
                 return Err(Refused::OfTheFile(item));
             }
-            let was_there = there.insert(item.clone(), matches!(op, Op::Put(..)));
+            let is_put = matches!(op, Op::Put(..));
+            if layers.has_vlans && is_put && !matches!(item, Item::Port(_)) {
+                return Err(Refused::BesideVlans(item));
+            }
+            let was_there = there.insert(item.clone(), is_put);
             let was_there = was_there.unwrap_or_else(|| contains(&layers.api, &item));
-            if matches!(op, Op::Delete(_)) && !was_there {
+            if !is_put && !was_there {
                 return Err(Refused::Unknown(item));
             }
         }
@@ -226,6 +246,12 @@ impl Held {
         layers.is_unsure |= answer.is_none();
         answer.ok_or(Refused::Busy)
     }
+}
+
+/// Whether any request chooses packets, rather than giving ports queues.
+pub fn chooses_packets(qos: &Qos) -> bool {
+    let has_flows = !qos.policies.is_empty() || !qos.circuits.is_empty();
+    has_flows || !qos.services.is_empty()
 }
 
 fn wrong(whole: &Qos, problems: &[Problem], sources: &Sources) -> Refused {

@@ -12,6 +12,6 @@ mod section;
 pub mod show;
 pub mod tree;
 
-pub use held::{Held, Refused};
+pub use held::{Held, Refused, chooses_packets};
 pub use locate::Item;
 pub use section::Section;

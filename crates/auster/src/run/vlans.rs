@@ -1,0 +1,479 @@
+//! The VLANs of ports: what the configuration states, and what the switches' databases add to it.
+//!
+//! ```toml
+//! vlans = "ovsdb"                      # follow the databases too; default: "file"
+//!
+//! [[vlan]]
+//! id = 10
+//! name = "office"                      # optional
+//!
+//! [[port]]
+//! at = "1:2"                           # SWITCH:PORT, one or several
+//! access = 10                          # the id or name of a [[vlan]]
+//!
+//! [[port]]
+//! at = "1:3"
+//! trunk = [10, "voice"]
+//! native = 1                           # optional
+//! ```
+
+mod columns;
+mod follower;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Range, RangeInclusive};
+
+use control::controller::Location;
+use control::topology::Topology;
+use control::vlan::{PortVlans, VlanId, Vlans};
+use toml::de::{DeTable, DeValue};
+
+use super::fields::{Fields, Value, items};
+use super::qos::tree::is_name;
+use super::topology;
+
+pub use follower::{Follower, watch};
+
+const VLAN: [&str; 2] = ["id", "name"];
+const PORT: [&str; 4] = ["at", "access", "trunk", "native"];
+const IDS: RangeInclusive<u64> = 1..=4094;
+
+/// The most VLANs that a message names.
+const NAMED_MAX: usize = 8;
+
+/// The VLANs that the configuration states.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// VLANs without a name have an empty one.
+    pub vlans: Vlans,
+    /// Whether other ports follow the switches' databases.
+    pub is_followed: bool,
+    /// The line of each port.
+    lines: BTreeMap<Location, usize>,
+}
+
+impl Stated {
+    /// Whether anything is said of VLANs.
+    pub fn is_any(&self) -> bool {
+        self.is_followed || self.vlans != Vlans::default()
+    }
+
+    /// One line for each port that is an end of a link in the topology. Links carry all VLANs.
+    pub fn ends_of_links(&self, topology: &Topology, file: &str) -> Vec<String> {
+        let ends = self.lines.iter().filter(|(at, _)| topology.has_end(**at));
+        let told = |(at, line): (&Location, &usize)| {
+            format!(
+                "{file}:{line}: at: {at} is an end of a link in the topology, and links carry all \
+                 VLANs; take it out of one of the two"
+            )
+        };
+        ends.map(told).collect()
+    }
+
+    /// Reads what the file says of VLANs. Mistakes go to `fields`.
+    pub fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Stated {
+        let source = fields.parsed(root, "vlans", "ovsdb", |text| match text {
+            "file" => Ok(false),
+            "ovsdb" => Ok(true),
+            _ => Err(format!("'{text}' is none of file, ovsdb")),
+        });
+        let named = Named::read(fields, root);
+        let mut stated = Stated {
+            is_followed: source.unwrap_or(false),
+            ..Stated::default()
+        };
+        for (place, table) in fields.tables_at(root, "port") {
+            stated.read_port(fields, &named, &place, table);
+        }
+        stated.vlans.names = named.names;
+        stated
+    }
+
+    fn read_port<'a>(
+        &mut self,
+        fields: &mut Fields<'a>,
+        named: &Named,
+        place: &Range<usize>,
+        table: &DeTable<'a>,
+    ) {
+        fields.only(table, "[port]", &PORT);
+        if !table.contains_key("at") {
+            fields.problem(place, "at is missing: a port such as \"1:2\"");
+        }
+        let ports = fields.list_at(table, "at", "1:2", topology::edge_port);
+        let vlans = port_vlans(fields, named, place, table);
+        for (place, at) in ports {
+            let line = fields.line(&place);
+            if let Some(before) = self.lines.insert(at, line) {
+                let problem = format!("at: {at} has its [[port]] already, in line {before}");
+                fields.problem(&place, problem);
+            }
+            self.vlans
+                .ports
+                .extend(vlans.clone().map(|vlans| (at, vlans)));
+        }
+    }
+}
+
+/// The VLANs that ports may refer to.
+#[derive(Default)]
+struct Named {
+    names: BTreeMap<VlanId, String>,
+    /// Without an id where that could not be read: it is one mistake, and no port's.
+    by_name: BTreeMap<String, Option<VlanId>>,
+}
+
+impl Named {
+    fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Named {
+        let mut named = Named::default();
+        for (place, table) in fields.tables_at(root, "vlan") {
+            fields.only(table, "[vlan]", &VLAN);
+            if !table.contains_key("id") {
+                fields.problem(&place, "id is missing: a number from 1 to 4094");
+            }
+            let id = fields.integer(table, "id", IDS).and_then(vlan_id);
+            let name = fields.parsed(table, "name", "office", name);
+            let at = |key: &str| table.get(key).map_or(place.clone(), Value::span);
+            if let Some(id) = id
+                && named
+                    .names
+                    .insert(id, name.clone().unwrap_or_default())
+                    .is_some()
+            {
+                fields.problem(&at("id"), format!("id: VLAN {id} is stated already"));
+            }
+            if let Some(name) = name {
+                let problem = format!("name: '{name}' is another VLAN's name already");
+                if named.by_name.insert(name, id).is_some() {
+                    fields.problem(&at("name"), problem);
+                }
+            }
+        }
+        named
+    }
+
+    /// The VLAN that a value of `key` refers to by its id or name.
+    fn find(&self, fields: &mut Fields<'_>, key: &str, value: &Value<'_>) -> Option<VlanId> {
+        match value.get_ref() {
+            DeValue::Integer(_) => {
+                let id = fields.integer_of(value, key, &IDS).and_then(vlan_id)?;
+                if !self.names.contains_key(&id) {
+                    let problem = format!("{key}: no [[vlan]] has id {id}; {}", self.known());
+                    fields.problem(&value.span(), problem);
+                }
+                Some(id)
+            }
+            DeValue::String(name) => {
+                let found = self.by_name.get(&**name);
+                if found.is_none() {
+                    let known = self.known();
+                    let problem = format!("{key}: no [[vlan]] has the name '{name}'; {known}");
+                    fields.problem(&value.span(), problem);
+                }
+                found.copied().flatten()
+            }
+            _ => {
+                fields.wrong(value, key, "an id or name such as", "10 or \"office\"");
+                None
+            }
+        }
+    }
+
+    fn known(&self) -> String {
+        if self.names.is_empty() {
+            return "state it as [[vlan]]".to_owned();
+        }
+        let shown = self.names.iter().take(NAMED_MAX);
+        let shown = shown.map(|(id, name)| format!("{id} {name}").trim_end().to_owned());
+        let mut shown: Vec<String> = shown.collect();
+        if self.names.len() > NAMED_MAX {
+            shown.push("...".to_owned());
+        }
+        format!("state it, or use one of {}", shown.join(", "))
+    }
+}
+
+fn vlan_id(id: u64) -> Option<VlanId> {
+    u16::try_from(id).ok().and_then(VlanId::new)
+}
+
+fn name(text: &str) -> Result<String, String> {
+    if !is_name(text) || text.chars().all(|c| c.is_ascii_digit()) {
+        return Err(format!(
+            "'{text}' is no name of letters, digits, '-', '_' and '.' with a letter, such as \
+             \"office\""
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+fn port_vlans(
+    fields: &mut Fields<'_>,
+    named: &Named,
+    place: &Range<usize>,
+    table: &DeTable<'_>,
+) -> Option<PortVlans> {
+    let (access, trunk) = (table.get("access"), table.get("trunk"));
+    let native = table.get("native");
+    if let (Some(_), Some(trunk)) = (access, trunk) {
+        let problem = "access and trunk exclude each other; keep one of them";
+        fields.problem(&trunk.span(), problem);
+    }
+    if let (Some(native), None) = (native, trunk) {
+        let problem = "native needs trunk = [...]; with access, untagged packets have their VLAN";
+        fields.problem(&native.span(), problem);
+    }
+    if let (None, None, None) = (access, trunk, native) {
+        let problem = "access or trunk is missing: access = 10, or trunk = [10, 20]";
+        fields.problem(place, problem);
+    }
+    let access = access.and_then(|value| named.find(fields, "access", value));
+    let tagged = tagged(fields, named, table);
+    let untagged = native.and_then(|value| named.find(fields, "native", value));
+    if let (Some(id), Some(native)) = (untagged, native)
+        && tagged.contains(&id)
+    {
+        let problem = format!("native: VLAN {id} is in trunk too; take it out of one of the two");
+        fields.problem(&native.span(), problem);
+    }
+    match trunk {
+        None => access.map(PortVlans::Access),
+        Some(_) => Some(PortVlans::Trunk {
+            tagged,
+            native: untagged,
+        }),
+    }
+}
+
+fn tagged(fields: &mut Fields<'_>, named: &Named, table: &DeTable<'_>) -> BTreeSet<VlanId> {
+    let mut tagged = BTreeSet::new();
+    let values = items(table, "trunk");
+    if let (Some(trunk), true) = (table.get("trunk"), values.is_empty()) {
+        let problem = "trunk is empty; list VLANs such as [10, \"voice\"], or use access";
+        fields.problem(&trunk.span(), problem);
+    }
+    for value in values {
+        let found = named.find(fields, "trunk", value);
+        if let Some(id) = found.filter(|id| !tagged.insert(*id)) {
+            fields.problem(&value.span(), format!("trunk: VLAN {id} is listed already"));
+        }
+    }
+    tagged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn read(text: &str) -> Result<Stated, Vec<String>> {
+        let (mut fields, root) = Fields::parse(text);
+        let stated = Stated::read(&mut fields, &root);
+        fields.finish("net.toml").map(|()| stated)
+    }
+
+    fn vlan(id: u16) -> VlanId {
+        VlanId::new(id).unwrap()
+    }
+
+    const VLANS: &str = "[[vlan]]\nid = 10\nname = \"office\"\n[[vlan]]\nid = 20\n";
+
+    #[test]
+    fn vlans_and_ports_are_read() {
+        let text = format!(
+            "vlans = \"ovsdb\"\n{VLANS}[[vlan]]\nid = 1\nname = \"voice\"\n\
+             [[port]]\nat = [\"1:2\", \"0x2:7\"]\naccess = \"office\"\n\
+             [[port]]\nat = \"1:3\"\ntrunk = [10, \"voice\"]\nnative = 20\n\
+             [[port]]\nat = \"1:4\"\ntrunk = 20\n"
+        );
+        let stated = read(&text).unwrap();
+        assert!(stated.is_followed && stated.is_any());
+        let names: Vec<(u16, &str)> = stated
+            .vlans
+            .names
+            .iter()
+            .map(|(id, name)| (id.number(), name.as_str()))
+            .collect();
+        assert_eq!(names, [(1, "voice"), (10, "office"), (20, "")]);
+        let at = |text| topology::location(text).unwrap();
+        let trunk = |ids: &[u16], native: Option<u16>| PortVlans::Trunk {
+            tagged: ids.iter().copied().map(vlan).collect(),
+            native: native.map(vlan),
+        };
+        let ports = [
+            (at("1:2"), PortVlans::Access(vlan(10))),
+            (at("1:3"), trunk(&[1, 10], Some(20))),
+            (at("1:4"), trunk(&[20], None)),
+            (at("2:7"), PortVlans::Access(vlan(10))),
+        ];
+        assert_eq!(stated.vlans.ports, ports.into());
+        let nothing = read("vlans = \"file\"\n").unwrap();
+        assert!(!nothing.is_any(), "{nothing:?}");
+        assert!(read(VLANS).unwrap().is_any());
+    }
+
+    /// Each case follows two VLANs in five lines: 10, which is called office, and 20.
+    #[test]
+    fn every_mistake_is_named_with_its_line_and_field() {
+        let cases = [
+            (
+                "[[vlan]]\nid = 0",
+                "7: id is 0; it must be a number from 1 to 4094",
+            ),
+            (
+                "[[vlan]]\nid = 4095",
+                "7: id is 4095; it must be a number from 1 to 4094",
+            ),
+            (
+                "[[vlan]]\nid = -3",
+                "7: id is -3; it must be a number from 1 to 4094",
+            ),
+            (
+                "[[vlan]]\nid = \"x\"",
+                "7: id is \"x\"; it must be a number from 1 to 4094",
+            ),
+            (
+                "[[vlan]]\nname = \"x\"",
+                "6: id is missing: a number from 1 to 4094",
+            ),
+            ("[[vlan]]\nid = 10", "7: id: VLAN 10 is stated already"),
+            (
+                "[[vlan]]\nid = 30\nname = \"office\"",
+                "8: name: 'office' is another VLAN's name already",
+            ),
+            (
+                "[[vlan]]\nid = 30\nname = \"30\"",
+                "8: name: '30' is no name of letters, digits, '-', '_' and '.' with a letter, such \
+                 as \"office\"",
+            ),
+            (
+                "[[vlan]]\nid = 30\nmtu = 9000",
+                "8: 'mtu' is not known in [[vlan]]; known: id, name",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nacess = 10",
+                "6: access or trunk is missing: access = 10, or trunk = [10, 20]\n\
+                 8: 'acess' is not known in [[port]]; known: at, access, trunk, native",
+            ),
+            (
+                "[[port]]\naccess = 10",
+                "6: at is missing: a port such as \"1:2\"",
+            ),
+            (
+                "[[port]]\nat = \"1\"\naccess = 10",
+                "7: at: '1' is not a switch and a port such as 1:2",
+            ),
+            (
+                "[[port]]\nat = \"1:local\"\naccess = 10",
+                "7: at: '1:local' is no port that a host can be at",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = 30",
+                "8: access: no [[vlan]] has id 30; state it, or use one of 10 office, 20",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = \"ofice\"",
+                "8: access: no [[vlan]] has the name 'ofice'; state it, or use one of 10 office, 20",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = 4095",
+                "8: access is 4095; it must be a number from 1 to 4094",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = [10]",
+                "8: access is [10]; it must be an id or name such as 10 or \"office\"",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = 10\n[[port]]\nat = \"0x1:2\"\naccess = 20",
+                "10: at: 0000000000000001:2 has its [[port]] already, in line 7",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = 10\ntrunk = [20]",
+                "9: access and trunk exclude each other; keep one of them",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"",
+                "6: access or trunk is missing: access = 10, or trunk = [10, 20]",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = 10\nnative = 20",
+                "9: native needs trunk = [...]; with access, untagged packets have their VLAN",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\ntrunk = [20, 10]\nnative = \"office\"",
+                "9: native: VLAN 10 is in trunk too; take it out of one of the two",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\ntrunk = []",
+                "8: trunk is empty; list VLANs such as [10, \"voice\"], or use access",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\ntrunk = [10, \"office\", 30]",
+                "8: trunk: VLAN 10 is listed already\n\
+                 8: trunk: no [[vlan]] has id 30; state it, or use one of 10 office, 20",
+            ),
+            (
+                "[vlan]\nid = 3",
+                "6: duplicate key\n6: vlan is [vlan]; it must be sections such as [[vlan]]",
+            ),
+            (
+                "port = 3",
+                "6: port is 3; it must be sections such as [[port]]",
+            ),
+        ];
+        for (text, expected) in cases {
+            let is_top = text.starts_with("port =");
+            let text = match is_top {
+                true => format!("\n\n\n\n\n{text}\n"),
+                false => format!("{VLANS}{text}\n"),
+            };
+            let found = read(&text).map(|_| text.clone()).unwrap_err();
+            let expected: Vec<String> = expected.lines().map(|e| format!("net.toml:{e}")).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+        let found = read("vlans = \"database\"\n").map(|_| ()).unwrap_err();
+        assert_eq!(
+            found,
+            ["net.toml:1: vlans: 'database' is none of file, ovsdb"]
+        );
+    }
+
+    #[test]
+    fn the_manuals_examples_are_read() {
+        let manual = include_str!("../../../../docs/run-vlans.md");
+        let examples: Vec<&str> = manual.split("```toml\n").skip(1).collect();
+        let read = |at: usize| {
+            let text = examples[at].split("```").next().unwrap();
+            let (mut fields, root) = Fields::parse(text);
+            let stated = Stated::read(&mut fields, &root);
+            fields.finish("run-vlans.md").map(|()| stated).unwrap()
+        };
+        assert_eq!(read(0).vlans.ports.len(), 2);
+        assert!(read(1).is_followed);
+        assert_eq!(examples.len(), 2);
+    }
+
+    /// A VLAN that has a mistake itself is not unknown to ports.
+    #[test]
+    fn mistakes_are_named_together_and_once() {
+        let text = "[[vlan]]\nid = 0\nname = \"office\"\n\
+                    [[port]]\nat = \"1:2\"\naccess = \"office\"\n\
+                    [[port]]\nat = \"1:3\"\ntrunk = [7]\nnative = 9\n";
+        let expected = [
+            "net.toml:2: id is 0; it must be a number from 1 to 4094",
+            "net.toml:9: trunk: no [[vlan]] has id 7; state it as [[vlan]]",
+            "net.toml:10: native: no [[vlan]] has id 9; state it as [[vlan]]",
+        ];
+        assert_eq!(read(text).map(|_| ()).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn an_end_of_a_link_is_named_by_its_line() {
+        let text = format!("{VLANS}[[port]]\nat = [\n\"1:2\",\n\"1:3\"]\naccess = 10\n");
+        let stated = read(&text).unwrap();
+        let end = |text| topology::location(text).unwrap();
+        let topology = Topology::new([], &[(end("1:3"), end("2:1"))], &[]).unwrap();
+        let expected = "net.toml:9: at: 0000000000000001:3 is an end of a link in the topology, \
+                        and links carry all VLANs; take it out of one of the two";
+        assert_eq!(stated.ends_of_links(&topology, "net.toml"), [expected]);
+    }
+}
