@@ -9,6 +9,7 @@ mod events;
 pub mod fields;
 mod load;
 mod metrics;
+mod multicast;
 mod qos;
 mod settings;
 mod status;
@@ -271,7 +272,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     reload_drained(file, &driver, clock, &mut printer).await;
                     reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
                     reload_qos(file, &settings, &held, &mut printer).await;
-                    reload_vlans(file, &settings, &held, &mut vlans, &mut printer).await;
+                    let vlans = &mut vlans;
+                    reload_vlans(file, &settings, &held, vlans, &driver, clock, &mut printer).await;
                     reload_bfd(file, &settings, &databases, &mut printer);
                 }
                 if let Some(file) = &settings.topology {
@@ -281,7 +283,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             }
             Ok(()) = vlan_rows.changed() => {
                 vlans.set_rows(vlan_rows.borrow_and_update().clone());
-                use_vlans(DATABASES, &mut vlans, &mut printer);
+                use_vlans(DATABASES, &mut vlans, &driver, clock, &mut printer).await;
             }
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, clock) => break true,
@@ -416,6 +418,8 @@ async fn reload_vlans(
     settings: &Settings,
     held: &Held,
     vlans: &mut Follower,
+    driver: &ControllerDriver,
+    clock: Clock,
     printer: &mut Printer,
 ) {
     let name = file.display().to_string();
@@ -429,19 +433,35 @@ async fn reload_vlans(
         return printer.file_refused("vlans", &name, problem);
     }
     vlans.set_stated(stated);
-    use_vlans(&name, vlans, printer);
+    use_vlans(&name, vlans, driver, clock, printer).await;
 }
 
-/// Reports new lines about VLANs, and what has changed. The controller has VLANs from its start on,
-/// and cannot take others yet: where it can, this gives them, and calls `handle_used` only then.
-fn use_vlans(source: &str, vlans: &mut Follower, printer: &mut Printer) {
+/// Reports new lines about VLANs, and has the controller use what has changed.
+async fn use_vlans(
+    source: &str,
+    vlans: &mut Follower,
+    driver: &ControllerDriver,
+    clock: Clock,
+    printer: &mut Printer,
+) {
     for line in vlans.poll_lines() {
         tracing::warn!("{line}");
     }
-    if let Some(change) = vlans.change() {
-        printer.vlans(source, &change.vlans, &change.changed);
-        vlans.handle_used(change.vlans);
+    let Some(change) = vlans.change() else {
+        return;
+    };
+    let (now, new) = (clock.now(), change.vlans.clone());
+    let asked = driver.ask(move |controller| controller.set_vlans(now, new));
+    if tokio::time::timeout(RELOAD_MAX, asked)
+        .await
+        .ok()
+        .flatten()
+        .is_none()
+    {
+        return tracing::warn!("the controller is not told of the VLANs: try again");
     }
+    printer.vlans(source, &change.vlans, &change.changed);
+    vlans.handle_used(change.vlans);
 }
 
 fn told(section: &qos::Section, refused: Refused) -> String {

@@ -21,6 +21,7 @@ use toml::de::DeTable;
 use super::Args;
 use super::drain;
 use super::fields::Fields;
+use super::multicast;
 use super::qos::{Section, chooses_packets};
 use super::timeouts;
 use super::topology;
@@ -251,6 +252,7 @@ impl Settings {
             let mut config = settings.controller.clone();
             config.mode = ours.controller.mode;
             config.timeouts = ours.controller.timeouts.clone();
+            config.multicast = ours.controller.multicast;
             format!("{config:?}")
         };
         let session = |settings: &Settings| {
@@ -266,6 +268,10 @@ impl Settings {
             ("mode", ours.controller.mode != theirs.controller.mode),
             ("forwarding", ours.forwarding() != theirs.forwarding()),
             ("[fabric]", ours.fabric != theirs.fabric),
+            (
+                "[multicast]",
+                ours.controller.multicast != theirs.controller.multicast,
+            ),
             ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
             ("status", ours.status != theirs.status),
             ("api", ours.api != theirs.api),
@@ -427,6 +433,9 @@ impl Settings {
             settings.fabric.shares = shares.unwrap_or(settings.fabric.shares);
             settings.fabric.tag = tag.unwrap_or(settings.fabric.tag);
         }
+        if let Some(table) = fields.table(&root, "multicast") {
+            settings.controller.multicast = multicast::read(&mut fields, table);
+        }
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
         }
@@ -460,6 +469,7 @@ impl Settings {
             "tls",
             "controller",
             "fabric",
+            "multicast",
             "timeouts",
             "session",
             "qos",
@@ -728,6 +738,12 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
             "forwarding = \"fabric\" needs mode = \"reactive\", and first packets that are not \
              reported: the fabric sets its routes beforehand in any case; with forwarding = \
              \"paths\", after a restart, both are free",
+        ));
+    }
+    if config.fabric.is_none() && config.multicast.is_some() {
+        return Err(Failure::usage(
+            "[multicast] needs forwarding = \"fabric\", whose labels carry the copies: take out \
+             mode, forwarding = \"paths\" and first_packets = \"report\", or [multicast]",
         ));
     }
     Ok(())
