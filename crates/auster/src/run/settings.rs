@@ -765,20 +765,21 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
     }
     if !file.controller.timeouts.classes.is_empty() {
         problems.push(
-            "[[timeouts.class]] names hosts without their VLAN, so its classes, services and forbid \
-             do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
+            "[[timeouts.class]] names hosts without their VLAN, so classes, their services and \
+             forbid do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
         );
     }
     if chooses_packets(&file.qos.qos) {
         problems.push(
-            "[[qos.service]], [[qos.policy]] and [[qos.circuit]] choose packets without their VLAN, \
-             so they do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one of them",
+            "[[qos.service]], [[qos.policy]] and [[qos.circuit]] choose packets without their \
+             VLAN, so they do not go with [[vlan]], [[port]] and vlans = \"ovsdb\": take out one \
+             of them",
         );
     }
     if file.vlans.is_followed && running.ovsdb.is_empty() {
         problems.push(
-            "vlans = \"ovsdb\" needs the switches' databases: give them with ovsdb = \"METHOD\" or \
-             --ovsdb METHOD",
+            "vlans = \"ovsdb\" needs the switches' databases: give them with ovsdb = \"METHOD\" \
+             or --ovsdb METHOD",
         );
     }
     match problems.is_empty() {

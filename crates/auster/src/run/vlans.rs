@@ -372,7 +372,8 @@ mod tests {
             ),
             (
                 "[[port]]\nat = \"1:2\"\naccess = \"ofice\"",
-                "8: access: no [[vlan]] has the name 'ofice'; state it, or use one of 10 office, 20",
+                "8: access: no [[vlan]] has the name 'ofice'; state it, or use one of 10 office, \
+                 20",
             ),
             (
                 "[[port]]\nat = \"1:2\"\naccess = 4095",

@@ -105,6 +105,8 @@ impl Follower {
 /// or the databases.
 pub fn watch(mut views: watch::Receiver<Views>) -> (watch::Receiver<Rows>, JoinHandle<()>) {
     let (sender, receiver) = watch::channel(Rows::new());
+    // A database may have been quicker.
+    views.mark_changed();
     let task = tokio::spawn(async move {
         while views.changed().await.is_ok() && !sender.is_closed() {
             let now = rows(&views.borrow_and_update());
