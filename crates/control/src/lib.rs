@@ -20,6 +20,7 @@ pub mod inbox;
 mod lldp;
 mod location;
 mod mac_table;
+pub mod multicast;
 pub mod pipeline;
 pub mod qos;
 pub mod requests;
