@@ -159,8 +159,9 @@ pub enum Output {
         family: Family,
         at: Location,
     },
-    /// The query is to be sent to the hosts of one port, or of all ports of the VLAN. One for a
-    /// port is best sent from `0.0.0.0`, so that it elects no querier; it goes to no router port.
+    /// A query for the hosts of one port, or of all ports of the VLAN. One for a port goes to no
+    /// router port; from `0.0.0.0` it elects no querier anywhere else either. IPv6 has no such
+    /// address.
     Ask {
         vlan: VlanId,
         to: Option<Location>,
