@@ -39,9 +39,9 @@ const TRANSIT: Duration = Duration::from_secs(1);
 
 /// Timers (RFC 3376, 8, and RFC 3810, 9) and bounds.
 ///
-/// Beyond a bound, new groups are refused and counted; those there stay. A port also gets no new
-/// group once it holds as many as there is room left. So `n` ports that ask for anything leave at
-/// least an (n + 1)th of the room to others.
+/// Beyond a bound, new groups are refused and counted; those there stay. Ports share the room: a
+/// port gets no new group once it holds a quarter of the room that is left. So ports that ask for
+/// everything leave some to those that come later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The number of queries or answers of which one may arrive.
@@ -88,7 +88,7 @@ impl Default for Config {
             groups_per_vlan_max: 4096,
             groups_max: 8192,
             memberships_max: 65_536,
-            router_ports_max: 16_384,
+            router_ports_max: 65_536,
         }
     }
 }
@@ -159,8 +159,9 @@ pub enum Output {
         family: Family,
         at: Location,
     },
-    /// The query is to be sent to the hosts of one port, or of all ports of the VLAN. One for a
-    /// port is best sent from `0.0.0.0`, so that it elects no querier; it goes to no router port.
+    /// A query for the hosts of one port, or of all ports of the VLAN. One for a port goes to no
+    /// router port; from `0.0.0.0` it elects no querier anywhere else either. IPv6 has no such
+    /// address.
     Ask {
         vlan: VlanId,
         to: Option<Location>,
@@ -243,6 +244,7 @@ struct Port {
 enum Timer {
     OtherQuerier(NetworkKey),
     OwnQuery(NetworkKey),
+    Held(NetworkKey),
     Ask(GroupKey, Location),
     Member(GroupKey, Location),
     Router(NetworkKey, Location),
@@ -331,6 +333,7 @@ impl Membership {
             match timer {
                 Timer::OtherQuerier(key) => self.other_querier_ends(now, key),
                 Timer::OwnQuery(key) => self.own_query(now, key),
+                Timer::Held(key) => self.hold_ends(now, key),
                 Timer::Ask(key, at) => self.ask(now, key, at),
                 Timer::Member(key, at) => self.member_ends(now, key, at),
                 Timer::Router(key, at) => self.drop_router(key, at),
@@ -437,26 +440,25 @@ impl Membership {
                 .min(config.groups_max.saturating_sub(self.groups.len()))
                 .min(config.groups_per_vlan_max.saturating_sub(of_vlan));
         }
-        let has_room = held < room;
+        let has_room = is_shared(held, room);
         self.refused.beyond_room += u64::from(!has_room);
         has_room
     }
 
-    /// A host of the port has left. Other hosts there are asked, unless `is_last` is certain: it is
-    /// only believed where a port has one host.
-    fn leave(&mut self, now: Instant, key: GroupKey, at: Location, is_last: bool) {
-        // A router port receives the group anyway, and a query that elects could reach the router.
-        let network = (key.0, Family::new(key.1));
-        let is_router = |routers: &BTreeMap<_, _>| routers.contains_key(&at);
-        if self.routers.get(&network).is_some_and(is_router) {
+    /// A host of the port has left, so the others there are asked. `is_whole` if it wants nothing of
+    /// the group: then nobody needs to be asked where ports have one host each.
+    fn leave(&mut self, now: Instant, key: GroupKey, at: Location, is_whole: bool) {
+        // A router port receives the group anyway.
+        if self.is_router(key, at) {
             return;
         }
-        let member = self.groups.get(&key).and_then(|it| it.get(&at)).copied();
-        let Some(member) = member.filter(|it| it.igmp1_until.is_none_or(|until| until <= now))
-        else {
+        let Some(member) = self.groups.get(&key).and_then(|it| it.get(&at)).copied() else {
             return;
         };
-        if is_last && self.config.is_fast_leave {
+        if member.igmp1_until.is_some_and(|until| until > now) {
+            return;
+        }
+        if is_whole && self.config.is_fast_leave {
             return self.remove(key, at);
         }
         if member.asking.is_some() {
@@ -464,16 +466,22 @@ impl Membership {
         }
         self.stop_timers(key, at, &member);
         let until = now + self.config.last_member_time();
+        let asking = Some((self.config.last_member_count, now));
         self.set_member(
             key,
             at,
             Member {
-                until: until.min(member.until),
-                asking: Some((self.config.last_member_count, now)),
+                until,
+                asking,
                 ..member
             },
         );
         self.due(now);
+    }
+
+    fn is_router(&self, (vlan, group): GroupKey, at: Location) -> bool {
+        let routers = self.routers.get(&(vlan, Family::new(group)));
+        routers.is_some_and(|routers| routers.contains_key(&at))
     }
 
     /// Asks the hosts of a port whether they are members of a group.
@@ -482,12 +490,16 @@ impl Membership {
         let Some((left, next)) = member.and_then(|it| it.asking.as_mut()) else {
             return;
         };
-        if *left == 0 {
-            return;
-        }
-        (*left, *next) = (*left - 1, now + self.config.last_member_interval);
+        (*left, *next) = (
+            left.saturating_sub(1),
+            now + self.config.last_member_interval,
+        );
         if *left > 0 {
             self.timers.insert((*next, Timer::Ask(key, at)));
+        }
+        // A port may have become one of a router. Its router shall not take us for a querier.
+        if self.is_router(key, at) {
+            return;
         }
         let (vlan, group) = key;
         let query = self.own_words(group, self.config.last_member_interval);
@@ -500,19 +512,12 @@ impl Membership {
             return;
         };
         let network = self.networks.get(&(key.0, Family::new(key.1)));
-        let held = network.map_or(Instant::START, |it| it.held_until);
+        let held = network.and_then(|it| it.held_until);
         // A host that was asked for this group has had its time.
-        if member.asking.is_some() || held <= now {
-            return self.remove(key, at);
+        match held.filter(|held| *held > now && member.asking.is_none()) {
+            Some(until) => self.set_member(key, at, Member { until, ..member }),
+            None => self.remove(key, at),
         }
-        self.set_member(
-            key,
-            at,
-            Member {
-                until: held,
-                ..member
-            },
-        );
     }
 
     /// Replaces a member whose timers are stopped.
@@ -563,7 +568,7 @@ impl Membership {
             None => {
                 let held = self.ports.get(&at).map_or(0, |port| port.routers.len());
                 let room = self.config.router_ports_max;
-                if held >= room.saturating_sub(self.router_count) {
+                if !is_shared(held, room.saturating_sub(self.router_count)) {
                     self.refused.routers += 1;
                     return false;
                 }
@@ -629,6 +634,11 @@ impl Membership {
             extended: config.is_extended.then_some(extended),
         }
     }
+}
+
+/// Reports whether a port that holds this much may have one more of the room that is left.
+fn is_shared(held: usize, room: usize) -> bool {
+    held * 4 < room
 }
 
 #[cfg(test)]

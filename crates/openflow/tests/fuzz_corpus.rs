@@ -5,6 +5,8 @@
 
 #[path = "../../../fuzz/checks/frame.rs"]
 mod frame;
+#[path = "../../../fuzz/checks/membership.rs"]
+mod membership;
 #[path = "../../../fuzz/checks/message.rs"]
 mod message;
 #[path = "../../../fuzz/checks/text.rs"]
@@ -13,6 +15,11 @@ mod text;
 #[test]
 fn frame_holds_for_its_corpus() {
     replay("frame", frame::check);
+}
+
+#[test]
+fn membership_holds_for_its_corpus() {
+    replay("membership", membership::check);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) struct Network {
     own: Option<Own>,
     other: Option<Other>,
     /// Hosts that were asked may answer until then, so no membership ends before.
-    pub(super) held_until: Instant,
+    pub(super) held_until: Option<Instant>,
 }
 
 /// Our querier.
@@ -153,14 +153,31 @@ impl Membership {
                 until,
                 membership_interval: silence,
             });
-            network.held_until = network.held_until.max(answered);
             if let Some(before) = before {
                 self.timers
                     .remove(&(before.until, Timer::OtherQuerier(key)));
             }
             self.timers.insert((until, Timer::OtherQuerier(key)));
             self.stop_own(key);
+            self.hold(key, answered);
         }
+    }
+
+    /// Keeps all memberships until this time at least.
+    fn hold(&mut self, key: NetworkKey, until: Instant) {
+        let held_until = &mut self.networks.entry(key).or_default().held_until;
+        let until = held_until.map_or(until, |before| before.max(until));
+        if let Some(before) = held_until.replace(until) {
+            self.timers.remove(&(before, Timer::Held(key)));
+        }
+        self.timers.insert((until, Timer::Held(key)));
+    }
+
+    pub(super) fn hold_ends(&mut self, now: Instant, key: NetworkKey) {
+        if let Some(network) = self.networks.get_mut(&key) {
+            network.held_until = None;
+        }
+        self.start_own(now, key);
     }
 
     /// Nothing was heard of the other querier for too long.
@@ -197,15 +214,16 @@ impl Membership {
         let next = now + interval.max(TRANSIT);
         own.next = Some(next);
         let answered = now + config.response_interval + TRANSIT;
-        network.held_until = network.held_until.max(answered);
         self.timers.insert((next, Timer::OwnQuery(key)));
+        self.hold(key, answered);
         let (vlan, family) = key;
         let query = self.own_words(family.unspecified(), config.response_interval);
         let to = None;
         self.outputs.push_back(Output::Ask { vlan, to, query });
     }
 
-    /// Starts our querier if there is no other, and forgets the VLAN if there is none at all.
+    /// Starts our querier if there is no other, and forgets the VLAN if there is none at all and
+    /// nobody was asked.
     fn start_own(&mut self, now: Instant, key: NetworkKey) {
         let Some(network) = self.networks.get_mut(&key) else {
             return;
@@ -215,7 +233,7 @@ impl Membership {
                 own.startup_count = self.config.robustness.saturating_sub(1);
                 self.own_query(now, key);
             }
-            (None, None) => drop(self.networks.remove(&key)),
+            (None, None) if network.held_until.is_none() => drop(self.networks.remove(&key)),
             _ => {}
         }
     }
@@ -225,5 +243,21 @@ impl Membership {
         if let Some(next) = own.and_then(|own| own.next.take()) {
             self.timers.remove(&(next, Timer::OwnQuery(key)));
         }
+    }
+}
+
+#[cfg(test)]
+impl Network {
+    /// The number of timers that are set for it.
+    pub(super) fn timers(&self) -> usize {
+        let own = self.own.and_then(|own| own.next);
+        [
+            own.is_some(),
+            self.other.is_some(),
+            self.held_until.is_some(),
+        ]
+        .into_iter()
+        .filter(|is_set| *is_set)
+        .count()
     }
 }
