@@ -16,7 +16,7 @@ use openflow::{Action, DatapathId, GroupId, Message, PortNo};
 use crate::Location;
 use crate::fabric::replication::{self, GroupKey, SLOTS};
 use crate::fabric::{Label, form};
-use crate::multicast::{Config, Family, Membership, Output, is_tracked};
+use crate::multicast::{Config, Family, Membership, Output, QuerierAddresses, is_tracked};
 use crate::vlan::{Form, VlanId};
 
 use super::Controller;
@@ -90,7 +90,8 @@ impl Multicast {
     pub(super) fn set_asking(&mut self, now: Instant, vlan: VlanId, is_asking: bool) {
         let addresses = self.config.and_then(|config| config.querier);
         if let Some(addresses) = addresses {
-            let addresses = is_asking.then_some(addresses).unwrap_or_default();
+            let nobody = QuerierAddresses::default();
+            let addresses = if is_asking { addresses } else { nobody };
             self.membership.set_querier(now, vlan, addresses);
         }
     }
