@@ -38,8 +38,8 @@ struct Tenants {
 
 impl Tenants {
     /// Every switch has a host of each VLAN. All VLANs have the same addresses, apart from the
-    /// hosts of the last switch, whose addresses tell whose frames they are. A host on an odd
-    /// switch tags its frames.
+    /// hosts of the last switch, whose addresses distinguish whose frames they are. A host on an
+    /// odd switch tags its frames.
     fn new(seed: u64, ids: &[u16], build: impl FnOnce(&mut Network) -> Topology) -> Tenants {
         let controller = ControllerConfig {
             fabric: Some(FabricConfig::default()),
@@ -247,7 +247,7 @@ fn conversations_in_vlans_are_the_switches_alone() {
     assert_eq!(tenants.crossed(), []);
 }
 
-/// What a port is no member of goes nowhere.
+/// Packets that their port is no member for go nowhere.
 #[test]
 fn strangers_tags_are_dropped_and_counted() {
     let mut tenants = Tenants::new(3, &[10, 20], |network| topology::line(network, 3));
@@ -365,7 +365,7 @@ fn neighbours_are_parted() {
     }
 }
 
-/// What an earlier process set for a port's former VLAN does not outlive a change beside it.
+/// Entries of an earlier process for a port's former VLAN do not outlive a change beside it.
 #[test]
 fn a_port_changes_its_vlan_while_nobody_controls() {
     let mut tenants = Tenants::new(5, &[10, 20], |network| topology::line(network, 3));

@@ -1,4 +1,5 @@
-//! `[multicast]`: whether switches copy multicast to the ports of members, and who asks for members.
+//! `[multicast]`: whether switches copy multicast to the ports of members, and who asks for
+//! members.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;

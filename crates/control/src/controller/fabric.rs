@@ -116,7 +116,7 @@ pub(super) struct Fabric {
     held_at: BTreeMap<HostKey, BTreeSet<DatapathId>>,
 }
 
-/// What edges know of the hosts of one VLAN, or of those outside of all.
+/// The hosts of one VLAN, or those outside of all, as edges know them.
 struct Domain {
     places: Writer,
     /// The owners of addresses.

@@ -2,8 +2,8 @@
 //! copy its packets to them.
 //!
 //! A machine of its own. [`Membership`] says who receives. The first packet of a sender comes up;
-//! its switch then gets a group that copies its packets ([`replication`]), and later packets are the
-//! switches' alone. A sender's entry ends when no packet has come for a minute.
+//! its switch then gets a group that copies its packets ([`replication`]), and later packets are
+//! the switches' alone. A sender's entry ends when no packet has come for a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

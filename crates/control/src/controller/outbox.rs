@@ -408,7 +408,8 @@ impl Outbox {
         self.send(dpid, &Message::PacketOut(message));
     }
 
-    /// Sends an untagged packet of a VLAN out of a port that is a member, as its packets look there.
+    /// Sends an untagged packet of a VLAN out of a port that is a member, in the form of its
+    /// packets there.
     pub(super) fn packet_out_in(&mut self, vlan: VlanId, to: Location, data: &[u8]) {
         match self.vlans.form(to, vlan) {
             Some(Form::Tagged) => {

@@ -552,7 +552,8 @@ mod tests {
         ) {
             prop_assume!(version == Version::V13 || packet_in.r#match.fields.len() == 1);
             let frame = encode(version, Xid(9), &Message::PacketIn(packet_in.clone())).unwrap();
-            let found = read_packet_in(version, frame.bytes()).filter(|packet| may_send_on(packet, false));
+            let found = read_packet_in(version, frame.bytes());
+            let found = found.filter(|packet| may_send_on(packet, false));
             let is_simple = packet_in.r#match.fields.len() == 1
                 && packet_in.data[0] & 1 == 0
                 && ![0x88cc, 0x0806, 0x8100, 0x88a8].contains(&eth_type)

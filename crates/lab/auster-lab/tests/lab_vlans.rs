@@ -117,7 +117,7 @@ fn python(lab: &Lab, host: u32, program: &Path, stop: &Path) -> Child {
     command.spawn().expect("the program starts")
 }
 
-/// What a receiver has printed: its packets, and those that differ.
+/// The counts that a receiver has printed: its packets, and those that differ.
 fn counts(child: Child) -> (usize, usize) {
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -163,8 +163,8 @@ impl Ingress {
     }
 
     /// Sends a packet of a VLAN, or outside of all, out of every edge port but its own and, where
-    /// that is known, its sender's (`home`). Switches with the same edge ports are sent the same frame. `cost`: the number of
-    /// switches.
+    /// that is known, its sender's (`home`). Switches with the same edge ports are sent the same
+    /// frame. `cost`: the number of switches.
     pub(in crate::controller) fn spread(
         &mut self,
         net: &Network,
