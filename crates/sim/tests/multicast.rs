@@ -259,3 +259,115 @@ fn another_controller_finds_members_and_senders() {
     assert_eq!(late, 0, "{late} lost when all is quiet again");
     assert!(got.is_sorted_by(|a, b| a < b));
 }
+
+/// A host that sends to any number of groups gets entries for some; the others are flooded.
+#[test]
+fn one_port_sends_to_a_bounded_number_of_groups() {
+    let (mut network, topology) = hosts(5, true, |network| topology::line(network, 3));
+    let (source, switch) = (topology.hosts[0], topology.switches[0]);
+    let from = network.host(source).address;
+    for n in 0..400u16 {
+        let [high, low] = n.to_be_bytes();
+        let to = Address {
+            mac: MacAddr([0x01, 0x00, 0x5e, 1, high, low]),
+            ip: Ipv4Addr::new(239, 1, high, low),
+        };
+        inject(&mut network, source, udp(from, to, (1, 2), &[0; 8]));
+        network.run_for(ms(1));
+    }
+    network.run_for(ms(100));
+    let entries = network.switch(switch).entries();
+    let senders = entries.filter(|entry| entry.cookie.0 >> 8 & 0xff == 13);
+    assert_eq!(senders.count(), 64);
+    // They end when nothing is sent.
+    network.run_for(Duration::from_secs(70));
+    let entries = network.switch(switch).entries();
+    let senders = entries.filter(|entry| entry.cookie.0 >> 8 & 0xff == 13);
+    assert_eq!(senders.count(), 0);
+    for n in 0..10 {
+        send(&mut network, source, n..n + 1);
+    }
+    assert_eq!(network.errors().count(), 0);
+}
+
+/// Runs one seed of random faults; what is wrong with it.
+fn run(seed: u64) -> Result<(), String> {
+    let mut random = clock::SplitMix64::new(seed);
+    let mut below = move |end: usize| (random.next() % end as u64) as usize;
+    let size = 3 + below(4);
+    let is_ring = below(2) == 0;
+    let in_vlan = below(3) > 0;
+    let (mut network, topology) = hosts(seed, in_vlan, |network| match is_ring {
+        true => topology::ring(network, size),
+        false => topology::leaf_spine(network, 2, size, 2),
+    });
+    let all = topology.hosts.clone();
+    let source = all[below(all.len())];
+    let mut next = 0;
+    let mut down = Vec::new();
+    for host in &all {
+        join(&mut network, *host);
+    }
+    network.run_for(ms(200));
+    for round in 0..15u64 {
+        let switch = topology.switches[below(topology.switches.len())];
+        match below(8) {
+            0 => network.disconnect(switch),
+            1 => {
+                network.kill_controller();
+                network.run_for(ms(below(50) as u64));
+                network.start_controller(seed ^ round);
+            }
+            2 => join(&mut network, all[below(all.len())]),
+            3 => leave(&mut network, all[below(all.len())]),
+            4 | 5 => {
+                let link = topology.links[below(topology.links.len())];
+                network.set_link(link, false);
+                down.push(link);
+            }
+            _ => {
+                if let Some(link) = down.pop() {
+                    network.set_link(link, true);
+                }
+            }
+        }
+        let count = below(100) as u64;
+        send(&mut network, source, next..next + count);
+        next += count;
+    }
+    for link in down {
+        network.set_link(link, true);
+    }
+    network.run_for(ms(4000));
+    for host in &all {
+        join(&mut network, *host);
+    }
+    network.run_for(ms(1000));
+    send(&mut network, source, next..next + 100);
+    network.run_for(ms(200));
+    if network.circled > 0 {
+        return Err("a packet went in a circle".to_owned());
+    }
+    for host in all.iter().filter(|host| **host != source) {
+        let mut numbers = got(&network, *host);
+        numbers.sort_unstable();
+        let before = numbers.len();
+        numbers.dedup();
+        if numbers.len() < before {
+            return Err(format!("{host:?} received packets twice"));
+        }
+        let late = numbers.iter().filter(|n| **n >= next).count();
+        if late != 100 {
+            return Err(format!("{host:?} received {late} of 100 in quiet times"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn members_are_found_again_whatever_fails() {
+    let wrong: Vec<_> = (0..20)
+        .filter_map(|seed| Some((seed, run(seed).err()?)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -31,6 +31,9 @@ use super::port_state::PortRole;
 const SENDERS_PER_PORT_MAX: usize = 64;
 const SENDERS_PER_SWITCH_MAX: usize = 2048;
 
+/// Switches with members for which a group's copies fit into one message.
+const EGRESSES_MAX: usize = 900;
+
 /// The sender of queries for one group, which elect no querier (RFC 4541, 2.1.1).
 const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
@@ -40,6 +43,10 @@ pub(super) struct Multicast {
     /// The entries of egresses, as they were sent.
     delivered: BTreeMap<(DatapathId, GroupKey), Vec<form::Part>>,
     senders: BTreeMap<(DatapathId, GroupKey), Copies>,
+    /// The groups that hosts of each port send to, with the tags of their packets.
+    by_port: BTreeMap<Location, BTreeSet<(GroupKey, Option<u16>)>>,
+    /// The slots in use at each switch.
+    slots: BTreeMap<DatapathId, BTreeSet<u16>>,
     /// Switches that refuse such groups: the controller floods there, within its budgets.
     refusing: BTreeSet<DatapathId>,
     due: Option<Instant>,
@@ -77,6 +84,8 @@ impl Multicast {
             membership: Membership::new(config.map_or_else(Config::default, |it| it.snooping)),
             delivered: BTreeMap::new(),
             senders: BTreeMap::new(),
+            by_port: BTreeMap::new(),
+            slots: BTreeMap::new(),
             refusing: BTreeSet::new(),
             due: None,
         }
@@ -125,6 +134,9 @@ impl Multicast {
             }
             send_change(dpid, old, new, outbox);
         }
+        if receivers.len() > EGRESSES_MAX {
+            return self.end_senders(key, outbox);
+        }
         let of_key = self.senders.iter_mut().filter(|((_, of), _)| *of == key);
         for ((dpid, _), copies) in of_key {
             let new = copies_of(copies.slot, *dpid, key, (&receivers, fabric));
@@ -152,13 +164,20 @@ impl Multicast {
     /// Forgets what a switch held: it has lost it, or it is deleted.
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.delivered.retain(|(of, _), _| *of != dpid);
+        self.refusing.remove(&dpid);
+        self.forget_senders(dpid);
+    }
+
+    fn forget_senders(&mut self, dpid: DatapathId) {
         self.senders.retain(|(of, _), _| *of != dpid);
+        self.by_port.retain(|at, _| at.dpid != dpid);
+        self.slots.remove(&dpid);
     }
 
     /// Has a switch that refuses such groups use none.
     pub(super) fn handle_refused(&mut self, dpid: DatapathId) {
         self.refusing.insert(dpid);
-        self.senders.retain(|(of, _), _| *of != dpid);
+        self.forget_senders(dpid);
     }
 
     /// Sets the entry of a sender whose packet has come up. Returns the group that copies its
@@ -175,49 +194,39 @@ impl Multicast {
         }
         let port = (at.port, tag);
         let id = (at.dpid, key);
+        let own = self.by_port.get(&at);
+        let is_known = own.is_some_and(|own| own.contains(&(key, tag)));
+        if !is_known && own.map_or(0, BTreeSet::len) >= SENDERS_PER_PORT_MAX {
+            return None;
+        }
         if !self.senders.contains_key(&id) {
-            let slot = self.free_slot(at)?;
             let receivers = self.receivers(key, &outbox.vlans);
+            if receivers.len() > EGRESSES_MAX {
+                return None;
+            }
+            let slot = self.take_slot(at.dpid)?;
             let sent = copies_of(slot, at.dpid, key, (&receivers, fabric));
             send_change(at.dpid, Vec::new(), vec![sent.clone()], outbox);
             let ports = BTreeSet::new();
             self.senders.insert(id, Copies { slot, ports, sent });
         }
-        if self.sent_by(at) >= SENDERS_PER_PORT_MAX {
-            return None;
-        }
         let copies = self.senders.get_mut(&id)?;
         copies.ports.insert(port);
+        self.by_port.entry(at).or_default().insert((key, tag));
         let entry = replication::sender(key, port, copies.slot, outbox.generation);
         outbox.send_flow_mod(at.dpid, entry);
         Some(replication::group(copies.slot))
     }
 
-    /// The groups that hosts of a port send to.
-    fn sent_by(&self, at: Location) -> usize {
-        let of_switch = self.of_switch(at.dpid);
-        let is_here = |copies: &&Copies| copies.ports.iter().any(|(port, _)| *port == at.port);
-        of_switch.filter(is_here).count()
-    }
-
-    fn of_switch(&self, dpid: DatapathId) -> impl Iterator<Item = &Copies> {
-        let first = GroupKey {
-            vlan: VlanId::NONE,
-            ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
-        let from = self.senders.range((dpid, first)..);
-        let own = from.take_while(move |((of, _), _)| *of == dpid);
-        own.map(|(_, copies)| copies)
-    }
-
-    /// A slot that no group of the switch has, unless its port or the switch has its share.
-    fn free_slot(&self, at: Location) -> Option<u16> {
-        let taken: BTreeSet<u16> = self.of_switch(at.dpid).map(|copies| copies.slot).collect();
-        let has_room =
-            taken.len() < SENDERS_PER_SWITCH_MAX && self.sent_by(at) < SENDERS_PER_PORT_MAX;
-        (0..SLOTS)
-            .find(|slot| !taken.contains(slot))
-            .filter(|_| has_room)
+    /// Takes a slot that no group of the switch has, unless the switch has its share.
+    fn take_slot(&mut self, dpid: DatapathId) -> Option<u16> {
+        let taken = self.slots.entry(dpid).or_default();
+        if taken.len() >= SENDERS_PER_SWITCH_MAX {
+            return None;
+        }
+        let slot = (0..SLOTS).find(|slot| !taken.contains(slot))?;
+        taken.insert(slot);
+        Some(slot)
     }
 
     /// Ends the copies of a sender that is silent, or whose port has gone.
@@ -227,7 +236,14 @@ impl Multicast {
         port: (PortNo, Option<u16>),
         outbox: &mut Outbox,
     ) {
-        let id = (dpid, key);
+        let (id, (number, tag)) = ((dpid, key), port);
+        let at = Location { dpid, port: number };
+        if let Some(own) = self.by_port.get_mut(&at) {
+            own.remove(&(key, tag));
+            if own.is_empty() {
+                self.by_port.remove(&at);
+            }
+        }
         let Some(copies) = self.senders.get_mut(&id) else {
             return;
         };
@@ -235,6 +251,7 @@ impl Multicast {
         if copies.ports.is_empty()
             && let Some(copies) = self.senders.remove(&id)
         {
+            self.slots.entry(dpid).or_default().remove(&copies.slot);
             send_change(dpid, vec![copies.sent], Vec::new(), outbox);
         }
     }
@@ -242,20 +259,34 @@ impl Multicast {
     /// Ends what a port sends and receives.
     fn handle_port_gone(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
         self.membership.handle_port_gone(now, at);
-        let mut gone = Vec::new();
-        for ((dpid, key), copies) in &self.senders {
-            let here = copies.ports.iter().filter(|(port, _)| *port == at.port);
-            if *dpid == at.dpid {
-                gone.extend(here.map(|port| (*key, *port)));
-            }
+        for (key, tag) in self.by_port.remove(&at).unwrap_or_default() {
+            self.end_sender((at.dpid, key), (at.port, tag), outbox);
         }
-        for (key, port) in gone {
-            let mut entry = replication::sender(key, port, 0, outbox.generation);
-            entry.command = FlowModCommand::DeleteStrict;
-            entry.instructions.clear();
-            outbox.send_flow_mod(at.dpid, entry);
-            self.handle_sender_gone((at.dpid, key), port, outbox);
+    }
+
+    /// Ends the entries of all senders to a group.
+    fn end_senders(&mut self, key: GroupKey, outbox: &mut Outbox) {
+        let of_key = self.senders.iter().filter(|((_, of), _)| *of == key);
+        let all = of_key.flat_map(|((dpid, _), copies)| {
+            let ports = copies.ports.iter();
+            ports.map(|port| (*dpid, *port))
+        });
+        for (dpid, port) in all.collect::<Vec<_>>() {
+            self.end_sender((dpid, key), port, outbox);
         }
+    }
+
+    fn end_sender(
+        &mut self,
+        (dpid, key): (DatapathId, GroupKey),
+        port: (PortNo, Option<u16>),
+        outbox: &mut Outbox,
+    ) {
+        let mut entry = replication::sender(key, port, 0, outbox.generation);
+        entry.command = FlowModCommand::DeleteStrict;
+        entry.instructions.clear();
+        outbox.send_flow_mod(dpid, entry);
+        self.handle_sender_gone((dpid, key), port, outbox);
     }
 
     fn set_timer(&mut self, outbox: &mut Outbox) {
@@ -335,6 +366,11 @@ impl Controller {
         let Some(group) = group else {
             return false;
         };
+        // An entry that the switch refuses would bring up all packets.
+        if !self.ingress.may_detour(now, packet.at) {
+            self.outbox.counters.packet_ins_detour_limited += 1;
+            return true;
+        }
         self.outbox.counters.packet_outs += 1;
         let message = PacketOut {
             buffer_id: None,
