@@ -1,4 +1,4 @@
-//! Multicast snooping: which ports receive which group, from the messages of their hosts (RFC 4541).
+//! Multicast snooping (RFC 4541): which ports receive which group, from their hosts' messages.
 //!
 //! [`Membership`] hears IGMP, MLD and PIM of each VLAN and decides. It sends nothing itself: its
 //! outputs say which port joins or leaves a group, where routers are, and which queries to send.
@@ -184,10 +184,10 @@ pub struct Refused {
     pub queries: u64,
 }
 
-/// Reports whether a group has members that count. All ports receive the groups of a link,
-/// 224.0.0.0/24 (RFC 4541, 2.1.2) and ff02::/16, and those of lesser scope. RFC 4541 (3) would let a
-/// switch prune ff02::/16 except ff02::1; but each host has a group of its own there, and one that
-/// is lost takes the host's neighbours away.
+/// Reports whether the members of a group are tracked. All ports receive the groups of a link,
+/// 224.0.0.0/24 (RFC 4541, 2.1.2) and ff02::/16, and those of lesser scope. RFC 4541 (3) would let
+/// a switch prune ff02::/16 except ff02::1. But each host has a group of its own there, by which
+/// neighbours ask for its address: that costs many groups, and a lost one cuts the host off.
 pub fn is_tracked(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.is_multicast() && group.octets()[..3] != [224, 0, 0],
@@ -445,8 +445,8 @@ impl Membership {
         has_room
     }
 
-    /// A host of the port has left, so the others there are asked. `is_whole` if it wants nothing of
-    /// the group: then nobody needs to be asked where ports have one host each.
+    /// A host of the port has left, so the others there are asked. `is_whole` if it wants nothing
+    /// of the group: then nobody needs to be asked where ports have one host each.
     fn leave(&mut self, now: Instant, key: GroupKey, at: Location, is_whole: bool) {
         // A router port receives the group anyway.
         if self.is_router(key, at) {

@@ -30,7 +30,7 @@ pub enum Querier {
     Absent,
 }
 
-/// What is known of the queriers of a VLAN in one family.
+/// The queriers of a VLAN in one family.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     own: Option<Own>,

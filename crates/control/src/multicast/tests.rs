@@ -694,7 +694,7 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What is true by the RFCs, in plain lists. It learns of our own general queries from the outputs.
+/// The truth by the RFCs, in plain lists. It learns of our own general queries from the outputs.
 #[derive(Default)]
 struct Model {
     members: BTreeMap<(GroupKey, Location), ModelMember>,

@@ -127,7 +127,8 @@ fn linux_hosts_and_queriers_are_heard() {
             "IGMPv3 leave of the only source",
             igmp(
                 all,
-                "002c000040000102f9f40a000001e0000016940400002200e3ef0000000106000001e80102030a000009",
+                "002c000040000102f9f40a000001e0000016940400002200e3ef0000 \
+                 000106000001e80102030a000009",
             ),
             "10.0.0.1",
             records(&[(Kind::Block, "232.1.2.3", 1)]),
