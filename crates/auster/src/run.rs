@@ -173,6 +173,8 @@ const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 /// The source of VLANs that no file states.
 const DATABASES: &str = "the databases";
+/// The sources of VLANs that the controller did not take at once.
+const ALL_SOURCES: &str = "the file and the databases";
 
 type ControllerDriver = Driver<Controller>;
 
@@ -284,6 +286,10 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             Ok(()) = vlan_rows.changed() => {
                 vlans.set_rows(vlan_rows.borrow_and_update().clone());
                 use_vlans(DATABASES, &mut vlans, &driver, clock, &mut printer).await;
+            }
+            // The controller was too busy to take them.
+            () = tokio::time::sleep(RELOAD_MAX), if vlans.is_behind() => {
+                use_vlans(ALL_SOURCES, &mut vlans, &driver, clock, &mut printer).await;
             }
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, clock) => break true,
@@ -458,7 +464,7 @@ async fn use_vlans(
         .flatten()
         .is_none()
     {
-        return tracing::warn!("the controller is not told of the VLANs: try again");
+        return tracing::warn!("the controller is too busy for the VLANs; trying again");
     }
     printer.vlans(source, &change.vlans, &change.changed);
     vlans.handle_used(change.vlans);

@@ -78,10 +78,15 @@ impl Follower {
         self.combined = combine(&self.stated, self.rows.values().flatten());
     }
 
+    /// Whether the controller has other VLANs.
+    pub fn is_behind(&self) -> bool {
+        self.combined.vlans != self.used
+    }
+
     /// The change that the controller does not have yet.
     pub fn change(&self) -> Option<Change> {
         let vlans = &self.combined.vlans;
-        (*vlans != self.used).then(|| Change {
+        self.is_behind().then(|| Change {
             vlans: vlans.clone(),
             changed: vlans.changed(&self.used),
         })
@@ -213,9 +218,10 @@ mod tests {
     fn a_change_that_the_controller_did_not_take_is_still_one() {
         let mut follower = follower("vlans = \"ovsdb\"\n");
         follower.set_rows(rows(&[(2, 20)]));
-        assert!(follower.change().is_some());
+        assert!(follower.change().is_some() && follower.is_behind());
         follower.set_rows(rows(&[(2, 20), (3, 20)]));
         assert_eq!(changed(&mut follower), [2, 3]);
+        assert!(!follower.is_behind());
     }
 
     #[test]
