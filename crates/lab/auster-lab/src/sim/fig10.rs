@@ -13,12 +13,11 @@ use sched::{Classifier, Direction};
 use serde::Serialize;
 use serde_json::json;
 
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::flag::whole;
 use cli::table::{Columns, table};
 use measure::stats::Summary;
-use report::output::{Document, OutputArgs};
+use report::output::OutputArgs;
 use report::plot::{Plot, Series};
 
 #[derive(clap::Args)]
@@ -59,8 +58,7 @@ struct Measured {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let results = args.output.open()?;
-    let started_unix_s = unix_seconds();
+    let measurement = args.output.begin()?;
     let model = ENTRIES.into_iter().flat_map(|entries| {
         RULES.into_iter().map(move |rules| Model {
             entries,
@@ -74,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         measured.push(measure(rules, args)?);
     }
     let text = text(&model, &measured);
+    let results = &measurement.results;
     results.plot("fig10", &plot(&model, &measured).lines())?;
     results.write("table.txt", text.as_bytes())?;
     let settings = json!({
@@ -82,8 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "messages": args.messages,
     });
     let figures = json!({ "model": model, "measured": measured });
-    let document = Document::new("fig10", started_unix_s, settings, figures, false);
-    args.output.conclude(&results, &document, &text)
+    measurement.conclude("fig10", settings, (figures, false), &text)
 }
 
 /// T = K log2(n m).

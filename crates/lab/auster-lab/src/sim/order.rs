@@ -11,12 +11,11 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};
 
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use cli::table::Columns;
-use report::output::{Document, OutputArgs};
+use report::output::OutputArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -126,9 +125,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(Mode::Keyed) => return seeds::run(args, OrderMode::Keyed),
         None => {}
     }
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let started_unix_s = unix_seconds();
     let progress = Progress::start();
     let mut rows = Vec::new();
     for (name, algorithm) in SCHEDULERS {
@@ -162,9 +160,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     drop(progress);
     let wrong = rows.iter().filter(|row| !row.is_right()).count();
     let text = text(&rows);
-    let settings = args.settings();
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("order", args.settings(), (rows, interrupt.is_set()), &text)?;
     judge(wrong, "runs")
 }
 

@@ -32,7 +32,6 @@ use openflow::Version;
 use serde::Serialize;
 
 use ::report::output::OutputArgs;
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use outstanding::Wanted;
@@ -258,12 +257,11 @@ impl OfVersion {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let started_unix_s = unix_seconds();
     let settings = Settings::resolve(&args)?;
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     args.output.say(format_args!("{}", settings.headline()));
     let rounds = rounds::run(&settings, &interrupt)?;
-    report::tell(&args.output, &results, started_unix_s, &settings, &rounds)
+    report::conclude(&measurement, &settings, &rounds)
 }

@@ -15,7 +15,7 @@ use super::tally::Tally;
 use cli::failure::Failure;
 use cli::table::Columns;
 use measure::stats::{Summary, median};
-use report::output::{Document, OutputArgs, Results};
+use report::output::{Measurement, Results};
 use report::plot::{Bars, Plot, Series};
 
 const US_PER_NS: f64 = 1e-3;
@@ -152,24 +152,21 @@ impl Bottleneck {
     }
 }
 
-pub fn tell(
-    output: &OutputArgs,
-    results: &Results,
-    started_unix_s: u64,
+pub fn conclude(
+    measurement: &Measurement<'_>,
     settings: &Settings,
     rounds: &Rounds,
 ) -> Result<(), Failure> {
     let subjects = documents(settings, rounds);
     let text = text(settings, &subjects);
-    plots(results, settings, rounds, &subjects)?;
-    let document = Document::new(
+    plots(&measurement.results, settings, rounds, &subjects)?;
+    let settings = settings_document(settings);
+    measurement.conclude(
         "controller",
-        started_unix_s,
-        settings_document(settings),
-        subjects,
-        rounds.interrupted,
-    );
-    output.conclude(results, &document, &text)
+        settings,
+        (subjects, rounds.interrupted),
+        &text,
+    )
 }
 
 fn settings_document(settings: &Settings) -> Json {

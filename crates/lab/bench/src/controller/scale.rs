@@ -9,13 +9,12 @@ use super::conduct::Setup;
 use super::rounds::measure;
 use super::settings::{SWITCHES_MAX, Settings};
 use super::target::Server;
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use cli::table::Columns;
 use measure::stats::Summary;
-use report::output::{Document, OutputArgs, Results};
+use report::output::{OutputArgs, Results};
 use report::plot::{Plot, Series};
 
 /// Starts a controller for each number of switches, connects them, and sends packet-ins at a rate
@@ -74,7 +73,6 @@ struct Step {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let started_unix_s = unix_seconds();
     if let Some(wrong) = args
         .switches
         .iter()
@@ -87,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // Whatever is wrong is told before anything runs.
     let plans = args.switches.iter().map(|n| settings(args, *n));
     let plans = plans.collect::<Result<Vec<Settings>, Failure>>()?;
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     args.output.say(format_args!(
@@ -107,21 +105,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             break;
         }
     }
-    plots(&results, &steps)?;
+    plots(&measurement.results, &steps)?;
     let text = text(&steps);
-    let document = Document::new(
-        "scale",
-        started_unix_s,
-        json!({
-            "command": args.start,
-            "rate_per_switch_per_s": args.rate_per_switch,
-            "macs_per_switch": args.macs,
-            "duration_s": args.duration,
-        }),
-        steps,
-        interrupt.is_set(),
-    );
-    args.output.conclude(&results, &document, &text)
+    let settings = json!({
+        "command": args.start,
+        "rate_per_switch_per_s": args.rate_per_switch,
+        "macs_per_switch": args.macs,
+        "duration_s": args.duration,
+    });
+    measurement.conclude("scale", settings, (steps, interrupt.is_set()), &text)
 }
 
 fn list(numbers: &[u32]) -> String {

@@ -15,7 +15,7 @@ use crate::controller::report::{Bottleneck, tail_points};
 use cli::failure::Failure;
 use cli::table::Columns;
 use measure::stats::{Summary, median};
-use report::output::{Document, OutputArgs, Results};
+use report::output::{Measurement, Results};
 use report::plot::{Plot, Series};
 
 const MS_PER_NS: f64 = 1e-6;
@@ -102,9 +102,7 @@ struct ControllerDocument {
 }
 
 pub fn conclude(
-    output: &OutputArgs,
-    results: &Results,
-    started_unix_s: u64,
+    measurement: &Measurement<'_>,
     settings: &Settings,
     rounds: &Rounds,
 ) -> Result<(), Failure> {
@@ -122,16 +120,10 @@ pub fn conclude(
         })
         .collect();
     let text = text(settings, &subjects);
-    plots(results, settings, rounds)?;
-    growth_plots(results, settings, rounds)?;
-    let document = Document::new(
-        "fabric",
-        started_unix_s,
-        settings_document(settings),
-        subjects,
-        rounds.interrupted,
-    );
-    output.conclude(results, &document, &text)
+    plots(&measurement.results, settings, rounds)?;
+    growth_plots(&measurement.results, settings, rounds)?;
+    let settings = settings_document(settings);
+    measurement.conclude("fabric", settings, (subjects, rounds.interrupted), &text)
 }
 
 fn settings_document(settings: &Settings) -> Json {

@@ -24,8 +24,7 @@ use net::method::Method;
 use net::tls::{CredentialFiles, Role, Security};
 use serde::Serialize;
 
-use ::report::output::{Document, OutputArgs};
-use cli::date::unix_seconds;
+use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::flag::whole;
 use cli::interrupt::Interrupt;
@@ -153,8 +152,7 @@ struct Settings<'a> {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     args.check()?;
-    let results = args.output.open()?;
-    let started_unix_s = unix_seconds();
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -186,7 +184,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .zip(&samples)
         .map(|(lane, s)| Figures::of(lane, s))
         .collect();
-    report::keep(&results, &figures, &samples)?;
+    report::keep(&measurement.results, &figures, &samples)?;
     let text = report::text(&figures);
     let settings = Settings {
         target: args.target_name(),
@@ -194,9 +192,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         args: &args,
         frame_bytes: tap::FRAME_BYTES,
     };
-    let interrupted = interrupt.is_set();
-    let document = Document::new("switch", started_unix_s, settings, figures, interrupted);
-    args.output.conclude(&results, &document, &text)
+    measurement.conclude("switch", settings, (figures, interrupt.is_set()), &text)
 }
 
 struct Bench<'a> {

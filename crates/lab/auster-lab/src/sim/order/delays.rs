@@ -9,13 +9,11 @@ use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Traffic};
 
 use super::{Args, RATE_BPS};
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use cli::table::Columns;
 use measure::stats;
-use report::output::Document;
 
 /// Delay in one direction; the round trip is twice that.
 const DELAY: Duration = Duration::from_millis(50);
@@ -40,9 +38,8 @@ struct Row {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let started_unix_s = unix_seconds();
     let progress = Progress::start();
     let mut rows = Vec::new();
     for barrier_every in BARRIERS {
@@ -67,8 +64,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "flow_mods": FLOW_MODS,
         "seeds": args.seeds,
     });
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("order", settings, (rows, interrupt.is_set()), &text)?;
     super::judge(wrong, "rows")
 }
 

@@ -10,13 +10,11 @@ use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, RelayTerms, Report, Traffic, with_domains};
 
 use super::{Args, UNORDERED_MESSAGES, network, verdict};
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::parallel;
 use cli::progress::Progress;
 use cli::table::Columns;
-use report::output::Document;
 
 /// The smallest window. A window with room takes a whole message, so with one byte a channel has
 /// one message under way.
@@ -62,9 +60,8 @@ pub fn window(word: &str) -> Result<usize, String> {
 }
 
 pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let started_unix_s = unix_seconds();
     let seeds = args.seed..args.seed.saturating_add(args.seeds);
     let windows = args.window.iter().copied();
     let runs = windows.flat_map(|window_bytes| {
@@ -109,8 +106,7 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
         "loss_percent": args.loss,
         "load": super::LOAD,
     });
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("order", settings, (rows, interrupt.is_set()), &text)?;
     super::judge(wrong, "runs")
 }
 
