@@ -88,9 +88,18 @@ pub trait Traffic: Sync {
         Ok(false)
     }
 
-    /// Prepares the packets of one run.
-    fn sender(&self, stage: &Stage<'_>) -> Sender<'_>;
+    /// The echo requests of one run, if the prober sends them. Other traffic has a thread of its own.
+    fn flows(&self, _: &Stage<'_>) -> Option<Vec<Flow>> {
+        None
+    }
+
+    /// Carries the packets of one run in its own thread and reports their fate.
+    fn carry(&self, _: &Stage<'_>) -> Carried {
+        Err(Failure::machine("only the prober carries this traffic"))
+    }
 }
+
+pub type Carried = Result<Box<dyn Record>, Failure>;
 
 /// The hosts and the time of a stream in one run.
 pub struct Stage<'a> {
@@ -126,28 +135,6 @@ impl Stage<'_> {
             Some((course, moment)) => drop(course.wait_for_moment(moment)),
             None => std::thread::sleep(self.until.saturating_sub(self.epoch.elapsed())),
         }
-    }
-}
-
-/// The sender of a stream's packets.
-pub enum Sender<'a> {
-    /// The prober, which sends the echo requests of all streams.
-    Prober(Vec<Flow>),
-    /// A thread of the stream's own.
-    Thread(Work<'a>),
-}
-
-pub type Work<'a> = Box<dyn FnOnce(Stage<'a>) -> Result<Box<dyn Record>, Failure> + Send + 'a>;
-
-impl<'a> Sender<'a> {
-    /// A thread that carries packets and reports their fate.
-    fn thread<R: Record + 'static>(
-        carry: impl FnOnce(Stage<'a>) -> Result<R, Failure> + Send + 'a,
-    ) -> Sender<'a> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(carry(stage)?);
-            Ok(record)
-        }))
     }
 }
 

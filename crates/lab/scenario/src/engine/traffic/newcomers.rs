@@ -5,11 +5,10 @@
 
 use std::time::Duration;
 
-use cli::failure::Failure;
 use testbed::traffic::icmp::{self, LATER_PINGS, Trial};
 use testbed::traffic::stranger::Door;
 
-use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use super::{Carried, Hosts, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -48,25 +47,6 @@ impl Newcomers {
             count,
         })
     }
-
-    /// One after the other: a slow answer delays the next host.
-    fn carry(&self, stage: &Stage<'_>) -> Result<Trials, Failure> {
-        let ends = &stage.ends[0];
-        let from = Door::at(ends.from.clone(), ends.hosts[0])?;
-        let to = Door::at(ends.to.clone(), ends.hosts[1])?;
-        let mut trials = Vec::new();
-        let mut due = stage.from;
-        loop {
-            std::thread::sleep(due.saturating_sub(stage.epoch.elapsed()));
-            let begun = stage.epoch.elapsed();
-            let is_last = |count| trials.len() as u64 == count;
-            if stage.is_over() || self.count.is_some_and(is_last) {
-                return Ok(Trials(trials));
-            }
-            trials.push((begun, icmp::measure(&from, &to, new_stranger())?));
-            due = (due + self.interval).max(stage.epoch.elapsed());
-        }
-    }
 }
 
 impl Traffic for Newcomers {
@@ -87,8 +67,23 @@ impl Traffic for Newcomers {
         true
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    /// One after the other: a slow answer delays the next host.
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let ends = &stage.ends[0];
+        let from = Door::at(ends.from.clone(), ends.hosts[0])?;
+        let to = Door::at(ends.to.clone(), ends.hosts[1])?;
+        let mut trials = Vec::new();
+        let mut due = stage.from;
+        loop {
+            std::thread::sleep(due.saturating_sub(stage.epoch.elapsed()));
+            let begun = stage.epoch.elapsed();
+            let is_last = |count| trials.len() as u64 == count;
+            if stage.is_over() || self.count.is_some_and(is_last) {
+                return Ok(Box::new(Trials(trials)));
+            }
+            trials.push((begun, icmp::measure(&from, &to, new_stranger())?));
+            due = (due + self.interval).max(stage.epoch.elapsed());
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use testbed::traffic::background::{Background, STRANGERS, Source};
 use testbed::traffic::stranger::Door;
 use testbed::traffic::tcp::Ends;
 
-use super::{Hosts, Pair, Record, Sender, Stage, Traffic};
+use super::{Carried, Hosts, Pair, Record, Stage, Traffic};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -43,17 +43,6 @@ impl Storm {
             hosts: hosts?,
             flows_per_s: flows_per_s?,
         })
-    }
-
-    fn carry(&self, stage: &Stage<'_>) -> Result<Background, Failure> {
-        if self.flows_per_s == 0 {
-            return Ok(Background::default());
-        }
-        let source = source(stage.pairs[0], &stage.ends[0])?;
-        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
-        let running = source.start(self.flows_per_s as f64);
-        stage.wait_for_end();
-        running.stop()
     }
 }
 
@@ -87,8 +76,15 @@ impl Traffic for Storm {
         Ok(self.flows_per_s > 0)
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        if self.flows_per_s == 0 {
+            return Ok(Box::new(Background::default()));
+        }
+        let source = source(stage.pairs[0], &stage.ends[0])?;
+        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
+        let running = source.start(self.flows_per_s as f64);
+        stage.wait_for_end();
+        Ok(Box::new(running.stop()?))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::traffic::tcp::{Amount, connection};
 
-use super::{Hosts, Record, Sender, Stage, Traffic};
+use super::{Carried, Hosts, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -62,8 +62,27 @@ impl Tcp {
             count,
         })
     }
+}
 
-    fn carry(&self, stage: &Stage<'_>) -> Log {
+impl Traffic for Tcp {
+    fn hosts(&self) -> Option<&Hosts> {
+        Some(&self.hosts)
+    }
+
+    /// Most of its packets are as many as the network allows.
+    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
+        (0.0, "bytes")
+    }
+
+    fn has_own_end(&self) -> bool {
+        self.count.is_some()
+    }
+
+    fn ends_on_demand(&self) -> bool {
+        true
+    }
+
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
         let epoch = stage.epoch;
         let mut log = Log {
             until: stage.until,
@@ -88,7 +107,7 @@ impl Tcp {
                 if stage.end.is_some() {
                     log.until = begun;
                 }
-                return log;
+                return Ok(Box::new(log));
             }
             let arrivals = &mut log.arrivals;
             let arrived = |bytes| note(arrivals, epoch.elapsed(), bytes as u64);
@@ -105,29 +124,6 @@ impl Tcp {
                 took: result.ok(),
             });
         }
-    }
-}
-
-impl Traffic for Tcp {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
-    /// Most of its packets are as many as the network allows.
-    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
-        (0.0, "bytes")
-    }
-
-    fn has_own_end(&self) -> bool {
-        self.count.is_some()
-    }
-
-    fn ends_on_demand(&self) -> bool {
-        true
-    }
-
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| Ok(self.carry(&stage)))
     }
 }
 

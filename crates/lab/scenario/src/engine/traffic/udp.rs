@@ -12,7 +12,7 @@ use testbed::traffic::stranger::{Door, stranger};
 use testbed::traffic::tcp::Ends;
 use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, stream_known, stream_new};
 
-use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use super::{Carried, Hosts, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -104,7 +104,7 @@ impl Udp {
     }
 
     /// One stream from beginning to end: a burst, or several with pauses between.
-    fn carry(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
+    fn bursts(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
         let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
@@ -154,18 +154,16 @@ impl Traffic for Udp {
         (one * (pairs * self.streams) as f64, "rate_mbps")
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| {
-            let ends = stage.ends.iter();
-            let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
-            let streams = parallel::at_once(each, |ends| self.carry(ends, &stage));
-            let bursts = streams.into_iter().collect::<Result<Vec<_>, Failure>>()?;
-            Ok(Datagrams {
-                packets_per_s: self.packets_per_s(stage.pairs.len()).0,
-                payload_bytes: self.payload_bytes,
-                bursts: bursts.into_iter().flatten().collect(),
-            })
-        })
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let ends = stage.ends.iter();
+        let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
+        let streams = parallel::at_once(each, |ends| self.bursts(ends, stage));
+        let bursts = streams.into_iter().collect::<Result<Vec<_>, Failure>>()?;
+        Ok(Box::new(Datagrams {
+            packets_per_s: self.packets_per_s(stage.pairs.len()).0,
+            payload_bytes: self.payload_bytes,
+            bursts: bursts.into_iter().flatten().collect(),
+        }))
     }
 }
 

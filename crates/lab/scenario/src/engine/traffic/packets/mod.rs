@@ -15,7 +15,7 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use testbed::capture::Capture;
 
-use super::{Hosts, Record, Sender, Stage, Traffic};
+use super::{Carried, Hosts, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -95,55 +95,6 @@ impl Packets {
             streams: streams.collect::<Option<_>>()?,
         })
     }
-
-    fn carry(&self, stage: &Stage<'_>) -> Result<Fates, Failure> {
-        let failed = |e| Failure::machine(format!("packets of {}: {e}", self.hosts.from));
-        let sleep_until = |time: Duration| {
-            std::thread::sleep(time.saturating_sub(stage.epoch.elapsed()));
-        };
-        sleep_until(stage.from.saturating_sub(PREPARATION));
-        let ends = &stage.ends[0];
-        let source = Source::open(&ends.from).map_err(failed)?;
-        let sink = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
-        let channel = self.channel.as_ref().map(|(device, port)| {
-            let messages = Messages::new(*port);
-            match device.as_str() {
-                // It would show each frame twice.
-                "lo" => Capture::open(&stage.switches, device, messages),
-                _ => Capture::open_both_ways(&stage.switches, device, messages),
-            }
-        });
-        let channel = channel.transpose().map_err(failed)?;
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        sleep_until(stage.from);
-        let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
-        let lasts = stage.until.saturating_sub(stage.from);
-        let sent = source.send(run, &self.streams, self.frame_bytes, lasts, &stage.random);
-        let sent = sent.map_err(failed)?;
-        let ended = Instant::now();
-        let (mut heard, mut quiet_since) = (0, ended);
-        while quiet_since.elapsed() < SILENCE && ended.elapsed() < DRAIN_MAX {
-            std::thread::sleep(POLL_INTERVAL);
-            let now = sink.heard() + channel.as_ref().map_or(0, Capture::heard);
-            if now > heard {
-                (heard, quiet_since) = (now, Instant::now());
-            }
-        }
-        let (sink, mut unseen) = sink.close().map_err(failed)?;
-        let channel = channel.map(Capture::close).transpose().map_err(failed)?;
-        if let Some((messages, missed)) = &channel {
-            unseen += missed + messages.gaps();
-        }
-        let messages = channel.map(|(messages, _)| messages);
-        let streams = fates(run, &sent, &sink, messages.as_ref());
-        let own = self.streams.iter().zip(streams);
-        Ok(Fates {
-            zero_ns,
-            late_max: sent.late_max,
-            unseen,
-            streams: own.map(|(stream, fates)| (stream.clone(), fates)).collect(),
-        })
-    }
 }
 
 fn stream(name: &str, section: Section<'_>) -> Option<Stream> {
@@ -185,8 +136,53 @@ impl Traffic for Packets {
         all.collect()
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let failed = |e| Failure::machine(format!("packets of {}: {e}", self.hosts.from));
+        let sleep_until = |time: Duration| {
+            std::thread::sleep(time.saturating_sub(stage.epoch.elapsed()));
+        };
+        sleep_until(stage.from.saturating_sub(PREPARATION));
+        let ends = &stage.ends[0];
+        let source = Source::open(&ends.from).map_err(failed)?;
+        let sink = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
+        let channel = self.channel.as_ref().map(|(device, port)| {
+            let messages = Messages::new(*port);
+            match device.as_str() {
+                // It would show each frame twice.
+                "lo" => Capture::open(&stage.switches, device, messages),
+                _ => Capture::open_both_ways(&stage.switches, device, messages),
+            }
+        });
+        let channel = channel.transpose().map_err(failed)?;
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        sleep_until(stage.from);
+        let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
+        let lasts = stage.until.saturating_sub(stage.from);
+        let sent = source.send(run, &self.streams, self.frame_bytes, lasts, &stage.random);
+        let sent = sent.map_err(failed)?;
+        let ended = Instant::now();
+        let (mut heard, mut quiet_since) = (0, ended);
+        while quiet_since.elapsed() < SILENCE && ended.elapsed() < DRAIN_MAX {
+            std::thread::sleep(POLL_INTERVAL);
+            let now = sink.heard() + channel.as_ref().map_or(0, Capture::heard);
+            if now > heard {
+                (heard, quiet_since) = (now, Instant::now());
+            }
+        }
+        let (sink, mut unseen) = sink.close().map_err(failed)?;
+        let channel = channel.map(Capture::close).transpose().map_err(failed)?;
+        if let Some((messages, missed)) = &channel {
+            unseen += missed + messages.gaps();
+        }
+        let messages = channel.map(|(messages, _)| messages);
+        let streams = fates(run, &sent, &sink, messages.as_ref());
+        let own = self.streams.iter().zip(streams);
+        Ok(Box::new(Fates {
+            zero_ns,
+            late_max: sent.late_max,
+            unseen,
+            streams: own.map(|(stream, fates)| (stream.clone(), fates)).collect(),
+        }))
     }
 }
 

@@ -24,7 +24,7 @@ use testbed::netns;
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT};
 
-use super::{Hosts, Record, Sender, Stage, Traffic};
+use super::{Carried, Hosts, Record, Stage, Traffic};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::probe::in_plain_tcp;
 use crate::engine::reader::Section;
@@ -160,38 +160,6 @@ impl Trace {
         Ok(())
     }
 
-    fn carry(&self, stage: &Stage) -> Result<Findings, Failure> {
-        let failed =
-            |e: std::io::Error| Failure::machine(format!("trace from {}: {e}", self.hosts.from));
-        self.announce(stage)?;
-        let ends = &stage.ends[0];
-        let socket = netns::open_packet_sender(&ends.from, "eth0").map_err(failed)?;
-        let arrivals = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
-        let messages = Messages::new(OPENFLOW_PORT);
-        let messages = Capture::open_both_ways(&stage.switches, SWITCHES_DEVICE, messages);
-        let messages = messages.map_err(failed)?;
-        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
-        let lasts = stage.until.saturating_sub(stage.from);
-        let sent = send_trace(&socket, self.traffic(), stage.seed, lasts).map_err(failed)?;
-        std::thread::sleep(REST);
-        let (arrivals, mut unseen) = arrivals.close().map_err(failed)?;
-        let (messages, missed) = messages.close().map_err(failed)?;
-        unseen += missed + messages.gaps();
-        Ok(Findings {
-            figures: self.figures_of(&sent, &arrivals, messages, unseen),
-            simulation: table::Setup {
-                policy: self.simulated.policy(),
-                capacity: self.entries,
-                traffic: self.traffic(),
-                delay: SIMULATED_DELAY,
-                duration: lasts,
-                flows_max: FLOWS_MAX,
-            },
-            seed: stage.seed,
-            simulated_misses: OnceLock::new(),
-        })
-    }
-
     /// All figures but the simulator's.
     fn figures_of(
         &self,
@@ -283,8 +251,36 @@ impl Traffic for Trace {
         (self.flows_per_s(), "load")
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let failed =
+            |e: std::io::Error| Failure::machine(format!("trace from {}: {e}", self.hosts.from));
+        self.announce(stage)?;
+        let ends = &stage.ends[0];
+        let socket = netns::open_packet_sender(&ends.from, "eth0").map_err(failed)?;
+        let arrivals = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
+        let messages = Messages::new(OPENFLOW_PORT);
+        let messages = Capture::open_both_ways(&stage.switches, SWITCHES_DEVICE, messages);
+        let messages = messages.map_err(failed)?;
+        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
+        let lasts = stage.until.saturating_sub(stage.from);
+        let sent = send_trace(&socket, self.traffic(), stage.seed, lasts).map_err(failed)?;
+        std::thread::sleep(REST);
+        let (arrivals, mut unseen) = arrivals.close().map_err(failed)?;
+        let (messages, missed) = messages.close().map_err(failed)?;
+        unseen += missed + messages.gaps();
+        Ok(Box::new(Findings {
+            figures: self.figures_of(&sent, &arrivals, messages, unseen),
+            simulation: table::Setup {
+                policy: self.simulated.policy(),
+                capacity: self.entries,
+                traffic: self.traffic(),
+                delay: SIMULATED_DELAY,
+                duration: lasts,
+                flows_max: FLOWS_MAX,
+            },
+            seed: stage.seed,
+            simulated_misses: OnceLock::new(),
+        }))
     }
 }
 
