@@ -10,6 +10,7 @@ mod certificates;
 pub mod channel;
 mod controller;
 mod fabric;
+mod histogram;
 mod null;
 mod relay;
 pub mod switch;

@@ -380,23 +380,16 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
             for at in distinct(here.iter().map(|f| fixed(f))) {
                 let lines = lines(here.iter().filter(|f| fixed(f) == at).copied(), moving);
                 for (part, series) in readable(&lines).into_iter().enumerate() {
-                    let plot = Plot {
-                        title: format!(
-                            "Overhead, modelled: {sizes} B, RTT {rtt} ms, {loss} % loss, {at} \
-                             {unit}"
-                        ),
-                        x_label: about.to_owned(),
-                        y_label: "overhead (bytes/message)".to_owned(),
-                        x_log: true,
-                        y_log: false,
-                        series,
+                    let title = format!(
+                        "Overhead, modelled: {sizes} B, RTT {rtt} ms, {loss} % loss, {at} {unit}"
+                    );
+                    let plot = Plot::new(title, [about, "overhead (bytes/message)"], series);
+                    let more = match part {
+                        0 => String::new(),
+                        part => format!("-{}", part + 1),
                     };
-                    let more = if part == 0 {
-                        String::new()
-                    } else {
-                        format!("-{}", part + 1)
-                    };
-                    kept.plot(&format!("wire-{place}-{at}{short}{more}"), &plot.lines())?;
+                    let file = format!("wire-{place}-{at}{short}{more}");
+                    kept.plot(&file, &plot.log_x().lines())?;
                 }
             }
         }

@@ -184,14 +184,10 @@ fn plot(model: &[Model], measured: &[Measured]) -> Plot {
         points: (measured.iter().map(|m| (m.rules as f64, m.ns.mean / 1e3))).collect(),
         error: Some(measured.iter().map(|m| m.ns.ci95 / 1e3).collect()),
     };
-    Plot {
-        title: "Delay of matching by rules of the policy map (Fig. 10)".to_owned(),
-        x_label: "rules m".to_owned(),
-        y_label: "delay (us)".to_owned(),
-        x_log: true,
-        y_log: true,
-        series: of_model.into_iter().chain([ours]).collect(),
-    }
+    let title = "Delay of matching by rules of the policy map (Fig. 10)";
+    let lines = of_model.into_iter().chain([ours]).collect();
+    let plot = Plot::new(title, ["rules m", "delay (us)"], lines);
+    plot.log_x().log_y()
 }
 
 #[cfg(test)]

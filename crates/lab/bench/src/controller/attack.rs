@@ -16,7 +16,7 @@ use net::method::{Host, Method, Transport};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
-use super::plan::{Control, Phase, Plan, histogram};
+use super::plan::{Control, Phase, Plan};
 use super::switch::{Delays, Switch};
 use crate::thread_cpu;
 use cli::table::Columns;
@@ -85,11 +85,7 @@ pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attack
         out,
         written: 0,
         input: Vec::new(),
-        delays: Delays {
-            answers: histogram(),
-            echoes: histogram(),
-            timeline: None,
-        },
+        delays: Delays::default(),
         source: 0,
         measure_ns: None,
         done: Attacked::default(),

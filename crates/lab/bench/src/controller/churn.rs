@@ -12,8 +12,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 
-use super::plan::{Control, Interval, Measured, Phase, Plan, histogram};
+use super::plan::{Control, Interval, Measured, Phase, Plan};
 use super::switch::{Delays, Stage, Switch};
+use crate::histogram::Histogram;
 use crate::thread_cpu;
 
 const READ_BYTES: usize = 64 << 10;
@@ -28,7 +29,7 @@ struct Shared {
     is_over: Cell<bool>,
     tried: Cell<u64>,
     done: Cell<u64>,
-    visits: RefCell<hdrhistogram::Histogram<u64>>,
+    visits: RefCell<Histogram>,
 }
 
 /// Runs as many visitors at once as the plan has switches.
@@ -43,7 +44,7 @@ pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measure
         is_over: Cell::new(false),
         tried: Cell::new(0),
         done: Cell::new(0),
-        visits: RefCell::new(histogram()),
+        visits: RefCell::default(),
     });
     let local = LocalSet::new();
     for number in plan.share(thread) {
@@ -58,7 +59,7 @@ pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measure
 
 /// Follows the conductor's phases, and takes the figures between two of them.
 async fn lead(plan: &Plan, thread: usize, shared: &Shared) -> Measured {
-    let mut measured = Measured::new();
+    let mut measured = Measured::default();
     let mut begun = None;
     loop {
         tokio::time::sleep(TICK).await;
@@ -98,11 +99,7 @@ async fn lead(plan: &Plan, thread: usize, shared: &Shared) -> Measured {
 }
 
 async fn keep_visiting(plan: Plan, number: u16, thread: usize, shared: Rc<Shared>) {
-    let mut delays = Delays {
-        answers: histogram(),
-        echoes: histogram(),
-        timeline: None,
-    };
+    let mut delays = Delays::default();
     while !shared.is_over.get() {
         let start_ns = shared.control.now_ns();
         let visit = visit(&plan, number, &shared.control, &mut delays);

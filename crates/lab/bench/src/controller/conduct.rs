@@ -93,7 +93,7 @@ impl Conductor<'_> {
             };
             let conducted = self.conduct(&control);
             control.enter(Phase::Drain);
-            let mut measured = Measured::new();
+            let mut measured = Measured::default();
             let mut failed = None;
             for thread in threads {
                 match joined(thread) {

@@ -25,12 +25,11 @@ pub(super) mod target;
 pub(super) mod wire;
 pub(super) mod worker;
 
-use std::path::PathBuf;
-
 use clap::ValueEnum;
 use openflow::Version;
 use serde::Serialize;
 
+use crate::certificates::CredentialArgs;
 use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -167,22 +166,6 @@ pub struct Args {
 
     #[command(flatten)]
     output: OutputArgs,
-}
-
-// Who the switches are. A doc comment would become the help of the command.
-#[derive(clap::Args)]
-struct CredentialArgs {
-    /// Our private key (PEM), for ssl: and quic:
-    #[arg(short = 'p', long, value_name = "FILE")]
-    private_key: Option<PathBuf>,
-
-    /// Our certificate (PEM)
-    #[arg(short = 'c', long, value_name = "FILE")]
-    certificate: Option<PathBuf>,
-
-    /// The CA of the controller's certificate (PEM)
-    #[arg(short = 'C', long, value_name = "FILE")]
-    ca_cert: Option<PathBuf>,
 }
 
 // The controllers to measure. A doc comment would become the help of the command.

@@ -4,7 +4,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use net::method::Method;
 use net::tls::Security;
 use serde::Serialize;
@@ -14,6 +13,7 @@ use super::layout::Layout;
 use super::links::Links;
 use super::switch::{Delays, Load, Profile};
 use super::tally::Tally;
+use crate::histogram::Histogram;
 
 /// One run against one controller.
 #[derive(Clone, Debug)]
@@ -228,6 +228,7 @@ impl Control {
 }
 
 /// The measurements of one thread, or of all together.
+#[derive(Default)]
 pub struct Measured {
     pub elapsed: Duration,
     /// Answers within that time.
@@ -237,12 +238,12 @@ pub struct Measured {
     pub tally: Tally,
     pub delays: Delays,
     /// Open loop: how much later than intended packet-ins were sent.
-    pub lag: Histogram<u64>,
+    pub lag: Histogram,
     pub cpu: Vec<Duration>,
     /// When each switch was asked for its features, from the start of the run.
     pub admitted_ns: Vec<u64>,
     /// The delays before a storm ([`Workload::Storm`]), and the number of its packet-ins.
-    pub quiet: Histogram<u64>,
+    pub quiet: Histogram,
     pub strays: u64,
     /// Those that the connection did not take.
     pub strays_unsent: u64,
@@ -264,43 +265,16 @@ impl Interval {
     }
 }
 
-/// 1 ns to 1 minute, three significant digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds that the crate allows")
-}
-
 impl Measured {
-    pub fn new() -> Measured {
-        Measured {
-            elapsed: Duration::ZERO,
-            answered: 0,
-            intervals: Vec::new(),
-            tally: Tally::default(),
-            delays: Delays {
-                answers: histogram(),
-                echoes: histogram(),
-                timeline: None,
-            },
-            lag: histogram(),
-            cpu: Vec::new(),
-            admitted_ns: Vec::new(),
-            quiet: histogram(),
-            strays: 0,
-            strays_unsent: 0,
-            attacked: None,
-        }
-    }
-
     /// Takes in what another thread measured at the same time.
     pub fn merge(&mut self, other: Measured) {
-        const SAME: &str = "histograms are made alike";
         self.elapsed = self.elapsed.max(other.elapsed);
         self.answered += other.answered;
         self.tally.add(&other.tally);
-        self.delays.answers.add(&other.delays.answers).expect(SAME);
-        self.delays.echoes.add(&other.delays.echoes).expect(SAME);
-        self.lag.add(&other.lag).expect(SAME);
-        self.quiet.add(&other.quiet).expect(SAME);
+        self.delays.answers.merge(&other.delays.answers);
+        self.delays.echoes.merge(&other.delays.echoes);
+        self.lag.merge(&other.lag);
+        self.quiet.merge(&other.quiet);
         if let Some(timeline) = other.delays.timeline {
             let mine = self.delays.timeline.get_or_insert_default();
             mine.extend(timeline);

@@ -1,17 +1,17 @@
 //! The results of the rounds: the document, the table, the plots, and the sentences that a table
 //! does not say.
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::attack::{self, AttackDocument};
 use super::conduct::{Run, Setup};
 use super::links::Carried;
-use super::plan::{Mode, Workload, histogram};
+use super::plan::{Mode, Workload};
 use super::rounds::Rounds;
 use super::settings::{Settings, Subject};
 use super::tally::Tally;
+use crate::histogram::Histogram;
 use cli::failure::Failure;
 use cli::table::Columns;
 use measure::stats::{Summary, median};
@@ -122,9 +122,7 @@ impl Bottleneck {
             _ => Bottleneck::Other,
         }
     }
-}
 
-impl Bottleneck {
     /// The runs whose figures are not the controller's alone.
     pub fn notes(found: impl Iterator<Item = Self> + Clone, who: &str, runs: &str) -> Vec<String> {
         let all = found.clone().count();
@@ -246,15 +244,13 @@ fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) ->
     }
 }
 
-fn answers(runs: &[Run]) -> Histogram<u64> {
+fn answers(runs: &[Run]) -> Histogram {
     merged(runs.iter().map(|run| &run.measured.delays.answers))
 }
 
-fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Histogram<u64> {
-    let mut sum = histogram();
-    for histogram in histograms {
-        sum.add(histogram).expect("histograms are made alike");
-    }
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
+    let mut sum = Histogram::default();
+    histograms.for_each(|histogram| sum.merge(histogram));
     sum
 }
 
@@ -464,35 +460,30 @@ fn plots(
         results.histogram(&format!("latency-{}", at + 1), &histogram, US_PER_NS)?;
         series.push(Series::new(name, tail_points(&histogram)));
     }
-    let plot = Plot {
-        title,
-        x_label: "answered within (µs)".to_string(),
-        y_label: "packet-ins that took longer (part of all)".to_string(),
-        x_log: true,
-        y_log: true,
-        series,
-    };
+    let labels = [
+        "answered within (µs)",
+        "packet-ins that took longer (part of all)",
+    ];
+    let plot = Plot::new(title, labels, series).log_x().log_y();
     results.plot("latency", &plot.lines())?;
     if matches!(plan.workload, Workload::Attack(_)) {
         let first = |subject: &SubjectDocument| {
             let attack = subject.rounds.first()?.attack.as_ref()?;
             Some(attack.series(&subject.name))
         };
-        let attack = Plot {
-            title: "One more switch attacks, from 0 s on for a third of the time".to_string(),
-            x_label: "since the attack began (s)".to_string(),
-            y_label: "p99 of each 0.1 s at the others (µs)".to_string(),
-            x_log: false,
-            y_log: true,
-            series: subjects.iter().filter_map(first).collect(),
-        };
-        results.plot("attack", &attack.lines())?;
+        let title = "One more switch attacks, from 0 s on for a third of the time";
+        let labels = [
+            "since the attack began (s)",
+            "p99 of each 0.1 s at the others (µs)",
+        ];
+        let lines = subjects.iter().filter_map(first).collect();
+        results.plot("attack", &Plot::new(title, labels, lines).log_y().lines())?;
     }
     results.write("rounds.csv", rounds_csv(&names, subjects).as_bytes())
 }
 
 /// Delay in µs against the part of all that took longer.
-pub fn tail_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+pub fn tail_points(histogram: &Histogram) -> Vec<(f64, f64)> {
     let all = histogram.len().max(1) as f64;
     let mut seen = 0;
     let recorded = histogram.iter_recorded().map(|step| {

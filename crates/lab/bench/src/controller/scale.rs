@@ -4,11 +4,11 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::CredentialArgs;
 use super::conduct::Setup;
 use super::rounds::measure;
 use super::settings::{SWITCHES_MAX, Settings};
 use super::target::Server;
+use crate::certificates::CredentialArgs;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
@@ -219,39 +219,23 @@ fn text(steps: &[Step]) -> String {
 type Curve = (&'static str, fn(&Step) -> f64);
 
 fn plots(results: &Results, steps: &[Step]) -> Result<(), Failure> {
-    let plot = |title: &str, y_label: &str, of: &[Curve]| Plot {
-        title: title.to_string(),
-        x_label: "switches".to_string(),
-        y_label: y_label.to_string(),
-        x_log: true,
-        y_log: true,
-        series: of
-            .iter()
-            .map(|(name, of)| {
-                let points = steps.iter().map(|s| (f64::from(s.switches), of(s)));
-                Series::new(*name, points.collect())
-            })
-            .collect(),
+    let plot = |file: &str, title: &str, y_label: &str, of: &[Curve]| {
+        let line = |(name, of): &Curve| {
+            let points = steps.iter().map(|s| (f64::from(s.switches), of(s)));
+            Series::new(*name, points.collect())
+        };
+        let lines = of.iter().map(line).collect();
+        let plot = Plot::new(title, ["switches", y_label], lines);
+        results.plot(file, &plot.log_x().log_y().lines())
     };
-    let growth = plot(
-        "Time until all switches are taken in",
-        "s",
-        &[
-            ("asked for features", |s| s.setup.admitted_s),
-            ("hosts known", |s| s.setup.ready_s),
-        ],
-    );
-    results.plot("connected", &growth.lines())?;
-    let memory = plot(
-        "Memory of the controller",
-        "MiB",
-        &[("peak", |s| s.memory_peak_mib)],
-    );
-    results.plot("memory", &memory.lines())?;
-    let echo = plot(
-        "Echo while packet-ins run",
-        "µs",
-        &[("p50", |s| s.echo_us.p50), ("p99", |s| s.echo_us.p99)],
-    );
-    results.plot("echo", &echo.lines())
+    let growth: [Curve; 2] = [
+        ("asked for features", |s| s.setup.admitted_s),
+        ("hosts known", |s| s.setup.ready_s),
+    ];
+    let title = "Time until all switches are taken in";
+    plot("connected", title, "s", &growth)?;
+    let memory: [Curve; 1] = [("peak", |s| s.memory_peak_mib)];
+    plot("memory", "Memory of the controller", "MiB", &memory)?;
+    let echo: [Curve; 2] = [("p50", |s| s.echo_us.p50), ("p99", |s| s.echo_us.p99)];
+    plot("echo", "Echo while packet-ins run", "µs", &echo)
 }

@@ -1,10 +1,9 @@
 //! Flags to a plan, or one line that says which of them make no sense.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use net::method::{Method, Transport};
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{Role, Security};
 
 use super::attack::Attack;
 use super::layout::SOURCES_MAX;
@@ -12,7 +11,8 @@ use super::outstanding::Wanted;
 use super::plan::{Mode, Plan, Workload};
 use super::switch::{Announce, Profile, Traffic};
 use super::target::PORT;
-use super::{Args, CredentialArgs, ModeArg, SubjectArgs, WorkloadArg};
+use super::{Args, ModeArg, SubjectArgs, WorkloadArg};
+use crate::certificates::CredentialArgs;
 use cli::failure::Failure;
 
 pub const SWITCHES_MAX: u32 = 10_000;
@@ -477,32 +477,14 @@ pub fn seconds(flag: &str, seconds: f64, least: f64) -> Result<Duration, Failure
 }
 
 fn security(args: &CredentialArgs, subjects: &[Subject]) -> Result<Security, Failure> {
-    let files = [
-        (&args.private_key, "-p KEY"),
-        (&args.certificate, "-c CERT"),
-        (&args.ca_cert, "-C CA"),
-    ];
-    if let [
-        (Some(private_key), _),
-        (Some(certificate), _),
-        (Some(ca), _),
-    ] = files
-    {
-        let files = CredentialFiles {
-            private_key: private_key.clone(),
-            certificate: certificate.clone(),
-            ca: ca.clone(),
-            crl: None,
-        };
-        let credentials = files.load()?;
-        return Ok(Security::new(Arc::new(credentials)).expecting(Role::Controller));
-    }
+    let missing = match args.load(Role::Controller)? {
+        Ok(security) => return Ok(security),
+        Err(missing) => missing,
+    };
     let is_secure = |subject: &&Subject| match &subject.kind {
         SubjectKind::Method(method) => method.is_secure(),
         SubjectKind::Command { transport, .. } => *transport != Transport::Tcp,
     };
-    let missing = files.iter().filter(|(file, _)| file.is_none());
-    let missing: Vec<&str> = missing.map(|(_, flag)| *flag).collect();
     let missing_text = missing.join(" ");
     match subjects.iter().find(is_secure) {
         Some(Subject { name, .. }) => Err(Failure::usage(format!(

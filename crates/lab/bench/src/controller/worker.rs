@@ -11,7 +11,7 @@ use net::alarm::Alarm;
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
-use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload, histogram};
+use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload};
 use super::serve::{Emulated, End, Shared, UNSENT_BYTES_MAX, serve};
 use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
@@ -117,7 +117,7 @@ impl<'a> Worker<'a> {
             numbers,
             phase: Phase::Connect,
             cared_at_ns: 0,
-            measured: Measured::new(),
+            measured: Measured::default(),
             schedule: Schedule {
                 start_ns: 0,
                 interval_ns,
@@ -331,7 +331,7 @@ impl<'a> Worker<'a> {
             return;
         }
         let answers = &mut self.shared.delays.borrow_mut().answers;
-        self.measured.quiet = std::mem::replace(answers, histogram());
+        self.measured.quiet = std::mem::take(answers);
         if self.numbers.iter().any(|number| self.plan.storms(*number)) {
             self.storm = Some(Schedule {
                 start_ns: now_ns,

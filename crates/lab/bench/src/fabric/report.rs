@@ -12,6 +12,7 @@ use super::run::{Load, Measured, Setup};
 use super::settings::{Rounds, Settings, milliseconds};
 use super::switch::Counts;
 use crate::controller::report::{Bottleneck, tail_points};
+use crate::histogram::Histogram;
 use cli::failure::Failure;
 use cli::table::Columns;
 use measure::stats::{Summary, median};
@@ -427,7 +428,7 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
     if !results.are_kept() {
         return Ok(());
     }
-    type Of = fn(&Measured) -> &hdrhistogram::Histogram<u64>;
+    type Of = fn(&Measured) -> &Histogram;
     let figures: [(&str, &str, Of); 2] = [
         ("first", "delivered within (µs)", |m| &m.record.first),
         ("ready", "path ready within (µs)", |m| &m.record.ready),
@@ -446,18 +447,10 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
                 }
             }
         }
-        let plot = Plot {
-            title: format!(
-                "{}, {} hosts each",
-                settings.topologies.join(", "),
-                settings.plan.hosts
-            ),
-            x_label: x_label.to_owned(),
-            y_label: "pairs that took longer (part of all)".to_owned(),
-            x_log: true,
-            y_log: true,
-            series,
-        };
+        let (topologies, hosts) = (settings.topologies.join(", "), settings.plan.hosts);
+        let title = format!("{topologies}, {hosts} hosts each");
+        let labels = [x_label, "pairs that took longer (part of all)"];
+        let plot = Plot::new(title, labels, series).log_x().log_y();
         results.plot(name, &plot.lines())?;
     }
     Ok(())
@@ -515,14 +508,8 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
                 }
             }
         }
-        let plot = Plot {
-            title: format!("{} hosts at each switch with hosts", settings.plan.hosts),
-            x_label: "switches".to_owned(),
-            y_label: y_label.to_owned(),
-            x_log: false,
-            y_log: false,
-            series,
-        };
+        let title = format!("{} hosts at each switch with hosts", settings.plan.hosts);
+        let plot = Plot::new(title, ["switches", y_label], series);
         results.plot(name, &plot.lines())?;
     }
     Ok(())

@@ -298,7 +298,7 @@ impl Runner<'_> {
         load: impl FnOnce(&Self, &mut Emulator, &mut Server) -> Result<Vec<EventFigures>, Failure>,
     ) -> Result<Measured, Failure> {
         let began = emulator.now();
-        emulator.world.record = Record::new();
+        emulator.world.record = Record::default();
         emulator.world.set_recording(true);
         if self.leg.is_stormy {
             let rate = Some(self.plan.storm_rate);
@@ -330,7 +330,7 @@ impl Runner<'_> {
             leg: self.leg.clone(),
             setup: Setup::default(),
             elapsed,
-            record: std::mem::replace(&mut world.record, Record::new()),
+            record: std::mem::take(&mut world.record),
             counts,
             entries,
             groups,

@@ -15,15 +15,14 @@ mod subject;
 mod tables;
 mod tap;
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clock::SplitMix64;
 use net::method::Method;
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{Role, Security};
 use serde::Serialize;
 
+use crate::certificates::CredentialArgs;
 use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::flag::whole;
@@ -63,18 +62,9 @@ pub struct Args {
     #[arg(long, value_name = "IF")]
     #[serde(skip)]
     egress: Option<String>,
-    /// Our private key, for ssl: and quic: to a switch of yours
-    #[arg(short = 'p', long, value_name = "FILE")]
+    #[command(flatten)]
     #[serde(skip)]
-    private_key: Option<PathBuf>,
-    /// Our certificate
-    #[arg(short = 'c', long, value_name = "FILE")]
-    #[serde(skip)]
-    certificate: Option<PathBuf>,
-    /// The CA of the switch's certificate
-    #[arg(short = 'C', long, value_name = "FILE")]
-    #[serde(skip)]
-    ca_cert: Option<PathBuf>,
+    credentials: CredentialArgs,
     /// Transports to our own Open vSwitch
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
     #[serde(skip)]
@@ -473,23 +463,14 @@ impl Args {
     }
 
     fn security(&self, method: &Method) -> Result<Security, Failure> {
-        let files = [&self.private_key, &self.certificate, &self.ca_cert];
-        let [Some(private_key), Some(certificate), Some(ca)] = files else {
-            if method.is_secure() {
+        match self.credentials.load(Role::Switch)? {
+            Ok(security) => Ok(security),
+            Err(_) if method.is_secure() => {
                 let wanted = "needs certificates on both sides; give -p KEY -c CERT -C CA";
-                return Err(Failure::usage(format!("{method}: {wanted}")));
+                Err(Failure::usage(format!("{method}: {wanted}")))
             }
-            return Ok(Security::default());
-        };
-        let [private_key, certificate, ca] = [private_key, certificate, ca].map(PathBuf::clone);
-        let credentials = CredentialFiles {
-            private_key,
-            certificate,
-            ca,
-            crl: None,
+            Err(_) => Ok(Security::default()),
         }
-        .load()?;
-        Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
     }
 }
 

@@ -299,15 +299,9 @@ fn flow_mod_plot(all: &[Figures], samples: &[Samples]) -> String {
             runs().map(|o| o.data_plane_ms).collect(),
         ));
     }
-    Plot {
-        title: "Flow-mod delay, by barrier reply and by data plane".to_owned(),
-        x_label: "from the flow-mod written (ms)".to_owned(),
-        y_label: "share of runs".to_owned(),
-        x_log: true,
-        y_log: false,
-        series,
-    }
-    .lines()
+    let title = "Flow-mod delay, by barrier reply and by data plane";
+    let labels = ["from the flow-mod written (ms)", "share of runs"];
+    Plot::new(title, labels, series).log_x().lines()
 }
 
 fn distribution(name: String, mut values: Vec<f64>) -> Series {
@@ -338,15 +332,11 @@ fn set_up_plot(all: &[Figures]) -> String {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Some(Series::new(label(f.transport), points))
     };
-    Plot {
-        title: "Flows set up, by offered rate".to_owned(),
-        x_label: "new flows sent (1/s)".to_owned(),
-        y_label: "set up (%)".to_owned(),
-        x_log: true,
-        y_log: false,
-        series: all.iter().filter_map(line).collect(),
-    }
-    .lines()
+    let labels = ["new flows sent (1/s)", "set up (%)"];
+    let lines = all.iter().filter_map(line).collect();
+    Plot::new("Flows set up, by offered rate", labels, lines)
+        .log_x()
+        .lines()
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use cli::program;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use net::method::Method;
@@ -25,6 +24,7 @@ use tunnel::{EndConfig, Hub, OPENFLOW, Target};
 
 use super::lane::{Ends, Lane, listening};
 use super::tap::Tap;
+use crate::certificates;
 use auster::channel::Channel;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -237,8 +237,7 @@ fn load_security(pki: &Path) -> Result<Security, Failure> {
         ca: pki.join("switchca/cacert.pem"),
         crl: None,
     };
-    let credentials = files.load()?;
-    Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
+    certificates::security(&files, Role::Switch)
 }
 
 /// Sets the bridge's controllers. The relay is started before.
