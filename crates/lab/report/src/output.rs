@@ -71,9 +71,7 @@ impl Measurement<'_> {
         let json = serde_json::to_string_pretty(&document)
             .map_err(|error| Failure::file("standard output", error))?
             + "\n";
-        self.results.write("result.json", json.as_bytes())?;
-        let command = document.command.join(" ") + "\n";
-        self.results.write("command.txt", command.as_bytes())?;
+        self.results.document(&json, &document.command)?;
         let shown = if self.output.json { &json } else { text };
         say_part!("{shown}");
         cli::output::check()?;
@@ -130,6 +128,12 @@ impl Results {
         };
         let path = dir.join(name);
         std::fs::write(&path, bytes).map_err(|e| Failure::file(path, e))
+    }
+
+    /// The document, and the command that made it.
+    pub fn document(&self, json: &str, command: &[String]) -> Result<(), Failure> {
+        self.write("result.json", json.as_bytes())?;
+        self.write("command.txt", (command.join(" ") + "\n").as_bytes())
     }
 
     /// `name.svg`.

@@ -19,6 +19,7 @@ use bench::channel::method::{self, Method, RELAY_WIRE};
 use bench::channel::source::{self, Stamp};
 use cli::failure::Failure;
 use cli::parallel;
+use measure::distinct;
 use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Plot, Series};
@@ -243,30 +244,19 @@ fn figures(results: &[CellResult]) -> Vec<Figure<'_>> {
     let over = |group: &[&CellResult], read: fn(&CellResult) -> f64| {
         Summary::of(&group.iter().map(|r| read(r)).collect::<Vec<f64>>())
     };
-    let figure = |group: &Vec<&'_ CellResult>| {
-        (
-            over(group, |r| r.overhead_bytes_per_message),
-            over(group, |r| r.frames_per_message).mean,
-        )
-    };
-    groups
-        .iter()
-        .map(|group| {
-            let (overhead, frames) = figure(group);
-            Figure {
-                first: group[0],
-                overhead,
-                frames,
-            }
-        })
-        .collect()
+    let figures = groups.iter().map(|group| Figure {
+        first: group[0],
+        overhead: over(group, |r| r.overhead_bytes_per_message),
+        frames: over(group, |r| r.frames_per_message).mean,
+    });
+    figures.collect()
 }
 
 /// The tables as the bench prints them, and what is saved.
 pub fn text(results: &[CellResult]) -> String {
     let all = figures(results);
     let mut text = String::new();
-    for group in groups(&all) {
+    for group in distinct(all.iter().map(|f| f.first.group())) {
         let of_group: Vec<&Figure> = all.iter().filter(|f| f.first.group() == group).collect();
         let (sizes, rtt, agents) = &group;
         let about = format!("{sizes} bytes, RTT {rtt} ms, {agents} agents");
@@ -329,17 +319,6 @@ impl Figure<'_> {
         let cells = cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
         Some(self.entry(cells.join(" / ")))
     }
-}
-
-fn groups(all: &[Figure]) -> Vec<(String, String, usize)> {
-    let mut groups = Vec::new();
-    for figure in all {
-        let group = figure.first.group();
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    groups
 }
 
 /// Overhead over the rate for each number of agents, and over agents for each rate.
@@ -413,14 +392,4 @@ fn lines<'a>(figures: impl Iterator<Item = &'a Figure<'a>>, x: fn(&Figure) -> f6
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     lines
-}
-
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for one in all {
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found
 }

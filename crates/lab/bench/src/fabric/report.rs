@@ -15,6 +15,7 @@ use crate::controller::report::{Bottleneck, tail_points};
 use crate::histogram::Histogram;
 use cli::failure::Failure;
 use cli::table::Columns;
+use measure::distinct;
 use measure::stats::{Summary, median};
 use report::output::{Measurement, Results};
 use report::plot::{Plot, Series};
@@ -212,16 +213,10 @@ fn spread(counts: &[usize]) -> Spread {
 }
 
 fn legs(runs: &[RunDocument]) -> Vec<LegDocument> {
-    let mut names: Vec<&str> = Vec::new();
-    for run in runs {
-        if !names.contains(&run.leg.as_str()) {
-            names.push(&run.leg);
-        }
-    }
+    let names = distinct(runs.iter().map(|run| run.leg.as_str()));
     let of_leg = |name: &str| -> Vec<&RunDocument> {
-        let mut of_leg: Vec<&RunDocument> = Vec::new();
-        of_leg.extend(runs.iter().filter(|run| run.leg == name));
-        of_leg
+        let runs = runs.iter();
+        runs.filter(|run| run.leg == name).collect()
     };
     let first: Vec<f64> = names.first().map_or(Vec::new(), |name| {
         let runs = of_leg(name);

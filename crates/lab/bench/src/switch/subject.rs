@@ -30,7 +30,7 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
 use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, Options, SWITCHES};
-use testbed::plane::{Transport, identity, make_certificates, wait_for_listener};
+use testbed::plane::{Transport, identity, make_certificates, set_ssl, wait_for_listener};
 use testbed::topology::Topology;
 
 const TCP_PORT: u16 = 6653;
@@ -247,13 +247,7 @@ fn point_bridge(
     pki: &Path,
 ) -> Result<(), Failure> {
     if transports.contains(&Transport::Tls) {
-        let files = [
-            "switch-privkey.pem",
-            "switch-cert.pem",
-            "controllerca/cacert.pem",
-        ];
-        let [key, certificate, ca] = files.map(|name| pki.join(name).display().to_string());
-        network.vsctl(&["set-ssl", &key, &certificate, &ca])?;
+        set_ssl(network, pki)?;
     }
     if transports.contains(&Transport::Quic) {
         let log = network.open_log("relay-switch.log")?;

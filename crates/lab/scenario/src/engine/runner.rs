@@ -15,6 +15,7 @@ use cli::parallel::{self, joined};
 use cli::progress::Progress;
 use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
+use measure::distinct;
 use measure::quantiles::Quantiles;
 use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
@@ -186,14 +187,8 @@ pub fn check(path: &Path) -> Result<(), Failure> {
 
 /// The controllers of all cells, each once.
 fn controllers(scenario: &Scenario) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for cell in &scenario.cells {
-        let name = cell.network.controller.to_string();
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names.join("; ")
+    let cells = scenario.cells.iter();
+    distinct(cells.map(|cell| cell.network.controller.to_string())).join("; ")
 }
 
 /// One line for each mistake.

@@ -718,7 +718,7 @@ impl NetworkSpec {
     /// No network, for virtual time.
     fn none(seed: u64) -> NetworkSpec {
         NetworkSpec {
-            topology: no_topology("sim"),
+            topology: Topology::new("sim"),
             fresh: false,
             port_buffer_bytes: None,
             config: toml::Table::new(),
@@ -734,15 +734,6 @@ impl NetworkSpec {
     /// Whether there is a network: a channel between two ends needs none.
     pub fn has_switches(&self) -> bool {
         !self.topology.switches.is_empty()
-    }
-}
-
-fn no_topology(name: &str) -> Topology {
-    Topology {
-        name: name.to_string(),
-        switches: Vec::new(),
-        hosts: Vec::new(),
-        links: Vec::new(),
     }
 }
 
@@ -776,7 +767,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     section.know("link");
     let graph = graph?;
     let built = match graph.ends_with(".toml") {
-        _ if graph == NO_GRAPH => Ok(no_topology(NO_GRAPH)),
+        _ if graph == NO_GRAPH => Ok(Topology::new(NO_GRAPH)),
         true => topology(
             &around.beside.join(&graph).to_string_lossy(),
             hosts_per_edge,
@@ -1020,12 +1011,14 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         let waits = waits(top, &section, cell, &moments, &after);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
-        if event.is_some() && network.is_some_and(|spec| !spec.has_switches()) {
-            let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
-            section.problem(verb.unwrap_or("id"), "there is no network to change");
-        } else if let (Some(event), Some(spec)) = (&event, network)
-            && let Err(problem) = event.check(&spec.topology, &spec.controller)
-        {
+        let fits = event
+            .as_ref()
+            .zip(network)
+            .map(|(event, spec)| match spec.has_switches() {
+                true => event.check(&spec.topology, &spec.controller),
+                false => Err("there is no network to change".to_string()),
+            });
+        if let Some(Err(problem)) = fits {
             let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
             section.problem(verb.unwrap_or("id"), problem);
         }

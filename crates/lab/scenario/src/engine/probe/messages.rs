@@ -14,7 +14,7 @@ use testbed::netns;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{Probe, Scene, Series, one};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -90,7 +90,7 @@ impl Probe for Messages {
     }
 
     fn figure(&self, _: &str, _: &Window, _: &Topology, series: &Series) -> Value {
-        Value::One(series.first().map_or(f64::NAN, |(_, sent)| *sent))
+        one(series, 0)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::engine::expression::{Figures, Shape, Value};
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
 
-pub use ping::Echoes;
+pub use ping::{Echoes, flows};
 
 /// Hosts by their place in the topology: from, to.
 pub type Pair = (usize, usize);

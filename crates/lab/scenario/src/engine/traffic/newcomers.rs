@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use testbed::traffic::icmp::{self, LATER_PINGS, Trial};
-use testbed::traffic::stranger::Door;
 
 use super::{Carried, Hosts, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
@@ -69,9 +68,7 @@ impl Traffic for Newcomers {
 
     /// One after the other: a slow answer delays the next host.
     fn carry(&self, stage: &Stage<'_>) -> Carried {
-        let ends = &stage.ends[0];
-        let from = Door::at(ends.from.clone(), ends.hosts[0])?;
-        let to = Door::at(ends.to.clone(), ends.hosts[1])?;
+        let [from, to] = stage.ends[0].doors()?;
         let mut trials = Vec::new();
         let mut due = stage.from;
         loop {

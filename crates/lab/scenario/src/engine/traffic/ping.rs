@@ -131,7 +131,7 @@ impl Traffic for Ping {
 }
 
 /// Spreads the pairs over the interval: a burst would measure its own queueing.
-fn flows(pairs: &[Pair], interval: Duration, from: Duration) -> Vec<Flow> {
+pub fn flows(pairs: &[Pair], interval: Duration, from: Duration) -> Vec<Flow> {
     let flow = |(n, pair): (usize, &Pair)| Flow {
         from: pair.0,
         to: pair.1,

@@ -8,7 +8,6 @@ use std::sync::{Arc, LazyLock};
 
 use cli::failure::Failure;
 use testbed::traffic::background::{Background, STRANGERS, Source};
-use testbed::traffic::stranger::Door;
 use testbed::traffic::tcp::Ends;
 
 use super::{Carried, Hosts, Pair, Record, Stage, Traffic};
@@ -48,9 +47,7 @@ impl Storm {
 
 /// Storms from different hosts have different strangers.
 fn source((place, _): Pair, ends: &Ends) -> Result<Source, Failure> {
-    let [from, to] = ends.hosts;
-    let from = Door::at(ends.from.clone(), from)?;
-    let to = Door::at(ends.to.clone(), to)?;
+    let [from, to] = ends.doors()?;
     let first = STRANGER_FIRST + place * 2 * STRANGERS;
     Ok(Source::new(FLOWS.clone(), from, to, first))
 }

@@ -8,7 +8,7 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use cli::parallel;
 use measure::order::{self, Arrival, Verdict};
-use testbed::traffic::stranger::{Door, stranger};
+use testbed::traffic::stranger::stranger;
 use testbed::traffic::tcp::Ends;
 use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, stream_known, stream_new};
 
@@ -108,16 +108,9 @@ impl Udp {
         let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
-        let door = |n: usize| {
-            let namespaces = [&ends.from, &ends.to];
-            Door::at(namespaces[n].clone(), ends.hosts[n])
-        };
-        let doors = match self.is_new {
-            true => Some((door(0)?, door(1)?)),
-            false => None,
-        };
+        let doors = self.is_new.then(|| ends.doors()).transpose()?;
         let stream = |pace: &Pace| match &doors {
-            Some((from, to)) => {
+            Some([from, to]) => {
                 let doors = (from, stranger(new_stranger()), to);
                 stream_new(ends, doors, pace)
             }
