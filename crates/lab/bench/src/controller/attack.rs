@@ -24,7 +24,7 @@ use measure::stats::Summary;
 use report::plot::Series;
 
 /// The attacker's behaviour.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Attack {
     /// Packet-ins a second; without it as fast as the connection takes them.
     #[serde(rename = "rate_per_s")]
@@ -61,7 +61,7 @@ const RECOVERED_NS: u64 = 500_000_000;
 const RECOVERED_RATIO: f64 = 2.0;
 
 /// Runs to the end of the measured time.
-pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attacked, String> {
+pub fn run(plan: &Plan, control: &Arc<Control>) -> Result<Attacked, String> {
     let failed = |error: io::Error| format!("the attacker: {error}");
     let Method::Dial(Transport::Tcp, Host::V4(host), port) = &plan.method else {
         return Err("--workload attack speaks to controllers by tcp:".to_string());
@@ -78,7 +78,6 @@ pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attack
         .map_err(|e| e.to_string())?;
     let attacker = Attacker {
         plan,
-        attack,
         control,
         switch,
         stream,
@@ -95,7 +94,6 @@ pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attack
 
 struct Attacker<'a> {
     plan: &'a Plan,
-    attack: Attack,
     control: &'a Control,
     switch: Switch,
     stream: TcpStream,
@@ -132,7 +130,7 @@ impl Attacker<'_> {
             if attacks && self.out.is_empty() {
                 self.fill(now_ns);
             }
-            let reads = !attacks || self.attack.reads;
+            let reads = !attacks || self.plan.attack.reads;
             if self.done.closed_ns.is_some() {
                 std::thread::sleep(TICK);
                 continue;
@@ -167,7 +165,7 @@ impl Attacker<'_> {
     }
 
     fn fill(&mut self, now_ns: u64) {
-        let due = match self.attack.rate {
+        let due = match self.plan.attack.rate {
             None => BATCH,
             Some(rate) => {
                 let elapsed_s = (now_ns - self.done.start_ns) as f64 / 1e9;
@@ -176,7 +174,7 @@ impl Attacker<'_> {
             }
         };
         for _ in 0..due {
-            self.source = self.source % self.attack.hosts + 1;
+            self.source = self.source % self.plan.attack.hosts + 1;
             self.switch.send_stray_of(self.source, &mut self.out);
         }
         self.done.sent += u64::from(due);
@@ -219,7 +217,7 @@ impl Attacker<'_> {
         if !self.out.is_empty() {
             wanted |= PollFlags::POLLOUT;
         }
-        let patience = match self.attack.rate {
+        let patience = match self.plan.attack.rate {
             None if attacks && self.out.is_empty() => Duration::ZERO,
             Some(_) if attacks => RATE_STEP,
             _ => TICK,

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::Workload;
 use super::attack;
 use super::churn;
 use super::links::Carried;
-use super::plan::{Control, Measured, Phase, Plan, Workload};
+use super::plan::{Control, Measured, Phase, Plan};
 use super::target::Server;
 use super::worker;
 use cli::failure::Failure;
@@ -84,13 +85,10 @@ impl Conductor<'_> {
                     scope.spawn(move || run(plan, thread, &control))
                 })
                 .collect();
-            let attacker = match plan.workload {
-                Workload::Attack(attack) => {
-                    let control = control.clone();
-                    Some(scope.spawn(move || attack::run(plan, attack, &control)))
-                }
-                _ => None,
-            };
+            let attacker = (plan.workload == Workload::Attack).then(|| {
+                let control = control.clone();
+                scope.spawn(move || attack::run(plan, &control))
+            });
             let conducted = self.conduct(&control);
             control.enter(Phase::Drain);
             let mut measured = Measured::default();
@@ -117,7 +115,7 @@ impl Conductor<'_> {
                 measured,
                 setup,
                 target,
-                is_storm: matches!(plan.workload, Workload::Storm { .. }),
+                is_storm: plan.workload == Workload::Storm,
                 links: (plan.workload == Workload::Paths).then(|| control.links.carried()),
                 problem: control.problem(),
             })

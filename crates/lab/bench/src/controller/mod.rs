@@ -60,7 +60,7 @@ pub struct Args {
 
     /// The messages that the switches send
     #[arg(long, value_enum, default_value = "macs")]
-    workload: WorkloadArg,
+    workload: Workload,
 
     /// Packet-ins a second of the storm, for --workload storm [default: 100000]
     #[arg(long, value_name = "N")]
@@ -202,7 +202,7 @@ pub enum ModeArg {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WorkloadArg {
+pub enum Workload {
     /// Packets of all hosts of a switch to one destination, as cbench's
     Macs,
     /// Packets of all hosts of a switch to each other

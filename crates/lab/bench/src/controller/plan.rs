@@ -8,6 +8,7 @@ use net::method::Method;
 use net::tls::Security;
 use serde::Serialize;
 
+use super::Workload;
 use super::attack::{Attack, Attacked};
 use super::layout::Layout;
 use super::links::Links;
@@ -32,6 +33,10 @@ pub struct Plan {
     pub thread_count: usize,
     pub mode: Mode,
     pub workload: Workload,
+    /// Packet-ins a second of [`Workload::Storm`], all of one host of the first switch.
+    pub storm_rate: f64,
+    /// The attack of [`Workload::Attack`].
+    pub attack: Attack,
     /// Time for the controller to answer every source once.
     pub learn_max: Duration,
     pub warmup: Duration,
@@ -39,26 +44,6 @@ pub struct Plan {
     pub interval_count: u32,
     /// Interval of each switch's echo requests while the load runs.
     pub echo_interval: Duration,
-}
-
-/// The kind of packet-ins.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Workload {
-    /// Packet-ins from all sources to one destination, as cbench's.
-    Macs,
-    /// Packet-ins from all sources to each other.
-    Hosts,
-    /// Packet-ins from all sources to the destination of another switch of the line that they form.
-    Paths,
-    /// ARP request and reply and an IP packet in each direction, between two hosts of a switch.
-    ArpIp,
-    /// The load of `Macs`. In the second half of the time, a storm of this many packet-ins a second
-    /// runs beside it, all of one host of the first switch. That switch is not measured.
-    Storm { rate: f64 },
-    /// The load of `Macs`, with one more switch that attacks in the second third of the time.
-    Attack(Attack),
-    /// None: switches connect, are taken in, and leave.
-    Churn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -105,7 +90,7 @@ impl Plan {
 
     /// Whether this switch is the one that storms, and so is not measured.
     pub fn storms(&self, switch: u16) -> bool {
-        switch == 0 && matches!(self.workload, Workload::Storm { .. })
+        switch == 0 && self.workload == Workload::Storm
     }
 
     pub fn measured(&self) -> Duration {

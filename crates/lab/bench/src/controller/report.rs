@@ -4,10 +4,11 @@
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::Workload;
 use super::attack::{self, AttackDocument};
 use super::conduct::{Run, Setup};
 use super::links::Carried;
-use super::plan::{Mode, Workload};
+use super::plan::Mode;
 use super::rounds::Rounds;
 use super::settings::{Settings, Subject};
 use super::tally::Tally;
@@ -191,15 +192,9 @@ fn settings_document(settings: &Settings) -> Json {
         "warmup_s": plan.warmup.as_secs_f64(),
         "timeout_ms": plan.profile.timeout_ns as f64 / 1e6,
         "threads": plan.thread_count,
-        "workload": settings.workload,
-        "storm_rate_per_s": match plan.workload {
-            Workload::Storm { rate } => Some(rate),
-            _ => None,
-        },
-        "attack": match plan.workload {
-            Workload::Attack(attack) => Some(attack),
-            _ => None,
-        },
+        "workload": plan.workload,
+        "storm_rate_per_s": (plan.workload == Workload::Storm).then_some(plan.storm_rate),
+        "attack": (plan.workload == Workload::Attack).then_some(plan.attack),
     })
 }
 
@@ -466,7 +461,7 @@ fn plots(
     ];
     let plot = Plot::new(title, labels, series).log_x().log_y();
     results.plot("latency", &plot.lines())?;
-    if matches!(plan.workload, Workload::Attack(_)) {
+    if plan.workload == Workload::Attack {
         let first = |subject: &SubjectDocument| {
             let attack = subject.rounds.first()?.attack.as_ref()?;
             Some(attack.series(&subject.name))

@@ -11,7 +11,8 @@ use net::alarm::Alarm;
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
-use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload};
+use super::Workload;
+use super::plan::{Control, Interval, Measured, Mode, Phase, Plan};
 use super::serve::{Emulated, End, Shared, UNSENT_BYTES_MAX, serve};
 use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
@@ -106,7 +107,7 @@ impl<'a> Worker<'a> {
             _ => f64::INFINITY,
         };
         let shared = Shared::new(control);
-        if matches!(plan.workload, Workload::Attack(_)) {
+        if plan.workload == Workload::Attack {
             shared.delays.borrow_mut().timeline = Some(Vec::new());
         }
         Ok(Worker {
@@ -324,10 +325,7 @@ impl<'a> Worker<'a> {
 
     /// Begins the storm after the first interval: later delays are those of the storm.
     fn begin_storm(&mut self, now_ns: u64) {
-        let Workload::Storm { rate } = self.plan.workload else {
-            return;
-        };
-        if self.measured.intervals.len() != 1 {
+        if self.plan.workload != Workload::Storm || self.measured.intervals.len() != 1 {
             return;
         }
         let answers = &mut self.shared.delays.borrow_mut().answers;
@@ -335,7 +333,7 @@ impl<'a> Worker<'a> {
         if self.numbers.iter().any(|number| self.plan.storms(*number)) {
             self.storm = Some(Schedule {
                 start_ns: now_ns,
-                interval_ns: 1e9 / rate,
+                interval_ns: 1e9 / self.plan.storm_rate,
                 sent: 0,
             });
         }
