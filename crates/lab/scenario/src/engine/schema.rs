@@ -26,7 +26,7 @@ use crate::engine::rows::WINDOW_LENGTH;
 use crate::engine::setup::Step;
 use crate::engine::subject;
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
-use crate::engine::traffic::{self, Pair, Traffic};
+use crate::engine::traffic::{self, Carrier, Pair, Traffic};
 use crate::report::OUTCOME_KEYS;
 
 /// An experiment.
@@ -133,7 +133,7 @@ pub struct Stream {
     /// The moments when it begins and ends.
     pub begins: String,
     pub ends: String,
-    pub kind: Box<dyn Traffic>,
+    pub kind: Carrier,
     pub figures: Figures,
 }
 
@@ -580,7 +580,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         }
         let (kind, figures) = traffic::read(&section).unzip();
         if let Some(kind) = &kind {
-            check_waits(&section, kind.as_ref(), &moments, &times, [&begins, &ends]);
+            check_waits(&section, &**kind, &moments, &times, [&begins, &ends]);
         }
         if let (Some(kind), Some(id)) = (&kind, &id) {
             let figures = figures.unwrap_or_default().iter();
@@ -1561,11 +1561,8 @@ fn choose_pairs(network: &mut NetworkRuns, cells: &[Cell]) -> Result<(), String>
     for run in &network.runs {
         let cell = &cells[run.cell];
         for stream in cell.traffic.iter().filter(|s| !s.kind.is_new_each_run()) {
-            used.extend(
-                stream
-                    .kind
-                    .pairs(&cell.network.topology, &BTreeSet::new())?,
-            );
+            let topology = &cell.network.topology;
+            used.extend(stream.kind.pairs(topology, &BTreeSet::new())?);
         }
     }
     for run in &mut network.runs {

@@ -11,7 +11,7 @@ use crate::engine::expression::Figures;
 use crate::engine::reader::Section;
 use crate::engine::schema::Stream;
 use crate::engine::timeline::{END, START};
-use crate::engine::traffic::{Carried, Record, Stage, Traffic};
+use crate::engine::traffic::{Carried, Carrier, Record, Stage, Traffic};
 
 pub use table::FLOW_LENGTH;
 
@@ -46,7 +46,10 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
             id: id.to_string(),
             begins: START.to_string(),
             ends: END.to_string(),
-            kind: Box::new(Simulation(subject)),
+            kind: Carrier {
+                traffic: Box::new(Simulation(subject)),
+                hosts: None,
+            },
             figures,
         };
         Some((stream, length))

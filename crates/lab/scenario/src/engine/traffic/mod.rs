@@ -37,15 +37,10 @@ pub trait Traffic: Sync {
         Ok(())
     }
 
-    /// The two hosts that it is between; other traffic chooses its pairs, or brings its own ends.
-    fn hosts(&self) -> Option<&Hosts> {
-        None
-    }
-
-    /// Chooses the pairs of one run. `used` holds the pairs of earlier runs on this network.
-    fn pairs(&self, topology: &Topology, _used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        let pairs = self.hosts().into_iter().map(|hosts| hosts.pair(topology));
-        pairs.collect()
+    /// Chooses the pairs of one run, if the scenario names no two hosts. `used` holds the pairs of
+    /// earlier runs on this network.
+    fn choose(&self, _: &Topology, _used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        Ok(Vec::new())
     }
 
     /// Whether its pairs are new to the network in each run.
@@ -96,6 +91,31 @@ pub trait Traffic: Sync {
     /// Carries the packets of one run in its own thread and reports their fate.
     fn carry(&self, _: &Stage<'_>) -> Carried {
         Err(Failure::machine("only the prober carries this traffic"))
+    }
+}
+
+/// Traffic and the two hosts that it is between. Other traffic chooses its pairs, or brings its own
+/// ends.
+pub struct Carrier {
+    pub traffic: Box<dyn Traffic>,
+    pub hosts: Option<Hosts>,
+}
+
+impl std::ops::Deref for Carrier {
+    type Target = dyn Traffic;
+
+    fn deref(&self) -> &Self::Target {
+        self.traffic.as_ref()
+    }
+}
+
+impl Carrier {
+    /// The pairs of one run.
+    pub fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        match &self.hosts {
+            Some(hosts) => Ok(vec![hosts.pair(topology)?]),
+            None => self.choose(topology, used),
+        }
     }
 }
 
@@ -156,8 +176,11 @@ pub const KINDS: [&str; 8] = [
 ];
 
 /// Traffic of the kind that a section names, with its figures.
-pub fn read(section: &Section<'_>) -> Option<(Box<dyn Traffic>, Figures)> {
-    match section.required_word("kind", &KINDS)? {
+pub fn read(section: &Section<'_>) -> Option<(Carrier, Figures)> {
+    let word = section.required_word("kind", &KINDS)?;
+    let is_between = !["ping", "channel"].contains(&word);
+    let hosts = is_between.then(|| Hosts::read(section));
+    let (traffic, figures) = match word {
         "ping" => kind(ping::Ping::read(section), &ping::FIGURES),
         "channel" => kind(channel::Channel::read(section), &channel::FIGURES),
         "newcomers" => kind(newcomers::Newcomers::read(section), &newcomers::FIGURES),
@@ -167,7 +190,12 @@ pub fn read(section: &Section<'_>) -> Option<(Box<dyn Traffic>, Figures)> {
         "trace" => kind(trace::Trace::read(section), &trace::FIGURES),
         "udp" => kind(udp::Udp::read(section), &udp::FIGURES),
         _ => None,
-    }
+    }?;
+    let hosts = match hosts {
+        Some(read) => Some(read?),
+        None => None,
+    };
+    Some((Carrier { traffic, hosts }, figures))
 }
 
 fn kind<T: Traffic + 'static>(

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use testbed::traffic::icmp::{self, LATER_PINGS, Trial};
 
-use super::{Carried, Hosts, Record, Stage, Traffic, new_stranger};
+use super::{Carried, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Newcomers {
-    hosts: Hosts,
     /// From one's first ping until the next one's.
     interval: Duration,
     /// The number of hosts; as many as there is time for if not given.
@@ -37,11 +36,9 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 impl Newcomers {
     pub fn read(section: &Section<'_>) -> Option<Newcomers> {
-        let hosts = Hosts::read(section);
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
         let count = section.count("count", 1..=COUNT_MAX);
         Some(Newcomers {
-            hosts: hosts?,
             interval: interval?,
             count,
         })
@@ -49,10 +46,6 @@ impl Newcomers {
 }
 
 impl Traffic for Newcomers {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         let pings = (1 + LATER_PINGS) as f64;
         (pings / self.interval.as_secs_f64(), "interval")

@@ -83,7 +83,7 @@ impl Ping {
 }
 
 impl Traffic for Ping {
-    fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+    fn choose(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
         match &self.pairs {
             Pairs::All => Ok(ordered_pairs(topology.hosts.len())),
             Pairs::Ring => match ring(topology) {
@@ -348,10 +348,10 @@ mod tests {
             payload_bytes: DATA_BYTES,
         };
         for run in 0..25 {
-            let pairs = two.pairs(&topology, &used).unwrap();
+            let pairs = two.choose(&topology, &used).unwrap();
             assert!(pairs.iter().all(|pair| used.insert(*pair)), "run {run}");
         }
-        let problem = two.pairs(&topology, &used).unwrap_err();
+        let problem = two.choose(&topology, &used).unwrap_err();
         assert!(problem.contains("hosts_per_edge"), "{problem}");
     }
 

@@ -10,13 +10,12 @@ use cli::failure::Failure;
 use testbed::traffic::background::{Background, STRANGERS, Source};
 use testbed::traffic::tcp::Ends;
 
-use super::{Carried, Hosts, Pair, Record, Stage, Traffic};
+use super::{Carried, Pair, Record, Stage, Traffic};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Storm {
-    hosts: Hosts,
     flows_per_s: u64,
 }
 
@@ -36,10 +35,8 @@ static FLOWS: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
 impl Storm {
     pub fn read(section: &Section<'_>) -> Option<Storm> {
-        let hosts = Hosts::read(section);
         let flows_per_s = section.required_count("flows_per_s", 0..=FLOWS_PER_S_MAX);
         Some(Storm {
-            hosts: hosts?,
             flows_per_s: flows_per_s?,
         })
     }
@@ -53,10 +50,6 @@ fn source((place, _): Pair, ends: &Ends) -> Result<Source, Failure> {
 }
 
 impl Traffic for Storm {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (self.flows_per_s as f64, "flows_per_s")
     }

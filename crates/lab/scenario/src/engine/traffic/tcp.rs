@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::traffic::tcp::{Amount, connection};
 
-use super::{Carried, Hosts, Record, Stage, Traffic};
+use super::{Carried, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -12,7 +12,6 @@ use crate::report::milliseconds;
 
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    hosts: Hosts,
     amount: Amount,
     /// From the beginning of a transfer until the next one may begin.
     interval: Duration,
@@ -43,7 +42,6 @@ const BIN: Duration = Duration::from_millis(1);
 
 impl Tcp {
     pub fn read(section: &Section<'_>) -> Option<Tcp> {
-        let hosts = Hosts::read(section);
         let amount = match section.has("bytes") {
             true => section.count("bytes", 1..=BYTES_MAX).map(Amount::Bytes),
             false => Some(Amount::Endless),
@@ -56,7 +54,6 @@ impl Tcp {
             }
         }
         Some(Tcp {
-            hosts: hosts?,
             amount: amount?,
             interval: interval.unwrap_or_default(),
             count,
@@ -65,10 +62,6 @@ impl Tcp {
 }
 
 impl Traffic for Tcp {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     /// Most of its packets are as many as the network allows.
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (0.0, "bytes")
@@ -115,7 +108,7 @@ impl Traffic for Tcp {
             let ended = epoch.elapsed();
             due = (begun + self.interval).max(ended);
             if let Err(e) = &result {
-                tracing::debug!("transfer to {}: {e}", self.hosts.to);
+                tracing::debug!("transfer to {}: {e}", stage.ends[0].to);
                 due += REST;
             }
             log.transfers.push(Transfer {

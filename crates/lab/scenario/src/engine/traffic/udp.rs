@@ -12,14 +12,13 @@ use testbed::traffic::stranger::stranger;
 use testbed::traffic::tcp::Ends;
 use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, stream_known, stream_new};
 
-use super::{Carried, Hosts, Record, Stage, Traffic, new_stranger};
+use super::{Carried, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 pub struct Udp {
-    hosts: Hosts,
     /// Rate of the payload of each stream.
     rate_mbps: f64,
     payload_bytes: usize,
@@ -67,7 +66,6 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl Udp {
     pub fn read(section: &Section<'_>) -> Option<Udp> {
-        let hosts = Hosts::read(section);
         let payload = section.count("payload_bytes", HEADER_BYTES as u64..=PAYLOAD_BYTES_MAX);
         let payload_bytes = payload.map_or(PAYLOAD_BYTES, |bytes| bytes as usize);
         let streams = section.count("streams", 1..=STREAMS_MAX).unwrap_or(1);
@@ -86,7 +84,6 @@ impl Udp {
             section.problem("burst", "burst and pause need each other");
         }
         Some(Udp {
-            hosts: hosts?,
             rate_mbps: rate_mbps.or(by_packets)?,
             payload_bytes,
             is_new,
@@ -138,10 +135,6 @@ impl Udp {
 }
 
 impl Traffic for Udp {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
         let one = 1.0 / self.pace(Duration::ZERO).interval().as_secs_f64();
         (one * (pairs * self.streams) as f64, "rate_mbps")

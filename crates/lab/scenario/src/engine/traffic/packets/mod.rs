@@ -15,7 +15,7 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use testbed::capture::Capture;
 
-use super::{Carried, Hosts, Record, Stage, Traffic};
+use super::{Carried, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -25,7 +25,6 @@ use seen::{Arrivals, Kind, Messages};
 use sender::{Sent, Source, Stream};
 
 pub struct Packets {
-    hosts: Hosts,
     /// The size of each Ethernet frame without its checksum.
     frame_bytes: usize,
     /// A device beside the switches that carries OpenFlow in plain TCP, and the controller's port.
@@ -71,7 +70,6 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 
 impl Packets {
     pub fn read(section: &Section<'_>) -> Option<Packets> {
-        let hosts = Hosts::read(section);
         let bytes = FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64;
         let frame_bytes = section.required_count("frame_bytes", bytes);
         let channel = section.text("channel").and_then(|words| {
@@ -89,7 +87,6 @@ impl Packets {
         let names = table.other_keys().into_iter();
         let streams = names.map(|name| stream(name, table.section(name)?));
         Some(Packets {
-            hosts: hosts?,
             frame_bytes: frame_bytes? as usize,
             channel,
             streams: streams.collect::<Option<_>>()?,
@@ -113,10 +110,6 @@ fn stream(name: &str, section: Section<'_>) -> Option<Stream> {
 }
 
 impl Traffic for Packets {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         let rates = self.streams.iter().map(|stream| stream.packets_per_s);
         (rates.sum(), "streams")
@@ -137,12 +130,12 @@ impl Traffic for Packets {
     }
 
     fn carry(&self, stage: &Stage<'_>) -> Carried {
-        let failed = |e| Failure::machine(format!("packets of {}: {e}", self.hosts.from));
+        let ends = &stage.ends[0];
+        let failed = |e| Failure::machine(format!("packets of {}: {e}", ends.from));
         let sleep_until = |time: Duration| {
             std::thread::sleep(time.saturating_sub(stage.epoch.elapsed()));
         };
         sleep_until(stage.from.saturating_sub(PREPARATION));
-        let ends = &stage.ends[0];
         let source = Source::open(&ends.from).map_err(failed)?;
         let sink = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
         let channel = self.channel.as_ref().map(|(device, port)| {
