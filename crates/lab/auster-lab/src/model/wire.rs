@@ -242,7 +242,7 @@ fn figures(results: &[CellResult]) -> Vec<Figure<'_>> {
         }
     }
     let over = |group: &[&CellResult], read: fn(&CellResult) -> f64| {
-        Summary::of(&group.iter().map(|r| read(r)).collect::<Vec<f64>>())
+        Summary::of(group.iter().map(|r| read(r)))
     };
     let figures = groups.iter().map(|group| Figure {
         first: group[0],

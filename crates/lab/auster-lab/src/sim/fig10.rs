@@ -105,10 +105,9 @@ fn measure(rules: usize, args: &Args) -> Result<Measured, Failure> {
         start.elapsed().as_nanos() as f64 / f64::from(args.messages)
     };
     run(0); // Warm.
-    let ns: Vec<f64> = (0..args.runs).map(run).collect();
     Ok(Measured {
         rules,
-        ns: Summary::of(&ns),
+        ns: Summary::of((0..args.runs).map(run)),
     })
 }
 

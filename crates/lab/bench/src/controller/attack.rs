@@ -285,8 +285,7 @@ pub struct Slot {
 }
 
 fn summary(delays_ns: impl Iterator<Item = u64>) -> Summary {
-    let us: Vec<f64> = delays_ns.map(|ns| ns as f64 / 1e3).collect();
-    Summary::of(&us)
+    Summary::of(delays_ns.map(|ns| ns as f64 / 1e3))
 }
 
 impl AttackDocument {

@@ -271,7 +271,7 @@ fn counted(args: &Args, intervals: &[Interval]) -> Vec<f64> {
 
 /// The standard deviation is that of all, as cbench's.
 fn result_line(switches: u32, rates: &[f64]) -> String {
-    let summary = Summary::of(rates);
+    let summary = Summary::of(rates.iter().copied());
     let count = rates.len() as f64;
     let deviation = summary.sd * ((count - 1.0).max(0.0) / count.max(1.0)).sqrt();
     let Summary { min, max, mean, .. } = summary;

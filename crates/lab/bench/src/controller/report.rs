@@ -207,14 +207,10 @@ fn documents(settings: &Settings, rounds: &Rounds) -> Vec<SubjectDocument> {
 
 fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) -> SubjectDocument {
     let rounds: Vec<RoundDocument> = runs.iter().map(round_document).collect();
-    let rates: Vec<f64> = rounds.iter().map(|round| round.answered_per_s).collect();
     let ratio = |of: fn(&RoundDocument) -> f64| {
-        let pairs = rounds
-            .iter()
-            .zip(first)
-            .filter(|(_, first)| of(first) > 0.0);
-        let ratios: Vec<f64> = pairs.map(|(mine, first)| of(mine) / of(first)).collect();
-        median(&ratios)
+        let pairs = rounds.iter().zip(first);
+        let pairs = pairs.filter(|(_, first)| of(first) > 0.0);
+        median(pairs.map(|(mine, first)| of(mine) / of(first)))
     };
     let mut tally = Tally::default();
     runs.iter().for_each(|run| tally.add(&run.measured.tally));
@@ -223,7 +219,7 @@ fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) ->
         transport: subject.transport(),
         method: subject.method(),
         command: subject.command(),
-        answered_per_s: Summary::of(&rates),
+        answered_per_s: Summary::of(rounds.iter().map(|round| round.answered_per_s)),
         latency_us: Summary::of_histogram(&answers(runs), US_PER_NS),
         echo_us: Summary::of_histogram(
             &merged(runs.iter().map(|run| &run.measured.delays.echoes)),
@@ -324,13 +320,20 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
     text
 }
 
-fn attack_table(subjects: &[SubjectDocument]) -> String {
-    let mut rows = Vec::new();
+/// Every round with its controller and its number.
+fn all_rounds(subjects: &[SubjectDocument]) -> Vec<(&str, usize, &RoundDocument)> {
+    let mut all = Vec::new();
     for subject in subjects {
         let rounds = (1..).zip(&subject.rounds);
-        let attacks = rounds.filter_map(|(n, round)| Some((n, round.attack.as_ref()?)));
-        rows.extend(attacks.map(|(n, attack)| (subject.name.as_str(), n, attack)));
+        all.extend(rounds.map(|(n, round)| (subject.name.as_str(), n, round)));
     }
+    all
+}
+
+fn attack_table(subjects: &[SubjectDocument]) -> String {
+    let rounds = all_rounds(subjects).into_iter();
+    let rows = rounds.filter_map(|(name, n, round)| Some((name, n, round.attack.as_ref()?)));
+    let rows: Vec<_> = rows.collect();
     match rows.is_empty() {
         true => String::new(),
         false => attack::table(&rows) + "\n",
@@ -400,10 +403,7 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     if !faults.is_empty() {
         notes.push(format!("of {} packet-ins: {faults}", subject.tally.sent));
     }
-    let each = |of: fn(&Setup) -> f64| {
-        let values: Vec<f64> = rounds.iter().map(|round| of(&round.setup)).collect();
-        median(&values)
-    };
+    let each = |of: fn(&Setup) -> f64| median(rounds.iter().map(|round| of(&round.setup)));
     let learned = match settings.plan.workload {
         Workload::ArpIp => "nothing learned ahead".to_string(),
         _ => format!(
@@ -474,7 +474,7 @@ fn plots(
         let lines = subjects.iter().filter_map(first).collect();
         results.plot("attack", &Plot::new(title, labels, lines).log_y().lines())?;
     }
-    results.write("rounds.csv", rounds_csv(&names, subjects).as_bytes())
+    results.write("rounds.csv", rounds_csv(subjects).as_bytes())
 }
 
 /// Delay in µs against the part of all that took longer.
@@ -489,30 +489,17 @@ pub fn tail_points(histogram: &Histogram) -> Vec<(f64, f64)> {
     recorded.filter(|(_, longer)| *longer > 0.0).collect()
 }
 
-fn rounds_csv(names: &[String], subjects: &[SubjectDocument]) -> String {
-    let mut csv =
-        "controller,round,answered_per_s,p50_us,p99_us,sent,answered,missing\n".to_string();
-    for (name, subject) in names.iter().zip(subjects) {
-        for (number, round) in (1..).zip(&subject.rounds) {
-            let RoundDocument {
-                answered_per_s,
-                latency_us: Summary { p50, p99, .. },
-                tally:
-                    Tally {
-                        sent,
-                        answered,
-                        missing,
-                        ..
-                    },
-                ..
-            } = round;
-            csv += &format!(
-                "\"{name}\",{number},{answered_per_s:.1},{p50:.3},{p99:.3},{sent},{answered},\
-                 {missing}\n"
-            );
-        }
-    }
-    csv
+fn rounds_csv(subjects: &[SubjectDocument]) -> String {
+    Columns::of(&all_rounds(subjects))
+        .text("controller", |(name, ..)| format!("\"{name}\""))
+        .text("round", |(_, number, _)| *number)
+        .number("answered_per_s", 1, |(.., round)| round.answered_per_s)
+        .number("p50_us", 3, |(.., round)| round.latency_us.p50)
+        .number("p99_us", 3, |(.., round)| round.latency_us.p99)
+        .text("sent", |(.., round)| round.tally.sent)
+        .text("answered", |(.., round)| round.tally.answered)
+        .text("missing", |(.., round)| round.tally.missing)
+        .csv()
 }
 
 #[cfg(test)]

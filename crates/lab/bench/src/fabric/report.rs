@@ -224,22 +224,16 @@ fn legs(runs: &[RunDocument]) -> Vec<LegDocument> {
     });
     let leg = |name: &&str| {
         let runs = of_leg(name);
-        let figure = |of: fn(&RunDocument) -> f64| {
-            let values: Vec<f64> = runs.iter().map(|run| of(run)).collect();
-            median(&values)
-        };
-        let ratios = runs.iter().zip(&first);
-        let ratios: Vec<f64> = ratios
-            .filter(|(_, first)| **first > 0.0)
-            .map(|(run, first)| run.delivered_per_s / first)
-            .collect();
+        let figure = |of: fn(&RunDocument) -> f64| median(runs.iter().map(|run| of(run)));
+        let pairs = runs.iter().zip(&first);
+        let pairs = pairs.filter(|(_, first)| **first > 0.0);
         LegDocument {
             name: (*name).to_owned(),
             offered_per_s: runs[0]
                 .offered_per_s
                 .map(|_| figure(|run| run.offered_per_s.unwrap_or(0.0))),
             delivered_per_s: figure(|run| run.delivered_per_s),
-            of_first: median(&ratios),
+            of_first: median(pairs.map(|(run, first)| run.delivered_per_s / first)),
             lost_percent: figure(|run| {
                 100.0 * run.tally.lost as f64 / run.tally.sent.max(1) as f64
             }),
@@ -521,7 +515,7 @@ fn over_switches<'a>(
     }
     let points = values.into_iter().filter(|(_, values)| !values.is_empty());
     points
-        .map(|(switches, values)| (switches as f64, median(&values)))
+        .map(|(switches, values)| (switches as f64, median(values)))
         .collect()
 }
 

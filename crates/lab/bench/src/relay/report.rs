@@ -64,8 +64,7 @@ impl Row {
     /// `None` if nothing was measured.
     pub fn of(cell: Cell, runs: &[Measured]) -> Option<Row> {
         const MIB: f64 = (1 << 20) as f64;
-        let summary =
-            |of: &dyn Fn(&Measured) -> f64| Summary::of(&runs.iter().map(of).collect::<Vec<f64>>());
+        let summary = |of: &dyn Fn(&Measured) -> f64| Summary::of(runs.iter().map(of));
         let us = |before: Duration, after: Duration, run: &Measured| {
             1e6 * after.saturating_sub(before).as_secs_f64() / run.messages.max(1) as f64
         };

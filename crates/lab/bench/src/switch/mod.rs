@@ -17,6 +17,7 @@ mod tap;
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use clock::SplitMix64;
 use net::method::Method;
 use net::tls::{Role, Security};
@@ -29,6 +30,7 @@ use cli::flag::whole;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use lane::{Kind, Lane, Otherwise};
+use measure::distinct;
 use report::{Figures, Samples};
 use set_up::Ladder;
 use subject::Subject;
@@ -198,20 +200,16 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All that is asked for, or until it is interrupted; what was installed is removed.
     async fn measure(&mut self) -> Result<(), Failure> {
-        if self.args.wants(Figure::PacketIn) {
-            self.packet_in().await?;
-        }
-        if self.args.wants(Figure::FlowMod) {
-            self.flow_mod().await?;
-        }
-        if self.args.wants(Figure::SetUp) {
-            self.set_up().await?;
-        }
-        if self.args.wants(Figure::Read) {
-            self.read().await?;
-        }
-        if self.args.wants(Figure::Capacity) {
-            self.capacity().await?;
+        let only = &self.args.only;
+        let is_wanted = |figure: &&Figure| only.is_empty() || only.contains(figure);
+        for figure in Figure::value_variants().iter().filter(is_wanted) {
+            match figure {
+                Figure::PacketIn => self.packet_in().await?,
+                Figure::FlowMod => self.flow_mod().await?,
+                Figure::SetUp => self.set_up().await?,
+                Figure::Read => self.read().await?,
+                Figure::Capacity => self.capacity().await?,
+            }
         }
         self.lanes[0].clear_all().await
     }
@@ -391,10 +389,6 @@ fn transports(lanes: &[Lane]) -> Vec<&'static str> {
 }
 
 impl Args {
-    fn wants(&self, figure: Figure) -> bool {
-        self.only.is_empty() || self.only.contains(&figure)
-    }
-
     fn method(&self) -> Option<&Method> {
         self.target.as_ref().or(self.listen.as_ref())
     }
@@ -444,12 +438,7 @@ impl Args {
             if nix::unistd::geteuid().is_root() {
                 Ledger::sweep();
             }
-            let mut transports = Vec::new();
-            for transport in &self.transports {
-                if !transports.contains(transport) {
-                    transports.push(*transport);
-                }
-            }
+            let transports = distinct(self.transports.iter().copied());
             return subject::own(runtime, &transports, token);
         };
         let security = self.security(method)?;

@@ -328,7 +328,7 @@ impl Function {
             Function::Mean => sum / values.len() as f64,
             Function::P50 => nearest_rank(&values, 0.5),
             Function::P99 => nearest_rank(&values, 0.99),
-            Function::Ci95 => Summary::of(&values).ci95,
+            Function::Ci95 => Summary::of(values).ci95,
             Function::Sum | Function::Count | Function::Abs => sum,
         }
     }

@@ -128,10 +128,8 @@ fn picture(spec: &PlotSpec, title: String, cells: &[(usize, &Cell)], rows: &[Row
         return lines(spec, title, "time (s)", lists.collect());
     }
     let summary = |n: usize, column: &str| {
-        let figures = of_cell(n)
-            .map(|row| row.get(column))
-            .filter(|x| !x.is_nan());
-        Summary::of(&figures.collect::<Vec<f64>>())
+        let figures = of_cell(n).map(|row| row.get(column));
+        Summary::of(figures.filter(|x| !x.is_nan()))
     };
     if spec.kind == Kind::Bars {
         let groups = distinct(cells.iter().map(|(_, cell)| word(cell, &spec.by)));

@@ -92,7 +92,7 @@ fn row(args: &Args, order: OrderMode, barrier_every: Option<u32>) -> Row {
     let seeds = args.seed..args.seed.saturating_add(args.seeds);
     let reports: Vec<_> = seeds.map(|seed| experiment.run(seed)).collect();
     let means = reports.iter().map(|r| 1e3 * r.mean_delay().as_secs_f64());
-    let summary = stats::Summary::of(&means.collect::<Vec<f64>>());
+    let summary = stats::Summary::of(means);
     Row {
         order: order.name(),
         barrier_every,
