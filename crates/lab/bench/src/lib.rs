@@ -86,6 +86,12 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
+/// What runs the tasks of one thread.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build()
+}
+
 /// Processor time of the calling thread so far.
 fn thread_cpu() -> Duration {
     let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);

@@ -294,7 +294,7 @@ impl AttackDocument {
         attacked: &Attacked,
         timeline: &[(u64, u64)],
         elapsed_s: f64,
-        memory_growth_bytes: Option<u64>,
+        memory_growth_mib: Option<f64>,
     ) -> AttackDocument {
         let (start, end) = (attacked.start_ns, attacked.end_ns);
         let within = |from: u64, to: u64| {
@@ -340,7 +340,7 @@ impl AttackDocument {
             attacker_closed_s: attacked
                 .closed_ns
                 .map(|ns| (ns as f64 - start as f64) / 1e9),
-            memory_growth_mib: memory_growth_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)),
+            memory_growth_mib,
             slots,
         }
     }

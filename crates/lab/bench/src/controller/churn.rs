@@ -34,10 +34,7 @@ struct Shared {
 
 /// Runs as many visitors at once as the plan has switches.
 pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measured, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot run a thread: {error}"))?;
+    let runtime = crate::runtime().map_err(|error| format!("cannot run a thread: {error}"))?;
     let shared = Rc::new(Shared {
         control: control.clone(),
         is_measuring: Cell::new(false),
@@ -104,25 +101,21 @@ async fn keep_visiting(plan: Plan, number: u16, thread: usize, shared: Rc<Shared
         let start_ns = shared.control.now_ns();
         let visit = visit(&plan, number, &shared.control, &mut delays);
         let limit = Duration::from_nanos(plan.profile.ready_max_ns);
-        let done = match tokio::time::timeout(limit, visit).await {
-            Ok(Ok(())) => true,
-            Ok(Err(problem)) => {
-                shared.control.note_problem(problem);
-                false
-            }
-            Err(_) => {
-                let limit_s = limit.as_secs_f64();
-                let problem = format!("a switch was not taken in within {limit_s} s");
-                shared.control.note_problem(problem);
-                false
-            }
-        };
+        let limit_s = limit.as_secs_f64();
+        let late = |_| Err(format!("a switch was not taken in within {limit_s} s"));
+        let visited = tokio::time::timeout(limit, visit)
+            .await
+            .unwrap_or_else(late);
+        let is_done = visited.is_ok();
+        if let Err(problem) = visited {
+            shared.control.note_problem(problem);
+        }
         if shared.is_over.get() {
             // The end cut it short.
             return;
         }
         shared.tried.set(shared.tried.get() + 1);
-        if done {
+        if is_done {
             shared.done.set(shared.done.get() + 1);
             if shared.is_measuring.get() {
                 let taken_ns = shared.control.now_ns() - start_ns;

@@ -55,9 +55,9 @@ pub struct Setup {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetUsage {
     pub cpu: Duration,
-    pub memory_peak_bytes: u64,
+    pub memory_peak_mib: f64,
     /// The growth of memory meanwhile.
-    pub memory_growth_bytes: u64,
+    pub memory_growth_mib: f64,
 }
 
 pub struct Conductor<'a> {
@@ -164,10 +164,8 @@ impl Conductor<'_> {
         let after = usage();
         before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
-            memory_peak_bytes: after.memory_peak_bytes,
-            memory_growth_bytes: after
-                .memory_peak_bytes
-                .saturating_sub(before.memory_peak_bytes),
+            memory_peak_mib: after.memory_peak_mib,
+            memory_growth_mib: (after.memory_peak_mib - before.memory_peak_mib).max(0.0),
         })
     }
 

@@ -253,7 +253,7 @@ fn round_document(run: &Run) -> RoundDocument {
     let target = run.target.map(|usage| TargetDocument {
         cpu: usage.cpu.as_secs_f64() / elapsed_s,
         cpu_ns_per_answer: per_answer(usage.cpu.as_secs_f64()),
-        memory_peak_mib: usage.memory_peak_bytes as f64 / f64::from(1 << 20),
+        memory_peak_mib: usage.memory_peak_mib,
     });
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     RoundDocument {
@@ -270,7 +270,7 @@ fn round_document(run: &Run) -> RoundDocument {
         }),
         attack: measured.attacked.as_ref().map(|attacked| {
             let timeline = measured.delays.timeline.as_deref().unwrap_or_default();
-            let growth = run.target.map(|usage| usage.memory_growth_bytes);
+            let growth = run.target.map(|usage| usage.memory_growth_mib);
             AttackDocument::new(attacked, timeline, elapsed_s, growth)
         }),
         links: run.links,

@@ -158,22 +158,21 @@ fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
 }
 
 fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step, Failure> {
-    const MIB: f64 = (1 << 20) as f64;
     let server = Server::of(&settings.subjects[0].kind, None, interrupt)?;
-    let before = server.usage().unwrap_or_default().memory_peak_bytes as f64;
+    let before = server.usage().unwrap_or_default().memory_peak_mib;
     let switches = u32::from(settings.plan.switch_count);
     let title = format!("{switches} switches");
     let run = measure(settings, &server, &title, interrupt, &Progress::start())?;
     let measured = &run.measured;
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let used = run.target;
-    let peak = used.map_or(0.0, |used| used.memory_peak_bytes as f64);
+    let peak = used.map_or(0.0, |used| used.memory_peak_mib);
     Ok(Step {
         switches,
         setup: run.setup,
-        memory_before_mib: before / MIB,
-        memory_peak_mib: peak / MIB,
-        memory_per_switch_kib: (peak - before).max(0.0) / 1024.0 / f64::from(switches),
+        memory_before_mib: before,
+        memory_peak_mib: peak,
+        memory_per_switch_kib: (peak - before).max(0.0) * 1024.0 / f64::from(switches),
         offered_per_s: args.rate_per_switch * f64::from(switches),
         answered_per_s: measured.rate(),
         missing: measured.tally.missing,

@@ -34,10 +34,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Runs to the end of the run.
 pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measured, String> {
     let failed = |error: &dyn std::fmt::Display| format!("cannot run a thread: {error}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| failed(&error))?;
+    let runtime = crate::runtime().map_err(|error| failed(&error))?;
     let worker = Worker::new(plan, thread, control.clone()).map_err(|error| failed(&error))?;
     let local = LocalSet::new();
     let measured = local.block_on(&runtime, worker.run());

@@ -165,7 +165,7 @@ fn run_document(measured: &Measured) -> RunDocument {
             };
             used.threads.iter().map(share).collect()
         },
-        memory_peak_mib: mebibytes(used.memory_peak_bytes),
+        memory_peak_mib: used.memory_peak_mib,
     });
     let emulator_cores = measured.emulator_cpu.as_secs_f64() / elapsed_s;
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
@@ -468,9 +468,7 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
         (
             "growth-memory",
             "memory of the controller, peak (MiB)",
-            &[("", |run| {
-                Some(mebibytes(run.used.as_ref()?.memory_peak_bytes))
-            })],
+            &[("", |run| Some(run.used.as_ref()?.memory_peak_mib))],
         ),
         (
             "growth-setup",
@@ -517,8 +515,4 @@ fn over_switches<'a>(
     points
         .map(|(switches, values)| (switches as f64, median(values)))
         .collect()
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

@@ -100,7 +100,7 @@ pub struct Used {
     pub cpu: Duration,
     /// Processor time by the name of the thread.
     pub threads: BTreeMap<String, Duration>,
-    pub memory_peak_bytes: u64,
+    pub memory_peak_mib: f64,
 }
 
 pub struct Measured {
@@ -381,6 +381,6 @@ fn used((before, after): (Readings, Readings)) -> Used {
     Used {
         cpu: after.0.cpu.saturating_sub(before.0.cpu),
         threads: after.1.into_iter().map(since).collect(),
-        memory_peak_bytes: after.0.memory_peak_bytes,
+        memory_peak_mib: after.0.memory_peak_mib,
     }
 }

@@ -146,10 +146,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     args.check()?;
     let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::machine(format!("cannot start: {e}")))?;
+    let failed = |error| Failure::machine(format!("cannot start: {error}"));
+    let runtime = crate::runtime().map_err(failed)?;
     let mut subject = args.subject(&runtime, &interrupt)?;
     let first = &subject.lanes[0];
     args.output.say(format_args!(
