@@ -48,10 +48,8 @@ impl Messages {
         let to = section.required_text("to", "\"192.168.255.1:6653\"")?;
         let Ok(to) = to.parse() else {
             let right = "write such as to = \"192.168.255.1:6653\"";
-            return section.refuse(
-                "to",
-                format!("'{to}' is not an address with a port; {right}"),
-            );
+            let problem = format!("'{to}' is not an address with a port; {right}");
+            return section.refuse("to", problem);
         };
         Some(Messages {
             host: host?,
