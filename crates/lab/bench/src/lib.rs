@@ -86,7 +86,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// What runs the tasks of one thread.
+/// The runtime of one thread.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build()

@@ -87,7 +87,7 @@ struct Row {
     repeats: bool,
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Serialize)]
 struct Found {
     sent: u64,

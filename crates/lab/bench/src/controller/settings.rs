@@ -345,7 +345,7 @@ fn mode(args: &Args) -> Result<Mode, Failure> {
     }
 }
 
-/// What a workload needs of the other flags.
+/// Refuses a workload whose other flags do not fit it.
 fn check(args: &Args, mode: Mode) -> Result<(), Failure> {
     use Workload::{ArpIp, Attack, Churn, Hosts, Paths, Storm};
     let name = args.workload.to_possible_value();

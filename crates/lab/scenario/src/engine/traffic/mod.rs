@@ -83,7 +83,7 @@ pub trait Traffic: Sync {
         Ok(false)
     }
 
-    /// The echo requests of one run, if the prober sends them. Other traffic has a thread of its own.
+    /// The echo requests of one run, if the prober sends them. Other traffic has its own thread.
     fn flows(&self, _: &Stage<'_>) -> Option<Vec<Flow>> {
         None
     }
