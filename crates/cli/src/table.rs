@@ -75,6 +75,16 @@ impl<'a, R> Columns<'a, R> {
     pub fn table(self) -> String {
         table(&self.header, &self.rows)
     }
+
+    /// The same columns for a file, with nothing where a number is missing.
+    pub fn csv(self) -> String {
+        let mut text = self.header.join(",") + "\n";
+        for row in &self.rows {
+            let cells = row.iter().map(|cell| if cell == "-" { "" } else { cell });
+            text += &(cells.collect::<Vec<_>>().join(",") + "\n");
+        }
+        text
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +103,9 @@ mod tests {
             text,
             "  name     n  of\n  h1     1.2   2\n  h2    10.0   -\n"
         );
+        let file = Columns::of(&rows).text("name", |row| row.0);
+        let file = file.number("n", 1, |row| row.1).maybe("of", 0, |row| row.2);
+        assert_eq!(file.csv(), "name,n,of\nh1,1.2,2\nh2,10.0,\n");
     }
 
     #[test]

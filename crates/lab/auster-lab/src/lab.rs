@@ -186,16 +186,9 @@ fn up(args: UpArgs) -> Result<(), Failure> {
 
 fn down(args: DownArgs) -> Result<(), Failure> {
     tools::require_network_tools()?;
-    let labs = Ledger::all();
     match args.name {
-        Some(name) => {
-            let lab = labs
-                .into_iter()
-                .find(|lab| lab.id() == name)
-                .ok_or_else(|| no_lab(&name))?;
-            lab.remove();
-        }
-        None => labs
+        Some(name) => lab(&name)?.remove(),
+        None => Ledger::all()
             .into_iter()
             .filter(|lab| lab.record.owner.is_none())
             .for_each(Ledger::remove),
@@ -245,10 +238,7 @@ fn list(args: ListArgs) -> Result<(), Failure> {
 
 fn exec(args: ExecArgs) -> Result<(), Failure> {
     tools::require_network_tools()?;
-    let lab = Ledger::all()
-        .into_iter()
-        .find(|lab| lab.id() == args.name)
-        .ok_or_else(|| no_lab(&args.name))?;
+    let lab = lab(&args.name)?;
     let namespace = lab.namespace(&args.host);
     if !lab.record.namespaces.contains(&namespace) {
         return Err(Failure::usage(format!(
@@ -269,6 +259,7 @@ fn exec(args: ExecArgs) -> Result<(), Failure> {
     Err(Failure::machine(format!("ip: {error}")))
 }
 
-fn no_lab(name: &str) -> Failure {
-    Failure::usage(format!("no lab is called {name}; see auster lab list"))
+fn lab(name: &str) -> Result<Ledger, Failure> {
+    let found = Ledger::all().into_iter().find(|lab| lab.id() == name);
+    found.ok_or_else(|| Failure::usage(format!("no lab is called {name}; see auster lab list")))
 }

@@ -1,12 +1,58 @@
-//! Certificates of a run, in a directory that is removed with them.
+//! Our certificates: those that flags name, and those of a run, in a directory that is removed with
+//! them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use auster::pki::files::write_secret;
 use auster::pki::make::{self, KeyKind, Owner, Signer};
 use cli::failure::Failure;
 use cli::temp_dir::TempDir;
-use net::tls::{CredentialFiles, Role};
+use net::tls::{CredentialFiles, Role, Security};
+
+// Who we are. A doc comment would become the help of the command.
+#[derive(clap::Args)]
+pub struct CredentialArgs {
+    /// Our private key (PEM), for ssl: and quic:
+    #[arg(short = 'p', long, value_name = "FILE")]
+    pub private_key: Option<PathBuf>,
+
+    /// Our certificate (PEM)
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+
+    /// The CA of the other side's certificate (PEM)
+    #[arg(short = 'C', long, value_name = "FILE")]
+    pub ca_cert: Option<PathBuf>,
+}
+
+impl CredentialArgs {
+    /// The credentials towards this peer; else the flags that are not given.
+    pub fn load(&self, peer: Role) -> Result<Result<Security, Vec<&'static str>>, Failure> {
+        let flags = [
+            (&self.private_key, "-p KEY"),
+            (&self.certificate, "-c CERT"),
+            (&self.ca_cert, "-C CA"),
+        ];
+        let files = flags.map(|(file, _)| file.clone());
+        let [Some(private_key), Some(certificate), Some(ca)] = files else {
+            let missing = flags.iter().filter(|(file, _)| file.is_none());
+            return Ok(Err(missing.map(|(_, flag)| *flag).collect()));
+        };
+        let files = CredentialFiles {
+            private_key,
+            certificate,
+            ca,
+            crl: None,
+        };
+        security(&files, peer).map(Ok)
+    }
+}
+
+/// Loads our credentials towards a peer.
+pub fn security(files: &CredentialFiles, peer: Role) -> Result<Security, Failure> {
+    Ok(Security::new(Arc::new(files.load()?)).expecting(peer))
+}
 
 pub struct Certificates {
     dir: TempDir,

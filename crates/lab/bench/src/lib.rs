@@ -10,6 +10,7 @@ mod certificates;
 pub mod channel;
 mod controller;
 mod fabric;
+mod histogram;
 mod null;
 mod relay;
 pub mod switch;
@@ -83,6 +84,12 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Relay(args) => relay::run(args),
         Command::RelaySwitches(args) => relay::switches::run(args),
     }
+}
+
+/// The runtime of one thread.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build()
 }
 
 /// Processor time of the calling thread so far.

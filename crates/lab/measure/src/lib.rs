@@ -6,3 +6,14 @@
 pub mod order;
 pub mod quantiles;
 pub mod stats;
+
+/// The different ones among values, in the order in which they first come.
+pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}

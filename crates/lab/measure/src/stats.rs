@@ -27,8 +27,8 @@ pub struct Summary {
 
 impl Summary {
     /// Quantiles are of the nearest rank: values that occurred.
-    pub fn of(samples: &[f64]) -> Summary {
-        let mut sorted = samples.to_vec();
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Summary {
+        let mut sorted: Vec<f64> = samples.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let [Some(&min), Some(&max)] = [sorted.first(), sorted.last()] else {
             return Summary::default();
@@ -38,10 +38,10 @@ impl Summary {
         let squares: f64 = sorted.iter().map(|x| (x - mean).powi(2)).sum();
         let sd = (squares / (count - 1.0).max(1.0)).sqrt();
         Summary {
-            count: samples.len() as u64,
+            count: sorted.len() as u64,
             mean,
             sd,
-            ci95: half_width95(samples.len() as u64, sd),
+            ci95: half_width95(sorted.len() as u64, sd),
             min,
             p50: nearest_rank(&sorted, 0.5),
             p90: nearest_rank(&sorted, 0.9),
@@ -91,9 +91,9 @@ pub struct Spread {
 impl Spread {
     pub fn of(values: impl Iterator<Item = f64>) -> Spread {
         let values: Vec<f64> = values.collect();
-        let summary = Summary::of(&values);
+        let summary = Summary::of(values.iter().copied());
         Spread {
-            median: median(&values),
+            median: median(values),
             min: summary.min,
             max: summary.max,
             mean: summary.mean,
@@ -103,8 +103,8 @@ impl Spread {
 }
 
 /// The mean of the two middle ones when their number is even; 0 when there is none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -167,14 +167,14 @@ mod tests {
     #[test]
     fn a_summary_of_known_samples() {
         // Mean 5, squares 32: sd = sqrt(32 / 7), t(7) = 2.365.
-        let s = Summary::of(&[9.0, 2.0, 4.0, 4.0, 5.0, 4.0, 5.0, 7.0]);
+        let s = Summary::of([9.0, 2.0, 4.0, 4.0, 5.0, 4.0, 5.0, 7.0]);
         assert_eq!((s.count, s.mean, s.min, s.max), (8, 5.0, 2.0, 9.0));
         close(s.sd, 2.138);
         close(s.ci95, 2.365 * 2.138_09 / 8f64.sqrt());
         assert_eq!((s.p50, s.p90, s.p99, s.p999), (4.0, 9.0, 9.0, 9.0));
 
         let thousand: Vec<f64> = (1..=1000).map(f64::from).collect();
-        let s = Summary::of(&thousand);
+        let s = Summary::of(thousand);
         assert_eq!((s.p50, s.p90, s.p99, s.p999), (500.0, 900.0, 990.0, 999.0));
         close(s.sd, 288.8194);
         close(s.ci95, 17.9227); // t(999) = 1.96234
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn no_sample_and_one() {
-        assert_eq!(Summary::of(&[]), Summary::default());
-        let s = Summary::of(&[3.5]);
+        assert_eq!(Summary::of([]), Summary::default());
+        let s = Summary::of([3.5]);
         assert_eq!(
             (s.mean, s.sd, s.ci95, s.p50, s.max),
             (3.5, 0.0, 0.0, 3.5, 3.5)
@@ -201,7 +201,7 @@ mod tests {
             .for_each(|s| histogram.record(*s as u64).unwrap());
         let (told, right) = (
             Summary::of_histogram(&histogram, 0.001),
-            Summary::of(&samples),
+            Summary::of(samples),
         );
         let pairs = [
             (told.mean, right.mean),
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn medians() {
-        assert_eq!(median(&[]), 0.0);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median([]), 0.0);
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 }

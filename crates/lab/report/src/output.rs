@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{say, say_part};
 
@@ -24,9 +25,14 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Makes the directory, so that a wrong name fails now and not after minutes.
-    pub fn open(&self) -> Result<Results, Failure> {
-        Results::create(self.out.as_deref())
+    /// Begins a measurement: makes the directory, so that a wrong name fails now and not after
+    /// minutes.
+    pub fn begin(&self) -> Result<Measurement<'_>, Failure> {
+        Ok(Measurement {
+            results: Results::create(self.out.as_deref())?,
+            started_unix_s: unix_seconds(),
+            output: self,
+        })
     }
 
     /// A line for people; nothing when the output is a document.
@@ -35,26 +41,41 @@ impl OutputArgs {
             say!("{line}");
         }
     }
+}
 
+/// A measurement from its beginning to its document.
+pub struct Measurement<'a> {
+    pub results: Results,
+    started_unix_s: u64,
+    output: &'a OutputArgs,
+}
+
+impl Measurement<'_> {
     /// The last act: the document into the directory, and it or `text` to standard output.
     pub fn conclude<S: Serialize, R: Serialize>(
         &self,
-        results: &Results,
-        document: &Document<S, R>,
+        bench: &'static str,
+        settings: S,
+        (runs, interrupted): (R, bool),
         text: &str,
     ) -> Result<(), Failure> {
-        let json = serde_json::to_string_pretty(document)
+        let document = Document {
+            bench,
+            command: command(),
+            started_unix_s: self.started_unix_s,
+            machine: Machine::here(),
+            settings,
+            runs,
+            interrupted,
+        };
+        let json = serde_json::to_string_pretty(&document)
             .map_err(|error| Failure::file("standard output", error))?
             + "\n";
-        results.write("result.json", json.as_bytes())?;
-        results.write(
-            "command.txt",
-            (document.command.join(" ") + "\n").as_bytes(),
-        )?;
-        let shown = if self.json { &json } else { text };
+        self.results.document(&json, &document.command)?;
+        let shown = if self.output.json { &json } else { text };
         say_part!("{shown}");
         cli::output::check()?;
-        if let (false, Some(dir)) = (self.json, &self.out) {
+        if let (false, Some(dir)) = (self.output.json, &self.output.out) {
             say!("\nKept in {}", dir.display());
         }
         Ok(())
@@ -64,39 +85,19 @@ impl OutputArgs {
 /// The document that a bench publishes. `settings` and `runs` are the bench's own;
 /// `docs/schema/` has a schema for each.
 #[derive(Debug, Serialize)]
-pub struct Document<S: Serialize, R: Serialize> {
-    pub bench: &'static str,
-    pub command: Vec<String>,
-    pub started_unix_s: u64,
-    pub machine: Machine,
-    pub settings: S,
-    pub runs: R,
+struct Document<S: Serialize, R: Serialize> {
+    bench: &'static str,
+    command: Vec<String>,
+    started_unix_s: u64,
+    machine: Machine,
+    settings: S,
+    runs: R,
     /// Ended by a signal: the figures are those until then.
-    pub interrupted: bool,
-}
-
-impl<S: Serialize, R: Serialize> Document<S, R> {
-    pub fn new(
-        bench: &'static str,
-        started_unix_s: u64,
-        settings: S,
-        runs: R,
-        interrupted: bool,
-    ) -> Document<S, R> {
-        Document {
-            bench,
-            command: command(),
-            started_unix_s,
-            machine: Machine::here(),
-            settings,
-            runs,
-            interrupted,
-        }
-    }
+    interrupted: bool,
 }
 
 /// The words of the command line; the program without its place on this machine.
-pub fn command() -> Vec<String> {
+fn command() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("auster".to_string()).chain(words).collect()
 }
@@ -129,6 +130,12 @@ impl Results {
         std::fs::write(&path, bytes).map_err(|e| Failure::file(path, e))
     }
 
+    /// The document, and the command that made it.
+    pub fn document(&self, json: &str, command: &[String]) -> Result<(), Failure> {
+        self.write("result.json", json.as_bytes())?;
+        self.write("command.txt", (command.join(" ") + "\n").as_bytes())
+    }
+
     /// `name.svg`.
     pub fn plot(&self, name: &str, svg: &str) -> Result<(), Failure> {
         self.write(&format!("{name}.svg"), svg.as_bytes())
@@ -154,18 +161,20 @@ mod tests {
     fn a_directory_gets_all_and_no_directory_nothing() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("results/one");
-        let results = Results::create(Some(&dir)).unwrap();
+        let output = OutputArgs {
+            json: false,
+            out: Some(dir.clone()),
+        };
+        let measurement = output.begin().unwrap();
+        let results = &measurement.results;
         let mut histogram = Histogram::<u64>::new(3).unwrap();
         histogram.record(7).unwrap();
         results.write("data.csv", b"a,b\n").unwrap();
         results.plot("latency", "<svg/>").unwrap();
         results.histogram("latency", &histogram, 1.0).unwrap();
-        let output = OutputArgs {
-            json: false,
-            out: None,
-        };
-        let document = Document::new("none", 1, (), [1, 2], true);
-        output.conclude(&results, &document, "").unwrap();
+        measurement
+            .conclude("none", (), ([1, 2], true), "")
+            .unwrap();
         let mut names: Vec<String> = std::fs::read_dir(&dir)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -63,6 +63,35 @@ pub struct Bars {
 }
 
 impl Plot {
+    /// Lines over linear axes; the label of x is the first.
+    pub fn new(title: impl Into<String>, labels: [&str; 2], series: Vec<Series>) -> Plot {
+        let [x_label, y_label] = labels.map(str::to_string);
+        Plot {
+            title: title.into(),
+            x_label,
+            y_label,
+            x_log: false,
+            y_log: false,
+            series,
+        }
+    }
+
+    #[must_use]
+    pub fn log_x(self) -> Plot {
+        Plot {
+            x_log: true,
+            ..self
+        }
+    }
+
+    #[must_use]
+    pub fn log_y(self) -> Plot {
+        Plot {
+            y_log: true,
+            ..self
+        }
+    }
+
     /// The picture. Points that an axis cannot show, such as 0 on a logarithmic one, are left out.
     pub fn lines(&self) -> String {
         let shown = |(x, y): &(f64, f64)| {

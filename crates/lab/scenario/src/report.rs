@@ -144,9 +144,7 @@ pub fn write(
 ) -> Result<(), Failure> {
     let results = Results::create(Some(dir))?;
     let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))? + "\n";
-    results.write("result.json", json.as_bytes())?;
-    let command = document.command.join(" ") + "\n";
-    results.write("command.txt", command.as_bytes())?;
+    results.document(&json, &document.command)?;
     for (name, svg) in plots {
         results.plot(name, svg)?;
     }

@@ -58,9 +58,7 @@ impl Impairment {
             ..default
         })
     }
-}
 
-impl Impairment {
     fn burst(&self, loss_percent: f64) -> Result<Option<Burst>, String> {
         let Some(frames) = self.burst_frames else {
             return match self.burst_loss_percent {

@@ -85,9 +85,7 @@ pub fn open_tap_here(device: &str) -> io::Result<File> {
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is, and keeps no pointer.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    Errno::result(done)?;
     Ok(file)
 }
 
@@ -140,9 +138,7 @@ pub fn open_packet_listener_here(device: &str, buffer_bytes: usize) -> io::Resul
             size_of_val(&one) as libc::socklen_t,
         )
     };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    Errno::result(done)?;
     prepare_to_listen(&opened, buffer_bytes)?;
     Ok(opened)
 }
@@ -194,28 +190,31 @@ pub fn widen_packet_sockets(process: u32, buffer_bytes: usize) -> io::Result<()>
 
 /// Turns the result of a system call that makes a descriptor into that descriptor or its error.
 fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
-    if returned < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    Errno::result(returned)?;
     // SAFETY: the call has just made it, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(returned as i32) })
 }
 
 fn domain(socket: &OwnedFd) -> io::Result<libc::c_int> {
     let mut domain: libc::c_int = 0;
-    let mut len = size_of_val(&domain) as libc::socklen_t;
-    // SAFETY: `domain` and `len` are valid for the call, and `len` says how big `domain` is.
-    let returned = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_DOMAIN,
-            (&raw mut domain).cast(),
-            &mut len,
-        )
-    };
-    Errno::result(returned).map_err(io::Error::from)?;
+    read_option(socket, libc::SOL_SOCKET, libc::SO_DOMAIN, &mut domain)?;
     Ok(domain)
+}
+
+/// Reads an option of a socket into a value of its type.
+fn read_option<T: Copy>(
+    socket: &OwnedFd,
+    level: i32,
+    option: i32,
+    value: &mut T,
+) -> io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let place = (&raw mut *value).cast();
+    // SAFETY: `value` and `len` are valid for the call, and `len` says how big `value` is, which is
+    // made of integers. The kernel keeps no pointer.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut len) };
+    Errno::result(done)?;
+    Ok(())
 }
 
 /// Frames that a packet socket had no room for since the last time it was asked.
@@ -224,20 +223,8 @@ pub fn packet_drops(socket: &OwnedFd) -> io::Result<u64> {
         tp_packets: 0,
         tp_drops: 0,
     };
-    let mut len = size_of_val(&statistics) as libc::socklen_t;
-    // SAFETY: the option is one `tpacket_stats`, which the kernel fills; it keeps no pointer.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            (&raw mut statistics).cast(),
-            &raw mut len,
-        )
-    };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+    read_option(socket, level, option, &mut statistics)?;
     Ok(statistics.tp_drops.into())
 }
 

@@ -189,6 +189,29 @@ impl Network {
         Some(format!("{} ended ({status})", role.unwrap_or("a process")))
     }
 
+    /// Waits until something holds. Fails with `late` after this time, and with the last words in
+    /// `log` when a process of the lab ends.
+    pub fn wait_until(
+        &mut self,
+        time: Duration,
+        holds: impl Fn() -> Result<bool, Failure>,
+        log: &str,
+        late: &str,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + time;
+        while !holds()? {
+            if let Some(casualty) = self.casualty() {
+                let said = self.last_words(log);
+                return Err(Failure::machine(format!("{casualty}: {said}")));
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::machine(late));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// Runs ovs-vsctl on the lab's database; without `--no-wait` it ends when the switch has done
     /// what was asked.
     pub fn vsctl<S: AsRef<str>>(&self, arguments: &[S]) -> Result<String, Failure> {
@@ -434,19 +457,9 @@ impl Network {
                 .arg("--bootstrap-ca-cert=db:Open_vSwitch,SSL,ca_cert");
             daemon_arguments(command, &dir, "ovsdb-server");
         })?;
-        let deadline = Instant::now() + START_TIME_MAX;
-        while UnixStream::connect(&socket).is_err() {
-            if let Some(casualty) = self.casualty() {
-                return Err(Failure::machine(format!(
-                    "{casualty}: {}",
-                    self.last_words("ovsdb-server.log")
-                )));
-            }
-            if Instant::now() > deadline {
-                return Err(Failure::machine("ovsdb-server does not answer"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let answers = || Ok(UnixStream::connect(&socket).is_ok());
+        let late = "ovsdb-server does not answer";
+        self.wait_until(START_TIME_MAX, answers, "ovsdb-server.log", late)?;
         self.vsctl(&["--no-wait", "init"]).map(drop)
     }
 

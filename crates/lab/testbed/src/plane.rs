@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -472,13 +472,7 @@ fn start_auster(network: &mut Network, site: &Site) -> Result<Plane, Failure> {
     match site.transport {
         Transport::Tcp => set_controllers(network, &format!("tcp:{first}:{OPENFLOW_PORT}"))?,
         Transport::Tls => {
-            let file = |name: &str| pki.join(name).display().to_string();
-            let [key, certificate, ca] = [
-                file("switch-privkey.pem"),
-                file("switch-cert.pem"),
-                file("controllerca/cacert.pem"),
-            ];
-            network.vsctl(&["set-ssl", &key, &certificate, &ca])?;
+            set_ssl(network, &pki)?;
             set_controllers(network, &format!("ssl:{first}:{OPENFLOW_PORT}"))?;
         }
         Transport::Quic => {
@@ -641,6 +635,18 @@ pub fn identity(command: &mut Command, pki: &Path, name: &str) {
         .arg(pki.join(ca).join("cacert.pem"));
 }
 
+/// Gives Open vSwitch the credentials of a switch.
+pub fn set_ssl(network: &Network, pki: &Path) -> Result<(), Failure> {
+    let files = [
+        "switch-privkey.pem",
+        "switch-cert.pem",
+        "controllerca/cacert.pem",
+    ];
+    let [key, certificate, ca] = files.map(|name| pki.join(name).display().to_string());
+    network.vsctl(&["set-ssl", &key, &certificate, &ca])?;
+    Ok(())
+}
+
 /// Whether Open vSwitch can dial this: `tcp:HOST:PORT` or `ssl:HOST:PORT`.
 pub fn is_target(text: &str) -> bool {
     use net::method::{Method, Transport};
@@ -684,38 +690,24 @@ fn wait_for_listener_within(
     log: &str,
 ) -> Result<(), Failure> {
     let namespace = network.namespace(part);
-    let deadline = Instant::now() + time;
     // From the socket table: a trial connection would look like a switch to the controller.
     let listening = format!(":{port:04X} ");
-    loop {
+    let is_there = || {
         let table = netns::within(&namespace, || {
             let read = |table| std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
             // Those of IPv6 take IPv4's connections too; without IPv6 there is no such table.
             Ok(read("tcp")? + &read("tcp6").unwrap_or_default())
         })
         .map_err(|e| Failure::machine(format!("{namespace}: {e}")))?;
-        let is_there = table.lines().any(|line| {
+        Ok(table.lines().any(|line| {
             let mut fields = line.split_whitespace().skip(1);
             let local = fields.next().unwrap_or_default();
             let state = fields.nth(1).unwrap_or_default();
             format!("{local} ").ends_with(&listening) && state == "0A"
-        });
-        if is_there {
-            return Ok(());
-        }
-        if let Some(casualty) = network.casualty() {
-            return Err(Failure::machine(format!(
-                "{casualty}: {}",
-                network.last_words(log)
-            )));
-        }
-        if Instant::now() > deadline {
-            return Err(Failure::machine(format!(
-                "nothing listens on port {port} of the lab"
-            )));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        }))
+    };
+    let late = format!("nothing listens on port {port} of the lab");
+    network.wait_until(time, is_there, log, &late)
 }
 
 #[derive(clap::Args)]

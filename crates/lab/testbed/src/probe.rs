@@ -290,7 +290,7 @@ impl Turn {
 }
 
 /// All ordered pairs of different hosts, in rounds in which every host sends once.
-fn ordered_pairs(host_count: usize) -> Vec<(usize, usize)> {
+pub fn ordered_pairs(host_count: usize) -> Vec<(usize, usize)> {
     (1..host_count)
         .flat_map(|distance| {
             (0..host_count).map(move |from| (from, (from + distance) % host_count))

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::topology::Topology;
 use cli::table::table;
 
 pub fn switch_count(status: Option<&Value>) -> usize {
@@ -11,6 +12,12 @@ pub fn switch_count(status: Option<&Value>) -> usize {
 /// The number of directions of links: a link that works in both counts twice.
 pub fn link_count(status: Option<&Value>) -> usize {
     list(status, "links").len()
+}
+
+/// Whether all switches are connected, and all links known in both directions.
+pub fn is_whole(status: Option<&Value>, topology: &Topology) -> bool {
+    switch_count(status) == topology.switches.len()
+        && link_count(status) == 2 * topology.links.len()
 }
 
 /// A line per switch; nothing when the controller cannot be asked.

@@ -13,9 +13,8 @@ use serde::Serialize;
 
 use self::scenario::{BUILT_IN, HostEntry, PaperEntry, Scenario, WireEntry};
 use bench::channel::method::RELAY_WIRE;
-use cli::date::unix_seconds;
 use cli::failure::Failure;
-use report::output::{Document, OutputArgs};
+use report::output::OutputArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -65,21 +64,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // With measurements, theirs are the cells.
     let has_paper = args.paper || (!args.wire && measured.is_none());
     let has_wire = measured.is_none() && (args.wire || !args.paper);
-    let results = args.output.open()?;
-    let started_unix_s = unix_seconds();
+    let measurement = args.output.begin()?;
+    let results = &measurement.results;
     let mut text = scenario.title.clone() + "\n\n";
     let mut runs = Runs::default();
     if has_paper {
         let figures = paper::Figures::of(&scenario.paper);
         text += &figures.text(&scenario.paper);
-        figures.plot(&scenario.paper, &results)?;
+        figures.plot(&scenario.paper, results)?;
         runs.paper = Some(figures);
     }
     if has_wire {
         let cells = wire::cells(&scenario.wire).map_err(Failure::usage)?;
         runs.cells = wire::run(&cells, scenario.host, RELAY_WIRE)?;
         text += &wire::text(&runs.cells);
-        wire::plot(&runs.cells, &results)?;
+        wire::plot(&runs.cells, results)?;
     }
     if let Some(measured) = &measured {
         let comparison = against::Comparison::of(measured, scenario.host)?;
@@ -98,8 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         host: scenario.host,
         against: args.against.as_ref().map(|path| path.display().to_string()),
     };
-    let document = Document::new("model", started_unix_s, settings, runs, false);
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("model", settings, (runs, false), &text)?;
     match outside {
         0 => Ok(()),
         n => Err(Failure::negative(format!(

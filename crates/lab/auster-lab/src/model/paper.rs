@@ -197,17 +197,11 @@ fn panel(
         Series::new(format!("{name}, {}", law.name()), points.collect())
     };
     let both = |law| [line("TCP", law, |p| &p.tcp), line("QUIC", law, |p| &p.quic)];
-    Plot {
-        title: format!(
-            "Fig. 2, {what}: lambda = {rate}/s, |A| = {agents}, m = {} B",
-            entry.message_bytes
-        ),
-        x_label: "buffering delay T_b (ms)".to_owned(),
-        y_label: "overhead (KB)".to_owned(),
-        x_log: true,
-        y_log: false,
-        series: BurstLaw::ALL.into_iter().flat_map(both).collect(),
-    }
+    let bytes = entry.message_bytes;
+    let title = format!("Fig. 2, {what}: lambda = {rate}/s, |A| = {agents}, m = {bytes} B");
+    let labels = ["buffering delay T_b (ms)", "overhead (KB)"];
+    let lines = BurstLaw::ALL.into_iter().flat_map(both).collect();
+    Plot::new(title, labels, lines).log_x()
 }
 
 impl Largest {

@@ -1,6 +1,7 @@
 //! Tables with methods down and conditions across, and plots with few lines.
 
 use cli::table::table;
+use measure::distinct;
 use report::plot::Series;
 
 /// The number of lines that a plot can distinguish by colour and dash.
@@ -37,12 +38,7 @@ pub fn matrix(entries: &[Entry]) -> String {
         .iter()
         .map(|(rate, loss)| format!("{rate}/s, {loss} %"));
     let header: Vec<String> = std::iter::once("method".to_owned()).chain(names).collect();
-    let mut methods: Vec<&str> = Vec::new();
-    for entry in entries {
-        if !methods.contains(&entry.method) {
-            methods.push(entry.method);
-        }
-    }
+    let methods = distinct(entries.iter().map(|entry| entry.method));
     let rows: Vec<Vec<String>> = methods
         .iter()
         .map(|method| {

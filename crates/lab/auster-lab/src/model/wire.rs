@@ -19,6 +19,7 @@ use bench::channel::method::{self, Method, RELAY_WIRE};
 use bench::channel::source::{self, Stamp};
 use cli::failure::Failure;
 use cli::parallel;
+use measure::distinct;
 use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Plot, Series};
@@ -241,32 +242,21 @@ fn figures(results: &[CellResult]) -> Vec<Figure<'_>> {
         }
     }
     let over = |group: &[&CellResult], read: fn(&CellResult) -> f64| {
-        Summary::of(&group.iter().map(|r| read(r)).collect::<Vec<f64>>())
+        Summary::of(group.iter().map(|r| read(r)))
     };
-    let figure = |group: &Vec<&'_ CellResult>| {
-        (
-            over(group, |r| r.overhead_bytes_per_message),
-            over(group, |r| r.frames_per_message).mean,
-        )
-    };
-    groups
-        .iter()
-        .map(|group| {
-            let (overhead, frames) = figure(group);
-            Figure {
-                first: group[0],
-                overhead,
-                frames,
-            }
-        })
-        .collect()
+    let figures = groups.iter().map(|group| Figure {
+        first: group[0],
+        overhead: over(group, |r| r.overhead_bytes_per_message),
+        frames: over(group, |r| r.frames_per_message).mean,
+    });
+    figures.collect()
 }
 
 /// The tables as the bench prints them, and what is saved.
 pub fn text(results: &[CellResult]) -> String {
     let all = figures(results);
     let mut text = String::new();
-    for group in groups(&all) {
+    for group in distinct(all.iter().map(|f| f.first.group())) {
         let of_group: Vec<&Figure> = all.iter().filter(|f| f.first.group() == group).collect();
         let (sizes, rtt, agents) = &group;
         let about = format!("{sizes} bytes, RTT {rtt} ms, {agents} agents");
@@ -331,17 +321,6 @@ impl Figure<'_> {
     }
 }
 
-fn groups(all: &[Figure]) -> Vec<(String, String, usize)> {
-    let mut groups = Vec::new();
-    for figure in all {
-        let group = figure.first.group();
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    groups
-}
-
 /// Overhead over the rate for each number of agents, and over agents for each rate.
 pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
     let all = figures(results);
@@ -380,23 +359,16 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
             for at in distinct(here.iter().map(|f| fixed(f))) {
                 let lines = lines(here.iter().filter(|f| fixed(f) == at).copied(), moving);
                 for (part, series) in readable(&lines).into_iter().enumerate() {
-                    let plot = Plot {
-                        title: format!(
-                            "Overhead, modelled: {sizes} B, RTT {rtt} ms, {loss} % loss, {at} \
-                             {unit}"
-                        ),
-                        x_label: about.to_owned(),
-                        y_label: "overhead (bytes/message)".to_owned(),
-                        x_log: true,
-                        y_log: false,
-                        series,
+                    let title = format!(
+                        "Overhead, modelled: {sizes} B, RTT {rtt} ms, {loss} % loss, {at} {unit}"
+                    );
+                    let plot = Plot::new(title, [about, "overhead (bytes/message)"], series);
+                    let more = match part {
+                        0 => String::new(),
+                        part => format!("-{}", part + 1),
                     };
-                    let more = if part == 0 {
-                        String::new()
-                    } else {
-                        format!("-{}", part + 1)
-                    };
-                    kept.plot(&format!("wire-{place}-{at}{short}{more}"), &plot.lines())?;
+                    let file = format!("wire-{place}-{at}{short}{more}");
+                    kept.plot(&file, &plot.log_x().lines())?;
                 }
             }
         }
@@ -420,14 +392,4 @@ fn lines<'a>(figures: impl Iterator<Item = &'a Figure<'a>>, x: fn(&Figure) -> f6
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     lines
-}
-
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for one in all {
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found
 }

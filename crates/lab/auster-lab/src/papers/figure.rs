@@ -93,11 +93,11 @@ impl Figure {
             Several::Least => alone(end(f64::min)),
             Several::Most => alone(end(f64::max)),
             Several::Median => Figure {
-                value: median(&all),
+                value: median(all.iter().copied()),
                 spread: Some(Spread::Range(end(f64::min), end(f64::max))),
             },
             Several::Mean => {
-                let summary = Summary::of(&all);
+                let summary = Summary::of(all.iter().copied());
                 Figure {
                     value: summary.mean,
                     spread: Some(Spread::Ci95(summary.ci95)),

@@ -140,6 +140,13 @@ impl<'a> Book<'a> {
         self.chapters.iter().flat_map(|chapter| &chapter.items)
     }
 
+    /// The counts in words: `11 reproduced, 2 in part`.
+    pub fn counts_in_words(&self) -> String {
+        let counts = self.counts().into_iter();
+        let words = counts.map(|(words, _, count)| format!("{count} {words}"));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
     /// The number of entries of each verdict; those measured in part are counted apart.
     pub fn counts(&self) -> Vec<(String, Verdict, usize)> {
         let mut counts = Vec::new();

@@ -20,12 +20,7 @@ pub fn replace(text: &str, made: &str) -> Result<String, String> {
 
 /// Everything that stands between the marks. Links are from `docs/`.
 pub fn of(list: &List, book: &Book, store: &Store) -> String {
-    let mut text = String::new();
-    let counts = book.counts().into_iter();
-    let counts: Vec<String> = counts
-        .map(|(words, _, count)| format!("{count} {words}"))
-        .collect();
-    let _ = writeln!(text, "{}.", counts.join(", "));
+    let mut text = format!("{}.\n", book.counts_in_words());
     for chapter in &book.chapters {
         text += &self::chapter(chapter, list, store);
     }

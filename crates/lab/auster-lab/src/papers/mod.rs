@@ -104,11 +104,7 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
 fn write_page(path: &Path, list: &List, book: &Book, store: &Store) -> Result<(), Failure> {
     let page = page::of(list, book, store);
     std::fs::write(path, page).map_err(|e| Failure::file(path, e))?;
-    let counts = book.counts().into_iter();
-    let counts: Vec<String> = counts
-        .map(|(words, _, count)| format!("{count} {words}"))
-        .collect();
-    say!("{}: {}", path.display(), counts.join(", "));
+    say!("{}: {}", path.display(), book.counts_in_words());
     Ok(())
 }
 

@@ -13,12 +13,11 @@ use sched::{Classifier, Direction};
 use serde::Serialize;
 use serde_json::json;
 
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::flag::whole;
 use cli::table::{Columns, table};
 use measure::stats::Summary;
-use report::output::{Document, OutputArgs};
+use report::output::OutputArgs;
 use report::plot::{Plot, Series};
 
 #[derive(clap::Args)]
@@ -59,8 +58,7 @@ struct Measured {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let results = args.output.open()?;
-    let started_unix_s = unix_seconds();
+    let measurement = args.output.begin()?;
     let model = ENTRIES.into_iter().flat_map(|entries| {
         RULES.into_iter().map(move |rules| Model {
             entries,
@@ -74,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         measured.push(measure(rules, args)?);
     }
     let text = text(&model, &measured);
+    let results = &measurement.results;
     results.plot("fig10", &plot(&model, &measured).lines())?;
     results.write("table.txt", text.as_bytes())?;
     let settings = json!({
@@ -82,8 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "messages": args.messages,
     });
     let figures = json!({ "model": model, "measured": measured });
-    let document = Document::new("fig10", started_unix_s, settings, figures, false);
-    args.output.conclude(&results, &document, &text)
+    measurement.conclude("fig10", settings, (figures, false), &text)
 }
 
 /// T = K log2(n m).
@@ -107,10 +105,9 @@ fn measure(rules: usize, args: &Args) -> Result<Measured, Failure> {
         start.elapsed().as_nanos() as f64 / f64::from(args.messages)
     };
     run(0); // Warm.
-    let ns: Vec<f64> = (0..args.runs).map(run).collect();
     Ok(Measured {
         rules,
-        ns: Summary::of(&ns),
+        ns: Summary::of((0..args.runs).map(run)),
     })
 }
 
@@ -186,14 +183,10 @@ fn plot(model: &[Model], measured: &[Measured]) -> Plot {
         points: (measured.iter().map(|m| (m.rules as f64, m.ns.mean / 1e3))).collect(),
         error: Some(measured.iter().map(|m| m.ns.ci95 / 1e3).collect()),
     };
-    Plot {
-        title: "Delay of matching by rules of the policy map (Fig. 10)".to_owned(),
-        x_label: "rules m".to_owned(),
-        y_label: "delay (us)".to_owned(),
-        x_log: true,
-        y_log: true,
-        series: of_model.into_iter().chain([ours]).collect(),
-    }
+    let title = "Delay of matching by rules of the policy map (Fig. 10)";
+    let lines = of_model.into_iter().chain([ours]).collect();
+    let plot = Plot::new(title, ["rules m", "delay (us)"], lines);
+    plot.log_x().log_y()
 }
 
 #[cfg(test)]

@@ -11,12 +11,11 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};
 
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use cli::table::Columns;
-use report::output::{Document, OutputArgs};
+use report::output::OutputArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -82,6 +81,15 @@ struct Row {
     carrier: &'static str,
     /// Whether the order layer was there; without it, violations are what is right.
     ordered: bool,
+    #[serde(flatten)]
+    found: Found,
+    /// A second run with the same seed gave the same, instant by instant.
+    repeats: bool,
+}
+
+/// The result of one run.
+#[derive(Serialize)]
+struct Found {
     sent: u64,
     delivered: u64,
     shed: u64,
@@ -92,8 +100,6 @@ struct Row {
     breaks: u64,
     virtual_s: f64,
     digest: String,
-    /// A second run with the same seed gave the same, instant by instant.
-    repeats: bool,
 }
 
 const SCHEDULERS: [(&str, Algorithm); 7] = [
@@ -126,9 +132,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(Mode::Keyed) => return seeds::run(args, OrderMode::Keyed),
         None => {}
     }
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let started_unix_s = unix_seconds();
     let progress = Progress::start();
     let mut rows = Vec::new();
     for (name, algorithm) in SCHEDULERS {
@@ -156,15 +161,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let experiment = args.experiment(algorithm, carrier, relay);
             let report = experiment.run(args.seed);
             let repeats = experiment.run(args.seed) == report;
-            rows.push(Row::of(name, carrier_name, ordered, report, repeats));
+            rows.push(Row {
+                scheduler: name,
+                carrier: carrier_name,
+                ordered,
+                found: report.into(),
+                repeats,
+            });
         }
     }
     drop(progress);
     let wrong = rows.iter().filter(|row| !row.is_right()).count();
     let text = text(&rows);
-    let settings = args.settings();
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("order", args.settings(), (rows, interrupt.is_set()), &text)?;
     judge(wrong, "runs")
 }
 
@@ -215,18 +224,9 @@ fn network(loss_percent: f64, breaks: Breaks) -> Network {
     }
 }
 
-impl Row {
-    fn of(
-        scheduler: &'static str,
-        carrier: &'static str,
-        ordered: bool,
-        report: Report,
-        repeats: bool,
-    ) -> Row {
-        Row {
-            scheduler,
-            carrier,
-            ordered,
+impl From<Report> for Found {
+    fn from(report: Report) -> Found {
+        Found {
             sent: report.sent,
             delivered: report.delivered,
             shed: report.shed,
@@ -237,16 +237,19 @@ impl Row {
             breaks: report.breaks,
             virtual_s: report.virtual_time.as_secs_f64(),
             digest: format!("{:016x}", report.digest),
-            repeats,
         }
     }
+}
 
+impl Row {
     /// In order where there is something to keep it, and not where there is nothing: else the
     /// judge would be blind. A FIFO by itself cannot but keep it.
     fn is_right(&self) -> bool {
-        let is_kept = self.violations == 0;
+        let found = &self.found;
+        let is_kept = found.violations == 0;
         let must_be_kept = self.ordered || self.scheduler == "fifo" && self.carrier != "relay pair";
-        let is_whole = !self.ordered || self.lost == 0 && self.delivered + self.shed == self.sent;
+        let is_whole =
+            !self.ordered || found.lost == 0 && found.delivered + found.shed == found.sent;
         self.repeats && is_kept == must_be_kept && is_whole
     }
 }
@@ -264,20 +267,27 @@ fn verdict(is_right: bool) -> &'static str {
     if is_right { "as it must be" } else { "WRONG" }
 }
 
+/// Columns of all tables: whether the order layer was there, and what came of it.
+fn found_columns<'a, R>(columns: Columns<'a, R>, of: fn(&R) -> (bool, &Found)) -> Columns<'a, R> {
+    let word = |row| if of(row).0 { "on" } else { "off" };
+    columns
+        .text("order layer", word)
+        .text("sent", |row| of(row).1.sent)
+        .text("delivered", |row| of(row).1.delivered)
+        .text("shed", |row| of(row).1.shed)
+        .text("lost", |row| of(row).1.lost)
+        .text("violations", |row| of(row).1.violations)
+        .text("overtaken", |row| of(row).1.overtaken)
+}
+
 fn text(rows: &[Row]) -> String {
-    Columns::of(rows)
+    let columns = Columns::of(rows)
         .text("scheduler", |row| row.scheduler)
-        .text("through", |row| row.carrier)
-        .text("order layer", |row| if row.ordered { "on" } else { "off" })
-        .text("sent", |row| row.sent)
-        .text("delivered", |row| row.delivered)
-        .text("shed", |row| row.shed)
-        .text("lost", |row| row.lost)
-        .text("violations", |row| row.violations)
-        .text("overtaken", |row| row.overtaken)
-        .text("breaks", |row| row.breaks)
-        .number("virtual s", 2, |row| row.virtual_s)
-        .text("digest", |row| &row.digest)
+        .text("through", |row| row.carrier);
+    found_columns(columns, |row| (row.ordered, &row.found))
+        .text("breaks", |row| row.found.breaks)
+        .number("virtual s", 2, |row| row.found.virtual_s)
+        .text("digest", |row| &row.found.digest)
         .text("repeats", |row| if row.repeats { "yes" } else { "no" })
         .text("verdict", |row| verdict(row.is_right()))
         .table()

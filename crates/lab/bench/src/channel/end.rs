@@ -80,10 +80,7 @@ pub fn run(terms: &Terms, events: &Sender<(Direction, Event)>, orders: Unbounded
     let outcome = enter(&terms.cell, terms.sends)
         .map_err(|error| format!("a network namespace with a TAP device: {error}"))
         .and_then(|device| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(|error| error.to_string())?;
+            let runtime = crate::runtime().map_err(|error| error.to_string())?;
             runtime.block_on(live(terms, device, events, orders))
         });
     let event = match outcome {

@@ -16,7 +16,7 @@ use net::method::{Host, Method, Transport};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
-use super::plan::{Control, Phase, Plan, histogram};
+use super::plan::{Control, Phase, Plan};
 use super::switch::{Delays, Switch};
 use crate::thread_cpu;
 use cli::table::Columns;
@@ -24,7 +24,7 @@ use measure::stats::Summary;
 use report::plot::Series;
 
 /// The attacker's behaviour.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Attack {
     /// Packet-ins a second; without it as fast as the connection takes them.
     #[serde(rename = "rate_per_s")]
@@ -61,7 +61,7 @@ const RECOVERED_NS: u64 = 500_000_000;
 const RECOVERED_RATIO: f64 = 2.0;
 
 /// Runs to the end of the measured time.
-pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attacked, String> {
+pub fn run(plan: &Plan, control: &Arc<Control>) -> Result<Attacked, String> {
     let failed = |error: io::Error| format!("the attacker: {error}");
     let Method::Dial(Transport::Tcp, Host::V4(host), port) = &plan.method else {
         return Err("--workload attack speaks to controllers by tcp:".to_string());
@@ -78,18 +78,13 @@ pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attack
         .map_err(|e| e.to_string())?;
     let attacker = Attacker {
         plan,
-        attack,
         control,
         switch,
         stream,
         out,
         written: 0,
         input: Vec::new(),
-        delays: Delays {
-            answers: histogram(),
-            echoes: histogram(),
-            timeline: None,
-        },
+        delays: Delays::default(),
         source: 0,
         measure_ns: None,
         done: Attacked::default(),
@@ -99,7 +94,6 @@ pub fn run(plan: &Plan, attack: Attack, control: &Arc<Control>) -> Result<Attack
 
 struct Attacker<'a> {
     plan: &'a Plan,
-    attack: Attack,
     control: &'a Control,
     switch: Switch,
     stream: TcpStream,
@@ -136,7 +130,7 @@ impl Attacker<'_> {
             if attacks && self.out.is_empty() {
                 self.fill(now_ns);
             }
-            let reads = !attacks || self.attack.reads;
+            let reads = !attacks || self.plan.attack.reads;
             if self.done.closed_ns.is_some() {
                 std::thread::sleep(TICK);
                 continue;
@@ -171,7 +165,7 @@ impl Attacker<'_> {
     }
 
     fn fill(&mut self, now_ns: u64) {
-        let due = match self.attack.rate {
+        let due = match self.plan.attack.rate {
             None => BATCH,
             Some(rate) => {
                 let elapsed_s = (now_ns - self.done.start_ns) as f64 / 1e9;
@@ -180,7 +174,7 @@ impl Attacker<'_> {
             }
         };
         for _ in 0..due {
-            self.source = self.source % self.attack.hosts + 1;
+            self.source = self.source % self.plan.attack.hosts + 1;
             self.switch.send_stray_of(self.source, &mut self.out);
         }
         self.done.sent += u64::from(due);
@@ -223,7 +217,7 @@ impl Attacker<'_> {
         if !self.out.is_empty() {
             wanted |= PollFlags::POLLOUT;
         }
-        let patience = match self.attack.rate {
+        let patience = match self.plan.attack.rate {
             None if attacks && self.out.is_empty() => Duration::ZERO,
             Some(_) if attacks => RATE_STEP,
             _ => TICK,
@@ -291,8 +285,7 @@ pub struct Slot {
 }
 
 fn summary(delays_ns: impl Iterator<Item = u64>) -> Summary {
-    let us: Vec<f64> = delays_ns.map(|ns| ns as f64 / 1e3).collect();
-    Summary::of(&us)
+    Summary::of(delays_ns.map(|ns| ns as f64 / 1e3))
 }
 
 impl AttackDocument {
@@ -301,7 +294,7 @@ impl AttackDocument {
         attacked: &Attacked,
         timeline: &[(u64, u64)],
         elapsed_s: f64,
-        memory_growth_bytes: Option<u64>,
+        memory_growth_mib: Option<f64>,
     ) -> AttackDocument {
         let (start, end) = (attacked.start_ns, attacked.end_ns);
         let within = |from: u64, to: u64| {
@@ -347,7 +340,7 @@ impl AttackDocument {
             attacker_closed_s: attacked
                 .closed_ns
                 .map(|ns| (ns as f64 - start as f64) / 1e9),
-            memory_growth_mib: memory_growth_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)),
+            memory_growth_mib,
             slots,
         }
     }

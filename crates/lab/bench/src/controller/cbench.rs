@@ -7,9 +7,11 @@ use net::method::Method;
 use net::tls::Security;
 use openflow::Version;
 
+use super::Workload;
+use super::attack::Attack;
 use super::conduct::{Conductor, Run};
 use super::outstanding::Wanted;
-use super::plan::{Interval, Mode, Plan, Workload};
+use super::plan::{Interval, Mode, Plan};
 use super::settings::{SWITCHES_MAX, whole};
 use super::switch::{Announce, Profile, Traffic};
 use cli::failure::Failure;
@@ -176,6 +178,8 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
             false => Mode::Latency,
         },
         workload: Workload::Macs,
+        storm_rate: 0.0,
+        attack: Attack::default(),
         learn_max: LEARN_MAX,
         warmup: Duration::ZERO,
         interval: Duration::from_millis(ms.into()),
@@ -267,7 +271,7 @@ fn counted(args: &Args, intervals: &[Interval]) -> Vec<f64> {
 
 /// The standard deviation is that of all, as cbench's.
 fn result_line(switches: u32, rates: &[f64]) -> String {
-    let summary = Summary::of(rates);
+    let summary = Summary::of(rates.iter().copied());
     let count = rates.len() as f64;
     let deviation = summary.sd * ((count - 1.0).max(0.0) / count.max(1.0)).sqrt();
     let Summary { min, max, mean, .. } = summary;

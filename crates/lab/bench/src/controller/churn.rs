@@ -12,8 +12,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 
-use super::plan::{Control, Interval, Measured, Phase, Plan, histogram};
+use super::plan::{Control, Interval, Measured, Phase, Plan};
 use super::switch::{Delays, Stage, Switch};
+use crate::histogram::Histogram;
 use crate::thread_cpu;
 
 const READ_BYTES: usize = 64 << 10;
@@ -28,22 +29,19 @@ struct Shared {
     is_over: Cell<bool>,
     tried: Cell<u64>,
     done: Cell<u64>,
-    visits: RefCell<hdrhistogram::Histogram<u64>>,
+    visits: RefCell<Histogram>,
 }
 
 /// Runs as many visitors at once as the plan has switches.
 pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measured, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot run a thread: {error}"))?;
+    let runtime = crate::runtime().map_err(|error| format!("cannot run a thread: {error}"))?;
     let shared = Rc::new(Shared {
         control: control.clone(),
         is_measuring: Cell::new(false),
         is_over: Cell::new(false),
         tried: Cell::new(0),
         done: Cell::new(0),
-        visits: RefCell::new(histogram()),
+        visits: RefCell::default(),
     });
     let local = LocalSet::new();
     for number in plan.share(thread) {
@@ -58,7 +56,7 @@ pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measure
 
 /// Follows the conductor's phases, and takes the figures between two of them.
 async fn lead(plan: &Plan, thread: usize, shared: &Shared) -> Measured {
-    let mut measured = Measured::new();
+    let mut measured = Measured::default();
     let mut begun = None;
     loop {
         tokio::time::sleep(TICK).await;
@@ -98,34 +96,26 @@ async fn lead(plan: &Plan, thread: usize, shared: &Shared) -> Measured {
 }
 
 async fn keep_visiting(plan: Plan, number: u16, thread: usize, shared: Rc<Shared>) {
-    let mut delays = Delays {
-        answers: histogram(),
-        echoes: histogram(),
-        timeline: None,
-    };
+    let mut delays = Delays::default();
     while !shared.is_over.get() {
         let start_ns = shared.control.now_ns();
         let visit = visit(&plan, number, &shared.control, &mut delays);
         let limit = Duration::from_nanos(plan.profile.ready_max_ns);
-        let done = match tokio::time::timeout(limit, visit).await {
-            Ok(Ok(())) => true,
-            Ok(Err(problem)) => {
-                shared.control.note_problem(problem);
-                false
-            }
-            Err(_) => {
-                let limit_s = limit.as_secs_f64();
-                let problem = format!("a switch was not taken in within {limit_s} s");
-                shared.control.note_problem(problem);
-                false
-            }
-        };
+        let limit_s = limit.as_secs_f64();
+        let late = |_| Err(format!("a switch was not taken in within {limit_s} s"));
+        let visited = tokio::time::timeout(limit, visit)
+            .await
+            .unwrap_or_else(late);
+        let is_done = visited.is_ok();
+        if let Err(problem) = visited {
+            shared.control.note_problem(problem);
+        }
         if shared.is_over.get() {
             // The end cut it short.
             return;
         }
         shared.tried.set(shared.tried.get() + 1);
-        if done {
+        if is_done {
             shared.done.set(shared.done.get() + 1);
             if shared.is_measuring.get() {
                 let taken_ns = shared.control.now_ns() - start_ns;

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::Workload;
 use super::attack;
 use super::churn;
 use super::links::Carried;
-use super::plan::{Control, Measured, Phase, Plan, Workload};
+use super::plan::{Control, Measured, Phase, Plan};
 use super::target::Server;
 use super::worker;
 use cli::failure::Failure;
@@ -54,9 +55,9 @@ pub struct Setup {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetUsage {
     pub cpu: Duration,
-    pub memory_peak_bytes: u64,
+    pub memory_peak_mib: f64,
     /// The growth of memory meanwhile.
-    pub memory_growth_bytes: u64,
+    pub memory_growth_mib: f64,
 }
 
 pub struct Conductor<'a> {
@@ -84,16 +85,13 @@ impl Conductor<'_> {
                     scope.spawn(move || run(plan, thread, &control))
                 })
                 .collect();
-            let attacker = match plan.workload {
-                Workload::Attack(attack) => {
-                    let control = control.clone();
-                    Some(scope.spawn(move || attack::run(plan, attack, &control)))
-                }
-                _ => None,
-            };
+            let attacker = (plan.workload == Workload::Attack).then(|| {
+                let control = control.clone();
+                scope.spawn(move || attack::run(plan, &control))
+            });
             let conducted = self.conduct(&control);
             control.enter(Phase::Drain);
-            let mut measured = Measured::new();
+            let mut measured = Measured::default();
             let mut failed = None;
             for thread in threads {
                 match joined(thread) {
@@ -117,7 +115,7 @@ impl Conductor<'_> {
                 measured,
                 setup,
                 target,
-                is_storm: matches!(plan.workload, Workload::Storm { .. }),
+                is_storm: plan.workload == Workload::Storm,
                 links: (plan.workload == Workload::Paths).then(|| control.links.carried()),
                 problem: control.problem(),
             })
@@ -166,10 +164,8 @@ impl Conductor<'_> {
         let after = usage();
         before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
-            memory_peak_bytes: after.memory_peak_bytes,
-            memory_growth_bytes: after
-                .memory_peak_bytes
-                .saturating_sub(before.memory_peak_bytes),
+            memory_peak_mib: after.memory_peak_mib,
+            memory_growth_mib: (after.memory_peak_mib - before.memory_peak_mib).max(0.0),
         })
     }
 

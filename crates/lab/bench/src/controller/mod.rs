@@ -25,14 +25,12 @@ pub(super) mod target;
 pub(super) mod wire;
 pub(super) mod worker;
 
-use std::path::PathBuf;
-
 use clap::ValueEnum;
 use openflow::Version;
 use serde::Serialize;
 
+use crate::certificates::CredentialArgs;
 use ::report::output::OutputArgs;
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use outstanding::Wanted;
@@ -62,7 +60,7 @@ pub struct Args {
 
     /// The messages that the switches send
     #[arg(long, value_enum, default_value = "macs")]
-    workload: WorkloadArg,
+    workload: Workload,
 
     /// Packet-ins a second of the storm, for --workload storm [default: 100000]
     #[arg(long, value_name = "N")]
@@ -170,22 +168,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-// Who the switches are. A doc comment would become the help of the command.
-#[derive(clap::Args)]
-struct CredentialArgs {
-    /// Our private key (PEM), for ssl: and quic:
-    #[arg(short = 'p', long, value_name = "FILE")]
-    private_key: Option<PathBuf>,
-
-    /// Our certificate (PEM)
-    #[arg(short = 'c', long, value_name = "FILE")]
-    certificate: Option<PathBuf>,
-
-    /// The CA of the controller's certificate (PEM)
-    #[arg(short = 'C', long, value_name = "FILE")]
-    ca_cert: Option<PathBuf>,
-}
-
 // The controllers to measure. A doc comment would become the help of the command.
 #[derive(clap::Args)]
 pub struct SubjectArgs {
@@ -220,7 +202,7 @@ pub enum ModeArg {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WorkloadArg {
+pub enum Workload {
     /// Packets of all hosts of a switch to one destination, as cbench's
     Macs,
     /// Packets of all hosts of a switch to each other
@@ -258,12 +240,11 @@ impl OfVersion {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let started_unix_s = unix_seconds();
     let settings = Settings::resolve(&args)?;
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     args.output.say(format_args!("{}", settings.headline()));
     let rounds = rounds::run(&settings, &interrupt)?;
-    report::tell(&args.output, &results, started_unix_s, &settings, &rounds)
+    report::conclude(&measurement, &settings, &rounds)
 }

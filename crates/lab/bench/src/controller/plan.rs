@@ -4,16 +4,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use net::method::Method;
 use net::tls::Security;
 use serde::Serialize;
 
+use super::Workload;
 use super::attack::{Attack, Attacked};
 use super::layout::Layout;
 use super::links::Links;
 use super::switch::{Delays, Load, Profile};
 use super::tally::Tally;
+use crate::histogram::Histogram;
 
 /// One run against one controller.
 #[derive(Clone, Debug)]
@@ -32,6 +33,10 @@ pub struct Plan {
     pub thread_count: usize,
     pub mode: Mode,
     pub workload: Workload,
+    /// Packet-ins a second of [`Workload::Storm`], all of one host of the first switch.
+    pub storm_rate: f64,
+    /// The attack of [`Workload::Attack`].
+    pub attack: Attack,
     /// Time for the controller to answer every source once.
     pub learn_max: Duration,
     pub warmup: Duration,
@@ -39,26 +44,6 @@ pub struct Plan {
     pub interval_count: u32,
     /// Interval of each switch's echo requests while the load runs.
     pub echo_interval: Duration,
-}
-
-/// The kind of packet-ins.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Workload {
-    /// Packet-ins from all sources to one destination, as cbench's.
-    Macs,
-    /// Packet-ins from all sources to each other.
-    Hosts,
-    /// Packet-ins from all sources to the destination of another switch of the line that they form.
-    Paths,
-    /// ARP request and reply and an IP packet in each direction, between two hosts of a switch.
-    ArpIp,
-    /// The load of `Macs`. In the second half of the time, a storm of this many packet-ins a second
-    /// runs beside it, all of one host of the first switch. That switch is not measured.
-    Storm { rate: f64 },
-    /// The load of `Macs`, with one more switch that attacks in the second third of the time.
-    Attack(Attack),
-    /// None: switches connect, are taken in, and leave.
-    Churn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -105,7 +90,7 @@ impl Plan {
 
     /// Whether this switch is the one that storms, and so is not measured.
     pub fn storms(&self, switch: u16) -> bool {
-        switch == 0 && matches!(self.workload, Workload::Storm { .. })
+        switch == 0 && self.workload == Workload::Storm
     }
 
     pub fn measured(&self) -> Duration {
@@ -228,6 +213,7 @@ impl Control {
 }
 
 /// The measurements of one thread, or of all together.
+#[derive(Default)]
 pub struct Measured {
     pub elapsed: Duration,
     /// Answers within that time.
@@ -237,12 +223,12 @@ pub struct Measured {
     pub tally: Tally,
     pub delays: Delays,
     /// Open loop: how much later than intended packet-ins were sent.
-    pub lag: Histogram<u64>,
+    pub lag: Histogram,
     pub cpu: Vec<Duration>,
     /// When each switch was asked for its features, from the start of the run.
     pub admitted_ns: Vec<u64>,
     /// The delays before a storm ([`Workload::Storm`]), and the number of its packet-ins.
-    pub quiet: Histogram<u64>,
+    pub quiet: Histogram,
     pub strays: u64,
     /// Those that the connection did not take.
     pub strays_unsent: u64,
@@ -264,43 +250,16 @@ impl Interval {
     }
 }
 
-/// 1 ns to 1 minute, three significant digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds that the crate allows")
-}
-
 impl Measured {
-    pub fn new() -> Measured {
-        Measured {
-            elapsed: Duration::ZERO,
-            answered: 0,
-            intervals: Vec::new(),
-            tally: Tally::default(),
-            delays: Delays {
-                answers: histogram(),
-                echoes: histogram(),
-                timeline: None,
-            },
-            lag: histogram(),
-            cpu: Vec::new(),
-            admitted_ns: Vec::new(),
-            quiet: histogram(),
-            strays: 0,
-            strays_unsent: 0,
-            attacked: None,
-        }
-    }
-
     /// Takes in what another thread measured at the same time.
     pub fn merge(&mut self, other: Measured) {
-        const SAME: &str = "histograms are made alike";
         self.elapsed = self.elapsed.max(other.elapsed);
         self.answered += other.answered;
         self.tally.add(&other.tally);
-        self.delays.answers.add(&other.delays.answers).expect(SAME);
-        self.delays.echoes.add(&other.delays.echoes).expect(SAME);
-        self.lag.add(&other.lag).expect(SAME);
-        self.quiet.add(&other.quiet).expect(SAME);
+        self.delays.answers.merge(&other.delays.answers);
+        self.delays.echoes.merge(&other.delays.echoes);
+        self.lag.merge(&other.lag);
+        self.quiet.merge(&other.quiet);
         if let Some(timeline) = other.delays.timeline {
             let mine = self.delays.timeline.get_or_insert_default();
             mine.extend(timeline);

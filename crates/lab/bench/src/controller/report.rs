@@ -1,21 +1,22 @@
 //! The results of the rounds: the document, the table, the plots, and the sentences that a table
 //! does not say.
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::Workload;
 use super::attack::{self, AttackDocument};
 use super::conduct::{Run, Setup};
 use super::links::Carried;
-use super::plan::{Mode, Workload, histogram};
+use super::plan::Mode;
 use super::rounds::Rounds;
 use super::settings::{Settings, Subject};
 use super::tally::Tally;
+use crate::histogram::Histogram;
 use cli::failure::Failure;
 use cli::table::Columns;
 use measure::stats::{Summary, median};
-use report::output::{Document, OutputArgs, Results};
+use report::output::{Measurement, Results};
 use report::plot::{Bars, Plot, Series};
 
 const US_PER_NS: f64 = 1e-3;
@@ -122,9 +123,7 @@ impl Bottleneck {
             _ => Bottleneck::Other,
         }
     }
-}
 
-impl Bottleneck {
     /// The runs whose figures are not the controller's alone.
     pub fn notes(found: impl Iterator<Item = Self> + Clone, who: &str, runs: &str) -> Vec<String> {
         let all = found.clone().count();
@@ -152,24 +151,21 @@ impl Bottleneck {
     }
 }
 
-pub fn tell(
-    output: &OutputArgs,
-    results: &Results,
-    started_unix_s: u64,
+pub fn conclude(
+    measurement: &Measurement<'_>,
     settings: &Settings,
     rounds: &Rounds,
 ) -> Result<(), Failure> {
     let subjects = documents(settings, rounds);
     let text = text(settings, &subjects);
-    plots(results, settings, rounds, &subjects)?;
-    let document = Document::new(
+    plots(&measurement.results, settings, rounds, &subjects)?;
+    let settings = settings_document(settings);
+    measurement.conclude(
         "controller",
-        started_unix_s,
-        settings_document(settings),
-        subjects,
-        rounds.interrupted,
-    );
-    output.conclude(results, &document, &text)
+        settings,
+        (subjects, rounds.interrupted),
+        &text,
+    )
 }
 
 fn settings_document(settings: &Settings) -> Json {
@@ -196,15 +192,9 @@ fn settings_document(settings: &Settings) -> Json {
         "warmup_s": plan.warmup.as_secs_f64(),
         "timeout_ms": plan.profile.timeout_ns as f64 / 1e6,
         "threads": plan.thread_count,
-        "workload": settings.workload,
-        "storm_rate_per_s": match plan.workload {
-            Workload::Storm { rate } => Some(rate),
-            _ => None,
-        },
-        "attack": match plan.workload {
-            Workload::Attack(attack) => Some(attack),
-            _ => None,
-        },
+        "workload": plan.workload,
+        "storm_rate_per_s": (plan.workload == Workload::Storm).then_some(plan.storm_rate),
+        "attack": (plan.workload == Workload::Attack).then_some(plan.attack),
     })
 }
 
@@ -217,14 +207,10 @@ fn documents(settings: &Settings, rounds: &Rounds) -> Vec<SubjectDocument> {
 
 fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) -> SubjectDocument {
     let rounds: Vec<RoundDocument> = runs.iter().map(round_document).collect();
-    let rates: Vec<f64> = rounds.iter().map(|round| round.answered_per_s).collect();
     let ratio = |of: fn(&RoundDocument) -> f64| {
-        let pairs = rounds
-            .iter()
-            .zip(first)
-            .filter(|(_, first)| of(first) > 0.0);
-        let ratios: Vec<f64> = pairs.map(|(mine, first)| of(mine) / of(first)).collect();
-        median(&ratios)
+        let pairs = rounds.iter().zip(first);
+        let pairs = pairs.filter(|(_, first)| of(first) > 0.0);
+        median(pairs.map(|(mine, first)| of(mine) / of(first)))
     };
     let mut tally = Tally::default();
     runs.iter().for_each(|run| tally.add(&run.measured.tally));
@@ -233,7 +219,7 @@ fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) ->
         transport: subject.transport(),
         method: subject.method(),
         command: subject.command(),
-        answered_per_s: Summary::of(&rates),
+        answered_per_s: Summary::of(rounds.iter().map(|round| round.answered_per_s)),
         latency_us: Summary::of_histogram(&answers(runs), US_PER_NS),
         echo_us: Summary::of_histogram(
             &merged(runs.iter().map(|run| &run.measured.delays.echoes)),
@@ -249,15 +235,13 @@ fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) ->
     }
 }
 
-fn answers(runs: &[Run]) -> Histogram<u64> {
+fn answers(runs: &[Run]) -> Histogram {
     merged(runs.iter().map(|run| &run.measured.delays.answers))
 }
 
-fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Histogram<u64> {
-    let mut sum = histogram();
-    for histogram in histograms {
-        sum.add(histogram).expect("histograms are made alike");
-    }
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
+    let mut sum = Histogram::default();
+    histograms.for_each(|histogram| sum.merge(histogram));
     sum
 }
 
@@ -269,7 +253,7 @@ fn round_document(run: &Run) -> RoundDocument {
     let target = run.target.map(|usage| TargetDocument {
         cpu: usage.cpu.as_secs_f64() / elapsed_s,
         cpu_ns_per_answer: per_answer(usage.cpu.as_secs_f64()),
-        memory_peak_mib: usage.memory_peak_bytes as f64 / f64::from(1 << 20),
+        memory_peak_mib: usage.memory_peak_mib,
     });
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     RoundDocument {
@@ -286,7 +270,7 @@ fn round_document(run: &Run) -> RoundDocument {
         }),
         attack: measured.attacked.as_ref().map(|attacked| {
             let timeline = measured.delays.timeline.as_deref().unwrap_or_default();
-            let growth = run.target.map(|usage| usage.memory_growth_bytes);
+            let growth = run.target.map(|usage| usage.memory_growth_mib);
             AttackDocument::new(attacked, timeline, elapsed_s, growth)
         }),
         links: run.links,
@@ -336,13 +320,20 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
     text
 }
 
-fn attack_table(subjects: &[SubjectDocument]) -> String {
-    let mut rows = Vec::new();
+/// Every round with its controller and its number.
+fn all_rounds(subjects: &[SubjectDocument]) -> Vec<(&str, usize, &RoundDocument)> {
+    let mut all = Vec::new();
     for subject in subjects {
         let rounds = (1..).zip(&subject.rounds);
-        let attacks = rounds.filter_map(|(n, round)| Some((n, round.attack.as_ref()?)));
-        rows.extend(attacks.map(|(n, attack)| (subject.name.as_str(), n, attack)));
+        all.extend(rounds.map(|(n, round)| (subject.name.as_str(), n, round)));
     }
+    all
+}
+
+fn attack_table(subjects: &[SubjectDocument]) -> String {
+    let rounds = all_rounds(subjects).into_iter();
+    let rows = rounds.filter_map(|(name, n, round)| Some((name, n, round.attack.as_ref()?)));
+    let rows: Vec<_> = rows.collect();
     match rows.is_empty() {
         true => String::new(),
         false => attack::table(&rows) + "\n",
@@ -412,10 +403,7 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     if !faults.is_empty() {
         notes.push(format!("of {} packet-ins: {faults}", subject.tally.sent));
     }
-    let each = |of: fn(&Setup) -> f64| {
-        let values: Vec<f64> = rounds.iter().map(|round| of(&round.setup)).collect();
-        median(&values)
-    };
+    let each = |of: fn(&Setup) -> f64| median(rounds.iter().map(|round| of(&round.setup)));
     let learned = match settings.plan.workload {
         Workload::ArpIp => "nothing learned ahead".to_string(),
         _ => format!(
@@ -467,35 +455,30 @@ fn plots(
         results.histogram(&format!("latency-{}", at + 1), &histogram, US_PER_NS)?;
         series.push(Series::new(name, tail_points(&histogram)));
     }
-    let plot = Plot {
-        title,
-        x_label: "answered within (µs)".to_string(),
-        y_label: "packet-ins that took longer (part of all)".to_string(),
-        x_log: true,
-        y_log: true,
-        series,
-    };
+    let labels = [
+        "answered within (µs)",
+        "packet-ins that took longer (part of all)",
+    ];
+    let plot = Plot::new(title, labels, series).log_x().log_y();
     results.plot("latency", &plot.lines())?;
-    if matches!(plan.workload, Workload::Attack(_)) {
+    if plan.workload == Workload::Attack {
         let first = |subject: &SubjectDocument| {
             let attack = subject.rounds.first()?.attack.as_ref()?;
             Some(attack.series(&subject.name))
         };
-        let attack = Plot {
-            title: "One more switch attacks, from 0 s on for a third of the time".to_string(),
-            x_label: "since the attack began (s)".to_string(),
-            y_label: "p99 of each 0.1 s at the others (µs)".to_string(),
-            x_log: false,
-            y_log: true,
-            series: subjects.iter().filter_map(first).collect(),
-        };
-        results.plot("attack", &attack.lines())?;
+        let title = "One more switch attacks, from 0 s on for a third of the time";
+        let labels = [
+            "since the attack began (s)",
+            "p99 of each 0.1 s at the others (µs)",
+        ];
+        let lines = subjects.iter().filter_map(first).collect();
+        results.plot("attack", &Plot::new(title, labels, lines).log_y().lines())?;
     }
-    results.write("rounds.csv", rounds_csv(&names, subjects).as_bytes())
+    results.write("rounds.csv", rounds_csv(subjects).as_bytes())
 }
 
 /// Delay in µs against the part of all that took longer.
-pub fn tail_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+pub fn tail_points(histogram: &Histogram) -> Vec<(f64, f64)> {
     let all = histogram.len().max(1) as f64;
     let mut seen = 0;
     let recorded = histogram.iter_recorded().map(|step| {
@@ -506,30 +489,17 @@ pub fn tail_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     recorded.filter(|(_, longer)| *longer > 0.0).collect()
 }
 
-fn rounds_csv(names: &[String], subjects: &[SubjectDocument]) -> String {
-    let mut csv =
-        "controller,round,answered_per_s,p50_us,p99_us,sent,answered,missing\n".to_string();
-    for (name, subject) in names.iter().zip(subjects) {
-        for (number, round) in (1..).zip(&subject.rounds) {
-            let RoundDocument {
-                answered_per_s,
-                latency_us: Summary { p50, p99, .. },
-                tally:
-                    Tally {
-                        sent,
-                        answered,
-                        missing,
-                        ..
-                    },
-                ..
-            } = round;
-            csv += &format!(
-                "\"{name}\",{number},{answered_per_s:.1},{p50:.3},{p99:.3},{sent},{answered},\
-                 {missing}\n"
-            );
-        }
-    }
-    csv
+fn rounds_csv(subjects: &[SubjectDocument]) -> String {
+    Columns::of(&all_rounds(subjects))
+        .text("controller", |(name, ..)| format!("\"{name}\""))
+        .text("round", |(_, number, _)| *number)
+        .number("answered_per_s", 1, |(.., round)| round.answered_per_s)
+        .number("p50_us", 3, |(.., round)| round.latency_us.p50)
+        .number("p99_us", 3, |(.., round)| round.latency_us.p99)
+        .text("sent", |(.., round)| round.tally.sent)
+        .text("answered", |(.., round)| round.tally.answered)
+        .text("missing", |(.., round)| round.tally.missing)
+        .csv()
 }
 
 #[cfg(test)]

@@ -4,18 +4,17 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::CredentialArgs;
 use super::conduct::Setup;
 use super::rounds::measure;
 use super::settings::{SWITCHES_MAX, Settings};
 use super::target::Server;
-use cli::date::unix_seconds;
+use crate::certificates::CredentialArgs;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use cli::table::Columns;
 use measure::stats::Summary;
-use report::output::{Document, OutputArgs, Results};
+use report::output::{OutputArgs, Results};
 use report::plot::{Plot, Series};
 
 /// Starts a controller for each number of switches, connects them, and sends packet-ins at a rate
@@ -74,7 +73,6 @@ struct Step {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let started_unix_s = unix_seconds();
     if let Some(wrong) = args
         .switches
         .iter()
@@ -87,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // Whatever is wrong is told before anything runs.
     let plans = args.switches.iter().map(|n| settings(args, *n));
     let plans = plans.collect::<Result<Vec<Settings>, Failure>>()?;
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     args.output.say(format_args!(
@@ -107,21 +105,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             break;
         }
     }
-    plots(&results, &steps)?;
+    plots(&measurement.results, &steps)?;
     let text = text(&steps);
-    let document = Document::new(
-        "scale",
-        started_unix_s,
-        json!({
-            "command": args.start,
-            "rate_per_switch_per_s": args.rate_per_switch,
-            "macs_per_switch": args.macs,
-            "duration_s": args.duration,
-        }),
-        steps,
-        interrupt.is_set(),
-    );
-    args.output.conclude(&results, &document, &text)
+    let settings = json!({
+        "command": args.start,
+        "rate_per_switch_per_s": args.rate_per_switch,
+        "macs_per_switch": args.macs,
+        "duration_s": args.duration,
+    });
+    measurement.conclude("scale", settings, (steps, interrupt.is_set()), &text)
 }
 
 fn list(numbers: &[u32]) -> String {
@@ -166,22 +158,21 @@ fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
 }
 
 fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step, Failure> {
-    const MIB: f64 = (1 << 20) as f64;
     let server = Server::of(&settings.subjects[0].kind, None, interrupt)?;
-    let before = server.usage().unwrap_or_default().memory_peak_bytes as f64;
+    let before = server.usage().unwrap_or_default().memory_peak_mib;
     let switches = u32::from(settings.plan.switch_count);
     let title = format!("{switches} switches");
     let run = measure(settings, &server, &title, interrupt, &Progress::start())?;
     let measured = &run.measured;
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let used = run.target;
-    let peak = used.map_or(0.0, |used| used.memory_peak_bytes as f64);
+    let peak = used.map_or(0.0, |used| used.memory_peak_mib);
     Ok(Step {
         switches,
         setup: run.setup,
-        memory_before_mib: before / MIB,
-        memory_peak_mib: peak / MIB,
-        memory_per_switch_kib: (peak - before).max(0.0) / 1024.0 / f64::from(switches),
+        memory_before_mib: before,
+        memory_peak_mib: peak,
+        memory_per_switch_kib: (peak - before).max(0.0) * 1024.0 / f64::from(switches),
         offered_per_s: args.rate_per_switch * f64::from(switches),
         answered_per_s: measured.rate(),
         missing: measured.tally.missing,
@@ -227,39 +218,23 @@ fn text(steps: &[Step]) -> String {
 type Curve = (&'static str, fn(&Step) -> f64);
 
 fn plots(results: &Results, steps: &[Step]) -> Result<(), Failure> {
-    let plot = |title: &str, y_label: &str, of: &[Curve]| Plot {
-        title: title.to_string(),
-        x_label: "switches".to_string(),
-        y_label: y_label.to_string(),
-        x_log: true,
-        y_log: true,
-        series: of
-            .iter()
-            .map(|(name, of)| {
-                let points = steps.iter().map(|s| (f64::from(s.switches), of(s)));
-                Series::new(*name, points.collect())
-            })
-            .collect(),
+    let plot = |file: &str, title: &str, y_label: &str, of: &[Curve]| {
+        let line = |(name, of): &Curve| {
+            let points = steps.iter().map(|s| (f64::from(s.switches), of(s)));
+            Series::new(*name, points.collect())
+        };
+        let lines = of.iter().map(line).collect();
+        let plot = Plot::new(title, ["switches", y_label], lines);
+        results.plot(file, &plot.log_x().log_y().lines())
     };
-    let growth = plot(
-        "Time until all switches are taken in",
-        "s",
-        &[
-            ("asked for features", |s| s.setup.admitted_s),
-            ("hosts known", |s| s.setup.ready_s),
-        ],
-    );
-    results.plot("connected", &growth.lines())?;
-    let memory = plot(
-        "Memory of the controller",
-        "MiB",
-        &[("peak", |s| s.memory_peak_mib)],
-    );
-    results.plot("memory", &memory.lines())?;
-    let echo = plot(
-        "Echo while packet-ins run",
-        "µs",
-        &[("p50", |s| s.echo_us.p50), ("p99", |s| s.echo_us.p99)],
-    );
-    results.plot("echo", &echo.lines())
+    let growth: [Curve; 2] = [
+        ("asked for features", |s| s.setup.admitted_s),
+        ("hosts known", |s| s.setup.ready_s),
+    ];
+    let title = "Time until all switches are taken in";
+    plot("connected", title, "s", &growth)?;
+    let memory: [Curve; 1] = [("peak", |s| s.memory_peak_mib)];
+    plot("memory", "Memory of the controller", "MiB", &memory)?;
+    let echo: [Curve; 2] = [("p50", |s| s.echo_us.p50), ("p99", |s| s.echo_us.p99)];
+    plot("echo", "Echo while packet-ins run", "µs", &echo)
 }

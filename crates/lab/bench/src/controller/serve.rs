@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use net::transport::{Connection, Reader, Writer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::plan::{Control, histogram};
+use super::plan::Control;
 use super::switch::{Broken, Delays, Switch};
 
 /// More than a socket holds at once; shared by the switches of a thread.
@@ -31,11 +31,7 @@ impl Shared {
     pub fn new(control: Arc<Control>) -> Shared {
         Shared {
             control,
-            delays: RefCell::new(Delays {
-                answers: histogram(),
-                echoes: histogram(),
-                timeline: None,
-            }),
+            delays: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
         }
     }

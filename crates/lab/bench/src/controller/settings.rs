@@ -1,18 +1,19 @@
 //! Flags to a plan, or one line that says which of them make no sense.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use net::method::{Method, Transport};
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{Role, Security};
 
 use super::attack::Attack;
 use super::layout::SOURCES_MAX;
 use super::outstanding::Wanted;
-use super::plan::{Mode, Plan, Workload};
+use super::plan::{Mode, Plan};
 use super::switch::{Announce, Profile, Traffic};
 use super::target::PORT;
-use super::{Args, CredentialArgs, ModeArg, SubjectArgs, WorkloadArg};
+use super::{Args, ModeArg, SubjectArgs, Workload};
+use crate::certificates::CredentialArgs;
 use cli::failure::Failure;
 
 pub const SWITCHES_MAX: u32 = 10_000;
@@ -76,7 +77,6 @@ pub struct Settings {
     pub subjects: Vec<Subject>,
     /// The plan of every run; its method is each subject's.
     pub plan: Plan,
-    pub workload: WorkloadArg,
     pub rounds: u32,
     pub keep: bool,
     pub pid: Option<i32>,
@@ -90,7 +90,8 @@ impl Settings {
         let ports = whole("--ports", args.ports, 2, PORTS_MAX)?;
         let rounds = whole("--rounds", args.rounds, 1, 10_000)?;
         let mode = mode(args)?;
-        let workload = workload(args, mode)?;
+        let workload = args.workload;
+        check(args, mode)?;
         let timeout = seconds("--timeout", args.timeout / 1e3, 1e-3)?;
         let window_max = match workload {
             // Nobody is in two exchanges at once.
@@ -112,9 +113,9 @@ impl Settings {
         whole("--threads", thread_count as u32, 1, 1024)?;
         // A half before the storm, a half in it.
         let interval_count = match workload {
-            Workload::Storm { .. } => 2,
+            Workload::Storm => 2,
             // Before, during and after.
-            Workload::Attack(_) => 3,
+            Workload::Attack => 3,
             _ => 1,
         };
         let announce = args.announce.unwrap_or(match switch_count {
@@ -141,10 +142,7 @@ impl Settings {
                     Workload::Hosts => Traffic::Paired,
                     Workload::Paths => Traffic::Across,
                     Workload::ArpIp => Traffic::Exchanges,
-                    Workload::Macs
-                    | Workload::Storm { .. }
-                    | Workload::Attack(_)
-                    | Workload::Churn => Traffic::ToDestination,
+                    _ => Traffic::ToDestination,
                 },
             },
             switch_count: switch_count as u16,
@@ -156,6 +154,23 @@ impl Settings {
             thread_count: thread_count.min(switch_count as usize),
             mode,
             workload,
+            storm_rate: rate(
+                "--storm-rate",
+                args.storm_rate.unwrap_or(STORM_RATE_DEFAULT),
+            )?,
+            attack: Attack {
+                rate: args
+                    .attack_rate
+                    .map(|given| rate("--attack-rate", given))
+                    .transpose()?,
+                reads: args.attack_reads,
+                hosts: whole(
+                    "--attack-hosts",
+                    args.attack_hosts.unwrap_or(macs),
+                    1,
+                    SOURCES_MAX,
+                )?,
+            },
             learn_max: seconds("--learn-max", args.learn_max, 0.0)?,
             warmup: seconds("--warmup", args.warmup, 0.0)?,
             interval: seconds("--duration", args.duration, 0.01)? / interval_count,
@@ -165,7 +180,6 @@ impl Settings {
         Ok(Settings {
             subjects,
             plan,
-            workload: args.workload,
             rounds,
             keep: args.keep,
             pid: args.pid,
@@ -187,16 +201,15 @@ impl Settings {
             Workload::Hosts => format!("{how}, between hosts"),
             Workload::Paths => format!("{how}, across a line of links"),
             Workload::ArpIp => format!("{how}, each ARP and an IP packet both ways"),
-            Workload::Storm { rate } => format!("storm of {rate} packet-ins/s; {how}"),
-            Workload::Attack(attack) => {
-                let rate = match attack.rate {
+            Workload::Storm => format!("storm of {} packet-ins/s; {how}", plan.storm_rate),
+            Workload::Attack => {
+                let rate = match plan.attack.rate {
                     Some(rate) => format!("{rate} packet-ins/s"),
                     None => "all the connection takes".to_string(),
                 };
-                let reads = if attack.reads {
-                    "reads"
-                } else {
-                    "reads nothing"
+                let reads = match plan.attack.reads {
+                    true => "reads",
+                    false => "reads nothing",
                 };
                 format!("attacked by one more that sends {rate} and {reads}; {how}")
             }
@@ -332,109 +345,62 @@ fn mode(args: &Args) -> Result<Mode, Failure> {
     }
 }
 
-fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
-    let is_attack = args.workload == WorkloadArg::Attack;
-    if !is_attack
-        && (args.attack_rate.is_some() || args.attack_reads || args.attack_hosts.is_some())
-    {
-        return Err(Failure::usage(
-            "--attack-rate, --attack-reads and --attack-hosts are for --workload attack",
-        ));
-    }
-    match args.workload {
-        WorkloadArg::Storm => {}
-        WorkloadArg::Attack => return attack(args, mode),
-        _ if args.storm_rate.is_some() => {
-            return Err(Failure::usage("--storm-rate is for --workload storm"));
-        }
-        WorkloadArg::Macs => return Ok(Workload::Macs),
-        WorkloadArg::Hosts => {
-            between_ports("hosts", args)?;
-            return Ok(Workload::Hosts);
-        }
-        WorkloadArg::Paths => return across_links(args),
-        WorkloadArg::ArpIp => return exchanges(args),
-        WorkloadArg::Churn if mode != Mode::Throughput => {
-            return Err(Failure::usage(
-                "--workload churn sends no packet-ins, so it has no --mode",
-            ));
-        }
-        WorkloadArg::Churn => return Ok(Workload::Churn),
-    }
-    measures_delays("storm", mode)?;
-    if args.switches < 2 {
-        return Err(Failure::usage(
-            "--workload storm needs --switches 2 or more: the first one storms, the others are \
-             measured",
-        ));
-    }
-    let given = args.storm_rate.unwrap_or(STORM_RATE_DEFAULT);
-    Ok(Workload::Storm {
-        rate: rate("--storm-rate", given)?,
-    })
-}
-
-fn measures_delays(workload: &str, mode: Mode) -> Result<(), Failure> {
-    match mode {
-        Mode::Throughput => Err(Failure::usage(format!(
-            "--workload {workload} measures delays: give --mode latency, or --mode open and --rate"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn between_ports(workload: &str, args: &Args) -> Result<(), Failure> {
-    match args.ports < 3 || args.macs < 2 {
-        true => Err(Failure::usage(format!(
-            "--workload {workload} needs hosts behind different ports: --ports 3 and --macs 2 or \
-             more"
-        ))),
-        false => Ok(()),
-    }
-}
-
-fn attack(args: &Args, mode: Mode) -> Result<Workload, Failure> {
-    measures_delays("attack", mode)?;
-    if let Some(given) = args.attack_rate {
-        rate("--attack-rate", given)?;
-    }
-    let hosts = args.attack_hosts.unwrap_or(args.macs);
-    Ok(Workload::Attack(Attack {
-        rate: args.attack_rate,
-        reads: args.attack_reads,
-        hosts: whole("--attack-hosts", hosts, 1, SOURCES_MAX)?,
-    }))
-}
-
-fn across_links(args: &Args) -> Result<Workload, Failure> {
-    if args.switches < 2 {
-        return Err(Failure::usage(
-            "--workload paths needs links between switches: --switches 2 or more",
-        ));
-    }
-    arrivals_count("paths", args)?;
-    Ok(Workload::Paths)
-}
-
-fn exchanges(args: &Args) -> Result<Workload, Failure> {
-    between_ports("arp-ip", args)?;
-    if args.announce.is_some() {
-        return Err(Failure::usage(
-            "--announce is of a destination, and in --workload arp-ip there is none",
-        ));
-    }
-    arrivals_count("arp-ip", args)?;
-    Ok(Workload::ArpIp)
-}
-
-fn arrivals_count(workload: &str, args: &Args) -> Result<(), Failure> {
-    if matches!(args.answer, Wanted::FlowMod | Wanted::Both) || args.buffered {
-        return Err(Failure::usage(format!(
-            "--workload {workload} follows whole packets until they arrive: --answer any or \
+/// Refuses a workload whose other flags do not fit it.
+fn check(args: &Args, mode: Mode) -> Result<(), Failure> {
+    use Workload::{ArpIp, Attack, Churn, Hosts, Paths, Storm};
+    let name = args.workload.to_possible_value();
+    let name = name.as_ref().map_or("", |value| value.get_name());
+    let is = |some: &[Workload]| some.contains(&args.workload);
+    let require = |is_so: bool, what: &str| match is_so {
+        true => Ok(()),
+        false => Err(Failure::usage(what)),
+    };
+    let has_attack = args.attack_rate.is_some() || args.attack_reads || args.attack_hosts.is_some();
+    require(
+        is(&[Attack]) || !has_attack,
+        "--attack-rate, --attack-reads and --attack-hosts are for --workload attack",
+    )?;
+    require(
+        is(&[Storm]) || args.storm_rate.is_none(),
+        "--storm-rate is for --workload storm",
+    )?;
+    require(
+        !is(&[Hosts, ArpIp]) || args.ports > 2 && args.macs > 1,
+        &format!(
+            "--workload {name} needs hosts behind different ports: --ports 3 and --macs 2 or more"
+        ),
+    )?;
+    require(
+        !is(&[Paths]) || args.switches > 1,
+        "--workload paths needs links between switches: --switches 2 or more",
+    )?;
+    require(
+        !is(&[ArpIp]) || args.announce.is_none(),
+        "--announce is of a destination, and in --workload arp-ip there is none",
+    )?;
+    let follows = !matches!(args.answer, Wanted::FlowMod | Wanted::Both) && !args.buffered;
+    require(
+        !is(&[Paths, ArpIp]) || follows,
+        &format!(
+            "--workload {name} follows whole packets until they arrive: --answer any or \
              packet-out, and no --buffered"
-        )));
-    }
-    Ok(())
+        ),
+    )?;
+    require(
+        !is(&[Churn]) || mode == Mode::Throughput,
+        "--workload churn sends no packet-ins, so it has no --mode",
+    )?;
+    require(
+        !is(&[Storm, Attack]) || mode != Mode::Throughput,
+        &format!(
+            "--workload {name} measures delays: give --mode latency, or --mode open and --rate"
+        ),
+    )?;
+    require(
+        !is(&[Storm]) || args.switches > 1,
+        "--workload storm needs --switches 2 or more: the first one storms, the others are \
+         measured",
+    )
 }
 
 fn window(args: &Args, macs: u32, mode: Mode) -> Result<usize, Failure> {
@@ -477,32 +443,14 @@ pub fn seconds(flag: &str, seconds: f64, least: f64) -> Result<Duration, Failure
 }
 
 fn security(args: &CredentialArgs, subjects: &[Subject]) -> Result<Security, Failure> {
-    let files = [
-        (&args.private_key, "-p KEY"),
-        (&args.certificate, "-c CERT"),
-        (&args.ca_cert, "-C CA"),
-    ];
-    if let [
-        (Some(private_key), _),
-        (Some(certificate), _),
-        (Some(ca), _),
-    ] = files
-    {
-        let files = CredentialFiles {
-            private_key: private_key.clone(),
-            certificate: certificate.clone(),
-            ca: ca.clone(),
-            crl: None,
-        };
-        let credentials = files.load()?;
-        return Ok(Security::new(Arc::new(credentials)).expecting(Role::Controller));
-    }
+    let missing = match args.load(Role::Controller)? {
+        Ok(security) => return Ok(security),
+        Err(missing) => missing,
+    };
     let is_secure = |subject: &&Subject| match &subject.kind {
         SubjectKind::Method(method) => method.is_secure(),
         SubjectKind::Command { transport, .. } => *transport != Transport::Tcp,
     };
-    let missing = files.iter().filter(|(file, _)| file.is_none());
-    let missing: Vec<&str> = missing.map(|(_, flag)| *flag).collect();
     let missing_text = missing.join(" ");
     match subjects.iter().find(is_secure) {
         Some(Subject { name, .. }) => Err(Failure::usage(format!(

@@ -13,9 +13,8 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use hdrhistogram::Histogram;
 use openflow::hello::{Hello, negotiate};
-use openflow::packet::build::{arp_request, ethernet};
+use openflow::packet::build::{Host, arp_request, ethernet};
 use openflow::{EncodeError, Frame, Message, Version, Xid, encode};
 use serde::Serialize;
 
@@ -25,7 +24,9 @@ use super::links::Crossing;
 use super::outstanding::{Kind, Outcome, Outstanding, Wanted};
 use super::tally::Tally;
 use super::wire::{self, Answer, HEADER_LEN, PacketInTemplate, TYPE_FLOW_MOD, TYPE_PACKET_OUT};
-use judge::{Verdict, is_lldp};
+use crate::histogram::Histogram;
+use judge::Verdict;
+pub use judge::is_lldp;
 
 /// How the destination host makes itself known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -36,6 +37,16 @@ pub enum Announce {
     Arp,
     /// A frame from the host to itself, as Ethernet's loopback test sends: nobody needs to flood it
     Keepalive,
+}
+
+impl Announce {
+    /// The frame by which a host makes itself known.
+    pub fn frame(self, host: Host) -> Vec<u8> {
+        match self {
+            Announce::Arp => arp_request(host, host.ip),
+            Announce::Keepalive => ethernet(host.mac, host.mac, LOOPBACK_ETHERTYPE, &[0; 46]),
+        }
+    }
 }
 
 /// The properties that all switches of a run share.
@@ -77,7 +88,7 @@ const SETTLE_MAX_NS: u64 = 2_000_000_000;
 /// Time between two announcements; more than the 100 ms after which a changed port counts for
 /// auster.
 const PROBE_INTERVAL_NS: u64 = 200_000_000;
-pub const LOOPBACK_ETHERTYPE: u16 = 0x9000;
+const LOOPBACK_ETHERTYPE: u16 = 0x9000;
 /// All packets of a storm are of one host, so they come in at one port.
 const STORM_SOURCE: u32 = 1;
 /// Above every tag that is waited for.
@@ -116,9 +127,10 @@ pub enum Load {
 }
 
 /// Where delays are recorded, in nanoseconds.
+#[derive(Default)]
 pub struct Delays {
-    pub answers: Histogram<u64>,
-    pub echoes: Histogram<u64>,
+    pub answers: Histogram,
+    pub echoes: Histogram,
     /// When each packet-in was due, and how long its answer took, if that is wanted.
     pub timeline: Option<Vec<(u64, u64)>>,
 }
@@ -358,20 +370,13 @@ impl Switch {
                 self.ask(1, self.layout.partner(1, 0), now_ns, out);
                 return Ok(());
             }
-            let packet = Bytes::from(self.announcement());
+            let host = self.layout.host(DESTINATION);
+            let packet = Bytes::from(self.profile.announce.frame(host));
             let version = self.profile.version;
             out.extend(wire::packet_in(version, None, DESTINATION_PORT, packet)?);
             self.send_of(1, DESTINATION, now_ns, out);
         }
         Ok(())
-    }
-
-    fn announcement(&self) -> Vec<u8> {
-        let host = self.layout.host(DESTINATION);
-        match self.profile.announce {
-            Announce::Arp => arp_request(host, host.ip),
-            Announce::Keepalive => ethernet(host.mac, host.mac, LOOPBACK_ETHERTYPE, &[0; 46]),
-        }
     }
 
     /// Sends an echo request: its round trip is the wait of control messages under the load.

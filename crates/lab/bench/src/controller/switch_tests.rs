@@ -5,7 +5,6 @@ use openflow::message::{FlowMod, PacketIn, PacketOut};
 use openflow::{Action, BufferId, Field, MacAddr, Match, MessageKind, PortNo, decode};
 
 use super::*;
-use crate::controller::plan::histogram;
 use crate::controller::wire::Packet;
 
 pub(super) const MS: u64 = 1_000_000;
@@ -54,11 +53,7 @@ impl Bench {
         Bench {
             switch: Switch::new(Rc::new(profile), layout).unwrap(),
             version,
-            delays: Delays {
-                answers: histogram(),
-                echoes: histogram(),
-                timeline: None,
-            },
+            delays: Delays::default(),
             out: Vec::new(),
         }
     }

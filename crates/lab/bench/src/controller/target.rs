@@ -81,7 +81,7 @@ impl Server {
 pub struct Usage {
     pub cpu: Duration,
     /// The most memory that was resident, summed over the processes.
-    pub memory_peak_bytes: u64,
+    pub memory_peak_mib: f64,
 }
 
 impl Target {
@@ -237,7 +237,7 @@ fn usage_where(wanted: impl Fn(&Stat) -> bool) -> Usage {
         let seconds = stat.cpu_ticks as f64 / ticks_per_s as f64;
         usage.cpu += Duration::from_secs_f64(seconds);
         let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
-        usage.memory_peak_bytes += read_peak(&status).unwrap_or(0);
+        usage.memory_peak_mib += read_peak(&status).unwrap_or(0.0);
     }
     usage
 }
@@ -288,12 +288,13 @@ fn read_stat(text: &str) -> Option<Stat> {
     })
 }
 
-fn read_peak(status: &str) -> Option<u64> {
+/// In MiB.
+fn read_peak(status: &str) -> Option<f64> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    let kib: u32 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(f64::from(kib) / 1024.0)
 }
 
 #[cfg(test)]
@@ -308,14 +309,14 @@ mod tests {
         assert!(!stat.is_zombie && read_stat(&text.replace(") S", ") Z")).unwrap().is_zombie);
         assert_eq!(
             read_peak("VmPeak:\t 9 kB\nVmHWM:\t  12 kB\n"),
-            Some(12 << 10)
+            Some(12.0 / 1024.0)
         );
     }
 
     #[test]
     fn this_process_uses_something() {
         let usage = usage_of(std::process::id().cast_signed());
-        assert!(usage.memory_peak_bytes > 1 << 20);
+        assert!(usage.memory_peak_mib > 1.0);
         let own = std::process::id().cast_signed();
         let threads = threads_where(|stat| stat.pid == own);
         assert!(

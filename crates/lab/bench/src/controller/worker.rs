@@ -11,7 +11,8 @@ use net::alarm::Alarm;
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
-use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload, histogram};
+use super::Workload;
+use super::plan::{Control, Interval, Measured, Mode, Phase, Plan};
 use super::serve::{Emulated, End, Shared, UNSENT_BYTES_MAX, serve};
 use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
@@ -33,10 +34,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Runs to the end of the run.
 pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measured, String> {
     let failed = |error: &dyn std::fmt::Display| format!("cannot run a thread: {error}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| failed(&error))?;
+    let runtime = crate::runtime().map_err(|error| failed(&error))?;
     let worker = Worker::new(plan, thread, control.clone()).map_err(|error| failed(&error))?;
     let local = LocalSet::new();
     let measured = local.block_on(&runtime, worker.run());
@@ -106,7 +104,7 @@ impl<'a> Worker<'a> {
             _ => f64::INFINITY,
         };
         let shared = Shared::new(control);
-        if matches!(plan.workload, Workload::Attack(_)) {
+        if plan.workload == Workload::Attack {
             shared.delays.borrow_mut().timeline = Some(Vec::new());
         }
         Ok(Worker {
@@ -117,7 +115,7 @@ impl<'a> Worker<'a> {
             numbers,
             phase: Phase::Connect,
             cared_at_ns: 0,
-            measured: Measured::new(),
+            measured: Measured::default(),
             schedule: Schedule {
                 start_ns: 0,
                 interval_ns,
@@ -324,18 +322,15 @@ impl<'a> Worker<'a> {
 
     /// Begins the storm after the first interval: later delays are those of the storm.
     fn begin_storm(&mut self, now_ns: u64) {
-        let Workload::Storm { rate } = self.plan.workload else {
-            return;
-        };
-        if self.measured.intervals.len() != 1 {
+        if self.plan.workload != Workload::Storm || self.measured.intervals.len() != 1 {
             return;
         }
         let answers = &mut self.shared.delays.borrow_mut().answers;
-        self.measured.quiet = std::mem::replace(answers, histogram());
+        self.measured.quiet = std::mem::take(answers);
         if self.numbers.iter().any(|number| self.plan.storms(*number)) {
             self.storm = Some(Schedule {
                 start_ns: now_ns,
-                interval_ns: 1e9 / rate,
+                interval_ns: 1e9 / self.plan.storm_rate,
                 sent: 0,
             });
         }

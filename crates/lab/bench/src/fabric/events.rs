@@ -276,7 +276,6 @@ fn watch(
         emulator.run_for(PAUSE);
     }
     let (kind, of) = name(event, emulator);
-    let samples: Vec<f64> = outages.values().copied().collect();
     EventFigures {
         kind,
         of,
@@ -285,7 +284,7 @@ fn watch(
         carried_again_ms: pending
             .is_empty()
             .then(|| milliseconds(began, carried_again)),
-        outage_ms: Summary::of(&samples),
+        outage_ms: Summary::of(outages.values().copied()),
         served_ms,
         watched_s: milliseconds(began, emulator.now()) / 1e3,
         messages: Counts::default(),

@@ -5,7 +5,6 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use clock::Instant;
-use hdrhistogram::Histogram;
 use openflow::packet::build::{self, Host, arp_reply, arp_request};
 use openflow::{Field, MacAddr, PacketFields};
 use serde::Serialize;
@@ -16,9 +15,9 @@ use super::pairs::Pairs;
 use super::recovery::Delay;
 use super::switch::Effect;
 use super::walk::{Arrival, Fabric, Verdict};
-use crate::controller::plan::histogram;
-use crate::controller::switch::{Announce, Broken, LOOPBACK_ETHERTYPE};
+use crate::controller::switch::{Announce, Broken};
 use crate::controller::wire::{MAGIC, Packet, UDP_PORTS};
+use crate::histogram::Histogram;
 
 /// Conversations of one run: each costs some 100 bytes of memory at most.
 const CONVERSATIONS_MAX: usize = 1 << 24;
@@ -92,27 +91,16 @@ pub struct Conversation {
 }
 
 /// Recorded conversations: delays in nanoseconds.
+#[derive(Default)]
 pub struct Record {
     pub tally: Tally,
     /// From the time a first packet was due to its delivery.
-    pub first: Histogram<u64>,
+    pub first: Histogram,
     /// From the same time until the path was ready.
-    pub ready: Histogram<u64>,
-    pub echo: Histogram<u64>,
+    pub ready: Histogram,
+    pub echo: Histogram,
     /// First packets delivered while the clock ran, whenever they were sent.
     pub delivered_meanwhile: u64,
-}
-
-impl Record {
-    pub fn new() -> Record {
-        Record {
-            tally: Tally::default(),
-            first: histogram(),
-            ready: histogram(),
-            echo: histogram(),
-            delivered_meanwhile: 0,
-        }
-    }
 }
 
 /// The network and its load.
@@ -158,7 +146,7 @@ impl World {
     pub fn new(fabric: Fabric, pairs: Pairs, opening: Opening, timeout_ns: u64) -> World {
         let switches = fabric.switches.len();
         World {
-            record: Record::new(),
+            record: Record::default(),
             conversations: Vec::new(),
             pairs_exhausted: false,
             broadcasts: 0,
@@ -424,13 +412,7 @@ impl World {
     pub fn announce(&mut self, now: Instant, host: u32, how: Announce) {
         let net = &self.fabric.net;
         let (at, host) = (net.place(host), net.host(host));
-        let packet = match how {
-            Announce::Arp => arp_request(host, host.ip),
-            Announce::Keepalive => {
-                build::ethernet(host.mac, host.mac, LOOPBACK_ETHERTYPE, &[0; 46])
-            }
-        };
-        self.inject(now, at, packet.into());
+        self.inject(now, at, how.frame(host).into());
     }
 
     /// A host asks everybody for an address that nobody has.

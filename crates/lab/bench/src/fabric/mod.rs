@@ -22,7 +22,6 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use ::report::output::OutputArgs;
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 
@@ -169,12 +168,11 @@ impl Workload {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let started_unix_s = unix_seconds();
     let settings = Settings::resolve(args)?;
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     args.output.say(format_args!("{}", settings.headline()));
     let rounds = settings::measure(&settings, &interrupt)?;
-    report::conclude(&args.output, &results, started_unix_s, &settings, &rounds)
+    report::conclude(&measurement, &settings, &rounds)
 }

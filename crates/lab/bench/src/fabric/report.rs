@@ -12,10 +12,12 @@ use super::run::{Load, Measured, Setup};
 use super::settings::{Rounds, Settings, milliseconds};
 use super::switch::Counts;
 use crate::controller::report::{Bottleneck, tail_points};
+use crate::histogram::Histogram;
 use cli::failure::Failure;
 use cli::table::Columns;
+use measure::distinct;
 use measure::stats::{Summary, median};
-use report::output::{Document, OutputArgs, Results};
+use report::output::{Measurement, Results};
 use report::plot::{Plot, Series};
 
 const MS_PER_NS: f64 = 1e-6;
@@ -102,9 +104,7 @@ struct ControllerDocument {
 }
 
 pub fn conclude(
-    output: &OutputArgs,
-    results: &Results,
-    started_unix_s: u64,
+    measurement: &Measurement<'_>,
     settings: &Settings,
     rounds: &Rounds,
 ) -> Result<(), Failure> {
@@ -122,16 +122,10 @@ pub fn conclude(
         })
         .collect();
     let text = text(settings, &subjects);
-    plots(results, settings, rounds)?;
-    growth_plots(results, settings, rounds)?;
-    let document = Document::new(
-        "fabric",
-        started_unix_s,
-        settings_document(settings),
-        subjects,
-        rounds.interrupted,
-    );
-    output.conclude(results, &document, &text)
+    plots(&measurement.results, settings, rounds)?;
+    growth_plots(&measurement.results, settings, rounds)?;
+    let settings = settings_document(settings);
+    measurement.conclude("fabric", settings, (subjects, rounds.interrupted), &text)
 }
 
 fn settings_document(settings: &Settings) -> Json {
@@ -171,7 +165,7 @@ fn run_document(measured: &Measured) -> RunDocument {
             };
             used.threads.iter().map(share).collect()
         },
-        memory_peak_mib: mebibytes(used.memory_peak_bytes),
+        memory_peak_mib: used.memory_peak_mib,
     });
     let emulator_cores = measured.emulator_cpu.as_secs_f64() / elapsed_s;
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
@@ -219,16 +213,10 @@ fn spread(counts: &[usize]) -> Spread {
 }
 
 fn legs(runs: &[RunDocument]) -> Vec<LegDocument> {
-    let mut names: Vec<&str> = Vec::new();
-    for run in runs {
-        if !names.contains(&run.leg.as_str()) {
-            names.push(&run.leg);
-        }
-    }
+    let names = distinct(runs.iter().map(|run| run.leg.as_str()));
     let of_leg = |name: &str| -> Vec<&RunDocument> {
-        let mut of_leg: Vec<&RunDocument> = Vec::new();
-        of_leg.extend(runs.iter().filter(|run| run.leg == name));
-        of_leg
+        let runs = runs.iter();
+        runs.filter(|run| run.leg == name).collect()
     };
     let first: Vec<f64> = names.first().map_or(Vec::new(), |name| {
         let runs = of_leg(name);
@@ -236,22 +224,16 @@ fn legs(runs: &[RunDocument]) -> Vec<LegDocument> {
     });
     let leg = |name: &&str| {
         let runs = of_leg(name);
-        let figure = |of: fn(&RunDocument) -> f64| {
-            let values: Vec<f64> = runs.iter().map(|run| of(run)).collect();
-            median(&values)
-        };
-        let ratios = runs.iter().zip(&first);
-        let ratios: Vec<f64> = ratios
-            .filter(|(_, first)| **first > 0.0)
-            .map(|(run, first)| run.delivered_per_s / first)
-            .collect();
+        let figure = |of: fn(&RunDocument) -> f64| median(runs.iter().map(|run| of(run)));
+        let pairs = runs.iter().zip(&first);
+        let pairs = pairs.filter(|(_, first)| **first > 0.0);
         LegDocument {
             name: (*name).to_owned(),
             offered_per_s: runs[0]
                 .offered_per_s
                 .map(|_| figure(|run| run.offered_per_s.unwrap_or(0.0))),
             delivered_per_s: figure(|run| run.delivered_per_s),
-            of_first: median(&ratios),
+            of_first: median(pairs.map(|(run, first)| run.delivered_per_s / first)),
             lost_percent: figure(|run| {
                 100.0 * run.tally.lost as f64 / run.tally.sent.max(1) as f64
             }),
@@ -435,7 +417,7 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
     if !results.are_kept() {
         return Ok(());
     }
-    type Of = fn(&Measured) -> &hdrhistogram::Histogram<u64>;
+    type Of = fn(&Measured) -> &Histogram;
     let figures: [(&str, &str, Of); 2] = [
         ("first", "delivered within (µs)", |m| &m.record.first),
         ("ready", "path ready within (µs)", |m| &m.record.ready),
@@ -454,18 +436,10 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
                 }
             }
         }
-        let plot = Plot {
-            title: format!(
-                "{}, {} hosts each",
-                settings.topologies.join(", "),
-                settings.plan.hosts
-            ),
-            x_label: x_label.to_owned(),
-            y_label: "pairs that took longer (part of all)".to_owned(),
-            x_log: true,
-            y_log: true,
-            series,
-        };
+        let (topologies, hosts) = (settings.topologies.join(", "), settings.plan.hosts);
+        let title = format!("{topologies}, {hosts} hosts each");
+        let labels = [x_label, "pairs that took longer (part of all)"];
+        let plot = Plot::new(title, labels, series).log_x().log_y();
         results.plot(name, &plot.lines())?;
     }
     Ok(())
@@ -494,9 +468,7 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
         (
             "growth-memory",
             "memory of the controller, peak (MiB)",
-            &[("", |run| {
-                Some(mebibytes(run.used.as_ref()?.memory_peak_bytes))
-            })],
+            &[("", |run| Some(run.used.as_ref()?.memory_peak_mib))],
         ),
         (
             "growth-setup",
@@ -523,14 +495,8 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
                 }
             }
         }
-        let plot = Plot {
-            title: format!("{} hosts at each switch with hosts", settings.plan.hosts),
-            x_label: "switches".to_owned(),
-            y_label: y_label.to_owned(),
-            x_log: false,
-            y_log: false,
-            series,
-        };
+        let title = format!("{} hosts at each switch with hosts", settings.plan.hosts);
+        let plot = Plot::new(title, ["switches", y_label], series);
         results.plot(name, &plot.lines())?;
     }
     Ok(())
@@ -547,10 +513,6 @@ fn over_switches<'a>(
     }
     let points = values.into_iter().filter(|(_, values)| !values.is_empty());
     points
-        .map(|(switches, values)| (switches as f64, median(&values)))
+        .map(|(switches, values)| (switches as f64, median(values)))
         .collect()
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

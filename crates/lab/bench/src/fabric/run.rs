@@ -100,7 +100,7 @@ pub struct Used {
     pub cpu: Duration,
     /// Processor time by the name of the thread.
     pub threads: BTreeMap<String, Duration>,
-    pub memory_peak_bytes: u64,
+    pub memory_peak_mib: f64,
 }
 
 pub struct Measured {
@@ -298,7 +298,7 @@ impl Runner<'_> {
         load: impl FnOnce(&Self, &mut Emulator, &mut Server) -> Result<Vec<EventFigures>, Failure>,
     ) -> Result<Measured, Failure> {
         let began = emulator.now();
-        emulator.world.record = Record::new();
+        emulator.world.record = Record::default();
         emulator.world.set_recording(true);
         if self.leg.is_stormy {
             let rate = Some(self.plan.storm_rate);
@@ -330,7 +330,7 @@ impl Runner<'_> {
             leg: self.leg.clone(),
             setup: Setup::default(),
             elapsed,
-            record: std::mem::replace(&mut world.record, Record::new()),
+            record: std::mem::take(&mut world.record),
             counts,
             entries,
             groups,
@@ -381,6 +381,6 @@ fn used((before, after): (Readings, Readings)) -> Used {
     Used {
         cpu: after.0.cpu.saturating_sub(before.0.cpu),
         threads: after.1.into_iter().map(since).collect(),
-        memory_peak_bytes: after.0.memory_peak_bytes,
+        memory_peak_mib: after.0.memory_peak_mib,
     }
 }

@@ -11,7 +11,7 @@ use openflow::{
 };
 use serde::Serialize;
 
-use crate::controller::switch::Broken;
+use crate::controller::switch::{Broken, is_lldp};
 
 /// Unsent bytes above which packets for the controller are dropped, and nothing is read: it asks
 /// and does not read.
@@ -280,13 +280,4 @@ fn effect(message: &Message) -> Effect {
 
 fn address(r#match: &Match, field: Field) -> Option<u64> {
     r#match.exact(field).map(|address| address as u64)
-}
-
-/// Link-layer discovery, of 802.1AB and of Floodlight and ONOS, with a tag or without.
-pub fn is_lldp(packet: &[u8]) -> bool {
-    let at = match packet.get(12..14) {
-        Some([0x81, 0x00] | [0x88, 0xa8]) => 16,
-        _ => 12,
-    };
-    matches!(packet.get(at..at + 2), Some([0x88, 0xcc] | [0x89, 0x42]))
 }

@@ -10,8 +10,8 @@ use openflow::table::Output;
 use testbed::topology::Attachment;
 
 use super::net::{Behind, Net};
-use super::switch::{Effect, Switch, is_lldp};
-use crate::controller::switch::Broken;
+use super::switch::{Effect, Switch};
+use crate::controller::switch::{Broken, is_lldp};
 
 /// Copies of one packet that are followed; a flood in a network with loops makes ever more.
 const COPIES_MAX: usize = 1 << 16;

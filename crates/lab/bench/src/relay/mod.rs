@@ -12,8 +12,7 @@ pub mod switches;
 
 use serde::Serialize;
 
-use ::report::output::{Document, OutputArgs};
-use cli::date::unix_seconds;
+use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::flag::whole;
 use cli::interrupt::Interrupt;
@@ -70,8 +69,7 @@ pub fn run(mut args: Args) -> Result<(), Failure> {
         args.switches.iter_mut().for_each(|n| *n = (*n).min(100));
         (args.runs, args.duration) = (args.runs.min(2), 1.0);
     }
-    let started_unix_s = unix_seconds();
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     let progress = Progress::start();
@@ -94,9 +92,7 @@ pub fn run(mut args: Args) -> Result<(), Failure> {
     drop(progress);
     report::charge_switches(&mut rows);
     let text = report::text(&rows);
-    let is_interrupted = interrupt.is_set();
-    let document = Document::new("relay", started_unix_s, &args, rows, is_interrupted);
-    args.output.conclude(&results, &document, &text)
+    measurement.conclude("relay", &args, (rows, interrupt.is_set()), &text)
 }
 
 impl Args {

@@ -63,16 +63,13 @@ impl Cell {
 impl Row {
     /// `None` if nothing was measured.
     pub fn of(cell: Cell, runs: &[Measured]) -> Option<Row> {
-        const MIB: f64 = (1 << 20) as f64;
-        let summary =
-            |of: &dyn Fn(&Measured) -> f64| Summary::of(&runs.iter().map(of).collect::<Vec<f64>>());
+        let summary = |of: &dyn Fn(&Measured) -> f64| Summary::of(runs.iter().map(of));
         let us = |before: Duration, after: Duration, run: &Measured| {
             1e6 * after.saturating_sub(before).as_secs_f64() / run.messages.max(1) as f64
         };
         let switch_us = |run: &Measured| us(run.before.switch.cpu, run.after.switch.cpu, run);
         let controller_us =
             |run: &Measured| us(run.before.controller.cpu, run.after.controller.cpu, run);
-        let peak = |bytes: u64| bytes as f64 / MIB;
         (!runs.is_empty()).then(|| Row {
             switches: cell.switches,
             batch: cell.batch,
@@ -85,8 +82,8 @@ impl Row {
             messages_per_s_of_one_core: summary(&|run| {
                 1e6 / switch_us(run).max(controller_us(run)).max(1e-6)
             }),
-            switch_peak_mib: summary(&|run| peak(run.after.switch.memory_peak_bytes)),
-            controller_peak_mib: summary(&|run| peak(run.after.controller.memory_peak_bytes)),
+            switch_peak_mib: summary(&|run| run.after.switch.memory_peak_mib),
+            controller_peak_mib: summary(&|run| run.after.controller.memory_peak_mib),
             switch_kib_each: None,
             controller_kib_each: None,
         })

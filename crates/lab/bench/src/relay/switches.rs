@@ -2,7 +2,6 @@
 //! session and a QUIC connection of its own; the connections of switches are dealt to them in turn.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use net::method::{Method, Protocol};
@@ -46,8 +45,7 @@ async fn serve(args: Args) -> Result<(), Failure> {
     let connect = method(&args.connect)?;
     let security = |n: u32| {
         let files = certificates::files(&args.certificates, &format!("switch{n}"), "controllerca");
-        let credentials = files.load().map_err(Failure::machine)?;
-        Ok::<_, Failure>(Security::new(Arc::new(credentials)).expecting(Role::Controller))
+        certificates::security(&files, Role::Controller)
     };
     let limits = Limits::default();
     let mut listener = Listener::bind(&method("ptcp:0:127.0.0.1")?, &Security::plain(), limits)

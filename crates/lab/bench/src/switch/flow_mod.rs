@@ -12,6 +12,7 @@ use openflow::{Action, Message};
 use serde::Serialize;
 
 use super::lane::{Kind, LOST_AFTER, Lane};
+use super::report::{Raw, columns};
 use super::tap::{Cars, Seen};
 use cli::date::now_ns;
 use cli::failure::Failure;
@@ -115,8 +116,7 @@ pub struct Figures {
 impl Figures {
     pub fn of(runs: &[Option<Outcome>]) -> Figures {
         let there: Vec<Outcome> = runs.iter().flatten().copied().collect();
-        let of =
-            |part: fn(&Outcome) -> f64| Summary::of(&there.iter().map(part).collect::<Vec<_>>());
+        let of = |part: fn(&Outcome) -> f64| Summary::of(there.iter().map(part));
         Figures {
             runs: runs.len(),
             lost: runs.len() - there.len(),
@@ -132,17 +132,16 @@ impl Figures {
     }
 }
 
-pub const CSV_HEADER: &str =
-    "barrier_ms,data_plane_ms,stale_packets,stale_ms,lost_packets,resolution_ms";
-
-/// A line for a file: one per run, lost ones with nothing.
-pub fn csv_line(run: &Option<Outcome>) -> String {
-    run.map_or(",,,,,".to_owned(), |o| {
-        format!(
-            "{:.6},{:.6},{},{:.6},{},{:.6}",
-            o.barrier_ms, o.data_plane_ms, o.stale, o.stale_ms, o.lost, o.resolution_ms
-        )
-    })
+/// A file with a line per run, lost ones with nothing.
+pub fn csv(runs: &[Raw<Option<Outcome>>]) -> String {
+    columns(runs)
+        .maybe("barrier_ms", 6, |&(.., run)| Some(run?.barrier_ms))
+        .maybe("data_plane_ms", 6, |&(.., run)| Some(run?.data_plane_ms))
+        .maybe("stale_packets", 0, |&(.., run)| Some(run?.stale as f64))
+        .maybe("stale_ms", 6, |&(.., run)| Some(run?.stale_ms))
+        .maybe("lost_packets", 0, |&(.., run)| Some(run?.lost as f64))
+        .maybe("resolution_ms", 6, |&(.., run)| Some(run?.resolution_ms))
+        .csv()
 }
 
 /// One run, on a lane that was prepared with [`super::lane::Otherwise::Back`].

@@ -15,22 +15,22 @@ mod subject;
 mod tables;
 mod tap;
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use clock::SplitMix64;
 use net::method::Method;
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{Role, Security};
 use serde::Serialize;
 
-use ::report::output::{Document, OutputArgs};
-use cli::date::unix_seconds;
+use crate::certificates::CredentialArgs;
+use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::flag::whole;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use lane::{Kind, Lane, Otherwise};
+use measure::distinct;
 use report::{Figures, Samples};
 use set_up::Ladder;
 use subject::Subject;
@@ -64,18 +64,9 @@ pub struct Args {
     #[arg(long, value_name = "IF")]
     #[serde(skip)]
     egress: Option<String>,
-    /// Our private key, for ssl: and quic: to a switch of yours
-    #[arg(short = 'p', long, value_name = "FILE")]
+    #[command(flatten)]
     #[serde(skip)]
-    private_key: Option<PathBuf>,
-    /// Our certificate
-    #[arg(short = 'c', long, value_name = "FILE")]
-    #[serde(skip)]
-    certificate: Option<PathBuf>,
-    /// The CA of the switch's certificate
-    #[arg(short = 'C', long, value_name = "FILE")]
-    #[serde(skip)]
-    ca_cert: Option<PathBuf>,
+    credentials: CredentialArgs,
     /// Transports to our own Open vSwitch
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
     #[serde(skip)]
@@ -153,13 +144,10 @@ struct Settings<'a> {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     args.check()?;
-    let results = args.output.open()?;
-    let started_unix_s = unix_seconds();
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::machine(format!("cannot start: {e}")))?;
+    let failed = |error| Failure::machine(format!("cannot start: {error}"));
+    let runtime = crate::runtime().map_err(failed)?;
     let mut subject = args.subject(&runtime, &interrupt)?;
     let first = &subject.lanes[0];
     args.output.say(format_args!(
@@ -186,7 +174,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .zip(&samples)
         .map(|(lane, s)| Figures::of(lane, s))
         .collect();
-    report::keep(&results, &figures, &samples)?;
+    report::keep(&measurement.results, &figures, &samples)?;
     let text = report::text(&figures);
     let settings = Settings {
         target: args.target_name(),
@@ -194,9 +182,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         args: &args,
         frame_bytes: tap::FRAME_BYTES,
     };
-    let interrupted = interrupt.is_set();
-    let document = Document::new("switch", started_unix_s, settings, figures, interrupted);
-    args.output.conclude(&results, &document, &text)
+    measurement.conclude("switch", settings, (figures, interrupt.is_set()), &text)
 }
 
 struct Bench<'a> {
@@ -212,20 +198,16 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All that is asked for, or until it is interrupted; what was installed is removed.
     async fn measure(&mut self) -> Result<(), Failure> {
-        if self.args.wants(Figure::PacketIn) {
-            self.packet_in().await?;
-        }
-        if self.args.wants(Figure::FlowMod) {
-            self.flow_mod().await?;
-        }
-        if self.args.wants(Figure::SetUp) {
-            self.set_up().await?;
-        }
-        if self.args.wants(Figure::Read) {
-            self.read().await?;
-        }
-        if self.args.wants(Figure::Capacity) {
-            self.capacity().await?;
+        let only = &self.args.only;
+        let is_wanted = |figure: &&Figure| only.is_empty() || only.contains(figure);
+        for figure in Figure::value_variants().iter().filter(is_wanted) {
+            match figure {
+                Figure::PacketIn => self.packet_in().await?,
+                Figure::FlowMod => self.flow_mod().await?,
+                Figure::SetUp => self.set_up().await?,
+                Figure::Read => self.read().await?,
+                Figure::Capacity => self.capacity().await?,
+            }
         }
         self.lanes[0].clear_all().await
     }
@@ -405,10 +387,6 @@ fn transports(lanes: &[Lane]) -> Vec<&'static str> {
 }
 
 impl Args {
-    fn wants(&self, figure: Figure) -> bool {
-        self.only.is_empty() || self.only.contains(&figure)
-    }
-
     fn method(&self) -> Option<&Method> {
         self.target.as_ref().or(self.listen.as_ref())
     }
@@ -458,12 +436,7 @@ impl Args {
             if nix::unistd::geteuid().is_root() {
                 Ledger::sweep();
             }
-            let mut transports = Vec::new();
-            for transport in &self.transports {
-                if !transports.contains(transport) {
-                    transports.push(*transport);
-                }
-            }
+            let transports = distinct(self.transports.iter().copied());
             return subject::own(runtime, &transports, token);
         };
         let security = self.security(method)?;
@@ -477,23 +450,14 @@ impl Args {
     }
 
     fn security(&self, method: &Method) -> Result<Security, Failure> {
-        let files = [&self.private_key, &self.certificate, &self.ca_cert];
-        let [Some(private_key), Some(certificate), Some(ca)] = files else {
-            if method.is_secure() {
+        match self.credentials.load(Role::Switch)? {
+            Ok(security) => Ok(security),
+            Err(_) if method.is_secure() => {
                 let wanted = "needs certificates on both sides; give -p KEY -c CERT -C CA";
-                return Err(Failure::usage(format!("{method}: {wanted}")));
+                Err(Failure::usage(format!("{method}: {wanted}")))
             }
-            return Ok(Security::default());
-        };
-        let [private_key, certificate, ca] = [private_key, certificate, ca].map(PathBuf::clone);
-        let credentials = CredentialFiles {
-            private_key,
-            certificate,
-            ca,
-            crl: None,
+            Err(_) => Ok(Security::default()),
         }
-        .load()?;
-        Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
     }
 }
 

@@ -23,6 +23,7 @@ use openflow::{Action, Message, PortNo};
 use serde::Serialize;
 
 use super::lane::{LOST_AFTER, Lane, MATCHED_FLOW};
+use super::report::{Raw, columns};
 use super::tap::Probe;
 use cli::date::now_ns;
 use cli::failure::Failure;
@@ -94,7 +95,7 @@ pub struct Figures {
 impl Figures {
     pub fn of(runs: &[Option<Parts>]) -> Figures {
         let there: Vec<Parts> = runs.iter().flatten().copied().collect();
-        let of = |part: fn(&Parts) -> f64| Summary::of(&there.iter().map(part).collect::<Vec<_>>());
+        let of = |part: fn(&Parts) -> f64| Summary::of(there.iter().map(part));
         Figures {
             runs: runs.len(),
             lost: runs.len() - there.len(),
@@ -108,23 +109,19 @@ impl Figures {
     }
 }
 
-/// A line for a file: one per run, lost ones with nothing.
-pub fn csv_line(run: &Option<Parts>) -> String {
-    run.map_or(",,,,,".to_owned(), |p| {
-        let parts = [
-            p.data_path_ms,
-            p.control_path_ms,
-            p.controller_ms,
-            p.switch_ms,
-            p.end_to_end_ms,
-            p.packet_in_ms,
-        ];
-        parts.map(|ms| format!("{ms:.6}")).join(",")
-    })
+/// A file with a line per run, lost ones with nothing.
+pub fn csv(runs: &[Raw<Option<Parts>>]) -> String {
+    columns(runs)
+        .maybe("data_path_ms", 6, |&(.., run)| Some(run?.data_path_ms))
+        .maybe("control_path_ms", 6, |&(.., run)| {
+            Some(run?.control_path_ms)
+        })
+        .maybe("controller_ms", 6, |&(.., run)| Some(run?.controller_ms))
+        .maybe("switch_ms", 6, |&(.., run)| Some(run?.switch_ms))
+        .maybe("end_to_end_ms", 6, |&(.., run)| Some(run?.end_to_end_ms))
+        .maybe("packet_in_ms", 6, |&(.., run)| Some(run?.packet_in_ms))
+        .csv()
 }
-
-pub const CSV_HEADER: &str =
-    "data_path_ms,control_path_ms,controller_ms,switch_ms,end_to_end_ms,packet_in_ms";
 
 /// One run; `None` when something was lost. The pauses are those before its probes.
 pub async fn run(

@@ -41,17 +41,19 @@ pub struct Figures {
 
 impl Figures {
     pub fn of(lane: &Lane, samples: &Samples) -> Figures {
-        let some = |has: bool| has.then_some(());
+        let Samples {
+            packet_in,
+            flow_mod,
+            reads,
+            ..
+        } = samples;
         Figures {
             transport: lane.transport,
             switch: lane.description.clone(),
-            packet_in: some(!samples.packet_in.is_empty())
-                .map(|()| packet_in::Figures::of(&samples.packet_in)),
-            flow_mod: some(!samples.flow_mod.is_empty())
-                .map(|()| flow_mod::Figures::of(&samples.flow_mod)),
+            packet_in: (!packet_in.is_empty()).then(|| packet_in::Figures::of(packet_in)),
+            flow_mod: (!flow_mod.is_empty()).then(|| flow_mod::Figures::of(flow_mod)),
             set_up: samples.set_up.as_ref().map(Ladder::figures),
-            read: some(!samples.reads.is_empty())
-                .map(|()| ReadFigures::of(samples.read_entries, &samples.reads)),
+            read: (!reads.is_empty()).then(|| ReadFigures::of(samples.read_entries, reads)),
             capacity: samples.capacity.clone(),
         }
     }
@@ -75,36 +77,43 @@ pub fn text(all: &[Figures]) -> String {
 
 /// Raw samples and plots.
 pub fn keep(results: &Results, all: &[Figures], samples: &[Samples]) -> Result<(), Failure> {
-    let of = |n: usize| (all[n].transport, &samples[n]);
-    let mut packet_ins = format!("transport,run,{}\n", packet_in::CSV_HEADER);
-    let mut flow_mods = format!("transport,run,{}\n", flow_mod::CSV_HEADER);
-    let mut reads = "transport,run,entries,read_ms\n".to_owned();
-    for (transport, samples) in (0..all.len()).map(of) {
-        for (n, run) in samples.packet_in.iter().enumerate() {
-            packet_ins += &format!("{transport},{n},{}\n", packet_in::csv_line(run));
-        }
-        for (n, run) in samples.flow_mod.iter().enumerate() {
-            flow_mods += &format!("{transport},{n},{}\n", flow_mod::csv_line(run));
-        }
-        for (n, read) in samples.reads.iter().enumerate() {
-            reads += &format!("{transport},{n},{},{:.6}\n", read.entries, read.ms);
-        }
-    }
-    if all.iter().any(|f| f.packet_in.is_some()) {
-        results.write("packet-in.csv", packet_ins.as_bytes())?;
+    let packet_ins = runs(all, samples, |samples| &samples.packet_in);
+    if !packet_ins.is_empty() {
+        results.write("packet-in.csv", packet_in::csv(&packet_ins).as_bytes())?;
         results.plot("packet-in", &packet_in_plot(all))?;
     }
-    if all.iter().any(|f| f.flow_mod.is_some()) {
-        results.write("flow-mod.csv", flow_mods.as_bytes())?;
+    let flow_mods = runs(all, samples, |samples| &samples.flow_mod);
+    if !flow_mods.is_empty() {
+        results.write("flow-mod.csv", flow_mod::csv(&flow_mods).as_bytes())?;
         results.plot("flow-mod", &flow_mod_plot(all, samples))?;
     }
-    if all.iter().any(|f| f.read.is_some()) {
-        results.write("read.csv", reads.as_bytes())?;
+    let reads = runs(all, samples, |samples| &samples.reads);
+    if !reads.is_empty() {
+        let columns = columns(&reads).text("entries", |(.., read)| read.entries);
+        let csv = columns.number("read_ms", 6, |(.., read)| read.ms).csv();
+        results.write("read.csv", csv.as_bytes())?;
     }
     if all.iter().any(|f| f.set_up.is_some()) {
         results.plot("set-up", &set_up_plot(all))?;
     }
     Ok(())
+}
+
+/// A run in a file of all runs: its transport, its number, and what was found.
+pub type Raw<T> = (&'static str, usize, T);
+
+fn runs<T: Copy>(all: &[Figures], samples: &[Samples], of: fn(&Samples) -> &Vec<T>) -> Vec<Raw<T>> {
+    let of_lane = |(figures, samples): (&Figures, _)| {
+        let (transport, runs) = (figures.transport, of(samples).iter().copied());
+        runs.enumerate().map(move |(n, run)| (transport, n, run))
+    };
+    all.iter().zip(samples).flat_map(of_lane).collect()
+}
+
+/// The first columns of such a file.
+pub fn columns<T>(runs: &[Raw<T>]) -> Columns<'_, Raw<T>> {
+    let columns = Columns::of(runs).text("transport", |(transport, ..)| *transport);
+    columns.text("run", |(_, n, _)| *n)
 }
 
 /// The transports with some figures, and these.
@@ -299,15 +308,9 @@ fn flow_mod_plot(all: &[Figures], samples: &[Samples]) -> String {
             runs().map(|o| o.data_plane_ms).collect(),
         ));
     }
-    Plot {
-        title: "Flow-mod delay, by barrier reply and by data plane".to_owned(),
-        x_label: "from the flow-mod written (ms)".to_owned(),
-        y_label: "share of runs".to_owned(),
-        x_log: true,
-        y_log: false,
-        series,
-    }
-    .lines()
+    let title = "Flow-mod delay, by barrier reply and by data plane";
+    let labels = ["from the flow-mod written (ms)", "share of runs"];
+    Plot::new(title, labels, series).log_x().lines()
 }
 
 fn distribution(name: String, mut values: Vec<f64>) -> Series {
@@ -338,15 +341,11 @@ fn set_up_plot(all: &[Figures]) -> String {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Some(Series::new(label(f.transport), points))
     };
-    Plot {
-        title: "Flows set up, by offered rate".to_owned(),
-        x_label: "new flows sent (1/s)".to_owned(),
-        y_label: "set up (%)".to_owned(),
-        x_log: true,
-        y_log: false,
-        series: all.iter().filter_map(line).collect(),
-    }
-    .lines()
+    let labels = ["new flows sent (1/s)", "set up (%)"];
+    let lines = all.iter().filter_map(line).collect();
+    Plot::new("Flows set up, by offered rate", labels, lines)
+        .log_x()
+        .lines()
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use cli::program;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use net::method::Method;
@@ -25,12 +24,13 @@ use tunnel::{EndConfig, Hub, OPENFLOW, Target};
 
 use super::lane::{Ends, Lane, listening};
 use super::tap::Tap;
+use crate::certificates;
 use auster::channel::Channel;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
 use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, Options, SWITCHES};
-use testbed::plane::{Transport, identity, make_certificates, wait_for_listener};
+use testbed::plane::{Transport, identity, make_certificates, set_ssl, wait_for_listener};
 use testbed::topology::Topology;
 
 const TCP_PORT: u16 = 6653;
@@ -237,8 +237,7 @@ fn load_security(pki: &Path) -> Result<Security, Failure> {
         ca: pki.join("switchca/cacert.pem"),
         crl: None,
     };
-    let credentials = files.load()?;
-    Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
+    certificates::security(&files, Role::Switch)
 }
 
 /// Sets the bridge's controllers. The relay is started before.
@@ -248,13 +247,7 @@ fn point_bridge(
     pki: &Path,
 ) -> Result<(), Failure> {
     if transports.contains(&Transport::Tls) {
-        let files = [
-            "switch-privkey.pem",
-            "switch-cert.pem",
-            "controllerca/cacert.pem",
-        ];
-        let [key, certificate, ca] = files.map(|name| pki.join(name).display().to_string());
-        network.vsctl(&["set-ssl", &key, &certificate, &ca])?;
+        set_ssl(network, pki)?;
     }
     if transports.contains(&Transport::Quic) {
         let log = network.open_log("relay-switch.log")?;

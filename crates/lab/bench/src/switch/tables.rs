@@ -43,17 +43,13 @@ impl ReadFigures {
             .iter()
             .filter(|read| read.entries == entries)
             .collect();
-        let ms: Vec<f64> = right.iter().map(|read| read.ms).collect();
-        let rates: Vec<f64> = right
-            .iter()
-            .map(|read| f64::from(read.entries) * 1e3 / read.ms)
-            .collect();
+        let rate = |read: &&Read| f64::from(read.entries) * 1e3 / read.ms;
         ReadFigures {
             entries,
             reads: reads.len(),
             wrong: reads.len() - right.len(),
-            read_ms: Summary::of(&ms),
-            entries_per_s: Summary::of(&rates),
+            read_ms: Summary::of(right.iter().map(|read| read.ms)),
+            entries_per_s: Summary::of(right.iter().map(rate)),
         }
     }
 }

@@ -287,9 +287,7 @@ fn open_socket(device: &str) -> io::Result<OwnedFd> {
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the address outlives the call and is as long as said.
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    nix::errno::Errno::result(done)?;
     Ok(socket)
 }
 

@@ -126,7 +126,7 @@ impl Expression {
     }
 
     /// The result's shape, or what is wrong, where only these names exist.
-    pub fn check(&self, names: &[(&str, Shape)]) -> Result<Shape, String> {
+    pub fn check(&self, names: &[(String, Shape)]) -> Result<Shape, String> {
         self.root.check(names)
     }
 
@@ -159,7 +159,7 @@ impl fmt::Display for Expression {
 }
 
 impl Node {
-    fn check(&self, names: &[(&str, Shape)]) -> Result<Shape, String> {
+    fn check(&self, names: &[(String, Shape)]) -> Result<Shape, String> {
         let number = |node: &Node| match node.check(names)? {
             shape if shape.truth => Err("compares or calculates with a comparison".to_string()),
             shape => Ok(shape.many),
@@ -172,7 +172,7 @@ impl Node {
             Node::Number(_) => (false, false),
             Node::Name(name) => {
                 let found = names.iter().find(|(known, _)| known == name);
-                let known = names.iter().map(|(known, _)| *known);
+                let known = names.iter().map(|(known, _)| known.as_str());
                 let (_, shape) =
                     found.ok_or_else(|| format!("no {name}; {}", suggestion(name, known)))?;
                 return Ok(*shape);
@@ -328,7 +328,7 @@ impl Function {
             Function::Mean => sum / values.len() as f64,
             Function::P50 => nearest_rank(&values, 0.5),
             Function::P99 => nearest_rank(&values, 0.99),
-            Function::Ci95 => Summary::of(&values).ci95,
+            Function::Ci95 => Summary::of(values).ci95,
             Function::Sum | Function::Count | Function::Abs => sum,
         }
     }
@@ -588,6 +588,7 @@ mod tests {
     fn shapes_are_checked_before_anything_runs() {
         let of = |truth, many| Shape { truth, many };
         let names = [("lost", of(false, true)), ("limit", of(false, false))];
+        let names = names.map(|(name, shape)| (name.to_string(), shape));
         let check = |text: &str| Expression::parse(text).unwrap().check(&names);
         assert_eq!(check("max(lost) == 0"), Ok(of(true, false)));
         assert_eq!(check("lost == 0 and limit < 1"), Ok(of(true, true)));

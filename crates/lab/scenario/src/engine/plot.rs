@@ -1,5 +1,6 @@
 //! Plots of rows: a mean over the runs for each value of one axis, or over time.
 
+use measure::distinct;
 use measure::stats::Summary;
 use report::plot::{Bars, Plot, Series};
 
@@ -127,19 +128,11 @@ fn picture(spec: &PlotSpec, title: String, cells: &[(usize, &Cell)], rows: &[Row
         return lines(spec, title, "time (s)", lists.collect());
     }
     let summary = |n: usize, column: &str| {
-        let figures = of_cell(n)
-            .map(|row| row.get(column))
-            .filter(|x| !x.is_nan());
-        Summary::of(&figures.collect::<Vec<f64>>())
+        let figures = of_cell(n).map(|row| row.get(column));
+        Summary::of(figures.filter(|x| !x.is_nan()))
     };
     if spec.kind == Kind::Bars {
-        let mut groups: Vec<String> = Vec::new();
-        for (_, cell) in cells {
-            let group = word(cell, &spec.by);
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        }
+        let groups = distinct(cells.iter().map(|(_, cell)| word(cell, &spec.by)));
         let parts = series.iter().map(|(name, column, cells)| {
             let of_group = |group: &String| {
                 let own = cells
@@ -183,12 +176,9 @@ fn picture(spec: &PlotSpec, title: String, cells: &[(usize, &Cell)], rows: &[Row
 
 fn lines(spec: &PlotSpec, title: String, x_label: &str, series: Vec<Series>) -> String {
     let plot = Plot {
-        title,
-        x_label: x_label.to_string(),
-        y_label: spec.label.clone(),
         x_log: spec.log_by,
         y_log: spec.log,
-        series,
+        ..Plot::new(title, [x_label, &spec.label], series)
     };
     plot.lines()
 }

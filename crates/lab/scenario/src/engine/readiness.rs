@@ -8,13 +8,13 @@ use cli::signals::Signals;
 use measure::quantiles::Quantiles;
 use testbed::network::Network;
 use testbed::plane::Plane;
-use testbed::probe::{DATA_BYTES, Flow, Prober};
+use testbed::probe::Prober;
 use testbed::status;
 use testbed::tools::Shell;
 
 use crate::engine::schema::{Cell, Pings, Run};
 use crate::engine::timeline::START;
-use crate::engine::traffic::Pair;
+use crate::engine::traffic::{self, Pair};
 use crate::report::{self, Check, Outcome, seconds};
 
 /// Pairs that are pinged at the same time.
@@ -181,23 +181,14 @@ impl Readiness<'_> {
             .collect();
         loop {
             let known = self.plane.status();
-            let topology = &self.network.topology;
             let is_known = !self.plane.has_status()
-                || status::switch_count(known.as_ref()) == topology.switches.len()
-                    && status::link_count(known.as_ref()) == 2 * topology.links.len();
+                || status::is_whole(known.as_ref(), &self.network.topology);
             if is_known && established.is_empty() {
                 return Ok(());
             }
             let first = self.prober.samples().len();
             let now = self.prober.elapsed();
-            let flow = |(n, (from, to)): (usize, &Pair)| Flow {
-                from: *from,
-                to: *to,
-                interval: CALM_INTERVAL,
-                data_bytes: DATA_BYTES,
-                next: now + CALM_INTERVAL * n as u32 / established.len() as u32,
-            };
-            let mut flows: Vec<Flow> = established.iter().enumerate().map(flow).collect();
+            let mut flows = traffic::flows(&established, CALM_INTERVAL, now);
             self.prober
                 .carry(&mut flows, now + CALM)
                 .map_err(ping_failure)?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use measure::distinct;
 use measure::quantiles::Quantiles;
 use serde::{Serialize, Serializer};
 
@@ -222,12 +223,8 @@ pub fn tables(scenario: &Scenario, rows: &[Row]) -> String {
         let cells = scenario.cells.iter().enumerate();
         let cells = cells.filter_map(|(n, cell)| Some((n, cell, spec(cell)?)));
         let cells: Vec<(usize, &Cell, RowSpec)> = cells.collect();
-        let mut axes: Vec<&str> = Vec::new();
-        for (axis, _) in cells.iter().flat_map(|(_, cell, _)| &cell.parameters) {
-            if !axes.contains(&axis.as_str()) {
-                axes.push(axis);
-            }
-        }
+        let parameters = cells.iter().flat_map(|(_, cell, _)| &cell.parameters);
+        let axes = distinct(parameters.map(|(axis, _)| axis.as_str()));
         let columns = cells.first().map_or(&[][..], |(_, _, spec)| &spec.columns);
         let columns = columns.iter().filter(|column| column.each.is_none());
         let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();

@@ -15,6 +15,7 @@ use cli::parallel::{self, joined};
 use cli::progress::Progress;
 use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
+use measure::distinct;
 use measure::quantiles::Quantiles;
 use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
@@ -33,7 +34,7 @@ use crate::engine::readiness::{PAIRS_AT_ONCE, Readiness, ping_failure};
 use crate::engine::rows::{self, Measured, Row};
 use crate::engine::schema::{Cell, Circumstances, NetworkRuns, Run, Scenario};
 use crate::engine::timeline::{self, END, START, time_of};
-use crate::engine::traffic::{Echoes, Record, Sender, Stage};
+use crate::engine::traffic::{Carried, Echoes, Stage};
 use crate::experiment::Args;
 use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 
@@ -186,14 +187,8 @@ pub fn check(path: &Path) -> Result<(), Failure> {
 
 /// The controllers of all cells, each once.
 fn controllers(scenario: &Scenario) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for cell in &scenario.cells {
-        let name = cell.network.controller.to_string();
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names.join("; ")
+    let cells = scenario.cells.iter();
+    distinct(cells.map(|cell| cell.network.controller.to_string())).join("; ")
 }
 
 /// One line for each mistake.
@@ -520,10 +515,9 @@ fn one_run(
         };
         let events = scope.spawn(move || events.apply(network, plane));
         let streams = cell.traffic.iter().zip(stages).map(|(stream, mut stage)| {
-            let work = match stream.kind.sender(&stage) {
-                Sender::Prober(flows) => return Stream::Echoes(flows),
-                Sender::Thread(work) => work,
-            };
+            if let Some(flows) = stream.kind.flows(&stage) {
+                return Stream::Echoes(flows);
+            }
             let waits = timeline::waits_between(&cell.moments, planned, [START, &stream.begins]);
             let begins_late = waits.count() > 0;
             Stream::Own(scope.spawn(move || {
@@ -533,7 +527,7 @@ fn one_run(
                     stage.from += late;
                     stage.until += late;
                 }
-                work(stage)
+                stream.kind.carry(&stage)
             }))
         });
         let streams: Vec<Stream<'_>> = streams.collect();
@@ -575,10 +569,8 @@ pub fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
         let stages = stages(cell, run, &planned, Instant::now(), Duration::ZERO, None);
         let records = std::thread::scope(|scope| {
             let streams = cell.traffic.iter().zip(stages);
-            let works = streams.filter_map(|(stream, stage)| match stream.kind.sender(&stage) {
-                Sender::Prober(_) => None,
-                Sender::Thread(work) => Some(scope.spawn(|| work(stage))),
-            });
+            let own = streams.filter(|(stream, stage)| stream.kind.flows(stage).is_none());
+            let works = own.map(|(stream, stage)| scope.spawn(move || stream.kind.carry(&stage)));
             let works: Vec<_> = works.collect();
             let records = works.into_iter().map(joined);
             records.collect::<Result<Vec<_>, Failure>>()
@@ -639,7 +631,7 @@ fn stages<'c>(
 /// A stream under way.
 enum Stream<'scope> {
     Echoes(Vec<Flow>),
-    Own(ScopedJoinHandle<'scope, Result<Box<dyn Record>, Failure>>),
+    Own(ScopedJoinHandle<'scope, Carried>),
 }
 
 impl Stream<'_> {
@@ -651,7 +643,7 @@ impl Stream<'_> {
     }
 
     /// Waits for the end of the stream.
-    fn record(self, samples: &[Sample]) -> Result<Box<dyn Record>, Failure> {
+    fn record(self, samples: &[Sample]) -> Carried {
         match self {
             Stream::Echoes(flows) => Ok(Box::new(Echoes::of(&flows, samples))),
             Stream::Own(thread) => joined(thread),

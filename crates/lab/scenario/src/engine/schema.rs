@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use auster::run;
+use measure::distinct;
 use sim::link::LinkConfig;
 use testbed::plane::{Controller, Site, Transport};
 use testbed::topology::Topology;
@@ -26,7 +27,7 @@ use crate::engine::rows::WINDOW_LENGTH;
 use crate::engine::setup::Step;
 use crate::engine::subject;
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
-use crate::engine::traffic::{self, Pair, Traffic};
+use crate::engine::traffic::{self, Carrier, Pair, Traffic};
 use crate::report::OUTCOME_KEYS;
 
 /// An experiment.
@@ -133,7 +134,7 @@ pub struct Stream {
     /// The moments when it begins and ends.
     pub begins: String,
     pub ends: String,
-    pub kind: Box<dyn Traffic>,
+    pub kind: Carrier,
     pub figures: Figures,
 }
 
@@ -309,10 +310,8 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         .runs
         .is_some_and(|runs| !(1..=RUNS_MAX).contains(&runs))
     {
-        top.problem(
-            "runs",
-            format!("--runs: write a number from 1 to {RUNS_MAX}"),
-        );
+        let problem = format!("--runs: write a number from 1 to {RUNS_MAX}");
+        top.problem("runs", problem);
     }
     let most = |lists: &Axis<Choice>| lists.iter().map(|(_, list)| list.len()).max();
     let count: usize = axes.iter().filter_map(|(_, lists)| most(lists)).product();
@@ -515,13 +514,10 @@ fn simulated(
         time: length..=length,
         waits: None,
     }];
-    let figures = stream.figures.iter();
-    let figures = figures.map(|(figure, shape)| (format!("{}.{figure}", stream.id), *shape));
-    let figures: Vec<(String, Shape)> = figures.collect();
-    let mut known = vec![(WINDOW_LENGTH, ONE)];
-    known.extend(figures.iter().map(|(name, shape)| (name.as_str(), *shape)));
+    let mut names = vec![(WINDOW_LENGTH.to_string(), ONE)];
+    names.extend(named(&stream.id, stream.figures, Vec::new()));
     let name = top.parameters().name();
-    let rows = rows(top, &name, &timeline::schedule(&moments), &known);
+    let rows = rows(top, &name, &timeline::schedule(&moments), &names);
     Some(Cell {
         parameters: parameters(top),
         name,
@@ -536,6 +532,16 @@ fn simulated(
         probes: Vec::new(),
         rows,
     })
+}
+
+/// Figures as expressions name them: those of a kind, and those of its own.
+fn named(id: &str, figures: Figures, own: Vec<(String, Shape)>) -> Vec<(String, Shape)> {
+    let figures = figures
+        .iter()
+        .map(|(name, shape)| (name.to_string(), *shape));
+    let all = figures.chain(own);
+    all.map(|(name, shape)| (format!("{id}.{name}"), shape))
+        .collect()
 }
 
 fn runs(top: &Section<'_>) -> u64 {
@@ -573,29 +579,22 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
         let ends = moment(&section, "ends", &times).unwrap_or_else(|| END.to_string());
         if time_of(&times, &ends) <= time_of(&times, &begins) && section.has("ends") {
-            section.problem(
-                "ends",
-                format!("\"{ends}\" does not come after \"{begins}\""),
-            );
+            let problem = format!("\"{ends}\" does not come after \"{begins}\"");
+            section.problem("ends", problem);
         }
         let (kind, figures) = traffic::read(&section).unzip();
         if let Some(kind) = &kind {
-            check_waits(&section, kind.as_ref(), &moments, &times, [&begins, &ends]);
+            check_waits(&section, &**kind, &moments, &times, [&begins, &ends]);
         }
         if let (Some(kind), Some(id)) = (&kind, &id) {
-            let figures = figures.unwrap_or_default().iter();
-            names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
-            let own = kind.own_figures().into_iter();
-            names.extend(own.map(|(figure, shape)| (format!("{id}.{figure}"), shape)));
+            names.extend(named(id, figures.unwrap_or_default(), kind.own_figures()));
             if kind.needs_network() && !has_network {
                 section.problem("kind", "it needs hosts; write such as graph = \"ring,4\"");
             }
             if kind.is_new_each_run() && ready.pings == Pings::All {
                 let right = "write pings = \"streams\" in [ready]";
-                section.problem(
-                    "pairs",
-                    format!("every pair has talked before the run; {right}"),
-                );
+                let problem = format!("every pair has talked before the run; {right}");
+                section.problem("pairs", problem);
             }
             if let Some(network) = network.as_ref().filter(|network| network.has_switches())
                 && let Err(problem) = kind.check(&network.controller)
@@ -651,10 +650,9 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         }
         section.finish();
         if let (Some(id), Some(kind)) = (id, kind) {
-            let figures = figures.unwrap_or_default().iter();
-            names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
             let own = kind.own_figures().into_iter();
-            names.extend(own.map(|figure| (format!("{id}.{figure}"), ONE)));
+            let own = own.map(|figure| (figure.to_string(), ONE));
+            names.extend(named(&id, figures.unwrap_or_default(), own.collect()));
             probes.push(Watch { id, begins, kind });
         }
     }
@@ -662,20 +660,14 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         match time_of(&times, END) {
             None => top.problem("at", "no [[at]] has id = \"end\", when the traffic ends"),
             Some(end) if times.iter().any(|(_, time)| *time > end) => {
-                top.problem(
-                    "at",
-                    "something happens after \"end\"; give it a later time",
-                );
+                let problem = "something happens after \"end\"; give it a later time";
+                top.problem("at", problem);
             }
             Some(_) => {}
         }
     }
-    let known: Vec<(&str, Shape)> = names
-        .iter()
-        .map(|(n, shape)| (n.as_str(), *shape))
-        .collect();
-    let rows = rows(top, &name, &times, &known);
-    let valid = valid(top, &known);
+    let rows = rows(top, &name, &times, &names);
+    let valid = valid(top, &names);
     Some(Cell {
         name,
         parameters: parameters(top),
@@ -699,10 +691,8 @@ fn at_once(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> usiz
     };
     if network.is_some_and(|network| network.has_switches() && !network.fresh) {
         let right = "write fresh = true in [topology]";
-        top.problem(
-            "at_once",
-            format!("runs on a network follow each other; {right}"),
-        );
+        let problem = format!("runs on a network follow each other; {right}");
+        top.problem("at_once", problem);
     }
     if top.has("stay") {
         top.problem("stay", "runs of [at_once] do not stay");
@@ -718,7 +708,7 @@ impl NetworkSpec {
     /// No network, for virtual time.
     fn none(seed: u64) -> NetworkSpec {
         NetworkSpec {
-            topology: no_topology("sim"),
+            topology: Topology::new("sim"),
             fresh: false,
             port_buffer_bytes: None,
             config: toml::Table::new(),
@@ -734,15 +724,6 @@ impl NetworkSpec {
     /// Whether there is a network: a channel between two ends needs none.
     pub fn has_switches(&self) -> bool {
         !self.topology.switches.is_empty()
-    }
-}
-
-fn no_topology(name: &str) -> Topology {
-    Topology {
-        name: name.to_string(),
-        switches: Vec::new(),
-        hosts: Vec::new(),
-        links: Vec::new(),
     }
 }
 
@@ -776,7 +757,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     section.know("link");
     let graph = graph?;
     let built = match graph.ends_with(".toml") {
-        _ if graph == NO_GRAPH => Ok(no_topology(NO_GRAPH)),
+        _ if graph == NO_GRAPH => Ok(Topology::new(NO_GRAPH)),
         true => topology(
             &around.beside.join(&graph).to_string_lossy(),
             hosts_per_edge,
@@ -866,17 +847,15 @@ fn controller(section: &Section<'_>) -> Option<Controller> {
         let example = "[\"172.30.1.1\", \"172.30.2.1\"]";
         match texts.iter().map(address).collect::<Option<Vec<_>>>() {
             Some(addresses) if !addresses.is_empty() => site.addresses = addresses,
-            _ => section.problem(
-                "addresses",
-                format!("{texts:?} is not a list of IPv4 addresses, such as {example}"),
-            ),
+            _ => {
+                let right = "not a list of IPv4 addresses, such as";
+                section.problem("addresses", format!("{texts:?} is {right} {example}"));
+            }
         }
     }
     if site.standby && site.addresses.len() != 2 {
-        section.problem(
-            "standby",
-            "give two addresses; it listens at the second one",
-        );
+        let right = "give two addresses; it listens at the second one";
+        section.problem("standby", right);
     }
     Some(Controller::Auster(site))
 }
@@ -1020,12 +999,14 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         let waits = waits(top, &section, cell, &moments, &after);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
-        if event.is_some() && network.is_some_and(|spec| !spec.has_switches()) {
-            let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
-            section.problem(verb.unwrap_or("id"), "there is no network to change");
-        } else if let (Some(event), Some(spec)) = (&event, network)
-            && let Err(problem) = event.check(&spec.topology, &spec.controller)
-        {
+        let fits = event
+            .as_ref()
+            .zip(network)
+            .map(|(event, spec)| match spec.has_switches() {
+                true => event.check(&spec.topology, &spec.controller),
+                false => Err("there is no network to change".to_string()),
+            });
+        if let Some(Err(problem)) = fits {
             let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
             section.problem(verb.unwrap_or("id"), problem);
         }
@@ -1112,7 +1093,7 @@ fn check_waits(
     }
 }
 
-fn valid(top: &Section<'_>, known: &[(&str, Shape)]) -> Option<Valid> {
+fn valid(top: &Section<'_>, known: &[(String, Shape)]) -> Option<Valid> {
     let section = top.section("valid")?;
     let that = section.required_text("that", "\"stream.sender_late_ms <= 25\"");
     let retries = section.count("retries", 0..=10).unwrap_or(1);
@@ -1125,7 +1106,7 @@ fn valid(top: &Section<'_>, known: &[(&str, Shape)]) -> Option<Valid> {
 }
 
 /// An expression that compares.
-fn comparison(text: &str, known: &[(&str, Shape)]) -> Result<Expression, String> {
+fn comparison(text: &str, known: &[(String, Shape)]) -> Result<Expression, String> {
     let parsed = Expression::parse(text)?;
     match parsed.check(known)? {
         shape if shape.truth => Ok(parsed),
@@ -1139,7 +1120,7 @@ fn rows(
     top: &Section<'_>,
     cell: &str,
     times: &[(String, Duration)],
-    known: &[(&str, Shape)],
+    known: &[(String, Shape)],
 ) -> Vec<RowSpec> {
     let mut rows = Vec::<RowSpec>::new();
     for section in sections_for(top, "row", cell) {
@@ -1147,10 +1128,8 @@ fn rows(
             .required_text("name", "\"failure\"")
             .unwrap_or_default();
         if OUTCOME_KEYS.contains(&name.as_str()) {
-            section.problem(
-                "name",
-                format!("'{name}' is a part of every result; take another"),
-            );
+            let problem = format!("'{name}' is a part of every result; take another");
+            section.problem("name", problem);
         }
         if rows.iter().any(|row| row.name == name) {
             section.problem("name", format!("'{name}' is there twice"));
@@ -1160,10 +1139,8 @@ fn rows(
         let mut columns = Vec::new();
         let keys = section.other_keys();
         if keys.is_empty() {
-            section.problem(
-                "name",
-                "the row has no column; write such as lost = \"pings.lost\"",
-            );
+            let problem = "the row has no column; write such as lost = \"pings.lost\"";
+            section.problem("name", problem);
         }
         for key in keys {
             let mut taken = ["run", "repeats"].into_iter();
@@ -1201,7 +1178,7 @@ fn rows(
     rows
 }
 
-fn column(text: &str, known: &[(&str, Shape)]) -> Result<Expression, String> {
+fn column(text: &str, known: &[(String, Shape)]) -> Result<Expression, String> {
     let value = Expression::parse(text)?;
     match value.check(known)? {
         shape if shape.truth => Err("a column is a number; comparisons belong in [[claim]]".into()),
@@ -1230,10 +1207,8 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
         // The quick part may lack the cells of a claim.
         if !quick && !meant.any(|cell| matrix::is_meant(&of, &cell.name)) {
             let example = cells.iter().find(rows_of).map_or("", |cell| &cell.name);
-            section.problem(
-                "of",
-                format!("no cell is like '{of}'; cells are such as '{example}'"),
-            );
+            let problem = format!("no cell is like '{of}'; cells are such as '{example}'");
+            section.problem("of", problem);
         }
         let that = that?;
         let against = match against {
@@ -1245,12 +1220,11 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
             None => Vec::new(),
         };
         let numbers = found.columns.iter().filter(|column| column.each.is_none());
-        let mut columns: Vec<String> = numbers.map(|c| c.name.clone()).collect();
-        let own = columns.clone();
+        let own: Vec<&str> = numbers.map(|column| column.name.as_str()).collect();
+        let mut columns: Vec<_> = own.iter().map(|name| (name.to_string(), MANY)).collect();
         for (other, _) in &against {
-            columns.extend(own.iter().map(|name| format!("{other}.{name}")));
+            columns.extend(own.iter().map(|name| (format!("{other}.{name}"), MANY)));
         }
-        let columns: Vec<(&str, Shape)> = columns.iter().map(|c| (c.as_str(), MANY)).collect();
         let parsed = section.checked("that", comparison(&that, &columns))?;
         Some(Claim {
             row: found.name.clone(),
@@ -1271,27 +1245,18 @@ fn kind_of_row<'c>(
     name: Option<&String>,
     cells: &'c [Cell],
 ) -> Option<&'c RowSpec> {
-    let mut rows: Vec<&RowSpec> = Vec::new();
-    for row in cells.iter().flat_map(|cell| &cell.rows) {
-        if !rows.iter().any(|known| known.name == row.name) {
-            rows.push(row);
-        }
-    }
-    let name = name.or_else(|| Some(&rows.first()?.name));
-    let Some(found) = rows.iter().copied().find(|known| Some(&known.name) == name) else {
-        let known = rows.iter().map(|known| known.name.as_str());
-        let name = name.map_or("", String::as_str);
-        return section.refuse(
-            "row",
-            format!("no [[row]] is named '{name}'; {}", suggestion(name, known)),
-        );
+    let mut rows = cells.iter().flat_map(|cell| &cell.rows);
+    let names = distinct(rows.clone().map(|row| row.name.as_str()));
+    let name = name.map_or(names.first().copied(), |name| Some(name.as_str()));
+    let Some(found) = rows.find(|row| Some(row.name.as_str()) == name) else {
+        let (name, known) = (name.unwrap_or_default(), names.iter().copied());
+        let problem = format!("no [[row]] is named '{name}'; {}", suggestion(name, known));
+        return section.refuse("row", problem);
     };
-    if !section.has("row") && rows.len() > 1 {
+    if !section.has("row") && names.len() > 1 {
         let right = "name one: row = \"…\"";
-        section.problem(
-            "row",
-            format!("there are {} kinds of rows; {right}", rows.len()),
-        );
+        let problem = format!("there are {} kinds of rows; {right}", names.len());
+        section.problem("row", problem);
     }
     Some(found)
 }
@@ -1412,10 +1377,8 @@ fn only_cell(section: &Section<'_>, cells: &[Cell], pattern: &str) -> Option<usi
         let example = &cells[0].name;
         let right = format!("name one cell, such as '{example}'");
         let count = meant.len();
-        return section.refuse(
-            "against",
-            format!("{count} cells are like '{pattern}'; {right}"),
-        );
+        let problem = format!("{count} cells are like '{pattern}'; {right}");
+        return section.refuse("against", problem);
     };
     Some(one)
 }
@@ -1475,10 +1438,8 @@ fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> 
             && matrix::is_meant(of, &cell.name)
         {
             let right = "the matrix has no such cell";
-            section.problem(
-                axis,
-                format!("'{value}' in place of '{}': {right}", cell.name),
-            );
+            let problem = format!("'{value}' in place of '{}': {right}", cell.name);
+            section.problem(axis, problem);
         }
         found
     });
@@ -1489,10 +1450,8 @@ fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> 
 fn new_id(section: &Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
     let id = section.required_text("id", "\"pings\"")?;
     if !is_name(&id) || id == START {
-        section.problem(
-            "id",
-            format!("'{id}' is no name; use a-z, 0-9 and _, and not start"),
-        );
+        let problem = format!("'{id}' is no name; use a-z, 0-9 and _, and not start");
+        section.problem("id", problem);
     } else if !ids.insert(id.clone()) {
         section.problem("id", format!("'{id}' is there twice"));
     }
@@ -1514,10 +1473,8 @@ fn known_moment(section: &Section<'_>, key: &str, id: &str, times: &[(String, Du
     let is_known = time_of(times, id).is_some();
     if !is_known {
         let known = suggestion(id, times.iter().map(|(known, _)| known.as_str()));
-        section.problem(
-            key,
-            format!("no [[at]] before it has id = \"{id}\"; {known}"),
-        );
+        let problem = format!("no [[at]] before it has id = \"{id}\"; {known}");
+        section.problem(key, problem);
     }
     is_known
 }
@@ -1568,11 +1525,8 @@ fn choose_pairs(network: &mut NetworkRuns, cells: &[Cell]) -> Result<(), String>
     for run in &network.runs {
         let cell = &cells[run.cell];
         for stream in cell.traffic.iter().filter(|s| !s.kind.is_new_each_run()) {
-            used.extend(
-                stream
-                    .kind
-                    .pairs(&cell.network.topology, &BTreeSet::new())?,
-            );
+            let topology = &cell.network.topology;
+            used.extend(stream.kind.pairs(topology, &BTreeSet::new())?);
         }
     }
     for run in &mut network.runs {

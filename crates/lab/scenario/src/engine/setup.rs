@@ -34,10 +34,8 @@ impl Step {
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if let Some(name) = name.as_ref().filter(|name| !name.chars().all(is_plain)) {
-            section.problem(
-                "stays",
-                format!("'{name}' is no name; use letters, digits and -"),
-            );
+            let problem = format!("'{name}' is no name; use letters, digits and -");
+            section.problem("stays", problem);
         }
         let command = command?;
         if let Err(problem) = command.check(topology) {

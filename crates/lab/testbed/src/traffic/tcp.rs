@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::netns;
 use crate::network::Network;
+use crate::traffic::stranger::Door;
+use cli::failure::Failure;
 use cli::parallel::joined;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -49,6 +51,13 @@ impl Ends {
                 ip: hosts[n].address,
             }),
         }
+    }
+
+    /// A door at each of the hosts.
+    pub fn doors(&self) -> Result<[Door; 2], Failure> {
+        let [from, to] = self.hosts;
+        let door = |namespace: &String, host| Door::at(namespace.clone(), host);
+        Ok([door(&self.from, from)?, door(&self.to, to)?])
     }
 }
 

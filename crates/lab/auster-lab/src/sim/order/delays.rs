@@ -9,13 +9,11 @@ use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Traffic};
 
 use super::{Args, RATE_BPS};
-use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use cli::table::Columns;
 use measure::stats;
-use report::output::Document;
 
 /// Delay in one direction; the round trip is twice that.
 const DELAY: Duration = Duration::from_millis(50);
@@ -40,9 +38,8 @@ struct Row {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let started_unix_s = unix_seconds();
     let progress = Progress::start();
     let mut rows = Vec::new();
     for barrier_every in BARRIERS {
@@ -67,8 +64,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "flow_mods": FLOW_MODS,
         "seeds": args.seeds,
     });
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("order", settings, (rows, interrupt.is_set()), &text)?;
     super::judge(wrong, "rows")
 }
 
@@ -96,7 +92,7 @@ fn row(args: &Args, order: OrderMode, barrier_every: Option<u32>) -> Row {
     let seeds = args.seed..args.seed.saturating_add(args.seeds);
     let reports: Vec<_> = seeds.map(|seed| experiment.run(seed)).collect();
     let means = reports.iter().map(|r| 1e3 * r.mean_delay().as_secs_f64());
-    let summary = stats::Summary::of(&means.collect::<Vec<f64>>());
+    let summary = stats::Summary::of(means);
     Row {
         order: order.name(),
         barrier_every,

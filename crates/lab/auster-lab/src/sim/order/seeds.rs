@@ -9,14 +9,12 @@ use serde::Serialize;
 use serde_json::json;
 use sim::order::{Breaks, Carrier, Experiment, RelayTerms, Report, Traffic, with_domains};
 
-use super::{Args, UNORDERED_MESSAGES, network, verdict};
-use cli::date::unix_seconds;
+use super::{Args, Found, UNORDERED_MESSAGES, found_columns, network, verdict};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::parallel;
 use cli::progress::Progress;
 use cli::table::Columns;
-use report::output::Document;
 
 /// The smallest window. A window with room takes a whole message, so with one byte a channel has
 /// one message under way.
@@ -35,18 +33,10 @@ struct Row {
     window_bytes: usize,
     /// Whether the order layer was there; without it, violations are what is right.
     ordered: bool,
-    sent: u64,
-    delivered: u64,
-    shed: u64,
-    lost: u64,
-    violations: u64,
-    examples: Vec<String>,
-    overtaken: u64,
-    breaks: u64,
+    #[serde(flatten)]
+    found: Found,
     deadlocked: bool,
-    virtual_s: f64,
     wall_s: f64,
-    digest: String,
     right: bool,
 }
 
@@ -62,9 +52,8 @@ pub fn window(word: &str) -> Result<usize, String> {
 }
 
 pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
-    let results = args.output.open()?;
+    let measurement = args.output.begin()?;
     let interrupt = Interrupt::take()?;
-    let started_unix_s = unix_seconds();
     let seeds = args.seed..args.seed.saturating_add(args.seeds);
     let windows = args.window.iter().copied();
     let runs = windows.flat_map(|window_bytes| {
@@ -90,7 +79,7 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
         || interrupt.is_set(),
         |run| run.row(args, order),
         |number, row| {
-            let (seed, violations) = (row.seed, row.violations);
+            let (seed, violations) = (row.seed, row.found.violations);
             progress.say(format_args!(
                 "{number} of {count} runs; seed {seed}: {violations} violations"
             ));
@@ -109,8 +98,7 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
         "loss_percent": args.loss,
         "load": super::LOAD,
     });
-    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
-    args.output.conclude(&results, &document, &text)?;
+    measurement.conclude("order", settings, (rows, interrupt.is_set()), &text)?;
     super::judge(wrong, "runs")
 }
 
@@ -123,18 +111,9 @@ impl Run {
             seed: self.seed,
             window_bytes: self.window_bytes,
             ordered: self.is_ordered(),
-            sent: report.sent,
-            delivered: report.delivered,
-            shed: report.shed,
-            lost: report.lost,
-            violations: report.violations,
-            examples: report.examples,
-            overtaken: report.overtaken,
-            breaks: report.breaks,
             deadlocked: report.is_deadlocked,
-            virtual_s: report.virtual_time.as_secs_f64(),
             wall_s: started.elapsed().as_secs_f64(),
-            digest: format!("{:016x}", report.digest),
+            found: report.into(),
             right,
         }
     }
@@ -186,21 +165,15 @@ impl Run {
 
 fn text(rows: &[Row]) -> String {
     let yes_no = |is: bool| if is { "yes" } else { "no" };
-    Columns::of(rows)
+    let columns = Columns::of(rows)
         .text("seed", |row| row.seed)
-        .text("window", |row| row.window_bytes)
-        .text("order layer", |row| if row.ordered { "on" } else { "off" })
-        .text("sent", |row| row.sent)
-        .text("delivered", |row| row.delivered)
-        .text("shed", |row| row.shed)
-        .text("lost", |row| row.lost)
-        .text("violations", |row| row.violations)
-        .text("overtaken", |row| row.overtaken)
-        .text("reconnects", |row| row.breaks)
+        .text("window", |row| row.window_bytes);
+    found_columns(columns, |row| (row.ordered, &row.found))
+        .text("reconnects", |row| row.found.breaks)
         .text("deadlock", |row| yes_no(row.deadlocked))
-        .number("virtual s", 1, |row| row.virtual_s)
+        .number("virtual s", 1, |row| row.found.virtual_s)
         .number("wall s", 1, |row| row.wall_s)
-        .text("digest", |row| &row.digest)
+        .text("digest", |row| &row.found.digest)
         .text("verdict", |row| verdict(row.right))
         .table()
 }

@@ -7,8 +7,6 @@ use super::{Switch, Traffic};
 use crate::controller::layout::DESTINATION;
 use crate::controller::wire::{Answer, NO_BUFFER, Output, Packet};
 
-const LLDP_ETHERTYPES: [[u8; 2]; 2] = [[0x88, 0xcc], [0x89, 0x42]];
-
 /// The verdict on an answer before it is known whether it is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -156,7 +154,11 @@ impl Switch {
     }
 }
 
-pub(super) fn is_lldp(data: &[u8]) -> bool {
-    let ethertype = data.get(12..14);
-    ethertype.is_some_and(|ethertype| LLDP_ETHERTYPES.iter().any(|lldp| lldp == ethertype))
+/// Link-layer discovery, of 802.1AB and of Floodlight and ONOS, with a tag or without.
+pub fn is_lldp(packet: &[u8]) -> bool {
+    let at = match packet.get(12..14) {
+        Some([0x81, 0x00] | [0x88, 0xa8]) => 16,
+        _ => 12,
+    };
+    matches!(packet.get(at..at + 2), Some([0x88, 0xcc] | [0x89, 0x42]))
 }

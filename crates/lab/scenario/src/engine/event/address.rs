@@ -36,10 +36,8 @@ impl Address {
             lines.push(format!("addr {command} {address} dev {device}"));
         }
         if lines.is_empty() {
-            change.problem(
-                "remove",
-                "missing; write such as remove = \"172.30.1.2/24\"",
-            );
+            let problem = "missing; write such as remove = \"172.30.1.2/24\"";
+            change.problem("remove", problem);
         }
         change.finish();
         Some(Box::new(Address { part, lines }))

@@ -14,10 +14,8 @@ impl Connect {
         let target = section.text("connect")?;
         if !is_target(&target) {
             let right = "write tcp:HOST:PORT or ssl:HOST:PORT";
-            section.problem(
-                "connect",
-                format!("'{target}' is not a controller; {right}"),
-            );
+            let problem = format!("'{target}' is not a controller; {right}");
+            section.problem("connect", problem);
         }
         Some(Box::new(Connect(target)))
     }

@@ -108,10 +108,6 @@ impl Event for Load {
 struct End(Arc<AtomicBool>);
 
 impl Event for End {
-    fn check(&self, _: &Topology, _: &Controller) -> Result<(), String> {
-        Ok(())
-    }
-
     fn apply(&self, _: &mut Network, _: &Plane) -> Result<(), Failure> {
         self.0.store(true, Ordering::Relaxed);
         Ok(())

@@ -3,19 +3,18 @@
 //! one that detour.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cli::date::now_ns;
 use cli::failure::Failure;
-use openflow::MacAddr;
+use openflow::packet::build::Host;
 use testbed::capture::{Capture, Listener};
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT};
 use testbed::segments::{Connections, packet_in, packet_out};
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series, in_plain_tcp};
+use super::{Probe, Scene, Series, in_plain_tcp, place};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -57,7 +56,7 @@ impl Channel {
         let host = &topology.hosts[traffic::host(topology, &self.0)?];
         Ok(Host {
             mac: host.mac,
-            address: host.address,
+            ip: host.address,
         })
     }
 }
@@ -86,8 +85,7 @@ impl Probe for Channel {
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
-        let place = FIGURES.iter().position(|(known, _)| *known == name);
-        let place = place.unwrap_or_default();
+        let place = place(&FIGURES, name);
         let own = series
             .chunks_exact(2)
             .filter(|pair| pair[0].1 == place as f64);
@@ -104,16 +102,10 @@ impl Probe for Channel {
 /// Listens at an interface that carries plain OpenFlow 1.3 of any number of switches, and counts
 /// what is about UDP to one host.
 struct ChannelListener {
+    /// The host that the streams are for.
     to: Host,
     connections: Connections,
     events: Vec<Event>,
-}
-
-/// The host that the streams are for.
-#[derive(Clone, Copy, Debug)]
-struct Host {
-    mac: MacAddr,
-    address: Ipv4Addr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,7 +269,7 @@ fn packet_to(frame: &[u8], to: Host) -> Option<Packet> {
     let is_ours = part(0..6) == to.mac.0
         && part(12..14) == [0x08, 0x00]
         && part(23..24) == [UDP]
-        && part(30..34) == to.address.octets();
+        && part(30..34) == to.ip.octets();
     let packet = frame.get(PAYLOAD..)?.first_chunk()?;
     is_ours.then_some(*packet)
 }
@@ -291,11 +283,15 @@ fn matches(message: &[u8], to: Host) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use openflow::MacAddr;
+
     use super::*;
 
     const TO: Host = Host {
         mac: MacAddr([2, 0, 0, 0, 0, 2]),
-        address: Ipv4Addr::new(10, 0, 0, 2),
+        ip: Ipv4Addr::new(10, 0, 0, 2),
     };
 
     /// Connection, what, when in milliseconds, and the packet's number.
@@ -377,7 +373,7 @@ mod tests {
         };
         let to = build::Host {
             mac: TO.mac,
-            ip: TO.address,
+            ip: TO.ip,
         };
         let packet_in = |frame: Vec<u8>| {
             let message = Message::PacketIn(PacketIn {

@@ -7,7 +7,7 @@ use cli::failure::Failure;
 use testbed::cpu::{TICKS_PER_S, core_ticks, last_core, process_ticks};
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{Probe, Scene, Series, place};
 use crate::engine::expression::{Figures, ONE, Value};
 use crate::engine::timeline::Window;
 
@@ -47,8 +47,7 @@ impl Probe for Cpu {
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
-        let place = self.figures.iter().position(|(known, _)| *known == name);
-        let own = series.iter().skip(place.unwrap_or(0));
+        let own = series.iter().skip(place(self.figures, name));
         let own = own.step_by(self.figures.len());
         let within = own.filter(|(at, _)| (window.event..=window.to).contains(at));
         let within: Vec<&(Duration, f64)> = within.collect();

@@ -12,7 +12,7 @@ use testbed::network::SWITCHES;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{Probe, Scene, Series, one, place};
 use crate::engine::command::Command;
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
@@ -133,9 +133,7 @@ impl Probe for Holdings {
     }
 
     fn figure(&self, name: &str, _: &Window, _: &Topology, series: &Series) -> Value {
-        let place = FIGURES.iter().position(|(known, _)| *known == name);
-        let value = place.and_then(|place| series.get(place));
-        Value::One(value.map_or(f64::NAN, |(_, value)| *value))
+        one(series, place(&FIGURES, name))
     }
 }
 

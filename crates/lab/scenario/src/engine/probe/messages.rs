@@ -14,7 +14,7 @@ use testbed::netns;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{Probe, Scene, Series, one};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -48,10 +48,8 @@ impl Messages {
         let to = section.required_text("to", "\"192.168.255.1:6653\"")?;
         let Ok(to) = to.parse() else {
             let right = "write such as to = \"192.168.255.1:6653\"";
-            return section.refuse(
-                "to",
-                format!("'{to}' is not an address with a port; {right}"),
-            );
+            let problem = format!("'{to}' is not an address with a port; {right}");
+            return section.refuse("to", problem);
         };
         Some(Messages {
             host: host?,
@@ -90,7 +88,7 @@ impl Probe for Messages {
     }
 
     fn figure(&self, _: &str, _: &Window, _: &Topology, series: &Series) -> Value {
-        Value::One(series.first().map_or(f64::NAN, |(_, sent)| *sent))
+        one(series, 0)
     }
 }
 

@@ -21,7 +21,7 @@ use testbed::plane::{Controller, Plane, Transport};
 use testbed::tools::Shell;
 use testbed::topology::Topology;
 
-use crate::engine::expression::{Figures, Value};
+use crate::engine::expression::{Figures, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
@@ -124,6 +124,17 @@ fn kind<T: Probe + 'static>(
     figures: Figures,
 ) -> Option<(Box<dyn Probe>, Figures)> {
     Some((Box::new(read?), figures))
+}
+
+/// The place of a figure among those of its kind.
+fn place(figures: &[(&str, Shape)], name: &str) -> usize {
+    let place = figures.iter().position(|(known, _)| *known == name);
+    place.unwrap_or_default()
+}
+
+/// The figure of a series with one value for each.
+fn one(series: &Series, place: usize) -> Value {
+    Value::One(series.get(place).map_or(f64::NAN, |(_, value)| *value))
 }
 
 /// A port of a switch by its link to another switch or a host.

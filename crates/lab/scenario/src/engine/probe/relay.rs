@@ -6,7 +6,7 @@ use cli::failure::Failure;
 use serde_json::Value as Json;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{Probe, Scene, Series, place};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::timeline::Window;
 
@@ -42,11 +42,8 @@ impl Probe for Relay {
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
-        let place = FIGURES.iter().position(|(known, _)| *known == name);
-        let own = series
-            .iter()
-            .skip(place.unwrap_or(0))
-            .step_by(FIGURES.len());
+        let own = series.iter().skip(place(&FIGURES, name));
+        let own = own.step_by(FIGURES.len());
         let last = |until: &dyn Fn(Duration) -> bool| {
             let known = own.clone().take_while(|(at, _)| until(*at)).last();
             known.map_or(f64::NAN, |(_, count)| *count)

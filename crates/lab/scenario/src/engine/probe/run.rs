@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{Probe, Scene, Series, one, place};
 use crate::engine::command::Command;
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
@@ -99,12 +99,11 @@ impl Probe for Run {
     }
 
     fn figure(&self, name: &str, _: &Window, _: &Topology, series: &Series) -> Value {
-        let mut names = FIGURES.iter().map(|(known, _)| *known);
-        let place = names.position(|known| known == name);
-        let own = || self.pointers.iter().position(|(known, _)| known == name);
-        let place = place.or_else(|| Some(FIGURES.len() + own()?));
-        let value = place.and_then(|place| series.get(place));
-        Value::One(value.map_or(f64::NAN, |(_, value)| *value))
+        let own = self.pointers.iter().position(|(known, _)| known == name);
+        one(
+            series,
+            own.map_or_else(|| place(&FIGURES, name), |own| FIGURES.len() + own),
+        )
     }
 }
 

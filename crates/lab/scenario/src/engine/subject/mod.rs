@@ -11,7 +11,7 @@ use crate::engine::expression::Figures;
 use crate::engine::reader::Section;
 use crate::engine::schema::Stream;
 use crate::engine::timeline::{END, START};
-use crate::engine::traffic::{Record, Sender, Stage, Traffic};
+use crate::engine::traffic::{Carried, Carrier, Record, Stage, Traffic};
 
 pub use table::FLOW_LENGTH;
 
@@ -46,7 +46,10 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
             id: id.to_string(),
             begins: START.to_string(),
             ends: END.to_string(),
-            kind: Box::new(Simulation(subject)),
+            kind: Carrier {
+                traffic: Box::new(Simulation(subject)),
+                hosts: None,
+            },
             figures,
         };
         Some((stream, length))
@@ -66,8 +69,8 @@ impl Traffic for Simulation {
         (0.0, "")
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::Thread(Box::new(|stage| Ok(self.0.run(stage.draw))))
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        Ok(self.0.run(stage.draw))
     }
 }
 
@@ -133,10 +136,7 @@ mod tests {
     fn every_figure_of_a_subject_has_a_value() {
         for (file, subject) in [("pso-fig9.toml", 0), ("table-pressure.toml", 1)] {
             let scenario = scenario(file, 1.0);
-            let Sender::Thread(work) = scenario.cells[0].traffic[0].kind.sender(&stage()) else {
-                panic!("it has a thread of its own");
-            };
-            let record = work(stage()).unwrap();
+            let record = scenario.cells[0].traffic[0].kind.carry(&stage()).unwrap();
             let whole = Window {
                 event: Duration::ZERO,
                 from: Duration::ZERO,

@@ -10,7 +10,7 @@ use bench::channel::method::{METHODS, Method, RELAY_WIRE};
 use bench::channel::{self, CellResult, LinkFigures};
 use cli::output::note;
 
-use super::{Record, Sender, Stage, Traffic};
+use super::{Carried, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -87,10 +87,20 @@ impl Channel {
             agents: agents as usize,
         })
     }
+}
+
+impl Traffic for Channel {
+    fn needs_network(&self) -> bool {
+        false
+    }
+
+    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
+        (2.0 * self.condition.rate_per_s, "rate_per_s")
+    }
 
     /// Messages that are missing long after the last one are what is measured; a cell without
     /// figures has none.
-    fn carry(&self, stage: &Stage<'_>) -> Messages {
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
         std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
         let seconds = stage.until.saturating_sub(stage.from).as_secs_f64();
         let each = self.condition.rate_per_s * seconds / self.agents as f64;
@@ -111,25 +121,11 @@ impl Channel {
             }) => note!("{}: a connection broke: {broken}", about()),
             Ok(_) => {}
         }
-        Messages {
+        Ok(Box::new(Messages {
             from: stage.from,
             seed: stage.seed,
             result: result.ok(),
-        }
-    }
-}
-
-impl Traffic for Channel {
-    fn needs_network(&self) -> bool {
-        false
-    }
-
-    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
-        (2.0 * self.condition.rate_per_s, "rate_per_s")
-    }
-
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| Ok(self.carry(&stage)))
+        }))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::engine::expression::{Figures, Shape, Value};
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
 
-pub use ping::Echoes;
+pub use ping::{Echoes, flows};
 
 /// Hosts by their place in the topology: from, to.
 pub type Pair = (usize, usize);
@@ -37,15 +37,10 @@ pub trait Traffic: Sync {
         Ok(())
     }
 
-    /// The two hosts that it is between; other traffic chooses its pairs, or brings its own ends.
-    fn hosts(&self) -> Option<&Hosts> {
-        None
-    }
-
-    /// Chooses the pairs of one run. `used` holds the pairs of earlier runs on this network.
-    fn pairs(&self, topology: &Topology, _used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        let pairs = self.hosts().into_iter().map(|hosts| hosts.pair(topology));
-        pairs.collect()
+    /// Chooses the pairs of one run, if the scenario names no two hosts. `used` holds the pairs of
+    /// earlier runs on this network.
+    fn choose(&self, _: &Topology, _used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        Ok(Vec::new())
     }
 
     /// Whether its pairs are new to the network in each run.
@@ -88,9 +83,43 @@ pub trait Traffic: Sync {
         Ok(false)
     }
 
-    /// Prepares the packets of one run.
-    fn sender(&self, stage: &Stage<'_>) -> Sender<'_>;
+    /// The echo requests of one run, if the prober sends them. Other traffic has its own thread.
+    fn flows(&self, _: &Stage<'_>) -> Option<Vec<Flow>> {
+        None
+    }
+
+    /// Carries the packets of one run in its own thread and reports their fate.
+    fn carry(&self, _: &Stage<'_>) -> Carried {
+        Err(Failure::machine("only the prober carries this traffic"))
+    }
 }
+
+/// Traffic and the two hosts that it is between. Other traffic chooses its pairs, or brings its own
+/// ends.
+pub struct Carrier {
+    pub traffic: Box<dyn Traffic>,
+    pub hosts: Option<Hosts>,
+}
+
+impl std::ops::Deref for Carrier {
+    type Target = dyn Traffic;
+
+    fn deref(&self) -> &Self::Target {
+        self.traffic.as_ref()
+    }
+}
+
+impl Carrier {
+    /// The pairs of one run.
+    pub fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        match &self.hosts {
+            Some(hosts) => Ok(vec![hosts.pair(topology)?]),
+            None => self.choose(topology, used),
+        }
+    }
+}
+
+pub type Carried = Result<Box<dyn Record>, Failure>;
 
 /// The hosts and the time of a stream in one run.
 pub struct Stage<'a> {
@@ -129,28 +158,6 @@ impl Stage<'_> {
     }
 }
 
-/// The sender of a stream's packets.
-pub enum Sender<'a> {
-    /// The prober, which sends the echo requests of all streams.
-    Prober(Vec<Flow>),
-    /// A thread of the stream's own.
-    Thread(Work<'a>),
-}
-
-pub type Work<'a> = Box<dyn FnOnce(Stage<'a>) -> Result<Box<dyn Record>, Failure> + Send + 'a>;
-
-impl<'a> Sender<'a> {
-    /// A thread that carries packets and reports their fate.
-    fn thread<R: Record + 'static>(
-        carry: impl FnOnce(Stage<'a>) -> Result<R, Failure> + Send + 'a,
-    ) -> Sender<'a> {
-        Sender::Thread(Box::new(move |stage| {
-            let record: Box<dyn Record> = Box::new(carry(stage)?);
-            Ok(record)
-        }))
-    }
-}
-
 /// The fate of a stream's packets in one run.
 pub trait Record: Send {
     /// A figure over the packets that were sent in a window.
@@ -169,8 +176,11 @@ pub const KINDS: [&str; 8] = [
 ];
 
 /// Traffic of the kind that a section names, with its figures.
-pub fn read(section: &Section<'_>) -> Option<(Box<dyn Traffic>, Figures)> {
-    match section.required_word("kind", &KINDS)? {
+pub fn read(section: &Section<'_>) -> Option<(Carrier, Figures)> {
+    let word = section.required_word("kind", &KINDS)?;
+    let is_between = !["ping", "channel"].contains(&word);
+    let hosts = is_between.then(|| Hosts::read(section));
+    let (traffic, figures) = match word {
         "ping" => kind(ping::Ping::read(section), &ping::FIGURES),
         "channel" => kind(channel::Channel::read(section), &channel::FIGURES),
         "newcomers" => kind(newcomers::Newcomers::read(section), &newcomers::FIGURES),
@@ -180,7 +190,12 @@ pub fn read(section: &Section<'_>) -> Option<(Box<dyn Traffic>, Figures)> {
         "trace" => kind(trace::Trace::read(section), &trace::FIGURES),
         "udp" => kind(udp::Udp::read(section), &udp::FIGURES),
         _ => None,
-    }
+    }?;
+    let hosts = match hosts {
+        Some(read) => Some(read?),
+        None => None,
+    };
+    Some((Carrier { traffic, hosts }, figures))
 }
 
 fn kind<T: Traffic + 'static>(

@@ -5,17 +5,14 @@
 
 use std::time::Duration;
 
-use cli::failure::Failure;
 use testbed::traffic::icmp::{self, LATER_PINGS, Trial};
-use testbed::traffic::stranger::Door;
 
-use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use super::{Carried, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Newcomers {
-    hosts: Hosts,
     /// From one's first ping until the next one's.
     interval: Duration,
     /// The number of hosts; as many as there is time for if not given.
@@ -39,41 +36,16 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 impl Newcomers {
     pub fn read(section: &Section<'_>) -> Option<Newcomers> {
-        let hosts = Hosts::read(section);
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
         let count = section.count("count", 1..=COUNT_MAX);
         Some(Newcomers {
-            hosts: hosts?,
             interval: interval?,
             count,
         })
     }
-
-    /// One after the other: a slow answer delays the next host.
-    fn carry(&self, stage: &Stage<'_>) -> Result<Trials, Failure> {
-        let ends = &stage.ends[0];
-        let from = Door::at(ends.from.clone(), ends.hosts[0])?;
-        let to = Door::at(ends.to.clone(), ends.hosts[1])?;
-        let mut trials = Vec::new();
-        let mut due = stage.from;
-        loop {
-            std::thread::sleep(due.saturating_sub(stage.epoch.elapsed()));
-            let begun = stage.epoch.elapsed();
-            let is_last = |count| trials.len() as u64 == count;
-            if stage.is_over() || self.count.is_some_and(is_last) {
-                return Ok(Trials(trials));
-            }
-            trials.push((begun, icmp::measure(&from, &to, new_stranger())?));
-            due = (due + self.interval).max(stage.epoch.elapsed());
-        }
-    }
 }
 
 impl Traffic for Newcomers {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         let pings = (1 + LATER_PINGS) as f64;
         (pings / self.interval.as_secs_f64(), "interval")
@@ -87,8 +59,21 @@ impl Traffic for Newcomers {
         true
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    /// One after the other: a slow answer delays the next host.
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let [from, to] = stage.ends[0].doors()?;
+        let mut trials = Vec::new();
+        let mut due = stage.from;
+        loop {
+            std::thread::sleep(due.saturating_sub(stage.epoch.elapsed()));
+            let begun = stage.epoch.elapsed();
+            let is_last = |count| trials.len() as u64 == count;
+            if stage.is_over() || self.count.is_some_and(is_last) {
+                return Ok(Box::new(Trials(trials)));
+            }
+            trials.push((begun, icmp::measure(&from, &to, new_stranger())?));
+            due = (due + self.interval).max(stage.epoch.elapsed());
+        }
     }
 }
 

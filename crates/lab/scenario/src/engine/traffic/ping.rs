@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use testbed::probe::{DATA_BYTES, DATA_BYTES_MIN, Flow, Sample};
+use testbed::probe::{DATA_BYTES, DATA_BYTES_MIN, Flow, Sample, ordered_pairs};
 use testbed::topology::Topology;
 
-use super::{Pair, Record, Sender, Stage, Traffic, host};
+use super::{Pair, Record, Stage, Traffic, host};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -83,9 +83,9 @@ impl Ping {
 }
 
 impl Traffic for Ping {
-    fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+    fn choose(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
         match &self.pairs {
-            Pairs::All => Ok(all(topology)),
+            Pairs::All => Ok(ordered_pairs(topology.hosts.len())),
             Pairs::Ring => match ring(topology) {
                 none if none.is_empty() => {
                     Err(format!("{} has hosts at one switch only", topology.name))
@@ -122,16 +122,16 @@ impl Traffic for Ping {
         true
     }
 
-    fn sender(&self, stage: &Stage<'_>) -> Sender<'_> {
+    fn flows(&self, stage: &Stage<'_>) -> Option<Vec<Flow>> {
         let mut flows = flows(&stage.pairs, self.interval, stage.from);
         let size = |flow: &mut Flow| flow.data_bytes = self.payload_bytes;
         flows.iter_mut().for_each(size);
-        Sender::Prober(flows)
+        Some(flows)
     }
 }
 
 /// Spreads the pairs over the interval: a burst would measure its own queueing.
-fn flows(pairs: &[Pair], interval: Duration, from: Duration) -> Vec<Flow> {
+pub fn flows(pairs: &[Pair], interval: Duration, from: Duration) -> Vec<Flow> {
     let flow = |(n, pair): (usize, &Pair)| Flow {
         from: pair.0,
         to: pair.1,
@@ -228,15 +228,6 @@ fn works_at(samples: &[&Sample]) -> Option<Duration> {
             .get(last + 1)
             .map(|next| next.sent.max(first_answer)),
     }
-}
-
-/// Every ordered pair. Sources take turns.
-fn all(topology: &Topology) -> Vec<Pair> {
-    let count = topology.hosts.len();
-    let distances = 1..count;
-    distances
-        .flat_map(|distance| (0..count).map(move |from| (from, (from + distance) % count)))
-        .collect()
 }
 
 fn ring(topology: &Topology) -> Vec<Pair> {
@@ -357,16 +348,16 @@ mod tests {
             payload_bytes: DATA_BYTES,
         };
         for run in 0..25 {
-            let pairs = two.pairs(&topology, &used).unwrap();
+            let pairs = two.choose(&topology, &used).unwrap();
             assert!(pairs.iter().all(|pair| used.insert(*pair)), "run {run}");
         }
-        let problem = two.pairs(&topology, &used).unwrap_err();
+        let problem = two.choose(&topology, &used).unwrap_err();
         assert!(problem.contains("hosts_per_edge"), "{problem}");
     }
 
     #[test]
     fn pairs_are_spread_over_the_interval() {
-        let pairs = all(&topology());
+        let pairs = ordered_pairs(topology().hosts.len());
         assert_eq!(pairs.len(), 12 * 11);
         let flows = flows(&pairs[..4], MS_10, MS(100));
         let next: Vec<Duration> = flows.iter().map(|flow| flow.next).collect();

@@ -8,16 +8,14 @@ use std::sync::{Arc, LazyLock};
 
 use cli::failure::Failure;
 use testbed::traffic::background::{Background, STRANGERS, Source};
-use testbed::traffic::stranger::Door;
 use testbed::traffic::tcp::Ends;
 
-use super::{Hosts, Pair, Record, Sender, Stage, Traffic};
+use super::{Carried, Pair, Record, Stage, Traffic};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Storm {
-    hosts: Hosts,
     flows_per_s: u64,
 }
 
@@ -37,40 +35,21 @@ static FLOWS: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
 impl Storm {
     pub fn read(section: &Section<'_>) -> Option<Storm> {
-        let hosts = Hosts::read(section);
         let flows_per_s = section.required_count("flows_per_s", 0..=FLOWS_PER_S_MAX);
         Some(Storm {
-            hosts: hosts?,
             flows_per_s: flows_per_s?,
         })
-    }
-
-    fn carry(&self, stage: &Stage<'_>) -> Result<Background, Failure> {
-        if self.flows_per_s == 0 {
-            return Ok(Background::default());
-        }
-        let source = source(stage.pairs[0], &stage.ends[0])?;
-        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
-        let running = source.start(self.flows_per_s as f64);
-        stage.wait_for_end();
-        running.stop()
     }
 }
 
 /// Storms from different hosts have different strangers.
 fn source((place, _): Pair, ends: &Ends) -> Result<Source, Failure> {
-    let [from, to] = ends.hosts;
-    let from = Door::at(ends.from.clone(), from)?;
-    let to = Door::at(ends.to.clone(), to)?;
+    let [from, to] = ends.doors()?;
     let first = STRANGER_FIRST + place * 2 * STRANGERS;
     Ok(Source::new(FLOWS.clone(), from, to, first))
 }
 
 impl Traffic for Storm {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (self.flows_per_s as f64, "flows_per_s")
     }
@@ -87,8 +66,15 @@ impl Traffic for Storm {
         Ok(self.flows_per_s > 0)
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        if self.flows_per_s == 0 {
+            return Ok(Box::new(Background::default()));
+        }
+        let source = source(stage.pairs[0], &stage.ends[0])?;
+        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
+        let running = source.start(self.flows_per_s as f64);
+        stage.wait_for_end();
+        Ok(Box::new(running.stop()?))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::traffic::tcp::{Amount, connection};
 
-use super::{Hosts, Record, Sender, Stage, Traffic};
+use super::{Carried, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -12,7 +12,6 @@ use crate::report::milliseconds;
 
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    hosts: Hosts,
     amount: Amount,
     /// From the beginning of a transfer until the next one may begin.
     interval: Duration,
@@ -43,7 +42,6 @@ const BIN: Duration = Duration::from_millis(1);
 
 impl Tcp {
     pub fn read(section: &Section<'_>) -> Option<Tcp> {
-        let hosts = Hosts::read(section);
         let amount = match section.has("bytes") {
             true => section.count("bytes", 1..=BYTES_MAX).map(Amount::Bytes),
             false => Some(Amount::Endless),
@@ -56,14 +54,28 @@ impl Tcp {
             }
         }
         Some(Tcp {
-            hosts: hosts?,
             amount: amount?,
             interval: interval.unwrap_or_default(),
             count,
         })
     }
+}
 
-    fn carry(&self, stage: &Stage<'_>) -> Log {
+impl Traffic for Tcp {
+    /// Most of its packets are as many as the network allows.
+    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
+        (0.0, "bytes")
+    }
+
+    fn has_own_end(&self) -> bool {
+        self.count.is_some()
+    }
+
+    fn ends_on_demand(&self) -> bool {
+        true
+    }
+
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
         let epoch = stage.epoch;
         let mut log = Log {
             until: stage.until,
@@ -88,7 +100,7 @@ impl Tcp {
                 if stage.end.is_some() {
                     log.until = begun;
                 }
-                return log;
+                return Ok(Box::new(log));
             }
             let arrivals = &mut log.arrivals;
             let arrived = |bytes| note(arrivals, epoch.elapsed(), bytes as u64);
@@ -96,7 +108,7 @@ impl Tcp {
             let ended = epoch.elapsed();
             due = (begun + self.interval).max(ended);
             if let Err(e) = &result {
-                tracing::debug!("transfer to {}: {e}", self.hosts.to);
+                tracing::debug!("transfer to {}: {e}", stage.ends[0].to);
                 due += REST;
             }
             log.transfers.push(Transfer {
@@ -105,29 +117,6 @@ impl Tcp {
                 took: result.ok(),
             });
         }
-    }
-}
-
-impl Traffic for Tcp {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
-    /// Most of its packets are as many as the network allows.
-    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
-        (0.0, "bytes")
-    }
-
-    fn has_own_end(&self) -> bool {
-        self.count.is_some()
-    }
-
-    fn ends_on_demand(&self) -> bool {
-        true
-    }
-
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| Ok(self.carry(&stage)))
     }
 }
 

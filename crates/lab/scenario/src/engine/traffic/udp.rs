@@ -8,18 +8,17 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use cli::parallel;
 use measure::order::{self, Arrival, Verdict};
-use testbed::traffic::stranger::{Door, stranger};
+use testbed::traffic::stranger::stranger;
 use testbed::traffic::tcp::Ends;
 use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, stream_known, stream_new};
 
-use super::{Hosts, Record, Sender, Stage, Traffic, new_stranger};
+use super::{Carried, Record, Stage, Traffic, new_stranger};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 pub struct Udp {
-    hosts: Hosts,
     /// Rate of the payload of each stream.
     rate_mbps: f64,
     payload_bytes: usize,
@@ -67,7 +66,6 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl Udp {
     pub fn read(section: &Section<'_>) -> Option<Udp> {
-        let hosts = Hosts::read(section);
         let payload = section.count("payload_bytes", HEADER_BYTES as u64..=PAYLOAD_BYTES_MAX);
         let payload_bytes = payload.map_or(PAYLOAD_BYTES, |bytes| bytes as usize);
         let streams = section.count("streams", 1..=STREAMS_MAX).unwrap_or(1);
@@ -86,7 +84,6 @@ impl Udp {
             section.problem("burst", "burst and pause need each other");
         }
         Some(Udp {
-            hosts: hosts?,
             rate_mbps: rate_mbps.or(by_packets)?,
             payload_bytes,
             is_new,
@@ -104,20 +101,13 @@ impl Udp {
     }
 
     /// One stream from beginning to end: a burst, or several with pauses between.
-    fn carry(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
+    fn bursts(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
         let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
-        let door = |n: usize| {
-            let namespaces = [&ends.from, &ends.to];
-            Door::at(namespaces[n].clone(), ends.hosts[n])
-        };
-        let doors = match self.is_new {
-            true => Some((door(0)?, door(1)?)),
-            false => None,
-        };
+        let doors = self.is_new.then(|| ends.doors()).transpose()?;
         let stream = |pace: &Pace| match &doors {
-            Some((from, to)) => {
+            Some([from, to]) => {
                 let doors = (from, stranger(new_stranger()), to);
                 stream_new(ends, doors, pace)
             }
@@ -145,27 +135,21 @@ impl Udp {
 }
 
 impl Traffic for Udp {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
         let one = 1.0 / self.pace(Duration::ZERO).interval().as_secs_f64();
         (one * (pairs * self.streams) as f64, "rate_mbps")
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| {
-            let ends = stage.ends.iter();
-            let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
-            let streams = parallel::at_once(each, |ends| self.carry(ends, &stage));
-            let bursts = streams.into_iter().collect::<Result<Vec<_>, Failure>>()?;
-            Ok(Datagrams {
-                packets_per_s: self.packets_per_s(stage.pairs.len()).0,
-                payload_bytes: self.payload_bytes,
-                bursts: bursts.into_iter().flatten().collect(),
-            })
-        })
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let ends = stage.ends.iter();
+        let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));
+        let streams = parallel::at_once(each, |ends| self.bursts(ends, stage));
+        let bursts = streams.into_iter().collect::<Result<Vec<_>, Failure>>()?;
+        Ok(Box::new(Datagrams {
+            packets_per_s: self.packets_per_s(stage.pairs.len()).0,
+            payload_bytes: self.payload_bytes,
+            bursts: bursts.into_iter().flatten().collect(),
+        }))
     }
 }
 

@@ -15,7 +15,7 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use testbed::capture::Capture;
 
-use super::{Hosts, Record, Sender, Stage, Traffic};
+use super::{Carried, Record, Stage, Traffic};
 use crate::engine::expression::{MANY, ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -25,7 +25,6 @@ use seen::{Arrivals, Kind, Messages};
 use sender::{Sent, Source, Stream};
 
 pub struct Packets {
-    hosts: Hosts,
     /// The size of each Ethernet frame without its checksum.
     frame_bytes: usize,
     /// A device beside the switches that carries OpenFlow in plain TCP, and the controller's port.
@@ -71,7 +70,6 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 
 impl Packets {
     pub fn read(section: &Section<'_>) -> Option<Packets> {
-        let hosts = Hosts::read(section);
         let bytes = FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64;
         let frame_bytes = section.required_count("frame_bytes", bytes);
         let channel = section.text("channel").and_then(|words| {
@@ -89,20 +87,55 @@ impl Packets {
         let names = table.other_keys().into_iter();
         let streams = names.map(|name| stream(name, table.section(name)?));
         Some(Packets {
-            hosts: hosts?,
             frame_bytes: frame_bytes? as usize,
             channel,
             streams: streams.collect::<Option<_>>()?,
         })
     }
+}
 
-    fn carry(&self, stage: &Stage<'_>) -> Result<Fates, Failure> {
-        let failed = |e| Failure::machine(format!("packets of {}: {e}", self.hosts.from));
+fn stream(name: &str, section: Section<'_>) -> Option<Stream> {
+    let packets_per_s = section.required_number("packets_per_s", PACKETS_PER_S);
+    let is_poisson = section.word("arrivals", &["even", "poisson"]) == Some("poisson");
+    let port = section.count("port", 0..=u16::MAX.into()).unwrap_or(0);
+    let dscp = section.count("dscp", 0..=63).unwrap_or(0);
+    section.finish();
+    Some(Stream {
+        name: name.to_string(),
+        packets_per_s: packets_per_s?,
+        is_poisson,
+        port: Some(port as u16).filter(|port| *port > 0),
+        dscp: dscp as u8,
+    })
+}
+
+impl Traffic for Packets {
+    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
+        let rates = self.streams.iter().map(|stream| stream.packets_per_s);
+        (rates.sum(), "streams")
+    }
+
+    fn own_figures(&self) -> Vec<(String, Shape)> {
+        let count = match self.channel {
+            Some(_) => STREAM_FIGURES.len(),
+            None => STREAM_FIGURES.len() - CHANNEL_FIGURES,
+        };
+        let streams = self.streams.iter();
+        let streams = streams.map(|stream| format!("{}.", stream.name));
+        let all = streams.chain([String::new()]).flat_map(|stream| {
+            let figures = STREAM_FIGURES[..count].iter();
+            figures.map(move |(name, shape)| (format!("{stream}{name}"), *shape))
+        });
+        all.collect()
+    }
+
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let ends = &stage.ends[0];
+        let failed = |e| Failure::machine(format!("packets of {}: {e}", ends.from));
         let sleep_until = |time: Duration| {
             std::thread::sleep(time.saturating_sub(stage.epoch.elapsed()));
         };
         sleep_until(stage.from.saturating_sub(PREPARATION));
-        let ends = &stage.ends[0];
         let source = Source::open(&ends.from).map_err(failed)?;
         let sink = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
         let channel = self.channel.as_ref().map(|(device, port)| {
@@ -137,56 +170,12 @@ impl Packets {
         let messages = channel.map(|(messages, _)| messages);
         let streams = fates(run, &sent, &sink, messages.as_ref());
         let own = self.streams.iter().zip(streams);
-        Ok(Fates {
+        Ok(Box::new(Fates {
             zero_ns,
             late_max: sent.late_max,
             unseen,
             streams: own.map(|(stream, fates)| (stream.clone(), fates)).collect(),
-        })
-    }
-}
-
-fn stream(name: &str, section: Section<'_>) -> Option<Stream> {
-    let packets_per_s = section.required_number("packets_per_s", PACKETS_PER_S);
-    let is_poisson = section.word("arrivals", &["even", "poisson"]) == Some("poisson");
-    let port = section.count("port", 0..=u16::MAX.into()).unwrap_or(0);
-    let dscp = section.count("dscp", 0..=63).unwrap_or(0);
-    section.finish();
-    Some(Stream {
-        name: name.to_string(),
-        packets_per_s: packets_per_s?,
-        is_poisson,
-        port: Some(port as u16).filter(|port| *port > 0),
-        dscp: dscp as u8,
-    })
-}
-
-impl Traffic for Packets {
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
-    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
-        let rates = self.streams.iter().map(|stream| stream.packets_per_s);
-        (rates.sum(), "streams")
-    }
-
-    fn own_figures(&self) -> Vec<(String, Shape)> {
-        let count = match self.channel {
-            Some(_) => STREAM_FIGURES.len(),
-            None => STREAM_FIGURES.len() - CHANNEL_FIGURES,
-        };
-        let streams = self.streams.iter();
-        let streams = streams.map(|stream| format!("{}.", stream.name));
-        let all = streams.chain([String::new()]).flat_map(|stream| {
-            let figures = STREAM_FIGURES[..count].iter();
-            figures.map(move |(name, shape)| (format!("{stream}{name}"), *shape))
-        });
-        all.collect()
-    }
-
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+        }))
     }
 }
 

@@ -24,7 +24,7 @@ use testbed::netns;
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT};
 
-use super::{Hosts, Record, Sender, Stage, Traffic};
+use super::{Carried, Record, Stage, Traffic};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::probe::in_plain_tcp;
 use crate::engine::reader::Section;
@@ -36,7 +36,6 @@ use sender::{Sent, send_trace};
 use wire::{Arrivals, Messages, announcement};
 
 pub struct Trace {
-    hosts: Hosts,
     /// Entries that each switch's table holds.
     entries: u32,
     /// New flows, as multiples of those that fill the table when each entry outlives its flow by
@@ -113,7 +112,6 @@ const FLOWS_MAX: u32 = 100_000_000;
 
 impl Trace {
     pub fn read(section: &Section<'_>) -> Option<Trace> {
-        let hosts = Hosts::read(section);
         let entries = section.required_count("entries", ENTRIES);
         let load = section.required_number("load", LOADS);
         let fits_idle = section.duration("fits_idle", Duration::ZERO..=FITS_IDLE_MAX);
@@ -121,7 +119,6 @@ impl Trace {
         let overflow = section.word("overflow", &["refuse", "evict"]);
         let simulated = section.required_parsed("simulated", "\"lease\"");
         Some(Trace {
-            hosts: hosts?,
             entries: entries? as u32,
             load: load?,
             fits_idle: fits_idle.unwrap_or(FITS_IDLE),
@@ -146,9 +143,9 @@ impl Trace {
     /// Shows the controller where each destination is, again and again until shortly before the
     /// first packet. No entry is set for any.
     fn announce(&self, stage: &Stage) -> Result<(), Failure> {
-        let failed =
-            |e: std::io::Error| Failure::machine(format!("hosts of {}: {e}", self.hosts.to));
-        let socket = netns::open_packet_sender(&stage.ends[0].to, "eth0").map_err(failed)?;
+        let to = &stage.ends[0].to;
+        let failed = |e: std::io::Error| Failure::machine(format!("hosts of {to}: {e}"));
+        let socket = netns::open_packet_sender(to, "eth0").map_err(failed)?;
         let left = || stage.from.saturating_sub(stage.epoch.elapsed() + QUIET);
         while !left().is_zero() {
             for number in 0..self.destinations {
@@ -158,38 +155,6 @@ impl Trace {
             std::thread::sleep(left().min(ANNOUNCE_INTERVAL));
         }
         Ok(())
-    }
-
-    fn carry(&self, stage: &Stage) -> Result<Findings, Failure> {
-        let failed =
-            |e: std::io::Error| Failure::machine(format!("trace from {}: {e}", self.hosts.from));
-        self.announce(stage)?;
-        let ends = &stage.ends[0];
-        let socket = netns::open_packet_sender(&ends.from, "eth0").map_err(failed)?;
-        let arrivals = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
-        let messages = Messages::new(OPENFLOW_PORT);
-        let messages = Capture::open_both_ways(&stage.switches, SWITCHES_DEVICE, messages);
-        let messages = messages.map_err(failed)?;
-        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
-        let lasts = stage.until.saturating_sub(stage.from);
-        let sent = send_trace(&socket, self.traffic(), stage.seed, lasts).map_err(failed)?;
-        std::thread::sleep(REST);
-        let (arrivals, mut unseen) = arrivals.close().map_err(failed)?;
-        let (messages, missed) = messages.close().map_err(failed)?;
-        unseen += missed + messages.gaps();
-        Ok(Findings {
-            figures: self.figures_of(&sent, &arrivals, messages, unseen),
-            simulation: table::Setup {
-                policy: self.simulated.policy(),
-                capacity: self.entries,
-                traffic: self.traffic(),
-                delay: SIMULATED_DELAY,
-                duration: lasts,
-                flows_max: FLOWS_MAX,
-            },
-            seed: stage.seed,
-            simulated_misses: OnceLock::new(),
-        })
     }
 
     /// All figures but the simulator's.
@@ -275,16 +240,39 @@ impl Traffic for Trace {
         in_plain_tcp(controller)
     }
 
-    fn hosts(&self) -> Option<&Hosts> {
-        Some(&self.hosts)
-    }
-
     fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
         (self.flows_per_s(), "load")
     }
 
-    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
-        Sender::thread(move |stage| self.carry(&stage))
+    fn carry(&self, stage: &Stage<'_>) -> Carried {
+        let ends = &stage.ends[0];
+        let failed = |e: std::io::Error| Failure::machine(format!("trace from {}: {e}", ends.from));
+        self.announce(stage)?;
+        let socket = netns::open_packet_sender(&ends.from, "eth0").map_err(failed)?;
+        let arrivals = Capture::open(&ends.to, "eth0", Arrivals::default()).map_err(failed)?;
+        let messages = Messages::new(OPENFLOW_PORT);
+        let messages = Capture::open_both_ways(&stage.switches, SWITCHES_DEVICE, messages);
+        let messages = messages.map_err(failed)?;
+        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
+        let lasts = stage.until.saturating_sub(stage.from);
+        let sent = send_trace(&socket, self.traffic(), stage.seed, lasts).map_err(failed)?;
+        std::thread::sleep(REST);
+        let (arrivals, mut unseen) = arrivals.close().map_err(failed)?;
+        let (messages, missed) = messages.close().map_err(failed)?;
+        unseen += missed + messages.gaps();
+        Ok(Box::new(Findings {
+            figures: self.figures_of(&sent, &arrivals, messages, unseen),
+            simulation: table::Setup {
+                policy: self.simulated.policy(),
+                capacity: self.entries,
+                traffic: self.traffic(),
+                delay: SIMULATED_DELAY,
+                duration: lasts,
+                flows_max: FLOWS_MAX,
+            },
+            seed: stage.seed,
+            simulated_misses: OnceLock::new(),
+        }))
     }
 }
 
@@ -318,10 +306,6 @@ mod tests {
 
     fn trace(load: f64, simulated: &str) -> Trace {
         Trace {
-            hosts: Hosts {
-                from: "h1".into(),
-                to: "h2".into(),
-            },
             entries: 100,
             load,
             fits_idle: FITS_IDLE,
