@@ -1,14 +1,16 @@
 //! Multicast in hardware: members receive each packet once, nobody else any, and the controller
 //! sees the first packet only.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use clock::Duration;
+use control::Location;
 use control::controller::{ControllerConfig, FabricConfig, MulticastConfig};
 use control::multicast::QuerierAddresses;
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::MacAddr;
 use openflow::packet::build::{Host as Address, ethernet, tagged, udp};
+use openflow::{DatapathId, MacAddr, PortNo};
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology};
 
@@ -19,7 +21,12 @@ fn ms(n: u64) -> Duration {
 }
 
 fn network(seed: u64) -> Network {
+    network_of(seed, None)
+}
+
+fn network_of(seed: u64, router_ports: Option<BTreeSet<Location>>) -> Network {
     let multicast = MulticastConfig {
+        router_ports,
         querier: Some(QuerierAddresses {
             ipv4: Some(Ipv4Addr::UNSPECIFIED),
             ipv6: None,
@@ -389,4 +396,40 @@ fn members_are_found_again_whatever_fails() {
         .filter_map(|seed| Some((seed, run(seed).err()?)))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A router receives all groups, and a host that says it is one does not, unless its port may have
+/// a router.
+#[test]
+fn only_stated_ports_are_routers() {
+    for is_stated in [false, true] {
+        let at = Location {
+            dpid: DatapathId(2),
+            // The links of a line come first.
+            port: PortNo(3),
+        };
+        let stated = is_stated.then_some(at).into_iter().collect();
+        let mut network = network_of(6, Some(stated));
+        let topology = topology::line(&mut network, 3);
+        let [source, router, member] = topology.hosts[..] else {
+            panic!("three hosts");
+        };
+        for host in &topology.hosts {
+            network.host_mut(*host).record = true;
+        }
+        assert_eq!(network.place(router), at);
+        topology.introduce(&mut network);
+        let all_systems = Ipv4Addr::new(224, 0, 0, 1);
+        let from = network.host(router).address;
+        let query = igmp(from, 0x11, all_systems, Ipv4Addr::UNSPECIFIED);
+        inject(&mut network, router, query);
+        join(&mut network, member);
+        network.run_for(ms(200));
+        send(&mut network, source, 0..20);
+        network.run_for(ms(50));
+        let all: Vec<u64> = (0..20).collect();
+        assert_eq!(got(&network, member), all);
+        let heard = got(&network, router);
+        assert_eq!(heard.len(), if is_stated { 20 } else { 0 });
+    }
 }

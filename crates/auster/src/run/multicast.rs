@@ -10,8 +10,15 @@ use control::multicast::{Config, QuerierAddresses};
 use toml::de::DeTable;
 
 use super::fields::Fields;
+use super::topology;
 
-const KEYS: [&str; 4] = ["snooping", "querier", "query_interval_s", "fast_leave"];
+const KEYS: [&str; 5] = [
+    "snooping",
+    "querier",
+    "query_interval_s",
+    "fast_leave",
+    "router_ports",
+];
 
 const QUERY_INTERVAL_S: RangeInclusive<u64> = 10..=3600;
 
@@ -35,6 +42,10 @@ pub(super) fn read(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Multi
             .map(Some)
             .ok_or_else(|| format!("'{text}' is neither an IPv4 address nor off")),
     });
+    let querier = querier.unwrap_or(Some(Ipv4Addr::UNSPECIFIED));
+    let asks = querier.is_some();
+    let router_ports = fields.list(table, "router_ports", "1:4", topology::edge_port);
+    let router_ports = router_ports.into_iter().collect();
     let interval = fields.integer(table, "query_interval_s", QUERY_INTERVAL_S);
     let is_fast_leave = fields.bool(table, "fast_leave").unwrap_or(false);
     let default = Config::default();
@@ -53,9 +64,9 @@ pub(super) fn read(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Multi
             is_fast_leave,
             ..default
         },
-        querier: querier
-            .unwrap_or(Some(Ipv4Addr::UNSPECIFIED))
-            .map(addresses),
+        querier: querier.map(addresses),
+        // Where auster asks by itself, a router is the exception.
+        router_ports: (asks || table.contains_key("router_ports")).then_some(router_ports),
     };
     is_on.then_some(config)
 }
@@ -81,6 +92,10 @@ mod tests {
         let named = asks("[multicast]\nquerier = \"10.0.0.9\"");
         assert_eq!(named, Some([10, 0, 0, 9].into()));
         assert_eq!(of("[multicast]\nquerier = \"off\"").querier, None);
+        let ports = |text| of(text).router_ports.map(|ports| ports.len());
+        assert_eq!(ports("[multicast]"), Some(0), "auster asks");
+        assert_eq!(ports("[multicast]\nquerier = \"off\""), None, "any port");
+        assert_eq!(ports("[multicast]\nrouter_ports = \"1:4\""), Some(1));
         let often = of("[multicast]\nquery_interval_s = 10").snooping;
         assert_eq!(often.query_interval, Duration::from_secs(10));
         assert_eq!(often.response_interval, Duration::from_secs(5));

@@ -252,7 +252,7 @@ impl Settings {
             let mut config = settings.controller.clone();
             config.mode = ours.controller.mode;
             config.timeouts = ours.controller.timeouts.clone();
-            config.multicast = ours.controller.multicast;
+            config.multicast = ours.controller.multicast.clone();
             format!("{config:?}")
         };
         let session = |settings: &Settings| {

@@ -126,11 +126,13 @@ impl Default for ControllerConfig {
 }
 
 /// How members of multicast groups are found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MulticastConfig {
     pub snooping: multicast::Config,
     /// The addresses from which the controller asks for members. `None`: a router asks.
     pub querier: Option<QuerierAddresses>,
+    /// The ports that may have routers behind them: a router receives all groups. `None`: all.
+    pub router_ports: Option<BTreeSet<Location>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

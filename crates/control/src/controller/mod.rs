@@ -225,7 +225,7 @@ impl Controller {
             resumes_at: Instant::START,
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
-            multicast: Multicast::new(config.multicast.filter(|_| config.fabric.is_some())),
+            multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             hosts,
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),

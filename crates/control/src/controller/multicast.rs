@@ -16,7 +16,7 @@ use openflow::{Action, DatapathId, GroupId, Message, PortNo};
 use crate::Location;
 use crate::fabric::replication::{self, GroupKey, SLOTS};
 use crate::fabric::{Label, form};
-use crate::multicast::{Config, Family, Membership, Output, QuerierAddresses, is_tracked};
+use crate::multicast::{Family, Membership, Output, QuerierAddresses, is_tracked};
 use crate::vlan::{Form, VlanId};
 
 use super::Controller;
@@ -79,9 +79,10 @@ pub(super) fn group_of(
 
 impl Multicast {
     pub(super) fn new(config: Option<MulticastConfig>) -> Multicast {
+        let snooping = config.as_ref().map(|config| config.snooping);
         Multicast {
             config,
-            membership: Membership::new(config.map_or_else(Config::default, |it| it.snooping)),
+            membership: Membership::new(snooping.unwrap_or_default()),
             delivered: BTreeMap::new(),
             senders: BTreeMap::new(),
             by_port: BTreeMap::new(),
@@ -95,9 +96,19 @@ impl Multicast {
         self.config.is_some()
     }
 
+    fn querier(&self) -> Option<QuerierAddresses> {
+        self.config.as_ref().and_then(|config| config.querier)
+    }
+
+    /// Whether a router may be behind a port. Any host can say that it is one.
+    fn may_be_router(&self, at: Location) -> bool {
+        let stated = self.config.as_ref().and_then(|it| it.router_ports.as_ref());
+        stated.is_none_or(|ports| ports.contains(&at))
+    }
+
     /// Begins to ask in a VLAN, if queries are wanted, or ends there.
     pub(super) fn set_asking(&mut self, now: Instant, vlan: VlanId, is_asking: bool) {
-        let addresses = self.config.and_then(|config| config.querier);
+        let addresses = self.querier();
         if let Some(addresses) = addresses {
             let nobody = QuerierAddresses::default();
             let addresses = if is_asking { addresses } else { nobody };
@@ -392,6 +403,11 @@ impl Controller {
         heard: &Heard,
     ) {
         let at = packet.at;
+        let is_of_router = matches!(heard.message, Said::Query(_) | Said::PimHello { .. });
+        if is_of_router && !self.multicast.may_be_router(at) {
+            self.outbox.counters.memberships_refused += 1;
+            return;
+        }
         if !self.ingress.may_flood(now, at, &mut self.outbox) {
             return;
         }
@@ -444,8 +460,7 @@ impl Controller {
         to: Option<Location>,
         query: &openflow::packet::membership::Query,
     ) {
-        let config = self.multicast.config.unwrap_or_default();
-        let own = config.querier.unwrap_or_default();
+        let own = self.multicast.querier().unwrap_or_default();
         let frame = query.frame(Sender {
             mac: OWN_MAC,
             ipv4: own.ipv4.filter(|_| to.is_none()).unwrap_or(NOBODY),
