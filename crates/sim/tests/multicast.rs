@@ -2,14 +2,15 @@
 //! sees the first packet only.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
 use control::Location;
 use control::controller::{ControllerConfig, FabricConfig, MulticastConfig};
 use control::multicast::QuerierAddresses;
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::packet::build::{Host as Address, ethernet, tagged, udp};
+use openflow::packet::build::{Host as Address, ethernet, group_join, group_leave, tagged, udp};
+use openflow::packet::membership::{Query, Sender};
 use openflow::{DatapathId, MacAddr, PortNo};
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology};
@@ -46,26 +47,13 @@ fn group_mac() -> MacAddr {
     MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d])
 }
 
-fn sum(words: &[u8]) -> u16 {
-    let words = words
-        .chunks(2)
-        .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
-    let sum: u32 = words.sum();
-    !((sum & 0xffff) + (sum >> 16)) as u16
-}
-
-/// An IGMPv2 message (RFC 2236, 2), with a router alert.
-fn igmp(from: Address, kind: u8, to: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
-    let mut message = [&[kind, 0, 0, 0][..], &group.octets()].concat();
-    let check = sum(&message).to_be_bytes();
-    message[2..4].copy_from_slice(&check);
-    let head = [0x46, 0xc0, 0, 32, 0, 0, 0, 0, 1, 2, 0, 0];
-    let mut ip = [&head[..], &from.ip.octets(), &to.octets(), &[0x94, 4, 0, 0]].concat();
-    let check = sum(&ip).to_be_bytes();
-    ip[10..12].copy_from_slice(&check);
-    let [_, b, c, d] = to.octets();
-    let mac = MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d]);
-    ethernet(from.mac, mac, 0x0800, &[ip, message].concat())
+/// The addresses from which a host sends messages about membership.
+fn sender(host: Address) -> Sender {
+    Sender {
+        mac: host.mac,
+        ipv4: host.ip,
+        ipv6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, u16::from(host.mac.0[5])),
+    }
 }
 
 fn inject(network: &mut Network, host: HostId, frame: Vec<u8>) {
@@ -77,13 +65,12 @@ fn inject(network: &mut Network, host: HostId, frame: Vec<u8>) {
 }
 
 fn join(network: &mut Network, host: HostId) {
-    let frame = igmp(network.host(host).address, 0x16, GROUP, GROUP);
+    let frame = group_join(sender(network.host(host).address), GROUP.into());
     inject(network, host, frame);
 }
 
 fn leave(network: &mut Network, host: HostId) {
-    let all_routers = Ipv4Addr::new(224, 0, 0, 2);
-    let frame = igmp(network.host(host).address, 0x17, all_routers, GROUP);
+    let frame = group_leave(sender(network.host(host).address), GROUP.into());
     inject(network, host, frame);
 }
 
@@ -419,10 +406,13 @@ fn only_stated_ports_are_routers() {
         }
         assert_eq!(network.place(router), at);
         topology.introduce(&mut network);
-        let all_systems = Ipv4Addr::new(224, 0, 0, 1);
-        let from = network.host(router).address;
-        let query = igmp(from, 0x11, all_systems, Ipv4Addr::UNSPECIFIED);
-        inject(&mut network, router, query);
+        let query = Query {
+            group: Ipv4Addr::UNSPECIFIED.into(),
+            response_max: Duration::from_secs(10),
+            extended: None,
+        };
+        let frame = query.frame(sender(network.host(router).address));
+        inject(&mut network, router, frame);
         join(&mut network, member);
         network.run_for(ms(200));
         send(&mut network, source, 0..20);
@@ -432,4 +422,35 @@ fn only_stated_ports_are_routers() {
         let heard = got(&network, router);
         assert_eq!(heard.len(), if is_stated { 20 } else { 0 });
     }
+}
+
+/// MLD and IPv6, in a VLAN whose members tag their frames or not.
+#[test]
+fn members_of_ipv6_groups_receive() {
+    let group = Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 0x77);
+    let (mut network, topology) = hosts(7, true, |network| topology::line(network, 4));
+    let [source, member, stranger, other] = topology.hosts[..] else {
+        panic!("four hosts");
+    };
+    for host in [member, other] {
+        let frame = group_join(sender(network.host(host).address), group.into());
+        inject(&mut network, host, frame);
+    }
+    network.run_for(ms(200));
+    let from = sender(network.host(source).address);
+    // A packet without a next header.
+    let head = [0x60, 0, 0, 0, 0, 1, 59, 8];
+    let packet = [&head[..], &from.ipv6.octets(), &group.octets(), &[0]].concat();
+    let mac = MacAddr([0x33, 0x33, 0, 0, 0, 0x77]);
+    let frame = ethernet(from.mac, mac, 0x86dd, &packet);
+    for _ in 0..50 {
+        inject(&mut network, source, frame.clone());
+        network.run_for(ms(1));
+    }
+    network.run_for(ms(50));
+    let heard = |host| {
+        let recorded = network.host(host).recorded.iter();
+        recorded.filter(|frame| frame[..6] == mac.0).count()
+    };
+    assert_eq!([member, stranger, other].map(heard), [50, 0, 50]);
 }

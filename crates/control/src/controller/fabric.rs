@@ -1254,7 +1254,7 @@ fn base(copies: bool) -> Vec<Part> {
 }
 
 /// Sends a switch the messages that make `new` of `old`.
-fn send_change(dpid: DatapathId, old: Vec<Part>, new: Vec<Part>, outbox: &mut Outbox) {
+pub(super) fn send_change(dpid: DatapathId, old: Vec<Part>, new: Vec<Part>, outbox: &mut Outbox) {
     for message in form::change(old, new, outbox.generation) {
         outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
         outbox.send(dpid, &message);

@@ -10,18 +10,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Instant;
 use openflow::message::{FlowModCommand, FlowRemoved, PacketOut};
-use openflow::packet::membership::{self, Heard, Message as Said, Sender};
+use openflow::packet::PacketFields;
+use openflow::packet::membership::{self, Heard, Message as Said, Query, Sender};
 use openflow::{Action, DatapathId, GroupId, Message, PortNo};
 
 use crate::Location;
 use crate::fabric::replication::{self, GroupKey, SLOTS};
 use crate::fabric::{Label, form};
 use crate::multicast::{Family, Membership, Output, QuerierAddresses, is_tracked};
-use crate::vlan::{Form, VlanId};
+use crate::vlan::{self, Form, VlanId, Vlans};
 
 use super::Controller;
 use super::config::MulticastConfig;
-use super::fabric::Fabric;
+use super::fabric::{Fabric, send_change};
 use super::hosts::{OWN_MAC, link_local};
 use super::outbox::{Outbox, Timer};
 use super::packet::Packet;
@@ -62,10 +63,7 @@ struct Copies {
 }
 
 /// The IP multicast group that a packet goes to, if its members count.
-pub(super) fn group_of(
-    packet: &Packet<'_>,
-    fields: &openflow::packet::PacketFields,
-) -> Option<IpAddr> {
+pub(super) fn group_of(packet: &Packet<'_>, fields: &PacketFields) -> Option<IpAddr> {
     use openflow::Field::{Ipv4Dst, Ipv6Dst};
     if !packet.dst.is_multicast() {
         return None;
@@ -117,7 +115,7 @@ impl Multicast {
     }
 
     /// The ports at each switch that receive a group.
-    fn receivers(&self, key: GroupKey, vlans: &crate::vlan::Vlans) -> Receivers {
+    fn receivers(&self, key: GroupKey, vlans: &Vlans) -> Receivers {
         let mut receivers = Receivers::new();
         for at in self.membership.receivers(key.vlan, key.ip) {
             if let Some(form) = vlans.form(at, key.vlan) {
@@ -329,13 +327,6 @@ fn copies_of(
     replication::copies(slot, key.vlan, here, &labels, fabric.tag())
 }
 
-fn send_change(dpid: DatapathId, old: Vec<form::Part>, new: Vec<form::Part>, outbox: &mut Outbox) {
-    for message in form::change(old, new, outbox.generation) {
-        outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
-        outbox.send(dpid, &message);
-    }
-}
-
 impl Controller {
     /// Handles a packet for a multicast group, of a host at an edge port. `raw`: the packet as it
     /// came in. Returns false if it is to be flooded.
@@ -344,7 +335,7 @@ impl Controller {
         now: Instant,
         vlan: VlanId,
         (packet, raw): (&Packet<'_>, &bytes::Bytes),
-        fields: &openflow::packet::PacketFields,
+        fields: &PacketFields,
     ) -> bool {
         if !self.multicast.is_on() || !packet.dst.is_multicast() {
             return false;
@@ -363,7 +354,7 @@ impl Controller {
         let Some(ip) = group_of(packet, fields) else {
             return false;
         };
-        let tag = crate::vlan::tag_of(raw).filter(|_| !vlan.is_none());
+        let tag = vlan::tag_of(raw).filter(|_| !vlan.is_none());
         let is_free = !vlan.is_none() || !self.facts().is_in_class(packet.src);
         let is_tagged = vlan.is_none() && fields.vlan_id().is_some();
         if !is_free || is_tagged {
@@ -454,12 +445,7 @@ impl Controller {
         self.multicast.set_timer(&mut self.outbox);
     }
 
-    fn ask_members(
-        &mut self,
-        vlan: VlanId,
-        to: Option<Location>,
-        query: &openflow::packet::membership::Query,
-    ) {
+    fn ask_members(&mut self, vlan: VlanId, to: Option<Location>, query: &Query) {
         let own = self.multicast.querier().unwrap_or_default();
         let frame = query.frame(Sender {
             mac: OWN_MAC,
