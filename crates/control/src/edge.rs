@@ -350,10 +350,14 @@ impl Members {
         self.hosts.values().map(MacTable::len).sum()
     }
 
-    /// The VLAN of a packet; `None` if its port is no member.
+    /// The VLAN of a packet; `None` if its port is no member, or its tag gives a priority only: the
+    /// controller sees whether another tag is behind it.
     fn classify(&self, in_port: PortNo, data: &[u8]) -> Option<VlanId> {
         match self.ports.get(&in_port) {
-            Some(port) => port.classify(vlan::tag_of(data)),
+            Some(port) => {
+                let tag = vlan::tag_of(data);
+                port.classify(tag).filter(|_| tag != Some(0))
+            }
             None => Some(VlanId::NONE),
         }
     }

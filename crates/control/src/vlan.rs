@@ -126,6 +126,13 @@ pub(crate) fn outer_id(frame: &[u8]) -> Option<u16> {
     is_tag.then(|| u16::from_be_bytes([c, d]) & 0xfff)
 }
 
+/// Whether there is another tag behind one that gives a priority only.
+pub(crate) fn hides_tag(frame: &[u8]) -> bool {
+    let next = frame.get(16..18).and_then(|kind| kind.try_into().ok());
+    let kind = next.map_or(0, u16::from_be_bytes);
+    tag_of(frame) == Some(0) && [TAG, SERVICE_TAG].contains(&kind)
+}
+
 /// A frame without its outer tag, which it has.
 pub(crate) fn without_tag(frame: &[u8]) -> Bytes {
     let parts = frame.get(..12).zip(frame.get(16..));

@@ -285,7 +285,60 @@ fn strangers_tags_are_dropped_and_counted() {
     }
     tenants.network.run_for(ms(300));
     assert_eq!(refused(&tenants) - before, sent);
+    // A tag behind a priority is another VLAN's where this one is native; a priority is none.
+    let [from, to] = [0, 2].map(|n| tenants.network.host(tenants.hosts[&10][n]).address);
+    let frame = ethernet(from.mac, to.mac, MARKED, &10u16.to_be_bytes());
+    for _ in 0..5 {
+        tenants
+            .network
+            .inject(access, tagged(&tagged(&frame, 20, 0), 0, 3));
+        tenants.network.run_for(ms(20));
+    }
+    assert_eq!(refused(&tenants) - before, sent + 5);
+    let heard = |tenants: &Tenants| tenants.network.host(tenants.hosts[&10][2]).recorded.len();
+    let count = heard(&tenants);
+    for _ in 0..5 {
+        tenants.network.inject(access, tagged(&frame, 0, 3));
+        tenants.network.run_for(ms(20));
+    }
+    assert_eq!(heard(&tenants) - count, 5, "with a priority");
     assert_eq!(tenants.crossed(), []);
+}
+
+/// A labelled packet that nothing leads on stays in the VLAN of its label, and one with a label
+/// that is nobody's goes nowhere: it may be left of a VLAN.
+#[test]
+fn labels_without_a_route_lead_nowhere_else() {
+    let mut tenants = Tenants::new(8, &[10, 20], |network| topology::line(network, 3));
+    tenants.introduce();
+    tenants.topology.introduce(&mut tenants.network);
+    let outside = tenants.topology.hosts.clone();
+    for host in &outside {
+        tenants.network.host_mut(*host).record = true;
+    }
+    let link = tenants.network.link_ends(tenants.topology.links[0])[0];
+    let switch = tenants.switches[0];
+    let own = tenants.network.host(outside[1]).address.mac;
+    let everybody = outside
+        .iter()
+        .chain(tenants.hosts.values().flatten())
+        .map(|host| tenants.network.host(*host).address.mac)
+        .chain([MacAddr::BROADCAST]);
+    for dst in everybody.collect::<Vec<_>>() {
+        let frame = ethernet(own, dst, MARKED, &0u16.to_be_bytes());
+        for label in [1, 2000] {
+            let frame = tagged(&frame, label, 0);
+            tenants.network.inject_at(switch, link.port, frame);
+        }
+    }
+    tenants.network.run_for(ms(300));
+    for host in outside.iter().chain(tenants.hosts.values().flatten()) {
+        let recorded = tenants.network.host(*host).recorded.iter();
+        let marked = recorded.filter(|frame| {
+            [12, 16].map(|at| frame.get(at..at + 2) == Some(&MARKED.to_be_bytes())) != [false; 2]
+        });
+        assert_eq!(marked.count(), 0, "{host:?}");
+    }
 }
 
 /// A port that changes its VLAN at a reload hears its former one no more, and its new one.

@@ -322,10 +322,10 @@ impl Fabric {
         }
     }
 
-    /// The VLAN whose hosts a label leads to at this switch.
-    pub(super) fn vlan_of(&self, dpid: DatapathId, label: u16) -> Option<VlanId> {
-        let egress = self.egresses.get(&Label(label))?;
-        (egress.dpid == dpid).then_some(egress.vlan)
+    /// The VLAN whose hosts a label leads to.
+    pub(super) fn vlan_of(&self, label: u16) -> Option<VlanId> {
+        let egress = self.egresses.get(&Label(label));
+        egress.map(|egress| egress.vlan)
     }
 
     /// Whether packets between two switches are the fabric's, now or in a moment, so that no path

@@ -10,6 +10,7 @@ use openflow::{DatapathId, MacAddr};
 
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
+use crate::pipeline::LABEL_TABLE;
 use crate::timeouts::HostName;
 use crate::vlan::{HostKey, VlanId};
 
@@ -83,6 +84,7 @@ impl Controller {
                     buffer_id,
                     data,
                     is_copy,
+                    is_labelled: packet_in.table_id == LABEL_TABLE,
                 };
                 self.handle_packet(now, role, packet, &fields);
             }
@@ -104,6 +106,7 @@ impl Controller {
             buffer_id,
             data,
             is_copy: true,
+            is_labelled: false,
         };
         if self.network.role(at) != PortRole::Edge {
             return;

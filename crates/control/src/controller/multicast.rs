@@ -355,6 +355,10 @@ impl Controller {
             return false;
         };
         let tag = vlan::tag_of(raw).filter(|_| !vlan.is_none());
+        // An entry for packets with a mere priority would not see a tag behind it.
+        if tag == Some(0) {
+            return false;
+        }
         let is_free = !vlan.is_none() || !self.facts().is_in_class(packet.src);
         let is_tagged = vlan.is_none() && fields.vlan_id().is_some();
         if !is_free || is_tagged {

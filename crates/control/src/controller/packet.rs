@@ -19,6 +19,8 @@ pub(super) struct Held {
     pub buffer_id: Option<BufferId>,
     pub data: Bytes,
     pub is_copy: bool,
+    /// Whether it has missed among the labels, so that its tag is one.
+    pub is_labelled: bool,
 }
 
 /// The fields of a packet that forwarding reads.

@@ -82,20 +82,22 @@ impl Controller {
     }
 
     /// The VLAN of a packet that comes in at a port with this role; `None` if the port is no
-    /// member. On a link, a packet has the label of its VLAN at this switch.
+    /// member. On a link, the packet's label says its VLAN.
     pub(super) fn vlan_of(&self, role: PortRole, packet: &Held) -> Option<VlanId> {
         if !self.outbox.vlans.is_on() {
             return Some(VlanId::NONE);
         }
         match role {
-            PortRole::Link | PortRole::Silent => {
-                let label = vlan::outer_id(&packet.data);
-                let vlan = label.and_then(|label| self.fabric.vlan_of(packet.at.dpid, label));
-                Some(vlan.unwrap_or_default())
-            }
+            // Other tags there are those of hosts outside of all VLANs.
+            PortRole::Link | PortRole::Silent if !packet.is_labelled => Some(VlanId::NONE),
+            PortRole::Link | PortRole::Silent => self.fabric.vlan_of(vlan::outer_id(&packet.data)?),
             _ => {
-                let tag = vlan::tag_of(&packet.data);
-                self.outbox.vlans.classify(packet.at, tag)
+                let vlan = self
+                    .outbox
+                    .vlans
+                    .classify(packet.at, vlan::tag_of(&packet.data));
+                // Without its outer tag it would have another VLAN's where a VLAN is native.
+                vlan.filter(|vlan| vlan.is_none() || !vlan::hides_tag(&packet.data))
             }
         }
     }
@@ -108,8 +110,7 @@ impl Controller {
         role: PortRole,
         packet: Held,
     ) {
-        let is_labelled = matches!(role, PortRole::Link | PortRole::Silent);
-        let (held, raw) = without_tag(packet, is_labelled);
+        let (held, raw) = without_tag(packet);
         let fields = PacketFields::parse(held.at.port, &held.data);
         let Some(packet) = Packet::read(&held, &fields) else {
             self.outbox.counters.packet_ins_no_sender += 1;
@@ -132,7 +133,7 @@ impl Controller {
 
     /// Learns from a packet of a VLAN that the edge of its switch has sent on.
     pub(super) fn learn_member(&mut self, now: Instant, vlan: VlanId, packet: Held) {
-        let (held, _) = without_tag(packet, false);
+        let (held, _) = without_tag(packet);
         let fields = PacketFields::parse(held.at.port, &held.data);
         if let Some(packet) = Packet::read(&held, &fields) {
             self.observe(now, vlan, &packet, &fields);
@@ -215,7 +216,9 @@ impl Controller {
             mac: packet.src,
         };
         let now = self.outbox.now;
-        if let Some(exit) = exit.filter(|_| !packet.is_copy) {
+        // An entry for packets with a mere priority would not see a tag behind it.
+        let may_enter = !packet.is_copy && vlan::tag_of(raw) != Some(0);
+        if let Some(exit) = exit.filter(|_| may_enter) {
             self.tell_member(src, at);
             self.tell_member(dst, to);
             let deliver = Deliver {
@@ -334,9 +337,9 @@ impl Controller {
 }
 
 /// A packet without its tag or label, and its bytes as they came in.
-fn without_tag(packet: Held, is_labelled: bool) -> (Held, bytes::Bytes) {
+fn without_tag(packet: Held) -> (Held, bytes::Bytes) {
     let raw = packet.data;
-    let data = match is_labelled || vlan::tag_of(&raw).is_some() {
+    let data = match packet.is_labelled || vlan::tag_of(&raw).is_some() {
         true => vlan::without_tag(&raw),
         false => raw.clone(),
     };
