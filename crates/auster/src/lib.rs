@@ -11,6 +11,7 @@
 pub mod certificates;
 pub mod channel;
 pub mod database;
+pub mod import;
 pub mod ofp;
 pub mod pki;
 pub mod policy;

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{ofp, pki, policy, qos, queues, relay, run};
+use auster::{import, ofp, pki, policy, qos, queues, relay, run};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -50,6 +50,9 @@ Example:
     /// Policy maps: read them, show them, and explain what they do with a message
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Configurations of other controllers, as far as auster can have them
+    #[command(subcommand)]
+    Import(import::Command),
     /// Write a shell completion script to standard output
     Completions(pages::CompletionsArgs),
     /// Write the manual pages of every command into a directory
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Import(command) => import::run(command),
         Command::Completions(args) => pages::completions(&args, Cli::command()),
         Command::Man(args) => pages::man(&args, Cli::command()),
         Command::Lab(_)

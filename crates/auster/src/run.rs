@@ -11,7 +11,7 @@ mod load;
 mod metrics;
 mod multicast;
 mod qos;
-mod settings;
+pub(crate) mod settings;
 mod status;
 mod timeouts;
 mod topology;
@@ -44,6 +44,7 @@ use load::Sampler;
 use qos::{Held, Refused};
 use settings::{Forwarding, Mode, Settings};
 use vlans::Follower;
+pub(crate) use vlans::name as vlan_name;
 
 /// Control a network: every switch that connects is set up, links and hosts are found, and paths
 /// are installed.

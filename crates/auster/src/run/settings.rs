@@ -396,7 +396,7 @@ impl Settings {
     }
 
     /// Reads the text of `file`; paths in it are relative to its directory.
-    pub(super) fn parse(text: &str, file: &Path) -> Result<Settings, Vec<String>> {
+    pub(crate) fn parse(text: &str, file: &Path) -> Result<Settings, Vec<String>> {
         let dir = file.parent().unwrap_or(Path::new(""));
         let (mut fields, root) = Fields::parse(text);
         let mut settings = Settings::default();

@@ -197,7 +197,8 @@ fn vlan_id(id: u64) -> Option<VlanId> {
     u16::try_from(id).ok().and_then(VlanId::new)
 }
 
-fn name(text: &str) -> Result<String, String> {
+/// A name of a VLAN.
+pub fn name(text: &str) -> Result<String, String> {
     if !is_name(text) || text.chars().all(|c| c.is_ascii_digit()) {
         return Err(format!(
             "'{text}' is no name of letters, digits, '-', '_' and '.' with a letter, such as \
