@@ -126,11 +126,18 @@ pub(crate) fn outer_id(frame: &[u8]) -> Option<u16> {
     is_tag.then(|| u16::from_be_bytes([c, d]) & 0xfff)
 }
 
-/// Whether there is another tag behind one that gives a priority only.
+/// Whether a frame that counts as untagged has a tag all the same: a service tag, or one behind a
+/// tag that gives a priority only.
 pub(crate) fn hides_tag(frame: &[u8]) -> bool {
-    let next = frame.get(16..18).and_then(|kind| kind.try_into().ok());
-    let kind = next.map_or(0, u16::from_be_bytes);
-    tag_of(frame) == Some(0) && [TAG, SERVICE_TAG].contains(&kind)
+    let kind = |at: usize| {
+        let kind = frame.get(at..at + 2).and_then(|kind| kind.try_into().ok());
+        kind.map_or(0, u16::from_be_bytes)
+    };
+    match tag_of(frame) {
+        None => kind(12) == SERVICE_TAG,
+        Some(0) => [TAG, SERVICE_TAG].contains(&kind(16)),
+        Some(_) => false,
+    }
 }
 
 /// A frame without its outer tag, which it has.

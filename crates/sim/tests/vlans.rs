@@ -294,7 +294,11 @@ fn strangers_tags_are_dropped_and_counted() {
             .inject(access, tagged(&tagged(&frame, 20, 0), 0, 3));
         tenants.network.run_for(ms(20));
     }
-    assert_eq!(refused(&tenants) - before, sent + 5);
+    let mut service = tagged(&frame, 20, 0);
+    service[12..14].copy_from_slice(&[0x88, 0xa8]);
+    tenants.network.inject(access, service);
+    tenants.network.run_for(ms(20));
+    assert_eq!(refused(&tenants) - before, sent + 6);
     let heard = |tenants: &Tenants| tenants.network.host(tenants.hosts[&10][2]).recorded.len();
     let count = heard(&tenants);
     for _ in 0..5 {

@@ -10,6 +10,8 @@ use toml::de::{DeTable, DeValue};
 /// Gathers problems while a document is read.
 pub struct Fields<'a> {
     text: &'a str,
+    /// The ends of its lines.
+    newlines: Vec<usize>,
     problems: Vec<(usize, String)>,
     doubts: Vec<(usize, String)>,
 }
@@ -38,8 +40,11 @@ impl<'a> Fields<'a> {
     /// Parses `text`. What does not parse is a problem already; the rest is there to be read.
     pub fn parse(text: &'a str) -> (Fields<'a>, DeTable<'a>) {
         let (table, errors) = DeTable::parse_recoverable(text);
+        let bytes = text.bytes().enumerate();
+        let newlines = bytes.filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
         let mut fields = Fields {
             text,
+            newlines: newlines.collect(),
             problems: Vec::new(),
             doubts: Vec::new(),
         };
@@ -70,7 +75,7 @@ impl<'a> Fields<'a> {
 
     /// On which line something is.
     pub fn line(&self, at: &Range<usize>) -> usize {
-        line_of(self.text, at)
+        1 + self.newlines.partition_point(|newline| *newline < at.start)
     }
 
     /// `Ok` when there was no problem, else one line for each, in the order of the file.

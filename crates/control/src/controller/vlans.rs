@@ -20,6 +20,7 @@ use crate::fabric::Exit;
 use crate::vlan::{self, HostKey, VlanId, Vlans};
 
 use super::hosts::{Hosts, OWN_MAC};
+use super::mending::Cause;
 use super::packet::{Held, Packet};
 use super::port_state::PortRole;
 use super::{Controller, shares_of_hosts};
@@ -46,7 +47,7 @@ impl Controller {
             self.unplace_members(now, *at);
             self.end_multicast(now, *at);
             self.close_edge(now, *at, hosts.clone());
-            self.mend_paths(now, super::mending::Cause::Unknown, &hosts);
+            self.mend_paths(now, Cause::Unknown, &hosts);
         }
         let before = std::mem::replace(&mut self.config.vlans, vlans).all();
         self.follow_vlans(&before);
