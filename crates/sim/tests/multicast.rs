@@ -7,13 +7,18 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use clock::Duration;
 use control::Location;
 use control::controller::{ControllerConfig, FabricConfig, MulticastConfig};
+use control::fabric::replication;
 use control::multicast::QuerierAddresses;
 use control::vlan::{PortVlans, VlanId, Vlans};
+use openflow::message::{ErrorMessage, GroupMod, GroupModCommand, GroupType};
 use openflow::packet::build::{Host as Address, ethernet, group_join, group_leave, tagged, udp};
 use openflow::packet::membership::{Query, Sender};
-use openflow::{DatapathId, MacAddr, PortNo};
+use openflow::{DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid, encode};
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology};
+
+/// OFPGMFC_INVALID_GROUP (OpenFlow 1.3.5, 7.4.4.7).
+const GROUP_REFUSED: ErrorKind = ErrorKind { ty: 6, code: 1 };
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
@@ -453,4 +458,64 @@ fn members_of_ipv6_groups_receive() {
         recorded.filter(|frame| frame[..6] == mac.0).count()
     };
     assert_eq!([member, stranger, other].map(heard), [50, 0, 50]);
+}
+
+/// Members behind a switch whose connection is away go on receiving, whoever joins meanwhile.
+#[test]
+fn a_member_outlives_the_connection_of_its_switch() {
+    let (mut network, topology) = hosts(8, true, |network| topology::ring(network, 4));
+    let all = topology.hosts.clone();
+    join(&mut network, all[2]);
+    network.run_for(ms(200));
+    send(&mut network, all[0], 0..100);
+    network.set_away(topology.switches[2], ms(3000));
+    network.disconnect(topology.switches[2]);
+    send(&mut network, all[0], 100..500);
+    join(&mut network, all[1]);
+    send(&mut network, all[0], 500..1500);
+    let numbers = got(&network, all[2]);
+    assert_eq!(numbers, (0..1500).collect::<Vec<_>>());
+    assert!(got(&network, all[1]).len() > 900, "the new member");
+    // Back on a fast channel, it gets all of it again.
+    network.set_away(topology.switches[2], ms(0));
+    network.disconnect(topology.switches[2]);
+    network.run_for(ms(4000));
+    join(&mut network, all[2]);
+    network.run_for(ms(500));
+    send(&mut network, all[0], 5000..5100);
+    let late = got(&network, all[2]).into_iter().filter(|n| *n >= 5000);
+    assert_eq!(late.count(), 100);
+}
+
+/// A switch that refuses a group which copies has its hosts' multicast flooded, within the budget.
+#[test]
+fn a_switch_that_refuses_to_copy_floods() {
+    let (mut network, topology) = hosts(9, true, |network| topology::line(network, 3));
+    let all = topology.hosts.clone();
+    join(&mut network, all[2]);
+    network.run_for(ms(200));
+    send(&mut network, all[0], 0..10);
+    let refused = GroupMod {
+        command: GroupModCommand::Modify,
+        group_type: GroupType::All,
+        group_id: replication::group(0),
+        buckets: Vec::new(),
+    };
+    let refused = encode(Version::V13, Xid(7), &Message::GroupMod(refused)).expect("it encodes");
+    let error = ErrorMessage {
+        kind: GROUP_REFUSED,
+        experimenter: None,
+        data: refused.bytes().clone(),
+    };
+    network.say(topology.switches[0], Xid(7), &Message::Error(error));
+    network.run_for(ms(50));
+    let entries = network.switch(topology.switches[0]).entries();
+    let senders = entries.filter(|entry| entry.cookie.0 >> 8 & 0xff == 13);
+    assert_eq!(senders.count(), 0, "its senders have no entries");
+    send(&mut network, all[0], 100..150);
+    network.run_for(ms(50));
+    for host in [all[1], all[2]] {
+        let flooded = got(&network, host).into_iter().filter(|n| *n >= 100);
+        assert_eq!(flooded.count(), 50, "{host:?}");
+    }
 }

@@ -548,3 +548,31 @@ fn nothing_crosses_whatever_fails() {
         &wrong[..wrong.len().min(3)]
     );
 }
+
+/// The labels of VLANs that are no more become free: 4,094 serve any number of reloads.
+#[test]
+fn labels_of_former_vlans_are_used_again() {
+    let mut tenants = Tenants::new(9, &[10, 20], |network| topology::line(network, 3));
+    tenants.introduce();
+    assert!(tenants.silent_pairs(1).is_empty());
+    let groups = |tenants: &Tenants| -> Vec<usize> {
+        let switches = tenants.switches.iter();
+        let count = |id: &SwitchId| tenants.network.switch(*id).groups().count();
+        switches.map(count).collect()
+    };
+    let before = groups(&tenants);
+    for id in 100..104 {
+        for host in tenants.hosts[&10].clone() {
+            tenants.network.host_mut(host).vlan = tenants.network.host(host).vlan.map(|_| id);
+            tenants.admit(host, id);
+            tenants.network.host_mut(host).forget_addresses();
+        }
+        tenants.network.set_vlans(tenants.vlans.clone());
+        tenants.network.run_for(ms(1500));
+        tenants.introduce();
+        let silent = tenants.silent_pairs(id);
+        assert!(silent.is_empty(), "VLAN {id}: {silent:?}");
+        tenants.network.run_for(ms(1500));
+        assert_eq!(groups(&tenants), before, "VLAN {id}");
+    }
+}

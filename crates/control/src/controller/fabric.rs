@@ -269,10 +269,9 @@ impl Fabric {
         (is_there && told.contains(label)).then_some(Exit::Egress(label))
     }
 
-    /// The label of an egress to which routes were set.
+    /// The label of an egress to which routes were set, also while the switch is away.
     pub(super) fn egress_label(&self, dpid: DatapathId, vlan: VlanId) -> Option<Label> {
-        let node = self.nodes.get(&dpid).filter(|node| node.is_ready)?;
-        let label = *node.labels.get(&vlan)?;
+        let label = *self.nodes.get(&dpid)?.labels.get(&vlan)?;
         self.planned.contains(label).then_some(label)
     }
 
@@ -303,7 +302,8 @@ impl Fabric {
         }
     }
 
-    /// Takes the VLANs over that there are, with the owners of their addresses.
+    /// Takes the VLANs over that there are, with the owners of their addresses. The labels of the
+    /// others become free.
     pub(super) fn set_vlans(
         &mut self,
         vlans: impl Iterator<Item = (VlanId, Arc<Addresses>)>,
@@ -316,9 +316,20 @@ impl Fabric {
             let fresh = || Domain::new(self.seed ^ u64::from(vlan.number()) << 32, addresses);
             self.domains.entry(*vlan).or_insert_with(fresh);
         }
+        let is_gone = |vlan: &VlanId| !vlan.is_none() && !vlans.contains_key(vlan);
+        for node in self.nodes.values_mut() {
+            node.unlabelled.retain(|vlan| !is_gone(vlan));
+            for (_, label) in node.labels.extract_if(.., |vlan, _| is_gone(vlan)) {
+                self.egresses.remove(&label);
+                self.planned.remove(label);
+                (self.is_stale, self.is_reach_stale) = (true, true);
+            }
+        }
+        self.unpublished.retain(|host, _| !is_gone(&host.vlan));
         self.is_view_stale = true;
         if self.is_on() {
             self.tell_edges(outbox);
+            self.soon(outbox.now, GATHER, outbox);
         }
     }
 
@@ -1138,12 +1149,14 @@ impl Fabric {
         send_change(dpid, old.unwrap_or_default(), new, outbox);
     }
 
-    /// Publishes what a change has made possible, when all switches have confirmed it.
-    pub(super) fn publish(&mut self, revision: u64, outbox: &mut Outbox) {
+    /// Publishes what a change has made possible, when all switches have confirmed it. Returns
+    /// whether routes have changed.
+    pub(super) fn publish(&mut self, revision: u64, outbox: &mut Outbox) -> bool {
         if revision != self.revision {
-            return;
+            return false;
         }
         self.is_changing = false;
+        let has_turned = self.is_reach_stale || !self.under_way.is_empty();
         for label in std::mem::take(&mut self.under_way) {
             if self.egresses.contains_key(&label) {
                 self.planned.insert(label);
@@ -1173,6 +1186,7 @@ impl Fabric {
             }
         }
         self.tell_edges(outbox);
+        has_turned
     }
 
     /// Takes over where the owners of a VLAN's addresses are, and whether entries precede

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use clock::Instant;
 use openflow::message::{FlowModCommand, FlowRemoved, PacketOut};
@@ -26,7 +27,6 @@ use super::fabric::{Fabric, send_change};
 use super::hosts::{OWN_MAC, link_local};
 use super::outbox::{Outbox, Timer};
 use super::packet::Packet;
-use super::port_state::PortRole;
 
 /// Groups that the hosts of one port, and of one switch, may send to at a time.
 const SENDERS_PER_PORT_MAX: usize = 64;
@@ -42,8 +42,8 @@ pub(super) struct Multicast {
     config: Option<MulticastConfig>,
     membership: Membership,
     /// The entries of egresses, as they were sent.
-    delivered: BTreeMap<(DatapathId, GroupKey), Vec<form::Part>>,
-    senders: BTreeMap<(DatapathId, GroupKey), Copies>,
+    delivered: BTreeMap<(GroupKey, DatapathId), Vec<form::Part>>,
+    senders: BTreeMap<(GroupKey, DatapathId), Copies>,
     /// The groups that hosts of each port send to, with the tags of their packets.
     by_port: BTreeMap<Location, BTreeSet<(GroupKey, Option<u16>)>>,
     /// The slots in use at each switch.
@@ -128,26 +128,26 @@ impl Multicast {
     /// Sends what has changed of a group: the entries of egresses first, and then the copies.
     fn update(&mut self, key: GroupKey, fabric: &Fabric, outbox: &mut Outbox) {
         let receivers = self.receivers(key, &outbox.vlans);
-        let held = self.delivered.keys().filter(|(_, of)| *of == key);
-        let mut switches: BTreeSet<DatapathId> = held.map(|(dpid, _)| *dpid).collect();
+        let held = self.delivered.range(switches_of(key));
+        let mut switches: BTreeSet<DatapathId> = held.map(|((_, dpid), _)| *dpid).collect();
         switches.extend(receivers.keys());
-        for dpid in switches {
+        // A switch that is away goes on with what it holds, and gets all of it again.
+        for dpid in switches.into_iter().filter(|dpid| fabric.has_tables(*dpid)) {
             let label = fabric.egress_label(dpid, key.vlan);
             let new = match label.zip(receivers.get(&dpid)) {
                 Some((label, ports)) => replication::delivery(key, label, ports),
                 None => Vec::new(),
             };
-            let old = self.delivered.remove(&(dpid, key)).unwrap_or_default();
+            let old = self.delivered.remove(&(key, dpid)).unwrap_or_default();
             if !new.is_empty() {
-                self.delivered.insert((dpid, key), new.clone());
+                self.delivered.insert((key, dpid), new.clone());
             }
             send_change(dpid, old, new, outbox);
         }
         if receivers.len() > EGRESSES_MAX {
             return self.end_senders(key, outbox);
         }
-        let of_key = self.senders.iter_mut().filter(|((_, of), _)| *of == key);
-        for ((dpid, _), copies) in of_key {
+        for ((_, dpid), copies) in self.senders.range_mut(switches_of(key)) {
             let new = copies_of(copies.slot, *dpid, key, (&receivers, fabric));
             if new != copies.sent {
                 let old = std::mem::replace(&mut copies.sent, new.clone());
@@ -162,7 +162,7 @@ impl Multicast {
             return;
         }
         let known = self.delivered.keys().chain(self.senders.keys());
-        let mut keys: BTreeSet<GroupKey> = known.map(|(_, key)| *key).collect();
+        let mut keys: BTreeSet<GroupKey> = known.map(|(key, _)| *key).collect();
         let groups = self.membership.groups();
         keys.extend(groups.map(|(vlan, ip)| GroupKey { vlan, ip }));
         for key in keys {
@@ -172,21 +172,37 @@ impl Multicast {
 
     /// Forgets what a switch held: it has lost it, or it is deleted.
     pub(super) fn forget(&mut self, dpid: DatapathId) {
-        self.delivered.retain(|(of, _), _| *of != dpid);
+        self.delivered.retain(|(_, of), _| *of != dpid);
         self.refusing.remove(&dpid);
-        self.forget_senders(dpid);
-    }
-
-    fn forget_senders(&mut self, dpid: DatapathId) {
-        self.senders.retain(|(of, _), _| *of != dpid);
+        self.senders.retain(|(_, of), _| *of != dpid);
         self.by_port.retain(|at, _| at.dpid != dpid);
         self.slots.remove(&dpid);
     }
 
+    /// Ends what a switch does that no longer takes part in the fabric.
+    pub(super) fn exclude(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
+        self.end_senders_at(dpid, outbox);
+        let held = self.delivered.extract_if(.., |(_, of), _| *of == dpid);
+        for (_, parts) in held.collect::<Vec<_>>() {
+            send_change(dpid, parts, Vec::new(), outbox);
+        }
+    }
+
     /// Has a switch that refuses such groups use none.
-    pub(super) fn handle_refused(&mut self, dpid: DatapathId) {
+    pub(super) fn handle_refused(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         self.refusing.insert(dpid);
-        self.forget_senders(dpid);
+        self.end_senders_at(dpid, outbox);
+    }
+
+    fn end_senders_at(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
+        let here = self.by_port.iter().filter(|(at, _)| at.dpid == dpid);
+        let all = here.flat_map(|(at, own)| {
+            let own = own.iter();
+            own.map(|(key, tag)| (*key, (at.port, *tag)))
+        });
+        for (key, port) in all.collect::<Vec<_>>() {
+            self.end_sender((dpid, key), port, outbox);
+        }
     }
 
     /// Sets the entry of a sender whose packet has come up. Returns the group that copies its
@@ -202,7 +218,7 @@ impl Multicast {
             return None;
         }
         let port = (at.port, tag);
-        let id = (at.dpid, key);
+        let id = (key, at.dpid);
         let own = self.by_port.get(&at);
         let is_known = own.is_some_and(|own| own.contains(&(key, tag)));
         if !is_known && own.map_or(0, BTreeSet::len) >= SENDERS_PER_PORT_MAX {
@@ -245,7 +261,7 @@ impl Multicast {
         port: (PortNo, Option<u16>),
         outbox: &mut Outbox,
     ) {
-        let (id, (number, tag)) = ((dpid, key), port);
+        let (id, (number, tag)) = ((key, dpid), port);
         let at = Location { dpid, port: number };
         if let Some(own) = self.by_port.get_mut(&at) {
             own.remove(&(key, tag));
@@ -275,8 +291,8 @@ impl Multicast {
 
     /// Ends the entries of all senders to a group.
     fn end_senders(&mut self, key: GroupKey, outbox: &mut Outbox) {
-        let of_key = self.senders.iter().filter(|((_, of), _)| *of == key);
-        let all = of_key.flat_map(|((dpid, _), copies)| {
+        let of_key = self.senders.range(switches_of(key));
+        let all = of_key.flat_map(|((_, dpid), copies)| {
             let ports = copies.ports.iter();
             ports.map(|port| (*dpid, *port))
         });
@@ -307,6 +323,11 @@ impl Multicast {
             outbox.timer(due, Timer::Multicast);
         }
     }
+}
+
+/// The keys of a group at all switches.
+fn switches_of(key: GroupKey) -> RangeInclusive<(GroupKey, DatapathId)> {
+    (key, DatapathId(0))..=(key, DatapathId(u64::MAX))
 }
 
 /// The ports of each switch that receive a group, with the form of its packets there.
@@ -364,6 +385,11 @@ impl Controller {
         if !is_free || is_tagged {
             return false;
         }
+        // An entry that the switch refuses would bring up all packets.
+        if !self.ingress.may_detour(now, packet.at) {
+            self.outbox.counters.packet_ins_detour_limited += 1;
+            return true;
+        }
         let key = GroupKey { vlan, ip };
         let sender = (packet.at, tag);
         let group = self
@@ -372,11 +398,6 @@ impl Controller {
         let Some(group) = group else {
             return false;
         };
-        // An entry that the switch refuses would bring up all packets.
-        if !self.ingress.may_detour(now, packet.at) {
-            self.outbox.counters.packet_ins_detour_limited += 1;
-            return true;
-        }
         self.outbox.counters.packet_outs += 1;
         let message = PacketOut {
             buffer_id: None,
@@ -456,19 +477,12 @@ impl Controller {
             ipv4: own.ipv4.filter(|_| to.is_none()).unwrap_or(NOBODY),
             ipv6: own.ipv6.unwrap_or(link_local(OWN_MAC)),
         });
-        if let Some(to) = to {
-            return self.outbox.packet_out_in(vlan, to, &frame);
-        }
-        let vlans = self.outbox.vlans.clone();
-        for switch in self.network.connected() {
-            let dpid = switch.dpid;
-            let ports = switch
-                .ports
-                .keys()
-                .map(|port| Location { dpid, port: *port });
-            let edges = ports.filter(|at| self.network.role(*at) == PortRole::Edge);
-            for at in edges.filter(|at| vlans.form(*at, vlan).is_some()) {
-                self.outbox.packet_out_in(vlan, at, &frame);
+        match to {
+            Some(to) => self.outbox.packet_out_in(vlan, to, &frame),
+            None => {
+                let (net, outbox) = (&self.network, &mut self.outbox);
+                self.ingress
+                    .send_to_all(net, (vlan, &frame.into()), |_| true, outbox);
             }
         }
     }

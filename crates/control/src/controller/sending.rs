@@ -99,8 +99,9 @@ impl Controller {
         for change in stage.fabric {
             self.fabric.apply(change, &mut self.outbox);
         }
-        if let Some(revision) = stage.publish {
-            self.fabric.publish(revision, &mut self.outbox);
+        if let Some(revision) = stage.publish
+            && self.fabric.publish(revision, &mut self.outbox)
+        {
             self.multicast.update_all(&self.fabric, &mut self.outbox);
         }
         if let Some(token) = stage.taken {

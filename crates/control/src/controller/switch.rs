@@ -94,19 +94,24 @@ impl Controller {
                 .handle_unshared(now, (dpid, error), group, &mut self.outbox);
         }
         if replication::is_refused(message) {
-            self.multicast.handle_refused(dpid);
+            self.multicast.handle_refused(dpid, &mut self.outbox);
             return self.outbox.alarm(Alarm::MulticastRefused { dpid, error });
         }
         if error.is_of_group_mod() || form::is_refusal(message) {
-            return self
-                .fabric
-                .handle_refused(now, (dpid, Some(error)), &mut self.outbox);
+            return self.leave_fabric(now, dpid, Some(error));
         }
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             self.handle_table_full(now, dpid);
         } else if error.is_of_flow_mod() {
             self.outbox.alarm(Alarm::FlowModRefused { dpid, error });
         }
+    }
+
+    /// Leaves a switch out of the fabric, with the multicast that relies on it.
+    fn leave_fabric(&mut self, now: Instant, dpid: DatapathId, error: Option<ErrorKind>) {
+        self.multicast.exclude(dpid, &mut self.outbox);
+        self.fabric
+            .handle_refused(now, (dpid, error), &mut self.outbox);
     }
 
     pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
@@ -134,9 +139,7 @@ impl Controller {
             }
             Request::Question(id) => self.questions.answer(id, Answered::Lost),
             Request::Qos => self.qos_unconfirmed(now, dpid),
-            Request::Groups => self
-                .fabric
-                .handle_refused(now, (dpid, None), &mut self.outbox),
+            Request::Groups => self.leave_fabric(now, dpid, None),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());
             }

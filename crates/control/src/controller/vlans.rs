@@ -47,7 +47,9 @@ impl Controller {
             self.unplace_members(now, *at);
             self.end_multicast(now, *at);
             self.close_edge(now, *at, hosts.clone());
-            self.mend_paths(now, Cause::Unknown, &hosts);
+            if !hosts.is_empty() {
+                self.mend_paths(now, Cause::Unknown, &hosts);
+            }
         }
         let before = std::mem::replace(&mut self.config.vlans, vlans).all();
         self.follow_vlans(&before);

@@ -177,18 +177,27 @@ impl Ingress {
             return;
         }
         outbox.counters.flooded += 1;
+        let is_other = |place| place != at && Some(place) != home;
+        self.send_to_all(net, (vlan, data), is_other, outbox);
+    }
+
+    /// Sends a packet of a VLAN, or outside of all, out of every edge port for which `is_wanted`
+    /// holds. Nothing limits this.
+    pub(in crate::controller) fn send_to_all(
+        &mut self,
+        net: &Network,
+        (vlan, data): (VlanId, &bytes::Bytes),
+        is_wanted: impl Fn(Location) -> bool,
+        outbox: &mut Outbox,
+    ) {
         let connected = net.connected();
         let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
         let vlans = outbox.vlans.clone();
         let mut frames: BTreeMap<(Version, Ports), Option<Frame>> = BTreeMap::new();
         for (dpid, version, connection) in connected {
             let mut ports = self.edge_ports(net, dpid);
-            let is_here = |place: &Location| place.dpid == dpid;
-            if is_here(&at) || home.as_ref().is_some_and(is_here) {
-                let is_other = |port: &PortNo| {
-                    let place = Location { dpid, port: *port };
-                    place != at && Some(place) != home
-                };
+            let is_other = |port: &PortNo| is_wanted(Location { dpid, port: *port });
+            if !ports.iter().all(is_other) {
                 ports = ports.iter().copied().filter(is_other).collect();
             }
             let mut tagged: Arc<[PortNo]> = Arc::default();
