@@ -138,7 +138,7 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
         "# Links between switches, which carry all VLANs:\n#   0xabcdef0123:24\n",
         "# 0xabcdef0123:2: uplink\n",
         "# desks\\nand = printers\n",
-        "# - 3 times: access lists are not carried over\n",
+        "# - access lists are not carried over: 3\n",
     ] {
         assert!(imported.toml.contains(part), "{part}\n{}", imported.toml);
     }

@@ -42,7 +42,7 @@ fn summary(network: &Network, report: &Report) -> String {
         text.push_str("# Not carried over, and named by auster import faucet with their lines:\n");
     }
     for (reason, count) in &report.reasons {
-        let _ = writeln!(text, "# - {count} times: {reason}");
+        let _ = writeln!(text, "# - {reason}: {count}");
     }
     text
 }
