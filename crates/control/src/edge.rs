@@ -31,6 +31,7 @@ use crate::fabric::addresses::Addresses;
 use crate::fabric::places::Places;
 use crate::fabric::{Exit, Labels};
 use crate::mac_table::MacTable;
+use crate::pipeline::Numbering;
 use crate::requests::EDGE_XID;
 use crate::vlan::{self, Form, HostKey, PortVlans, VlanId};
 use resolve::Shown;
@@ -178,6 +179,8 @@ pub struct EdgeConfig {
     pub hard_timeout_s: u16,
     /// The seed of its hash table.
     pub seed: u64,
+    /// The numbers of the switch's tables.
+    pub numbering: Numbering,
 }
 
 /// A packet from a host behind an open port to a host behind another, or behind an egress.
@@ -706,6 +709,7 @@ impl Started {
         if self.config.version == Version::V10 {
             flow_mod.cookie_mask = Cookie(0);
         }
+        self.config.numbering.translate_flow_mod(&mut flow_mod);
         let xid = self.next_xid();
         let message = Message::FlowMod(flow_mod);
         // A port of an earlier connection may have a number that this version cannot encode. Then
@@ -761,6 +765,7 @@ mod tests {
             idle_timeout_s: 60,
             hard_timeout_s: 0,
             seed: 5,
+            numbering: Numbering::Plain,
         };
         let updates = [
             EdgeUpdate::Start(config),

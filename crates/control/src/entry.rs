@@ -78,6 +78,8 @@ pub enum EntryKind {
     Fabric = 12,
     /// Leads a multicast sender's packets to the group that copies them.
     Sender = 13,
+    /// Decides whether packets may come in.
+    Access = 14,
 }
 
 /// The generation in a cookie of ours.
@@ -115,7 +117,8 @@ impl EntryKind {
             | EntryKind::Watch
             | EntryKind::Guard
             | EntryKind::Fabric
-            | EntryKind::Sender => false,
+            | EntryKind::Sender
+            | EntryKind::Access => false,
         }
     }
 
@@ -135,6 +138,7 @@ impl EntryKind {
             11 => EntryKind::Guard,
             12 => EntryKind::Fabric,
             13 => EntryKind::Sender,
+            14 => EntryKind::Access,
             _ => return None,
         })
     }
@@ -583,7 +587,7 @@ impl Entry {
                 // The question behind it may have ended.
                 EntryKind::Watch | EntryKind::Guard => false,
                 // Read in its own form.
-                EntryKind::Fabric | EntryKind::Sender => false,
+                EntryKind::Fabric | EntryKind::Sender | EntryKind::Access => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

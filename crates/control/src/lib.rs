@@ -10,6 +10,7 @@
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! returns `None`, then wait for input or for `poll_timeout`.
 
+pub mod access;
 pub mod bfd;
 pub mod controller;
 pub mod edge;

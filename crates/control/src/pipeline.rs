@@ -1,6 +1,12 @@
 //! The tables of a switch, and the way from one to the next.
+//!
+//! All code names tables by these constants. Where a network has access lists or bindings, their
+//! tables are before those of paths in the switch, and [`Numbering`] translates as messages leave
+//! and come in. So a network without them has the tables that it always had.
 
-use openflow::{Action, Instruction, PortNo, TableId};
+use openflow::message::{FlowMod, FlowModCommand};
+use openflow::multipart::{FlowStats, ReplyBody, RequestBody};
+use openflow::{Action, Instruction, Message, PortNo, TableId};
 
 /// The table of paths and circuits.
 pub const PATH_TABLE: TableId = TableId(0);
@@ -21,4 +27,158 @@ pub fn path_instructions(out: PortNo) -> Vec<Instruction> {
         },
         Instruction::GotoTable(POLICY_TABLE),
     ]
+}
+
+/// The first table where access is decided: who may answer hosts, and which ports are not judged.
+pub const GUARD_TABLE: TableId = TableId(0xf0);
+/// The addresses that ports are bound to.
+pub const BINDING_TABLE: TableId = TableId(0xf1);
+/// The access lists of ports.
+pub const PORT_ACCESS_TABLE: TableId = TableId(0xf2);
+/// The VLAN of a packet, where that has access lists.
+pub const VLAN_TABLE: TableId = TableId(0xf3);
+/// The access lists of VLANs, which the metadata names.
+pub const VLAN_ACCESS_TABLE: TableId = TableId(0xf4);
+
+pub(crate) const ACCESS_TABLES: u8 = 5;
+
+/// The numbers that a switch has for the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// Those of the constants: access is decided nowhere.
+    #[default]
+    Plain,
+    /// The tables of access come first, and all others after them.
+    Access,
+}
+
+impl Numbering {
+    /// The number of tables that a switch has besides those of access.
+    pub(crate) fn tables_left(self, n_tables: u8) -> u8 {
+        match self {
+            Numbering::Plain => n_tables,
+            Numbering::Access => n_tables.saturating_sub(ACCESS_TABLES),
+        }
+    }
+
+    /// The number of a table in the switch.
+    pub(crate) fn to_switch(self, table: TableId) -> TableId {
+        match self {
+            _ if table == TableId::ALL => table,
+            Numbering::Plain => table,
+            Numbering::Access if table >= GUARD_TABLE => TableId(table.0 - GUARD_TABLE.0),
+            Numbering::Access => TableId(table.0.saturating_add(ACCESS_TABLES)),
+        }
+    }
+
+    /// The table that has this number in the switch.
+    pub(crate) fn from_switch(self, table: TableId) -> TableId {
+        match self {
+            _ if table == TableId::ALL => table,
+            Numbering::Plain => table,
+            Numbering::Access if table.0 < ACCESS_TABLES => TableId(GUARD_TABLE.0 + table.0),
+            Numbering::Access => TableId(table.0 - ACCESS_TABLES),
+        }
+    }
+
+    /// Writes the switch's numbers into an entry.
+    pub(crate) fn translate_flow_mod(self, flow_mod: &mut FlowMod) {
+        let is_deletion = [FlowModCommand::Delete, FlowModCommand::DeleteStrict];
+        flow_mod.table_id = self.to_switch(flow_mod.table_id);
+        if !is_deletion.contains(&flow_mod.command) {
+            self.translate(&mut flow_mod.instructions, Numbering::to_switch);
+        }
+    }
+
+    /// Writes the switch's numbers into a message to it.
+    pub(crate) fn translate_sent(self, message: &mut Message) {
+        match message {
+            _ if self == Numbering::Plain => {}
+            Message::FlowMod(flow_mod) => self.translate_flow_mod(flow_mod),
+            Message::MultipartRequest(request) => match &mut request.body {
+                RequestBody::Flow(asked) | RequestBody::Aggregate(asked) => {
+                    asked.table_id = self.to_switch(asked.table_id);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Writes our numbers into a message that a switch has sent.
+    pub(crate) fn translate_received(self, message: &mut Message) {
+        match message {
+            _ if self == Numbering::Plain => {}
+            Message::PacketIn(packet_in) => {
+                packet_in.table_id = self.from_switch(packet_in.table_id);
+            }
+            Message::FlowRemoved(removed) => {
+                removed.table_id = self.from_switch(removed.table_id);
+            }
+            Message::MultipartReply(reply) => match &mut reply.body {
+                ReplyBody::Flow(rows) => rows.iter_mut().for_each(|row| self.translate_row(row)),
+                ReplyBody::Table(rows) => {
+                    for row in rows {
+                        row.table_id = self.from_switch(row.table_id);
+                    }
+                }
+                ReplyBody::TableFeatures(rows) => {
+                    for row in rows {
+                        row.table_id = self.from_switch(row.table_id);
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn translate_row(self, row: &mut FlowStats) {
+        row.table_id = self.from_switch(row.table_id);
+        self.translate(&mut row.instructions, Numbering::from_switch);
+    }
+
+    fn translate(
+        self,
+        instructions: &mut [Instruction],
+        number: impl Fn(Numbering, TableId) -> TableId,
+    ) {
+        for instruction in instructions {
+            if let Instruction::GotoTable(table) = instruction {
+                *table = number(self, *table);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_comes_back_and_access_is_first() {
+        let tables = [
+            GUARD_TABLE,
+            BINDING_TABLE,
+            PORT_ACCESS_TABLE,
+            VLAN_TABLE,
+            VLAN_ACCESS_TABLE,
+            PATH_TABLE,
+            POLICY_TABLE,
+            LABEL_TABLE,
+            HOST_TABLE,
+        ];
+        for (number, table) in (0u8..).zip(tables) {
+            assert_eq!(Numbering::Access.to_switch(table), TableId(number));
+        }
+        for numbering in [Numbering::Plain, Numbering::Access] {
+            for number in 0..=u8::MAX {
+                let table = numbering.from_switch(TableId(number));
+                // Nothing of ours is in the last tables, which have no number to spare.
+                if number < 0xf0 {
+                    assert_eq!(numbering.to_switch(table), TableId(number), "{number}");
+                }
+            }
+        }
+    }
 }

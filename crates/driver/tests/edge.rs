@@ -12,6 +12,7 @@ use common::switch::{PATIENCE, Switch};
 use control::ConnectionId;
 use control::controller::{Admission, ControllerOutput, PeerIdentity};
 use control::edge::{EdgeConfig, EdgeUpdate};
+use control::pipeline::Numbering;
 use control::session::SwitchUp;
 use control::vlan::HostKey;
 use driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
@@ -50,6 +51,7 @@ impl Application for Script {
             idle_timeout_s: 0,
             hard_timeout_s: 0,
             seed: 1,
+            numbering: Numbering::Plain,
         };
         let updates = [
             EdgeUpdate::Start(config),

@@ -382,15 +382,14 @@ impl PacketFields {
             return;
         };
         self.set(Field::Ipv6NdTarget, target);
-        if let Some(option) = nd_option(packet, at, 1)
-            && self.number(Field::Icmpv6Type) == 135
-        {
-            self.read(packet, option, Field::Ipv6NdSll);
-        }
-        if let Some(option) = nd_option(packet, at, 2)
-            && self.number(Field::Icmpv6Type) == 136
-        {
-            self.read(packet, option, Field::Ipv6NdTll);
+        // A message without the option has the address 0, which Open vSwitch matches as well.
+        let (kind, field) = match self.number(Field::Icmpv6Type) {
+            135 => (1, Field::Ipv6NdSll),
+            _ => (2, Field::Ipv6NdTll),
+        };
+        match nd_option(packet, at, kind) {
+            Some(option) => self.read(packet, option, field),
+            None => self.set(field, 0u32),
         }
     }
 

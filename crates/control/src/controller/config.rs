@@ -6,6 +6,7 @@ use clock::Duration;
 use sched::PolicyMap;
 
 use crate::Location;
+use crate::access::Access;
 use crate::fabric::Label;
 use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
@@ -90,6 +91,8 @@ pub struct ControllerConfig {
     pub vlans: Vlans,
     /// Multicast to the ports of members only. Needs the fabric.
     pub multicast: Option<MulticastConfig>,
+    /// Access lists and bindings. They need OpenFlow 1.3.
+    pub access: Access,
 }
 
 impl Default for ControllerConfig {
@@ -121,6 +124,7 @@ impl Default for ControllerConfig {
             fabric: None,
             vlans: Vlans::default(),
             multicast: None,
+            access: Access::default(),
         }
     }
 }

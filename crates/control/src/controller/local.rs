@@ -42,6 +42,7 @@ impl Controller {
             idle_timeout_s,
             hard_timeout_s,
             seed,
+            numbering: self.outbox.numbering(dpid),
         };
         self.outbox.tell_edge(dpid, EdgeUpdate::Start(config));
         self.tell_vlans(dpid);

@@ -17,6 +17,7 @@
 //!
 //! Outputs are ordered per connection; between connections only barriers order anything.
 
+mod access;
 mod administered;
 mod ageing;
 mod config;
@@ -84,6 +85,8 @@ pub use event::{
 };
 pub use output::{ControllerCounters, ControllerOutput, RefusedReason};
 
+use access::AccessControl;
+pub use access::AccessCounts;
 use administered::Administered;
 use counts::Counts;
 use discovery::Discovery;
@@ -98,7 +101,7 @@ pub use links::Drained;
 use mending::Mending;
 use multicast::Multicast;
 use network::Network;
-use outbox::{Outbox, Timer};
+use outbox::{Outbox, Request, Timer};
 use packet::Held;
 use paths::Paths;
 use port_state::PortRole;
@@ -177,6 +180,7 @@ pub struct Controller {
     first: FirstPacketState,
     fabric: Fabric,
     multicast: Multicast,
+    access: AccessControl,
     flooded: Flooded,
     administered: Administered,
     qos: QosState,
@@ -225,6 +229,7 @@ impl Controller {
             resumes_at: Instant::START,
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
+            access: AccessControl::new(config.access.clone()),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             hosts,
             paths: Paths::new(&config),
@@ -316,11 +321,20 @@ impl Controller {
         if self.handle_policy(connection, frame) {
             return;
         }
-        let Ok((message, unreadable)) = decode_rows(frame) else {
+        let Ok((mut message, mut unreadable)) = decode_rows(frame) else {
             self.outbox.counters.frames_ignored += 1;
             return;
         };
         let xid = frame.xid();
+        let asked = self.outbox.asked(dpid, xid);
+        // The answer to somebody else's question stays as it is.
+        if !matches!(asked, Some(Request::Question(_))) {
+            let numbering = self.outbox.numbering(dpid);
+            numbering.translate_received(&mut message);
+            for row in &mut unreadable {
+                row.table_id = numbering.from_switch(row.table_id);
+            }
+        }
         match message {
             Message::PacketIn(packet_in) => self.handle_packet_in(now, dpid, packet_in),
             Message::PortStatus(PortStatus { reason, port }) => {
@@ -355,6 +369,7 @@ impl Controller {
             return;
         }
         self.fabric.handle_down(dpid);
+        self.access.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
@@ -409,6 +424,7 @@ impl Controller {
                 Timer::Qos => self.qos_due(now),
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Multicast => self.multicast_due(now),
+                Timer::Access => self.access.read(now, &mut self.outbox),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;
@@ -602,6 +618,9 @@ impl Controller {
         }
         if up.features.auxiliary_id != 0 {
             return Some(RefusedReason::Auxiliary);
+        }
+        if self.access.refuses(up, &self.outbox.vlans) {
+            return Some(RefusedReason::NoAccess);
         }
         if up.ports.len() > self.config.port_count_max {
             self.outbox.counters.too_many_ports += 1;

@@ -16,6 +16,7 @@ use openflow::{Action, Cookie, DatapathId, Frame, Message, PortNo, Version, Xid,
 
 use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKind, is_ours};
+use crate::pipeline::Numbering;
 use crate::requests::{Reply, Requests};
 use crate::vlan::{self, Form, HostKey, VlanId, Vlans};
 use crate::{ConnectionId, Location};
@@ -61,6 +62,8 @@ struct Channel {
     pipe: Pipe,
     /// Whether the entries of its paths lead on to policies.
     leads_on: bool,
+    /// The numbers of its tables.
+    numbering: Numbering,
 }
 
 /// Names a question of somebody else to a switch.
@@ -97,6 +100,8 @@ pub(super) enum Request {
     QosRows,
     QosMeters,
     QosQueues,
+    /// Counters of access lists and bindings.
+    Access,
 }
 
 /// Deadlines. A timer is examined when it fires: code that moves a deadline leaves the timer in
@@ -123,6 +128,7 @@ pub(super) enum Timer {
     Qos,
     Fabric,
     Multicast,
+    Access,
     Readings,
 }
 
@@ -149,6 +155,7 @@ impl Timer {
             | Timer::Qos
             | Timer::Fabric
             | Timer::Multicast
+            | Timer::Access
             | Timer::Readings => None,
         }
     }
@@ -175,6 +182,7 @@ impl Timer {
             Timer::Qos => "qos",
             Timer::Fabric => "fabric",
             Timer::Multicast => "multicast",
+            Timer::Access => "access",
             Timer::Readings => "readings of entries",
         }
     }
@@ -212,6 +220,7 @@ impl Outbox {
             requests: requests(),
             pipe: Pipe::default(),
             leads_on: false,
+            numbering: Numbering::Plain,
         };
         let channel = self.channels.entry(dpid).or_insert_with(fresh);
         (channel.connection, channel.version) = (Some(connection), version);
@@ -319,8 +328,16 @@ impl Outbox {
     /// Sends a message without a reply. Returns its xid if it could be sent.
     pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
         let channel = self.channels.get_mut(&dpid)?;
-        let xid = channel.requests.next_xid();
-        self.send_as(dpid, xid, message, false).then_some(xid)
+        let (xid, numbering) = (channel.requests.next_xid(), channel.numbering);
+        let is_sent = match numbering {
+            Numbering::Plain => self.send_as(dpid, xid, message, false),
+            Numbering::Access => {
+                let mut message = message.clone();
+                numbering.translate_sent(&mut message);
+                self.send_as(dpid, xid, &message, false)
+            }
+        };
+        is_sent.then_some(xid)
     }
 
     /// Sends a request; `None` if it could not be sent, and then nothing waits for it.
@@ -334,7 +351,12 @@ impl Outbox {
         self.now = now;
         let channel = self.channels.get_mut(&dpid)?;
         let xid = channel.requests.start(request)?;
-        if !self.send_as(dpid, xid, message, true) {
+        let mut message = message.clone();
+        // Somebody else's question is about the switch as it is.
+        if !matches!(request, Request::Question(_)) {
+            channel.numbering.translate_sent(&mut message);
+        }
+        if !self.send_as(dpid, xid, &message, true) {
             self.channels.get_mut(&dpid)?.requests.finish(xid);
             return None;
         }
@@ -370,6 +392,18 @@ impl Outbox {
         }
         self.counters.flow_mods += 1;
         self.send(dpid, &Message::FlowMod(flow_mod));
+    }
+
+    pub(super) fn set_numbering(&mut self, dpid: DatapathId, numbering: Numbering) {
+        if let Some(channel) = self.channels.get_mut(&dpid) {
+            channel.numbering = numbering;
+        }
+    }
+
+    /// The numbers of a switch's tables.
+    pub(super) fn numbering(&self, dpid: DatapathId) -> Numbering {
+        let channel = self.channels.get(&dpid);
+        channel.map_or(Numbering::Plain, |channel| channel.numbering)
     }
 
     /// Sets whether the entries of a switch's paths lead on to policies.

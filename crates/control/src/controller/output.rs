@@ -152,6 +152,10 @@ pub enum RefusedReason {
     TooManySwitches,
     /// [`super::ControllerConfig::port_count_max`] is reached.
     TooManyPorts,
+    /// Access lists or bindings concern its ports, and it cannot hold them.
+    NoAccess,
+    /// Access lists or bindings are the first or the last ones: its tables get other numbers.
+    OtherTables,
     /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,
 }
@@ -169,6 +173,12 @@ impl fmt::Display for RefusedReason {
             RefusedReason::Auxiliary => f.write_str("auxiliary connections are not served"),
             RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
             RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
+            RefusedReason::NoAccess => f.write_str(
+                "access lists or bindings concern it, which need OpenFlow 1.3, groups and 9 tables",
+            ),
+            RefusedReason::OtherTables => {
+                f.write_str("its tables get other numbers; it connects again")
+            }
             RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
         }
     }

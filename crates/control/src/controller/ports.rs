@@ -138,6 +138,7 @@ impl Controller {
         self.outbox.event(Event::LinkUp { from, to });
         for end in [from, to] {
             self.discovery.handle_link(&mut self.network, end);
+            self.follow_access_links(end.dpid);
             self.evict_hosts(now, end);
         }
         self.mend_paths(now, Cause::Unknown, &[]);
@@ -248,6 +249,7 @@ impl Controller {
         self.unplace_members(now, at);
         self.end_multicast(now, at);
         self.close_edge(now, at, hosts.clone());
+        self.follow_access_links(at.dpid);
         if was_edge && removed.links.is_empty() && removed.claims.is_empty() {
             self.mend_paths_of(now, Cause::PortDown, &hosts);
             self.refresh_routes(now);

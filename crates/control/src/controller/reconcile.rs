@@ -94,6 +94,9 @@ impl Controller {
                 self.handle_groups(now, dpid, bodies);
                 self.tables.end_reading(now, dpid, &mut self.outbox);
             }
+            Reply::Whole(Request::Access, bodies) => {
+                self.access.handle_rows(dpid, bodies, &mut self.outbox);
+            }
             Reply::Whole(Request::Question(id), bodies) => {
                 self.questions.answer(id, Answered::Whole(bodies));
             }
@@ -154,6 +157,7 @@ impl Controller {
         let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
+        let access = self.reconcile_access(dpid, &mut rows);
         let ingresses = self
             .fabric
             .read_rows(now, dpid, &mut rows, &mut self.outbox);
@@ -164,8 +168,9 @@ impl Controller {
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
-        tally.kept += ingresses.kept.len();
-        tally.deleted += ingresses.deleted;
+        tally.kept += ingresses.kept.len() + access[0];
+        tally.added += access[1];
+        tally.deleted += ingresses.deleted + access[2];
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -258,7 +263,8 @@ impl Controller {
             | EntryKind::Watch
             | EntryKind::Guard
             | EntryKind::Fabric
-            | EntryKind::Sender => false,
+            | EntryKind::Sender
+            | EntryKind::Access => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -314,9 +320,11 @@ impl Controller {
                 EntryKind::Report => self.facts().reports(),
                 EntryKind::Coarse => self.facts().adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
-                EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric | EntryKind::Sender => {
-                    false
-                }
+                EntryKind::Watch
+                | EntryKind::Guard
+                | EntryKind::Fabric
+                | EntryKind::Sender
+                | EntryKind::Access => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

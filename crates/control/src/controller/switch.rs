@@ -17,6 +17,9 @@ impl Controller {
     /// Takes over a connection: sends settings, and asks for the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
+        let numbering = self.access.handle_up(&up);
+        let mut up = up;
+        up.features.n_tables = numbering.tables_left(up.features.n_tables);
         self.qos_up(now, dpid, up.features.n_tables);
         self.fabric.handle_up(dpid, &up);
         self.multicast.forget(dpid);
@@ -24,6 +27,7 @@ impl Controller {
         let limits = self.config.requests;
         let requests = || Requests::new(limits, first_xid);
         self.outbox.open(dpid, (connection, up.version), requests);
+        self.outbox.set_numbering(dpid, numbering);
         self.network.handle_up(now, connection, &up);
         self.discovery.handle_up(dpid);
         self.tables.handle_up(dpid);
@@ -140,6 +144,7 @@ impl Controller {
             Request::Question(id) => self.questions.answer(id, Answered::Lost),
             Request::Qos => self.qos_unconfirmed(now, dpid),
             Request::Groups => self.leave_fabric(now, dpid, None),
+            Request::Access => {}
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());
             }

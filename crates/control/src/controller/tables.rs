@@ -892,7 +892,8 @@ impl Controller {
             | Request::Qos
             | Request::QosRows
             | Request::QosMeters
-            | Request::QosQueues => {}
+            | Request::QosQueues
+            | Request::Access => {}
         }
     }
 

@@ -198,22 +198,28 @@ impl Templates {
             hard_timeout_s: config.hard_timeout_s,
             notify: false,
         };
-        let mut flow_mod = entry.to_add(config.generation);
-        let bare = flow_mod.clone();
+        let plain = entry.to_add(config.generation);
+        let numbered = |mut flow_mod: FlowMod| {
+            config.numbering.translate_flow_mod(&mut flow_mod);
+            flow_mod
+        };
+        let bare = numbered(plain.clone());
         let labelled = tag.filter(|_| config.version != Version::V10).map(|tag| {
             let actions = form::ingress_actions(tag, Label::MIN);
             let flow_mod = FlowMod {
                 instructions: vec![Instruction::ApplyActions(actions.clone())],
-                ..flow_mod.clone()
+                ..bare.clone()
             };
             Labelled {
                 flow_mod: bytes_of(config.version, Message::FlowMod(flow_mod)),
                 packet_out: packet_out_head(config.version, actions),
             }
         });
+        let mut flow_mod = plain;
         if leads_on {
             Entry::lead_on(&mut flow_mod.instructions);
         }
+        let flow_mod = numbered(flow_mod);
         Templates {
             leads_on,
             bare,
@@ -426,6 +432,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use openflow::message::PacketIn;
     use openflow::{Frame, Match, TableId, decode};
+
+    use crate::pipeline::Numbering;
     use proptest::prelude::*;
 
     use super::*;
@@ -437,6 +445,7 @@ mod tests {
             idle_timeout_s: 60,
             hard_timeout_s: 7,
             seed: 1,
+            numbering: Numbering::Plain,
         }
     }
 

@@ -9,6 +9,7 @@ use openflow::message::{
     FlowMod, FlowModCommand, MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand,
 };
 use openflow::multipart::{FlowStats, MeterConfig};
+use openflow::packet::PacketFields;
 use openflow::{
     Action, Cookie, Field, Instruction, Match, MatchField, MeterId, PortNo, QueueId, TableId,
     Version,
@@ -93,6 +94,22 @@ impl Matching {
         }
         self.0.insert(field, (was | value, was_mask | mask));
         Some(self)
+    }
+
+    /// Whether a packet matches.
+    pub fn takes(&self, packet: &PacketFields) -> bool {
+        self.0.iter().all(|(field, (value, mask))| {
+            let found = packet.get(*field);
+            found.is_some_and(|found| (found ^ value) & mask == 0)
+        })
+    }
+
+    /// Whether every packet that matches `other` matches this.
+    pub fn covers(&self, other: &Matching) -> bool {
+        self.0.iter().all(|(field, (value, mask))| {
+            let (other, other_mask) = other.0.get(field).copied().unwrap_or((0, 0));
+            other_mask & mask == *mask && (value ^ other) & mask == 0
+        })
     }
 
     /// Whether a packet can match both.

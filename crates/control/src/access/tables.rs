@@ -1,0 +1,492 @@
+//! The entries with which a switch decides what [`Access::judge`] decides.
+//!
+//! ```text
+//! guards    links, LLDP -> paths; DHCP answers and routers from other ports -> drop
+//! bindings  a bound port: what its hosts can send goes on, all else is dropped
+//! port      the lists of a port, by its number
+//! vlan      the VLAN of a packet, if that has lists -> metadata
+//! vlan list the lists of a VLAN, by the metadata
+//! ```
+//!
+//! A packet that nothing drops goes on to the table of paths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use openflow::message::FlowMod;
+use openflow::multipart::FlowStats;
+use openflow::{Cookie, DatapathId, Field, Instruction, Match, PortNo, TableId};
+
+use super::order::{self, BOTTOM};
+use super::*;
+use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::pipeline::{
+    BINDING_TABLE, GUARD_TABLE, PATH_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
+};
+use crate::vlan::Form;
+
+/// Above all others: what is judged nowhere.
+const ALWAYS: u16 = 65_000;
+const LINK: u16 = 64_000;
+const SERVER: u16 = 50_000;
+const SERVER_ELSEWHERE: u16 = 40_000;
+/// Messages of ARP and neighbour discovery that a bound host cannot have sent, whatever follows.
+const MALFORMED: u16 = 40_000;
+const RESOLVES: u16 = 30_000;
+const RESOLVES_OTHER: u16 = 20_000;
+const OWN: u16 = 10_000;
+const OTHER: u16 = 1;
+const MEMBER: u16 = 1;
+
+/// The OXM value of a tag that is there.
+const TAGGED: u16 = 0x1000;
+
+/// The identity of an entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryKey {
+    pub table: TableId,
+    pub priority: u16,
+    pub matching: Matching,
+}
+
+/// What an entry does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Drop,
+    Goto(TableId),
+    /// To the lists of this VLAN.
+    Vlan(VlanId),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    pub step: Step,
+    pub owner: Owner,
+}
+
+/// What an entry is there for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The way from table to table.
+    Way,
+    DhcpServers,
+    Routers,
+    Bindings,
+    Rule(RuleId),
+    /// The end of the lists of a place.
+    End(Place),
+}
+
+/// The entries of one switch.
+pub type Plan = BTreeMap<EntryKey, Planned>;
+
+/// The priorities of the rules of each place. They are the same on all switches.
+#[derive(Clone, Debug, Default)]
+pub struct Orders(BTreeMap<Place, Vec<(Matching, u16)>>);
+
+impl Orders {
+    /// The priorities for other lists, as near to these as can be.
+    #[must_use]
+    pub fn change(&self, access: &Access) -> Orders {
+        let ports = access.ports.keys().map(|at| Place::Port(*at));
+        let places = ports.chain(access.vlans.keys().map(|vlan| Place::Vlan(*vlan)));
+        let order = |place: Place| {
+            let mut seen = BTreeSet::new();
+            let rules = access.rules(place).map(|(_, rule)| rule.matching.clone());
+            // The same match once more would never be asked.
+            let rules: Vec<Matching> = rules.filter(|rule| seen.insert(rule.clone())).collect();
+            let before = self.0.get(&place).map_or(&[][..], |before| before);
+            let priorities = order::priorities(before, &rules);
+            (place, rules.into_iter().zip(priorities).collect())
+        };
+        Orders(places.map(order).collect())
+    }
+
+    fn of(&self, place: Place) -> &[(Matching, u16)] {
+        self.0.get(&place).map_or(&[], |order| order)
+    }
+}
+
+/// Makes the plan of a switch. `links`: its ports that are ends of links.
+pub fn plan(
+    access: &Access,
+    orders: &Orders,
+    vlans: &Vlans,
+    dpid: DatapathId,
+    links: &BTreeSet<PortNo>,
+) -> Plan {
+    let mut planner = Planner {
+        plan: Plan::new(),
+        dpid,
+    };
+    planner.ways();
+    let links = links.iter().filter_map(|link| EntryKey::of_link(*link));
+    planner.plan.extend(links);
+    planner.guards(access);
+    for (at, bindings) in access.bindings.range(planner.ports()) {
+        planner.bind(at.port, bindings);
+    }
+    for (at, _) in access.ports.range(planner.ports()) {
+        let scope = by_port(Matching::any(), at.port);
+        planner.lists(access, orders, Place::Port(*at), scope);
+    }
+    for vlan in access.vlans.keys() {
+        if planner.members(*vlan, vlans) {
+            let scope = Matching::any().and(Field::Metadata, vlan.number());
+            planner.lists(access, orders, Place::Vlan(*vlan), scope);
+        }
+    }
+    planner.plan
+}
+
+struct Planner {
+    plan: Plan,
+    dpid: DatapathId,
+}
+
+fn by_port(matching: Matching, port: PortNo) -> Option<Matching> {
+    matching.and(Field::InPort, port.0)
+}
+
+fn of_type(eth_type: u16) -> Option<Matching> {
+    Matching::any().and(Field::EthType, eth_type)
+}
+
+fn of_icmpv6(kind: u8) -> Option<Matching> {
+    let ip = of_type(ETH_TYPE_IPV6)?.and(Field::IpProto, ICMPV6)?;
+    ip.and(Field::Icmpv6Type, kind)
+}
+
+fn to_udp(eth_type: u16, port: u16) -> Option<Matching> {
+    let udp = of_type(eth_type)?.and(Field::IpProto, UDP)?;
+    udp.and(Field::UdpDst, port)
+}
+
+impl Planner {
+    fn ports(&self) -> std::ops::RangeInclusive<Location> {
+        let dpid = self.dpid;
+        let at = |port| Location { dpid, port };
+        at(PortNo(0))..=at(PortNo(u32::MAX))
+    }
+
+    /// `matching`: `None` if no packet can match.
+    fn add(
+        &mut self,
+        table: TableId,
+        priority: u16,
+        matching: impl Into<Option<Matching>>,
+        step: Step,
+    ) {
+        self.add_of(Owner::Way, table, priority, matching.into(), step);
+    }
+
+    fn add_of(
+        &mut self,
+        owner: Owner,
+        table: TableId,
+        priority: u16,
+        matching: Option<Matching>,
+        step: Step,
+    ) {
+        if let Some(matching) = matching {
+            let key = EntryKey {
+                table,
+                priority,
+                matching,
+            };
+            self.plan.entry(key).or_insert(Planned { step, owner });
+        }
+    }
+
+    /// The way of packets that nothing concerns, and of those that are never judged.
+    fn ways(&mut self) {
+        let ways = [
+            (GUARD_TABLE, BINDING_TABLE),
+            (BINDING_TABLE, PORT_ACCESS_TABLE),
+            (PORT_ACCESS_TABLE, VLAN_TABLE),
+            (VLAN_TABLE, PATH_TABLE),
+        ];
+        for (table, next) in ways {
+            self.add(table, 0, Matching::any(), Step::Goto(next));
+        }
+        const RESERVED: u64 = 0x0180_c200_0000;
+        const RESERVED_MASK: u128 = 0xffff_ffff_fff0;
+        let reserved = Matching::any().and_masked(Field::EthDst, RESERVED, RESERVED_MASK);
+        for always in [of_type(ETH_TYPE_LLDP), reserved] {
+            self.add(GUARD_TABLE, ALWAYS, always, Step::Goto(PATH_TABLE));
+        }
+    }
+
+    fn guards(&mut self, access: &Access) {
+        let servers = [
+            to_udp(ETH_TYPE_IPV4, DHCP_CLIENT),
+            to_udp(ETH_TYPE_IPV6, DHCPV6_CLIENT),
+        ];
+        let routers = [of_icmpv6(ROUTER_ADVERTISEMENT), of_icmpv6(REDIRECT)];
+        let all = [
+            (&access.dhcp_servers, servers, Owner::DhcpServers),
+            (&access.routers, routers, Owner::Routers),
+        ];
+        for (places, messages, owner) in all {
+            let Some(places) = places else {
+                continue;
+            };
+            for message in messages.into_iter().flatten() {
+                for at in places.range(self.ports()) {
+                    let from = by_port(message.clone(), at.port);
+                    self.add(GUARD_TABLE, SERVER, from, Step::Goto(BINDING_TABLE));
+                }
+                let message = Some(message);
+                self.add_of(
+                    owner.clone(),
+                    GUARD_TABLE,
+                    SERVER_ELSEWHERE,
+                    message,
+                    Step::Drop,
+                );
+            }
+        }
+    }
+
+    /// What the hosts of a bound port can send.
+    fn bind(&mut self, port: PortNo, bindings: &[Binding]) {
+        let on = Step::Goto(PORT_ACCESS_TABLE);
+        let mut add = |priority, matching, step| {
+            self.add_of(Owner::Bindings, BINDING_TABLE, priority, matching, step);
+        };
+        let from = |m: Option<Matching>| m.and_then(|m| by_port(m, port));
+        let solicits = of_icmpv6(NEIGHBOUR_SOLICITATION);
+        let advertises = of_icmpv6(NEIGHBOUR_ADVERTISEMENT);
+        for message in [&solicits, &advertises] {
+            // A message that Open vSwitch cannot read has no target for it.
+            let unread = message
+                .clone()
+                .and_then(|m| m.and(Field::Ipv6NdTarget, 0u32));
+            add(MALFORMED, from(unread), Step::Drop);
+        }
+        for message in [of_type(ETH_TYPE_ARP), solicits, advertises] {
+            add(RESOLVES_OTHER, from(message), Step::Drop);
+        }
+        add(OTHER, from(Some(Matching::any())), Step::Drop);
+        for binding in bindings {
+            let own = |m: Option<Matching>| {
+                from(m).and_then(|m| m.and(Field::EthSrc, binding.mac.to_u64()))
+            };
+            for message in binding.resolving() {
+                add(RESOLVES, own(Some(message)), on);
+            }
+            for message in binding.sending() {
+                add(OWN, own(Some(message)), on);
+            }
+        }
+    }
+
+    /// The entries of the rules of a place, within `scope`.
+    fn lists(&mut self, access: &Access, orders: &Orders, place: Place, scope: Option<Matching>) {
+        let (table, next) = match place {
+            Place::Port(_) => (PORT_ACCESS_TABLE, VLAN_TABLE),
+            Place::Vlan(_) => (VLAN_ACCESS_TABLE, PATH_TABLE),
+        };
+        let mut rules = BTreeMap::new();
+        for (id, rule) in access.rules(place) {
+            rules.entry(&rule.matching).or_insert((id, rule.allows));
+        }
+        for (matching, priority) in orders.of(place) {
+            let Some((id, allows)) = rules.remove(matching) else {
+                continue;
+            };
+            let step = match allows {
+                true => Step::Goto(next),
+                false => Step::Drop,
+            };
+            let within = scope.as_ref().and_then(|scope| both(scope, matching));
+            self.add_of(Owner::Rule(id), table, *priority, within, step);
+        }
+        self.add_of(Owner::End(place), table, BOTTOM, scope, Step::Drop);
+    }
+
+    /// Leads the packets of a VLAN to its lists. Returns whether the switch has any.
+    fn members(&mut self, vlan: VlanId, vlans: &Vlans) -> bool {
+        let to_lists = Step::Vlan(vlan);
+        let mut has_any = false;
+        for (port, of_port) in vlans.of_switch(self.dpid) {
+            // A tag with the id 0 gives a priority only.
+            let tags = match of_port.form(vlan) {
+                Some(Form::Untagged) => vec![0, TAGGED],
+                Some(Form::Tagged) => vec![TAGGED | vlan.number()],
+                None => continue,
+            };
+            has_any = true;
+            for tag in tags {
+                let tagged = Matching::any().and(Field::VlanVid, tag);
+                let from = tagged.and_then(|m| by_port(m, port));
+                self.add(VLAN_TABLE, MEMBER, from, to_lists);
+            }
+        }
+        has_any
+    }
+}
+
+/// What matches both; `None` if no packet does.
+fn both(a: &Matching, b: &Matching) -> Option<Matching> {
+    b.fields()
+        .try_fold(a.clone(), |both, (field, value, mask)| {
+            both.and_masked(field, value, mask)
+        })
+}
+
+impl Binding {
+    fn ips4(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.ips.iter().filter_map(|ip| match ip {
+            IpAddr::V4(ip) => Some(*ip),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    fn ips6(&self) -> Vec<Ipv6Addr> {
+        let ips = self.ips.iter().filter_map(|ip| match ip {
+            IpAddr::V6(ip) => Some(*ip),
+            IpAddr::V4(_) => None,
+        });
+        ips.chain([self.link_local()]).collect()
+    }
+
+    /// The messages of ARP and neighbour discovery that the host may send.
+    fn resolving(&self) -> Vec<Matching> {
+        let mac = self.mac.to_u64();
+        let arp = of_type(ETH_TYPE_ARP).and_then(|m| m.and(Field::ArpSha, mac));
+        let solicits =
+            |own: u64| of_icmpv6(NEIGHBOUR_SOLICITATION).and_then(|m| m.and(Field::Ipv6NdSll, own));
+        let advertises = |own: u64| {
+            of_icmpv6(NEIGHBOUR_ADVERTISEMENT).and_then(|m| m.and(Field::Ipv6NdTll, own))
+        };
+        let options = [mac, 0];
+        let mut all = Vec::new();
+        if self.ips.is_empty() {
+            all.push(arp);
+            all.extend(options.map(solicits));
+            all.extend(options.map(advertises));
+            return all.into_iter().flatten().collect();
+        }
+        let with = |m: &Option<Matching>, field, value: u128| {
+            m.as_ref().and_then(|m| m.clone().and(field, value))
+        };
+        for ip in self.ips4().chain([Ipv4Addr::UNSPECIFIED]) {
+            all.push(with(&arp, Field::ArpSpa, u32::from(ip).into()));
+        }
+        let ips6 = self.ips6();
+        for option in options {
+            let (solicit, advertise) = (solicits(option), advertises(option));
+            for ip in &ips6 {
+                all.push(with(&solicit, Field::Ipv6Src, (*ip).into()));
+                let probe = with(&solicit, Field::Ipv6Src, 0);
+                all.push(with(&probe, Field::Ipv6NdTarget, (*ip).into()));
+                let from = with(&advertise, Field::Ipv6Src, (*ip).into());
+                for target in &ips6 {
+                    all.push(with(&from, Field::Ipv6NdTarget, (*target).into()));
+                }
+            }
+        }
+        all.into_iter().flatten().collect()
+    }
+
+    /// What else the host may send.
+    fn sending(&self) -> Vec<Matching> {
+        if self.ips.is_empty() {
+            return vec![Matching::any()];
+        }
+        let mut all = Vec::new();
+        for ip in self.ips4() {
+            all.push(of_type(ETH_TYPE_IPV4).and_then(|m| m.and(Field::Ipv4Src, u32::from(ip))));
+        }
+        let dhcp = to_udp(ETH_TYPE_IPV4, DHCP_SERVER);
+        let dhcp = dhcp.and_then(|m| m.and(Field::UdpSrc, DHCP_CLIENT));
+        all.push(dhcp.and_then(|m| m.and(Field::Ipv4Src, 0u32)));
+        for ip in self.ips6() {
+            all.push(of_type(ETH_TYPE_IPV6).and_then(|m| m.and(Field::Ipv6Src, u128::from(ip))));
+        }
+        for kind in [
+            ROUTER_SOLICITATION,
+            LISTENER_REPORT,
+            LISTENER_DONE,
+            LISTENER_REPORT_V2,
+        ] {
+            all.push(of_icmpv6(kind).and_then(|m| m.and(Field::Ipv6Src, 0u32)));
+        }
+        all.into_iter().flatten().collect()
+    }
+}
+
+impl EntryKey {
+    pub(crate) fn to_add(&self, step: Step, generation: u16) -> FlowMod {
+        FlowMod {
+            table_id: self.table,
+            cookie: EntryKind::Access.cookie(generation),
+            instructions: step.instructions(),
+            ..FlowMod::add(self.priority, self.matching.to_match(), Vec::new())
+        }
+    }
+
+    /// The place of a switch's entry; `None` if no entry of ours has it.
+    pub(crate) fn of_row(row: &FlowStats) -> Option<EntryKey> {
+        Some(EntryKey {
+            table: row.table_id,
+            priority: row.priority,
+            matching: Matching::from_match(&row.r#match)?,
+        })
+    }
+
+    /// The entry that lets the packets of a link pass.
+    pub(crate) fn of_link(port: PortNo) -> Option<(EntryKey, Planned)> {
+        let key = EntryKey {
+            table: GUARD_TABLE,
+            priority: LINK,
+            matching: by_port(Matching::any(), port)?,
+        };
+        let step = Step::Goto(PATH_TABLE);
+        let owner = Owner::Way;
+        Some((key, Planned { step, owner }))
+    }
+
+    pub(crate) fn is_of_link(&self) -> bool {
+        self.table == GUARD_TABLE && self.priority == LINK
+    }
+
+    pub(crate) fn to_match(&self) -> Match {
+        self.matching.to_match()
+    }
+}
+
+impl Step {
+    pub(crate) fn instructions(self) -> Vec<Instruction> {
+        match self {
+            Step::Drop => Vec::new(),
+            Step::Goto(table) => vec![Instruction::GotoTable(table)],
+            Step::Vlan(vlan) => vec![
+                Instruction::WriteMetadata {
+                    metadata: vlan.number().into(),
+                    mask: u64::MAX,
+                },
+                Instruction::GotoTable(VLAN_ACCESS_TABLE),
+            ],
+        }
+    }
+
+    /// Whether a switch's entry does this.
+    pub(crate) fn is_of(self, instructions: &[Instruction]) -> bool {
+        let wanted = self.instructions();
+        wanted.len() == instructions.len() && wanted.iter().all(|step| instructions.contains(step))
+    }
+}
+
+/// Whether a switch's entry is one that decides about access.
+pub(crate) fn is_access(cookie: Cookie) -> bool {
+    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
+    cookie.0 & MASK == EntryKind::Access.cookie(0).0
+}
+
+/// The cookie of these entries, and the bits to compare.
+pub(crate) fn cookie() -> (Cookie, Cookie) {
+    let cookie = EntryKind::Access.cookie(0);
+    (cookie, Cookie(COOKIE_PREFIX_MASK.0 | 0xff00))
+}

@@ -1,0 +1,307 @@
+//! The entries of all switches that decide who may send what, and their counters.
+//!
+//! They follow from the settings, from the VLANs of ports, and from which ports are ends of links.
+//! The controller compares them with a switch's own when it connects and at each reading of the
+//! counters, and mends what differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::{Duration, Instant};
+use openflow::message::MultipartRequest;
+use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
+use openflow::{DatapathId, Message, PortNo};
+
+use crate::access::tables::{self, EntryKey, Orders, Owner, Plan, Planned};
+use crate::access::{Access, can_decide};
+use crate::pipeline::Numbering;
+use crate::session::SwitchUp;
+use crate::vlan::Vlans;
+use crate::{ConnectionId, Location};
+
+use super::Controller;
+use super::entries::{delete_of, delete_row};
+use super::network::Network;
+use super::outbox::{Outbox, Request, Timer};
+use super::output::RefusedReason;
+use super::port_state::PortRole;
+
+/// Time between two readings of the counters.
+const READ_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Packets that were decided about, by what decided.
+pub type AccessCounts = BTreeMap<Owner, u64>;
+
+#[derive(Default)]
+pub(super) struct AccessControl {
+    access: Access,
+    orders: Orders,
+    /// The entries that each connected switch was sent.
+    sent: BTreeMap<DatapathId, Plan>,
+    counts: BTreeMap<DatapathId, AccessCounts>,
+    /// The connected switches that cannot decide.
+    unable: BTreeSet<DatapathId>,
+    is_reading: bool,
+}
+
+impl AccessControl {
+    pub(super) fn new(access: Access) -> AccessControl {
+        AccessControl {
+            orders: Orders::default().change(&access),
+            access,
+            ..AccessControl::default()
+        }
+    }
+
+    /// Notes a switch that connects. Returns the numbers of its tables.
+    pub(super) fn handle_up(&mut self, up: &SwitchUp) -> Numbering {
+        if !can_decide(up) {
+            self.unable.insert(up.features.datapath_id);
+        }
+        self.access.numbering(up)
+    }
+
+    /// Whether a switch cannot do what is stated about it.
+    pub(super) fn refuses(&self, up: &SwitchUp, vlans: &Vlans) -> bool {
+        !can_decide(up) && self.access.concerns(up.features.datapath_id, vlans)
+    }
+
+    /// Notes that a connection has ended.
+    pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+        self.sent.remove(&dpid);
+        self.counts.remove(&dpid);
+        self.unable.remove(&dpid);
+    }
+
+    fn plan(&self, net: &Network, vlans: &Vlans, dpid: DatapathId) -> Plan {
+        tables::plan(&self.access, &self.orders, vlans, dpid, &links(net, dpid))
+    }
+
+    /// Compares a switch's entries with the plan, mends what differs, and takes them out of the
+    /// rows. Returns the numbers kept, added and deleted.
+    fn reconcile(
+        &mut self,
+        (net, vlans): (&Network, &Vlans),
+        dpid: DatapathId,
+        rows: &mut Vec<FlowStats>,
+        outbox: &mut Outbox,
+    ) -> [usize; 3] {
+        let held = rows.extract_if(.., |row| tables::is_access(row.cookie));
+        let held: Vec<FlowStats> = held.collect();
+        let plan = match outbox.numbering(dpid) {
+            Numbering::Plain => Plan::new(),
+            Numbering::Access => self.plan(net, vlans, dpid),
+        };
+        let counts = mend(&plan, &held, dpid, outbox);
+        if !plan.is_empty() {
+            self.sent.insert(dpid, plan);
+            self.read_later(outbox);
+        }
+        counts
+    }
+
+    /// Sends a switch what has changed: what is new before what goes.
+    fn update(&mut self, net: &Network, vlans: &Vlans, dpid: DatapathId, outbox: &mut Outbox) {
+        if !self.sent.contains_key(&dpid) {
+            return;
+        }
+        let plan = self.plan(net, vlans, dpid);
+        let before = self.sent.insert(dpid, plan.clone()).unwrap_or_default();
+        for (key, planned) in &plan {
+            if before.get(key).map(|before| before.step) != Some(planned.step) {
+                outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
+            }
+        }
+        for key in before.keys().filter(|key| !plan.contains_key(key)) {
+            delete(key, dpid, outbox);
+        }
+    }
+
+    /// Lets the packets of links pass, and no longer those of other ports.
+    fn follow_links(&mut self, net: &Network, dpid: DatapathId, outbox: &mut Outbox) {
+        let Some(sent) = self.sent.get_mut(&dpid) else {
+            return;
+        };
+        let wanted: BTreeMap<EntryKey, Planned> = links(net, dpid)
+            .into_iter()
+            .filter_map(EntryKey::of_link)
+            .collect();
+        let is_gone =
+            |key: &EntryKey, _: &mut Planned| key.is_of_link() && !wanted.contains_key(key);
+        let gone: Vec<EntryKey> = sent.extract_if(.., is_gone).map(|(key, _)| key).collect();
+        for key in gone {
+            delete(&key, dpid, outbox);
+        }
+        for (key, planned) in wanted {
+            if !sent.contains_key(&key) {
+                outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
+                sent.insert(key, planned);
+            }
+        }
+    }
+
+    fn read_later(&mut self, outbox: &mut Outbox) {
+        if !std::mem::replace(&mut self.is_reading, true) {
+            outbox.timer(outbox.now + READ_INTERVAL, Timer::Access);
+        }
+    }
+
+    /// Asks all switches for their counters.
+    pub(super) fn read(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.is_reading = false;
+        let (cookie, cookie_mask) = tables::cookie();
+        let rows = FlowStatsRequest {
+            cookie,
+            cookie_mask,
+            ..FlowStatsRequest::all()
+        };
+        let body = RequestBody::Flow(rows);
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        for dpid in self.sent.keys() {
+            if !outbox.waits_for(*dpid, Request::Access) {
+                outbox.request(now, *dpid, Request::Access, &message);
+            }
+        }
+        if !self.sent.is_empty() {
+            self.read_later(outbox);
+        }
+    }
+
+    /// Takes a switch's counters over, and mends entries that somebody else has changed.
+    pub(super) fn handle_rows(
+        &mut self,
+        dpid: DatapathId,
+        bodies: Vec<ReplyBody>,
+        outbox: &mut Outbox,
+    ) {
+        let Some(sent) = self.sent.get(&dpid) else {
+            return;
+        };
+        let rows = bodies.into_iter().flat_map(|body| match body {
+            ReplyBody::Flow(rows) => rows,
+            _ => Vec::new(),
+        });
+        let rows: Vec<FlowStats> = rows.filter(|row| tables::is_access(row.cookie)).collect();
+        let mut counts = AccessCounts::new();
+        for row in &rows {
+            let planned = EntryKey::of_row(row).and_then(|key| sent.get(&key));
+            if let Some(planned) = planned {
+                let count = counts.entry(planned.owner.clone()).or_default();
+                *count = count.saturating_add(row.packet_count);
+            }
+        }
+        self.counts.insert(dpid, counts);
+        mend(sent, &rows, dpid, outbox);
+    }
+
+    fn counts(&self) -> AccessCounts {
+        let mut all = AccessCounts::new();
+        for (owner, count) in self.counts.values().flatten() {
+            let sum = all.entry(owner.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        all
+    }
+}
+
+/// The ends of links of a switch, also of those that are silent.
+fn links(net: &Network, dpid: DatapathId) -> BTreeSet<PortNo> {
+    let switch = net.switch(dpid);
+    let ports = switch.into_iter().flat_map(|switch| switch.ports.keys());
+    let is_end = |port: &PortNo| {
+        let role = net.role(Location { dpid, port: *port });
+        matches!(role, PortRole::Link | PortRole::Silent)
+    };
+    ports.copied().filter(is_end).collect()
+}
+
+fn delete(key: &EntryKey, dpid: DatapathId, outbox: &mut Outbox) {
+    let deletion = delete_of(key.table, key.priority, &key.to_match());
+    outbox.send_flow_mod(dpid, deletion);
+}
+
+/// Makes a switch's entries those of the plan. Returns the numbers kept, added and deleted.
+fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) -> [usize; 3] {
+    let mut counts = [0; 3];
+    let mut right = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for row in held {
+        let key = EntryKey::of_row(row);
+        let planned = key.as_ref().and_then(|key| plan.get(key));
+        match (key, planned) {
+            (Some(key), Some(planned)) if planned.step.is_of(&row.instructions) => {
+                right.insert(key);
+            }
+            // It is overwritten.
+            (Some(_), Some(_)) => {}
+            _ => wrong.push(row),
+        }
+    }
+    for (key, planned) in plan {
+        let is_held = right.contains(key);
+        counts[usize::from(!is_held)] += 1;
+        if !is_held {
+            outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
+        }
+    }
+    for row in wrong {
+        counts[2] += 1;
+        outbox.send_flow_mod(dpid, delete_row(row));
+    }
+    counts
+}
+
+impl Controller {
+    /// Takes other access lists and bindings over, unless switches that they concern cannot hold
+    /// them: these are returned. Switches whose tables get other numbers connect anew: that is so
+    /// for the first statement about access, and after the last.
+    pub fn set_access(&mut self, now: Instant, access: Access) -> Result<(), Vec<DatapathId>> {
+        self.outbox.now = now;
+        let concerned = |dpid: &DatapathId| access.concerns(*dpid, &self.outbox.vlans);
+        let unable = self.access.unable.iter().copied();
+        let unable: Vec<DatapathId> = unable.filter(concerned).collect();
+        if !unable.is_empty() {
+            return Err(unable);
+        }
+        let is_other = self.access.access.is_on() != access.is_on();
+        self.access.orders = self.access.orders.change(&access);
+        self.access.access = access;
+        if is_other {
+            let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
+            for connection in all {
+                self.outbox.close(connection, RefusedReason::OtherTables);
+                self.handle_down(now, connection);
+            }
+        }
+        self.update_access();
+        Ok(())
+    }
+
+    /// Sends all switches what has changed about access.
+    pub(super) fn update_access(&mut self) {
+        let vlans = self.outbox.vlans.clone();
+        for dpid in self.network.dpids() {
+            let (net, outbox) = (&self.network, &mut self.outbox);
+            self.access.update(net, &vlans, dpid, outbox);
+        }
+    }
+
+    pub(super) fn reconcile_access(
+        &mut self,
+        dpid: DatapathId,
+        rows: &mut Vec<FlowStats>,
+    ) -> [usize; 3] {
+        let vlans = self.outbox.vlans.clone();
+        let around = (&self.network, &*vlans);
+        self.access.reconcile(around, dpid, rows, &mut self.outbox)
+    }
+
+    pub(super) fn follow_access_links(&mut self, dpid: DatapathId) {
+        self.access
+            .follow_links(&self.network, dpid, &mut self.outbox);
+    }
+
+    /// Packets that access lists and bindings have decided about, as last read from the switches.
+    pub fn access_counts(&self) -> AccessCounts {
+        self.access.counts()
+    }
+}
