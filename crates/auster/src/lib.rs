@@ -8,6 +8,7 @@
 // They panic when nobody can be written to, and wait when nobody reads: see `cli::output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod acl;
 pub mod certificates;
 pub mod channel;
 pub mod database;

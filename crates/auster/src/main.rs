@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{import, ofp, pki, policy, qos, queues, relay, run};
+use auster::{acl, import, ofp, pki, policy, qos, queues, relay, run};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -50,6 +50,9 @@ Example:
     /// Policy maps: read them, show them, and explain what they do with a message
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Access lists of a configuration: explain what they do with a packet
+    #[command(subcommand)]
+    Acl(acl::Command),
     /// Configurations of other controllers, as far as auster can have them
     #[command(subcommand)]
     Import(import::Command),
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Acl(command) => acl::run(command),
         Command::Import(command) => import::run(command),
         Command::Completions(args) => pages::completions(&args, Cli::command()),
         Command::Man(args) => pages::man(&args, Cli::command()),

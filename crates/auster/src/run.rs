@@ -1,6 +1,7 @@
 //! `auster run`: the controller. Listens, prints what happens, and ends on SIGINT or SIGTERM
 //! leaving the switches' flow entries as they are, so that traffic flows on without it.
 
+pub(crate) mod access;
 mod api;
 mod bfd;
 mod databases;
@@ -42,7 +43,9 @@ use cli::output::{self, note};
 use events::Printer;
 use load::Sampler;
 use qos::{Held, Refused};
-use settings::{Forwarding, Mode, Settings};
+pub(crate) use settings::Settings;
+use settings::{Forwarding, Mode};
+pub(crate) use topology::edge_port as port_of_switch;
 use vlans::Follower;
 pub(crate) use vlans::name as vlan_name;
 
@@ -277,6 +280,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     reload_qos(file, &settings, &held, &mut printer).await;
                     let vlans = &mut vlans;
                     reload_vlans(file, &settings, &held, vlans, &driver, clock, &mut printer).await;
+                    reload_access(file, &driver, clock, &mut printer).await;
                     reload_bfd(file, &settings, &databases, &mut printer);
                 }
                 if let Some(file) = &settings.topology {
@@ -415,6 +419,36 @@ fn reload_bfd(
             printer.bfd_used(&name, interval);
         }
         Err(failure) => printer.file_refused("bfd", &name, failure.message()),
+    }
+}
+
+/// Reads only what the file has about access. A mistake anywhere in the file refuses it whole, and
+/// the lists in use stay.
+async fn reload_access(
+    file: &Path,
+    driver: &ControllerDriver,
+    clock: Clock,
+    printer: &mut Printer,
+) {
+    let name = file.display().to_string();
+    let stated = match Settings::reread_access(file) {
+        Ok(stated) => stated,
+        Err(failure) => return printer.file_refused("access", &name, failure.message()),
+    };
+    let (now, new) = (clock.now(), stated.access.clone());
+    let asked = driver.ask(move |controller| controller.set_access(now, new));
+    match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
+        Some(Ok(())) => printer.access_used(&name, &stated.access),
+        Some(Err(unable)) => {
+            let unable: Vec<String> = unable.iter().map(ToString::to_string).collect();
+            let problem = format!(
+                "access lists or bindings concern switches that cannot hold them, which takes \
+                 OpenFlow 1.3, groups and 9 tables: {}",
+                unable.join(", ")
+            );
+            printer.file_refused("access", &name, &problem);
+        }
+        None => tracing::warn!("the controller is too busy for the access lists: try again"),
     }
 }
 

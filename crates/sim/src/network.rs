@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use clock::{Duration, Instant, SplitMix64};
 use control::ConnectionId;
+use control::access::Access;
 use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
 use control::timeouts::Timeouts;
 use control::vlan::Vlans;
@@ -620,6 +621,20 @@ impl Network {
     pub fn set_vlans(&mut self, vlans: Vlans) {
         self.config.process.controller.vlans = vlans.clone();
         self.tell_controller(|controller, now| controller.set_vlans(now, vlans));
+    }
+
+    /// Other access lists and bindings for the process that runs, and for those after it. Returns
+    /// the switches that cannot hold them, if there are any: then all stays.
+    pub fn set_access(&mut self, access: Access) -> Result<(), Vec<DatapathId>> {
+        let (now, mut answer) = (self.now, Ok(()));
+        if let Some(process) = &mut self.process {
+            answer = process.controller.set_access(now, access.clone());
+        }
+        if answer.is_ok() {
+            self.config.process.controller.access = access;
+        }
+        self.drain_process();
+        answer
     }
 
     /// Other timeouts for the process that runs.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clock::Instant;
+use control::access::Access;
 use control::controller::{Alarm, Drained, Event, Location};
 use control::session::{CloseReason, version_names};
 use control::vlan::{VlanId, Vlans};
@@ -230,6 +231,21 @@ impl Printer {
                 "vlans": ids,
                 "ports": ports,
                 "changed": changed,
+            }),
+        );
+    }
+
+    pub fn access_used(&mut self, file: &str, access: &Access) {
+        let (lists, bound) = (access.acls.len(), access.bindings.len());
+        let rules: usize = access.acls.iter().map(|acl| acl.rules.len()).sum();
+        self.print(
+            &format!("access of {file} in use: lists {lists}, rules {rules}, bound ports {bound}"),
+            json!({
+                "event": "access",
+                "file": file,
+                "lists": lists,
+                "rules": rules,
+                "bound": bound,
             }),
         );
     }

@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use control::controller::{Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView};
+use control::controller::{
+    AccessCounts, Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView,
+};
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
 use net::tls::{Expiry, Security};
@@ -60,6 +62,7 @@ struct Answer {
     counters: ControllerCounters,
     host_counters: HostCounters,
     paths: usize,
+    access: AccessCounts,
 }
 
 impl Metrics {
@@ -86,6 +89,7 @@ impl Metrics {
             counters: controller.counters(),
             host_counters: controller.host_counters(),
             paths: controller.path_count(),
+            access: controller.access_counts(),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -112,6 +116,7 @@ impl Metrics {
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));
+            families.extend(of_access(&answer.access));
         }
         text(families)
     }
@@ -425,6 +430,39 @@ fn of_tables(switches: &[SwitchView]) -> Vec<Family> {
             &|s| total(s.table.counters.no_room),
         ),
     ]
+}
+
+/// Packets that switches have decided about, as last read: not yet those of a switch that is away.
+fn of_access(access: &AccessCounts) -> Vec<Family> {
+    let rules = access.rules.iter().map(|(acl, rule, allows, count)| {
+        let action = if *allows { "allow" } else { "deny" };
+        let labels = vec![
+            ("acl", acl.clone()),
+            ("rule", rule.clone()),
+            ("action", action.to_owned()),
+        ];
+        (labels, Value::Gauge(*count as f64))
+    });
+    let dropped = access.dropped.iter().map(|(reason, count)| {
+        let labels = vec![("reason", (*reason).to_owned())];
+        (labels, Value::Gauge(*count as f64))
+    });
+    let families = [
+        Family {
+            name: "auster_acl_packets",
+            help: "Packets of the entries of each rule, as long as these are in the switches",
+            samples: rules.collect(),
+        },
+        Family {
+            name: "auster_access_dropped_packets",
+            help: "Packets that guards and bindings have dropped, or that no rule has matched",
+            samples: dropped.collect(),
+        },
+    ];
+    let families = families.into_iter();
+    families
+        .filter(|family| !family.samples.is_empty())
+        .collect()
 }
 
 fn of_controller(answer: &Answer) -> Vec<Family> {

@@ -19,6 +19,7 @@ use openflow::DatapathId;
 use toml::de::DeTable;
 
 use super::Args;
+use super::access;
 use super::drain;
 use super::fields::Fields;
 use super::multicast;
@@ -93,6 +94,8 @@ pub struct Settings {
     pub topology: Option<PathBuf>,
     /// The VLANs of ports.
     pub vlans: Stated,
+    /// Access lists, bindings and guards.
+    pub access: access::Stated,
     /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
@@ -129,6 +132,7 @@ impl Default for Settings {
             policy: "auster".to_owned(),
             topology: None,
             vlans: Stated::default(),
+            access: access::Stated::default(),
             doubts: Vec::new(),
             files: TlsFiles::default(),
         }
@@ -157,6 +161,7 @@ impl Settings {
         fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
         fits_vlans(&settings, &settings)?;
         settings.controller.vlans = settings.vlans.vlans.clone();
+        settings.controller.access = settings.access.access.clone();
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
@@ -253,6 +258,7 @@ impl Settings {
             config.mode = ours.controller.mode;
             config.timeouts = ours.controller.timeouts.clone();
             config.multicast = ours.controller.multicast.clone();
+            config.access = ours.controller.access.clone();
             format!("{config:?}")
         };
         let session = |settings: &Settings| {
@@ -367,6 +373,13 @@ impl Settings {
         Ok(settings.vlans)
     }
 
+    /// What the file has about access now.
+    pub fn reread_access(path: &Path) -> Result<access::Stated, Failure> {
+        let settings = Settings::read(path)?;
+        warn(&settings.doubts);
+        Ok(settings.access)
+    }
+
     /// The interval of BFD that the file has now, for a controller that runs with `self`.
     pub fn reread_bfd_interval(&self, path: &Path) -> Result<Option<Duration>, Failure> {
         let interval = Settings::read(path)?.bfd_interval;
@@ -390,7 +403,8 @@ impl Settings {
         Ok(timeouts)
     }
 
-    fn read(path: &Path) -> Result<Settings, Failure> {
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
         Settings::parse(&text, path).map_err(|problems| Failure::usage(problems.join("; ")))
     }
@@ -440,6 +454,7 @@ impl Settings {
             read_session(&mut settings.driver, &mut fields, table);
         }
         settings.vlans = Stated::read(&mut fields, &root);
+        settings.access = access::Stated::read(&mut fields, &root);
         settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
@@ -476,6 +491,8 @@ impl Settings {
             "vlans",
             "vlan",
             "port",
+            "acl",
+            "guard",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {

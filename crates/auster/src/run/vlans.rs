@@ -34,8 +34,8 @@ use super::topology;
 
 pub use follower::{Follower, watch};
 
-const VLAN: [&str; 2] = ["id", "name"];
-const PORT: [&str; 4] = ["at", "access", "trunk", "native"];
+const VLAN: [&str; 3] = ["id", "name", "acl_in"];
+const PORT: [&str; 6] = ["at", "access", "trunk", "native", "acl_in", "bind"];
 const IDS: RangeInclusive<u64> = 1..=4094;
 
 /// The most VLANs that a message names.
@@ -224,7 +224,10 @@ fn port_vlans(
         let problem = "native needs trunk = [...]; with access, untagged packets have their VLAN";
         fields.problem(&native.span(), problem);
     }
-    if let (None, None, None) = (access, trunk, native) {
+    let has_others = ["acl_in", "bind"]
+        .iter()
+        .any(|key| table.contains_key(*key));
+    if let (None, None, None, false) = (access, trunk, native, has_others) {
         let problem = "access or trunk is missing: access = 10, or trunk = [10, 20]";
         fields.problem(place, problem);
     }

@@ -11,9 +11,10 @@ use openflow::message::MultipartRequest;
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{DatapathId, Message, PortNo};
 
-use crate::access::tables::{self, EntryKey, Orders, Owner, Plan, Planned};
-use crate::access::{Access, can_decide};
-use crate::pipeline::Numbering;
+use crate::access::tables::{self, EntryKey, Orders, Owner, Plan, Planned, Step};
+use crate::access::{Access, RuleId, can_decide};
+use crate::entry::is_ours;
+use crate::pipeline::{GUARD_TABLE, Numbering};
 use crate::session::SwitchUp;
 use crate::vlan::Vlans;
 use crate::{ConnectionId, Location};
@@ -29,7 +30,16 @@ use super::port_state::PortRole;
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Packets that were decided about, by what decided.
-pub type AccessCounts = BTreeMap<Owner, u64>;
+type Counts = BTreeMap<Owner, u64>;
+
+/// Packets that access lists, bindings and guards have decided about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessCounts {
+    /// For each rule that is in use: its list, its name or number, and whether it allows.
+    pub rules: Vec<(String, String, bool, u64)>,
+    /// What else was dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+}
 
 #[derive(Default)]
 pub(super) struct AccessControl {
@@ -37,7 +47,7 @@ pub(super) struct AccessControl {
     orders: Orders,
     /// The entries that each connected switch was sent.
     sent: BTreeMap<DatapathId, Plan>,
-    counts: BTreeMap<DatapathId, AccessCounts>,
+    counts: BTreeMap<DatapathId, Counts>,
     /// The connected switches that cannot decide.
     unable: BTreeSet<DatapathId>,
     is_reading: bool,
@@ -85,7 +95,12 @@ impl AccessControl {
         rows: &mut Vec<FlowStats>,
         outbox: &mut Outbox,
     ) -> [usize; 3] {
-        let held = rows.extract_if(.., |row| tables::is_access(row.cookie));
+        // Also entries of a time when the tables had other numbers.
+        let is_here = |row: &mut FlowStats| {
+            let is_in_place = row.table_id >= GUARD_TABLE && is_ours(row.cookie);
+            is_in_place || tables::is_access(row.cookie)
+        };
+        let held = rows.extract_if(.., is_here);
         let held: Vec<FlowStats> = held.collect();
         let plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
@@ -181,10 +196,12 @@ impl AccessControl {
             _ => Vec::new(),
         });
         let rows: Vec<FlowStats> = rows.filter(|row| tables::is_access(row.cookie)).collect();
-        let mut counts = AccessCounts::new();
+        let mut counts = Counts::new();
         for row in &rows {
             let planned = EntryKey::of_row(row).and_then(|key| sent.get(&key));
-            if let Some(planned) = planned {
+            let is_rule = |planned: &&Planned| matches!(planned.owner, Owner::Rule(_));
+            let counts_so = |planned: &&Planned| is_rule(planned) || planned.step == Step::Drop;
+            if let Some(planned) = planned.filter(counts_so) {
                 let count = counts.entry(planned.owner.clone()).or_default();
                 *count = count.saturating_add(row.packet_count);
             }
@@ -194,10 +211,34 @@ impl AccessControl {
     }
 
     fn counts(&self) -> AccessCounts {
-        let mut all = AccessCounts::new();
+        let mut all = AccessCounts::default();
+        let mut rules: BTreeMap<&RuleId, u64> = BTreeMap::new();
         for (owner, count) in self.counts.values().flatten() {
-            let sum = all.entry(owner.clone()).or_default();
+            let reason = match owner {
+                Owner::Rule(id) => {
+                    let sum = rules.entry(id).or_default();
+                    *sum = sum.saturating_add(*count);
+                    continue;
+                }
+                Owner::DhcpServers => "dhcp_server",
+                Owner::Routers => "router",
+                Owner::Bindings => "not_bound",
+                Owner::End(_) => "no_rule",
+                Owner::Way => continue,
+            };
+            let sum = all.dropped.entry(reason).or_default();
             *sum = sum.saturating_add(*count);
+        }
+        for (id, count) in rules {
+            let acl = self.access.acls.get(id.acl);
+            let rule = acl.and_then(|acl| Some((acl, acl.rules.get(id.rule)?)));
+            if let Some((acl, rule)) = rule {
+                let name = match rule.name.is_empty() {
+                    true => (id.rule + 1).to_string(),
+                    false => rule.name.clone(),
+                };
+                all.rules.push((acl.name.clone(), name, rule.allows, count));
+            }
         }
         all
     }

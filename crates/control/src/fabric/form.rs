@@ -570,9 +570,11 @@ fn placed(mut part: Part) -> (Place, Part) {
             r#match,
             ..
         } => {
-            r#match
-                .fields
-                .sort_by_cached_key(|field| format!("{field:?}"));
+            // That of the numbers: a field follows those that it requires, also in a deletion.
+            r#match.fields.sort_by_key(|field| match field {
+                MatchField::Basic { field, .. } => *field as u8,
+                MatchField::Other { .. } => u8::MAX,
+            });
             Place::Entry(*table_id, *priority, format!("{:?}", r#match))
         }
     };
@@ -669,6 +671,31 @@ mod tests {
                 old = new;
             }
         }
+    }
+
+    /// A route that is left over is deleted by messages that a switch can read: its fields are in
+    /// the order that their requirements have.
+    #[test]
+    fn what_is_left_over_is_deleted_in_words_that_switches_have() {
+        let mut switch = Switch::with_ports(1..8);
+        let left = Route {
+            ports: Ports::of([PortNo(1)].into_iter()),
+            shares: false,
+            other: Some(PortNo(2)),
+            detours: true,
+            turns_back: true,
+            passes_on: true,
+        };
+        for message in change(Vec::new(), route(Label(9), &left), 1) {
+            switch.apply(Instant::START, &message).expect("it takes it");
+        }
+        for message in held(&mut switch).clear() {
+            let frame = openflow::encode(openflow::Version::V13, openflow::Xid(1), &message);
+            let frame = frame.expect("it can be said");
+            let read = openflow::decode(&frame).expect("it can be read");
+            switch.apply(Instant::START, &read).expect("it takes it");
+        }
+        assert_eq!((switch.entry_count(), switch.group_count()), (0, 0));
     }
 
     #[test]

@@ -265,6 +265,21 @@ fn advertisement(flags: u8, from: (MacAddr, Ipv6Addr), to: (MacAddr, Ipv6Addr)) 
 
 /// A message of neighbour discovery, from and to these addresses; `option` is its kind and the
 /// Ethernet address in it.
+/// A message of ICMPv6 with the code 0; `rest` follows the first four bytes.
+pub fn icmpv6(
+    from: (MacAddr, Ipv6Addr),
+    to: (MacAddr, Ipv6Addr),
+    kind: u8,
+    rest: &[u8],
+) -> Vec<u8> {
+    let step = PacketBuilder::ethernet2(from.0.0, to.0.0)
+        .ipv6(from.1.octets(), to.1.octets(), HOP_LIMIT)
+        .icmpv6_raw(kind, 0, [0; 4]);
+    let mut frame = Vec::with_capacity(step.size(rest.len()));
+    step.write(&mut frame, rest).expect(FITS);
+    frame
+}
+
 fn neighbour(
     (kind, flags): (u8, u8),
     macs: (MacAddr, MacAddr),

@@ -1,0 +1,195 @@
+//! `auster acl`: what the access lists, bindings and guards of a configuration do with a packet.
+
+use std::path::PathBuf;
+
+use cli::failure::Failure;
+use cli::output::say;
+use control::access::{Place, Verdict};
+use control::controller::Location;
+use openflow::packet::PacketFields;
+use openflow::text::parse_match;
+use openflow::{Field, MatchField};
+
+use crate::run::access::{Stated, place_name};
+use crate::run::{Settings, port_of_switch};
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Say whether a packet that comes in at a port may pass, and which rules decide that
+    #[command(after_help = EXPLAIN_EXAMPLE)]
+    Explain(ExplainArgs),
+}
+
+const EXPLAIN_EXAMPLE: &str = "\
+Example:
+  auster acl explain --config auster.toml 1:2 'tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=23'
+  port 1:2: VLAN 10
+  dropped: auster.toml:4: no-telnet rule 1 of port 1:2
+
+Fields that the packet does not state match no rule that asks for them. VLANs that follow the
+switches' databases are not known here.";
+
+#[derive(clap::Args)]
+pub struct ExplainArgs {
+    /// The configuration of auster run
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+
+    /// Where the packet comes in
+    #[arg(value_name = "SWITCH:PORT", value_parser = port_of_switch)]
+    at: Location,
+
+    /// The packet, in the words of ovs-ofctl
+    #[arg(value_name = "PACKET")]
+    packet: String,
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    let Command::Explain(args) = command;
+    let settings = Settings::read(&args.config)?;
+    let packet = packet(args.at, &args.packet).map_err(Failure::usage)?;
+    let vlans = &settings.vlans.vlans;
+    let file = args.config.display().to_string();
+    match vlans.classify(args.at, packet.vlan_id()) {
+        Some(vlan) if vlan.is_none() => say!("port {}: outside of all VLANs", args.at),
+        Some(vlan) => say!("port {}: VLAN {vlan}", args.at),
+        None => say!(
+            "port {}: no member of the VLAN in the packet's tag",
+            args.at
+        ),
+    }
+    let verdict = settings.access.access.judge(vlans, args.at, &packet);
+    for line in told(&settings.access, &file, args.at, &verdict) {
+        say!("{line}");
+    }
+    Ok(())
+}
+
+/// Makes a packet of its description.
+fn packet(at: Location, text: &str) -> Result<PacketFields, String> {
+    let described = parse_match(text).map_err(|error| error.to_string())?;
+    let mut packet = PacketFields::parse(at.port, &[]);
+    packet.set(Field::VlanVid, 0u32);
+    for field in &described.fields {
+        let MatchField::Basic { field, value, mask } = field else {
+            return Err("fields of experimenters are not supported".to_owned());
+        };
+        if mask.is_some_and(|mask| mask != field.ones()) {
+            let field = field.info().text;
+            return Err(format!("{field}: a packet has one value, without a mask"));
+        }
+        packet.set(*field, *value);
+    }
+    Ok(packet)
+}
+
+/// The verdict, a line for each rule that was asked.
+fn told(stated: &Stated, file: &str, at: Location, verdict: &Verdict) -> Vec<String> {
+    let rule = |id| {
+        let line = stated.line(id).unwrap_or_default();
+        format!("{file}:{line}: {}", stated.name(id))
+    };
+    match verdict {
+        Verdict::Allowed(rules) if rules.is_empty() => {
+            vec!["passes: no access list concerns it".to_owned()]
+        }
+        Verdict::Allowed(rules) => rules
+            .iter()
+            .map(|id| format!("passes: {}", rule(id)))
+            .collect(),
+        Verdict::Denied(id) => vec![format!("dropped: {}", rule(id))],
+        Verdict::NoRule(place) => {
+            let place = match place {
+                Place::Port(_) => place_name(Place::Port(at)),
+                vlan @ Place::Vlan(_) => place_name(*vlan),
+            };
+            vec![format!("dropped: no rule of the lists of {place} matches")]
+        }
+        Verdict::NotBound => vec![format!(
+            "dropped: no host that port {at} is bound to sends this"
+        )],
+        Verdict::DhcpServer => {
+            vec![format!(
+                "dropped: port {at} is not among dhcp_servers in [guard]"
+            )]
+        }
+        Verdict::Router => vec![format!(
+            "dropped: port {at} is not among routers in [guard]"
+        )],
+        Verdict::NoMember => vec!["dropped: its port is no member of that VLAN".to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const CONFIG: &str = "[[vlan]]\nid = 10\nacl_in = \"v\"\n[[port]]\nat = \"1:2\"\naccess = 10\n\
+                          acl_in = \"p\"\nbind = \"02:00:00:00:00:01 10.0.0.1\"\n\
+                          [guard]\ndhcp_servers = \"1:9\"\n[[acl]]\nname = \"p\"\n\
+                          [[acl.rule]]\nmatch = \"tcp,tp_dst=23\"\nallow = false\n\
+                          [[acl.rule]]\nmatch = \"ip\"\nallow = true\n[[acl]]\nname = \"v\"\n\
+                          [[acl.rule]]\nname = \"web\"\nmatch = \"tcp,tp_dst=80\"\nallow = true\n";
+
+    fn explain(at: &str, text: &str) -> Vec<String> {
+        let settings = Settings::parse(CONFIG, Path::new("f.toml")).expect("it is right");
+        let at = port_of_switch(at).expect("a port");
+        let packet = packet(at, text).expect("a packet");
+        let verdict = settings
+            .access
+            .access
+            .judge(&settings.vlans.vlans, at, &packet);
+        told(&settings.access, "f.toml", at, &verdict)
+    }
+
+    #[test]
+    fn the_rule_that_decides_is_named() {
+        let host = "dl_src=02:00:00:00:00:01,nw_src=10.0.0.1";
+        let cases = [
+            (
+                format!("tcp,{host},tp_dst=23"),
+                "dropped: f.toml:13: p rule 1",
+            ),
+            (
+                format!("tcp,{host},tp_dst=80"),
+                "passes: f.toml:16: p rule 2",
+            ),
+            (
+                format!("udp,{host},tp_dst=80"),
+                "dropped: no rule of the lists of VLAN 10 matches",
+            ),
+            (
+                "tcp,nw_src=10.0.0.1".to_owned(),
+                "dropped: no host that port",
+            ),
+            (
+                "udp,tp_dst=68".to_owned(),
+                "dropped: port 0000000000000001:2 is not among dhcp_",
+            ),
+            ("dl_vlan=20,udp,tp_dst=68".to_owned(), "dropped: port"),
+        ];
+        for (packet, wanted) in cases {
+            let lines = explain("1:2", &packet);
+            assert!(lines[0].starts_with(wanted), "{packet}: {lines:?}");
+        }
+        let lines = explain("1:2", &format!("tcp,{host},tp_dst=80"));
+        assert_eq!(
+            lines.get(1).map(String::as_str),
+            Some("passes: f.toml:21: v 'web'")
+        );
+        assert_eq!(
+            explain("1:3", "tcp"),
+            ["passes: no access list concerns it"]
+        );
+    }
+
+    #[test]
+    fn a_packet_has_whole_values() {
+        let at = port_of_switch("1:2").expect("a port");
+        let problem = packet(at, "ip,nw_src=10.0.0.0/8").err();
+        assert!(problem.is_some_and(|problem| problem.contains("without a mask")));
+        assert!(packet(at, "tcp,nope=1").is_err());
+    }
+}

@@ -1,0 +1,531 @@
+//! Access lists, bindings and guards, from the configuration.
+//!
+//! ```toml
+//! [[acl]]
+//! name = "no-telnet"
+//!
+//! [[acl.rule]]                         # the first rule that matches decides
+//! match = "tcp,tp_dst=23"              # in the words of ovs-ofctl
+//! allow = false
+//!
+//! [[acl.rule]]                         # or field by field, as in Faucet
+//! dl_type = 0x800
+//! ipv4_src = "10.0.10.0/24"
+//! allow = true
+//!
+//! [[vlan]]
+//! id = 10
+//! acl_in = "no-telnet"
+//!
+//! [[port]]
+//! at = "1:2"
+//! acl_in = ["no-telnet", "office"]     # one list, in this order
+//! bind = ["02:00:00:00:00:01 10.0.0.1 fd00::1"]
+//!
+//! [guard]
+//! dhcp_servers = "1:48"                # no other port may have one
+//! routers = []                         # nor may any have an IPv6 router
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::Range;
+
+use control::access::{Access, Acl, Binding, Place, Rule, RuleId};
+use control::controller::Location;
+use control::qos::flow::Matching;
+use control::vlan::VlanId;
+use openflow::text::parse_match;
+use openflow::{Field, MacAddr};
+use toml::de::{DeTable, DeValue};
+
+use super::fields::{Fields, Value};
+use super::qos::tree::is_name;
+use super::topology;
+
+const ACL: [&str; 2] = ["name", "rule"];
+const GUARD: [&str; 2] = ["dhcp_servers", "routers"];
+/// The keys of a rule that are no fields of a packet.
+const RULE: [&str; 3] = ["name", "match", "allow"];
+
+/// The most rules of one place.
+const RULES_MAX: usize = 4096;
+/// The most hosts that one port is bound to.
+const BINDINGS_MAX: usize = 256;
+/// The most IP addresses of one bound host.
+const ADDRESSES_MAX: usize = 16;
+
+/// Fields that are no packet's, or that the tables of access use themselves.
+const OTHERS: [Field; 4] = [
+    Field::InPort,
+    Field::InPhyPort,
+    Field::Metadata,
+    Field::TunnelId,
+];
+
+/// What the configuration states about access.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    pub access: Access,
+    /// The line of each rule.
+    lines: BTreeMap<RuleId, usize>,
+}
+
+impl Stated {
+    /// Reads what the file says of access. Mistakes go to `fields`.
+    pub fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Stated {
+        let mut stated = Stated::default();
+        let mut places = BTreeMap::new();
+        for (place, table) in fields.tables_at(root, "acl") {
+            stated.read_acl(fields, &mut places, &place, table);
+        }
+        let mut used = BTreeSet::new();
+        for (_, table) in fields.tables_at(root, "vlan") {
+            let acls = stated.named(fields, &mut used, table);
+            let id = table.get("id").and_then(id_of);
+            if let (Some(acls), Some(vlan)) = (acls, id) {
+                stated.access.vlans.insert(vlan, acls);
+            }
+        }
+        for (_, table) in fields.tables_at(root, "port") {
+            stated.read_port(fields, &mut used, table);
+        }
+        if let Some(table) = fields.table(root, "guard") {
+            fields.only(table, "guard", &GUARD);
+            stated.access.dhcp_servers = trusted(fields, table, "dhcp_servers");
+            stated.access.routers = trusted(fields, table, "routers");
+        }
+        stated.check(fields, &places, &used);
+        stated
+    }
+
+    /// The line of a rule in the file.
+    pub fn line(&self, rule: &RuleId) -> Option<usize> {
+        self.lines.get(rule).copied()
+    }
+
+    /// A rule in words: its list, and its name or number.
+    pub fn name(&self, rule: &RuleId) -> String {
+        let acl = self.access.acls.get(rule.acl);
+        let name = acl.map_or("", |acl| &acl.name);
+        let found = acl.and_then(|acl| acl.rules.get(rule.rule));
+        match found.filter(|found| !found.name.is_empty()) {
+            Some(found) => format!("{name} '{}'", found.name),
+            None => format!("{name} rule {}", rule.rule + 1),
+        }
+    }
+
+    fn read_acl<'a>(
+        &mut self,
+        fields: &mut Fields<'a>,
+        places: &mut BTreeMap<RuleId, Range<usize>>,
+        place: &Range<usize>,
+        table: &DeTable<'a>,
+    ) {
+        fields.only(table, "acl", &ACL);
+        if !table.contains_key("name") {
+            fields.problem(
+                place,
+                "name is missing: that by which acl_in refers to the list",
+            );
+        }
+        let name = fields.parsed(table, "name", "no-telnet", name);
+        let name = name.unwrap_or_default();
+        let is_there = self.access.acls.iter().any(|acl| acl.name == name);
+        if is_there && !name.is_empty() {
+            let problem = format!("name: there is an access list '{name}' already");
+            fields.problem(place, problem);
+        }
+        let rules = fields.tables_at(table, "rule");
+        if rules.is_empty() {
+            let problem = "rule is missing: a list without [[acl.rule]] would drop everything";
+            fields.problem(place, problem);
+        }
+        let acl = self.access.acls.len();
+        let mut all: Vec<Rule> = Vec::new();
+        for (place, table) in rules {
+            let id = RuleId {
+                acl,
+                rule: all.len(),
+            };
+            self.lines.insert(id.clone(), fields.line(&place));
+            places.insert(id, place.clone());
+            let rule = rule(fields, &place, table);
+            let is_other = |other: &Rule| other.name == rule.name;
+            if !rule.name.is_empty() && all.iter().any(is_other) {
+                let problem = format!("name: the list has a rule '{}' already", rule.name);
+                fields.problem(&place, problem);
+            }
+            all.push(rule);
+        }
+        self.access.acls.push(Acl { name, rules: all });
+    }
+
+    /// The lists that `acl_in` refers to; `None` without the key.
+    fn named(
+        &self,
+        fields: &mut Fields<'_>,
+        used: &mut BTreeSet<usize>,
+        table: &DeTable<'_>,
+    ) -> Option<Vec<usize>> {
+        let value = table.get("acl_in")?;
+        let mut found = Vec::new();
+        for (place, name) in fields.list_at(table, "acl_in", "no-telnet", name) {
+            let acl = self.access.acls.iter().position(|acl| acl.name == name);
+            match acl {
+                Some(acl) if found.contains(&acl) => {
+                    fields.problem(&place, format!("acl_in: '{name}' is listed already"));
+                }
+                Some(acl) => found.push(acl),
+                None => fields.problem(&place, self.unknown(&name)),
+            }
+        }
+        used.extend(&found);
+        let count = |acl: &usize| self.access.acls[*acl].rules.len();
+        let rules: usize = found.iter().map(count).sum();
+        if rules > RULES_MAX {
+            let problem = format!("acl_in: {rules} rules; at most {RULES_MAX} fit one place");
+            fields.problem(&value.span(), problem);
+        }
+        Some(found)
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let known: Vec<&str> = self.access.acls.iter().map(|acl| &acl.name[..]).collect();
+        match known.is_empty() {
+            true => format!("acl_in: no [[acl]] has the name '{name}'; state it"),
+            false => format!(
+                "acl_in: no [[acl]] has the name '{name}'; state it, or use one of {}",
+                known.join(", ")
+            ),
+        }
+    }
+
+    fn read_port(
+        &mut self,
+        fields: &mut Fields<'_>,
+        used: &mut BTreeSet<usize>,
+        table: &DeTable<'_>,
+    ) {
+        let acls = self.named(fields, used, table);
+        let bindings = bindings(fields, table);
+        if acls.is_none() && bindings.is_none() {
+            return;
+        }
+        // Their mistakes are those of VLANs, which read them as well.
+        let ports = super::fields::items(table, "at").into_iter();
+        let ports = ports.filter_map(|at| topology::edge_port(at.get_ref().as_str()?).ok());
+        for at in ports {
+            self.access
+                .ports
+                .extend(acls.clone().map(|acls| (at, acls)));
+            let bindings = bindings.clone();
+            self.access.bindings.extend(bindings.map(|all| (at, all)));
+        }
+    }
+
+    /// Finds rules that no packet ever reaches, and lists that nothing refers to.
+    fn check(
+        &self,
+        fields: &mut Fields<'_>,
+        places: &BTreeMap<RuleId, Range<usize>>,
+        used: &BTreeSet<usize>,
+    ) {
+        for (number, acl) in self.access.acls.iter().enumerate() {
+            for (id, before) in shadowed(number, acl) {
+                let line = self.line(&before).unwrap_or_default();
+                let problem = format!(
+                    "this rule is never reached: the one in line {line} takes all of its packets; \
+                     take it out, or put it before that"
+                );
+                fields.problem(&places[&id], problem);
+            }
+            if let Some(place) = places.get(&RuleId {
+                acl: number,
+                rule: 0,
+            }) && !used.contains(&number)
+            {
+                let name = &acl.name;
+                fields.doubt(
+                    place,
+                    format!("no acl_in refers to the access list '{name}'"),
+                );
+            }
+        }
+    }
+}
+
+/// The rules that no packet reaches, each with a rule before it that takes all of its packets.
+fn shadowed(number: usize, acl: &Acl) -> Vec<(RuleId, RuleId)> {
+    let id = |rule| RuleId { acl: number, rule };
+    let mut found = Vec::new();
+    for (later, rule) in acl.rules.iter().enumerate() {
+        let before = acl.rules[..later].iter();
+        let mut before = before.map(|before| before.matching.covers(&rule.matching));
+        found.extend(
+            before
+                .position(|covers| covers)
+                .map(|first| (id(later), id(first))),
+        );
+    }
+    found
+}
+
+fn id_of(value: &Value<'_>) -> Option<VlanId> {
+    let number = value.get_ref().as_integer()?;
+    let digits = number.as_str().replace('_', "");
+    VlanId::new(u16::from_str_radix(&digits, number.radix()).ok()?)
+}
+
+fn name(text: &str) -> Result<String, String> {
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "'{text}' is no name of letters, digits, '-', '_' and '.', such as \"no-telnet\""
+        )),
+    }
+}
+
+fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> Rule {
+    let name = fields.string(table, "name", "from the office");
+    if !table.contains_key("allow") {
+        fields.problem(place, "allow is missing: true or false");
+    }
+    let allows = fields.bool(table, "allow").unwrap_or(false);
+    let text = fields.string(table, "match", "tcp,tp_dst=23");
+    let mut words: Vec<String> = text.into_iter().filter(|text| !text.is_empty()).collect();
+    for (key, value) in table.iter() {
+        let key = key.get_ref();
+        if !RULE.contains(&&**key) {
+            words.extend(word(fields, key, value));
+        }
+    }
+    let at = table.get("match").map_or(place.clone(), Value::span);
+    let matching = match matching(&words.join(",")) {
+        Ok(matching) => matching,
+        Err(problem) => {
+            fields.problem(&at, format!("match: {problem}"));
+            Matching::any()
+        }
+    };
+    Rule {
+        name: name.unwrap_or_default(),
+        matching,
+        allows,
+    }
+}
+
+/// A field and its value in the words of `ovs-ofctl`.
+fn word(fields: &mut Fields<'_>, key: &str, value: &Value<'_>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(format!("{key}={text}")),
+        DeValue::Integer(number) => {
+            let digits = number.as_str().replace('_', "");
+            let number = u64::from_str_radix(&digits, number.radix());
+            number.ok().map(|number| format!("{key}={number}"))
+        }
+        _ => {
+            fields.wrong(
+                value,
+                key,
+                "a number or text such as",
+                "6 or \"10.0.0.0/8\"",
+            );
+            None
+        }
+    }
+}
+
+/// Reads a match.
+pub fn matching(text: &str) -> Result<Matching, String> {
+    let read = parse_match(text).map_err(|error| error.to_string())?;
+    let matching = Matching::from_match(&read);
+    let matching = matching.ok_or("fields of experimenters are not supported")?;
+    match OTHERS.into_iter().find(|field| matching.has(*field)) {
+        Some(field) => Err(format!(
+            "{} is no field of a packet; the port is what acl_in belongs to",
+            field.info().text
+        )),
+        None => Ok(matching),
+    }
+}
+
+/// The ports that are trusted; `None` without the key.
+fn trusted(fields: &mut Fields<'_>, table: &DeTable<'_>, key: &str) -> Option<BTreeSet<Location>> {
+    let ports = fields.list(table, key, "1:48", topology::edge_port);
+    table.contains_key(key).then(|| ports.into_iter().collect())
+}
+
+/// The hosts of `bind`; `None` without the key.
+fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Vec<Binding>> {
+    let value = table.get("bind")?;
+    let mut all: Vec<Binding> = Vec::new();
+    let example = "02:00:00:00:00:01 10.0.0.1";
+    for (place, binding) in fields.list_at(table, "bind", example, binding) {
+        match all.iter().any(|other| other.mac == binding.mac) {
+            true => {
+                let mac = binding.mac;
+                let problem = format!("bind: {mac} is bound already; list its addresses once");
+                fields.problem(&place, problem);
+            }
+            false => all.push(binding),
+        }
+    }
+    if all.len() > BINDINGS_MAX {
+        let problem = format!("bind: at most {BINDINGS_MAX} hosts fit one port");
+        fields.problem(&value.span(), problem);
+    }
+    Some(all)
+}
+
+fn binding(text: &str) -> Result<Binding, String> {
+    let mut words = text.split_ascii_whitespace();
+    let mac = words.next().and_then(|mac| mac.parse::<MacAddr>().ok());
+    let is_host = |mac: &MacAddr| !mac.is_multicast() && *mac != MacAddr::default();
+    let mac = mac.filter(is_host).ok_or_else(|| {
+        format!(
+            "'{text}' does not begin with the Ethernet address of a host, such as \
+             \"02:00:00:00:00:01 10.0.0.1\""
+        )
+    })?;
+    let address = |word: &str| {
+        let ip = word.parse::<IpAddr>().ok();
+        let ip = ip.filter(|ip| !ip.is_multicast() && !ip.is_unspecified());
+        ip.ok_or_else(|| format!("'{word}' is no IP address of a host"))
+    };
+    let ips: BTreeSet<IpAddr> = words.map(address).collect::<Result<_, _>>()?;
+    match ips.len() <= ADDRESSES_MAX {
+        true => Ok(Binding { mac, ips }),
+        false => Err(format!("at most {ADDRESSES_MAX} addresses fit one host")),
+    }
+}
+
+/// A place in words.
+pub fn place_name(place: Place) -> String {
+    match place {
+        Place::Port(at) => format!("port {at}"),
+        Place::Vlan(vlan) => format!("VLAN {vlan}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Stated, Vec<String>> {
+        let (mut fields, root) = Fields::parse(text);
+        let stated = Stated::read(&mut fields, &root);
+        fields.finish("net.toml").map(|()| stated)
+    }
+
+    const LIST: &str = "[[acl]]\nname = \"web\"\n[[acl.rule]]\nmatch = \"tcp,tp_dst=80\"\n\
+                        allow = true\n[[acl.rule]]\nname = \"dns\"\ndl_type = 0x800\n\
+                        nw_proto = 17\nudp_dst = 53\nallow = true\n";
+
+    #[test]
+    fn lists_bindings_and_guards_are_read() {
+        let text = format!(
+            "{LIST}[[vlan]]\nid = 10\nacl_in = \"web\"\n[[port]]\nat = [\"1:2\", \"1:3\"]\n\
+             acl_in = [\"web\"]\nbind = [\"02:00:00:00:00:01 10.0.0.1 fd00::1\", \
+             \"02:00:00:00:00:02\"]\n[guard]\ndhcp_servers = \"1:9\"\nrouters = []\n"
+        );
+        let stated = read(&text).unwrap();
+        let access = &stated.access;
+        assert_eq!(access.acls.len(), 1);
+        assert_eq!(access.ports.len(), 2);
+        assert_eq!(access.vlans, [(VlanId::new(10).unwrap(), vec![0])].into());
+        let bound = access.bindings.values().next().unwrap();
+        assert_eq!(
+            (bound.len(), bound[0].ips.len(), bound[1].ips.len()),
+            (2, 2, 0)
+        );
+        assert_eq!(access.dhcp_servers.as_ref().map(BTreeSet::len), Some(1));
+        assert_eq!(access.routers.as_ref().map(BTreeSet::len), Some(0));
+        let dns = RuleId { acl: 0, rule: 1 };
+        assert_eq!(
+            (stated.line(&dns), stated.name(&dns)),
+            (Some(6), "web 'dns'".to_owned())
+        );
+        let both = matching("udp,tp_dst=53").unwrap();
+        assert_eq!(
+            access.acls[0].rules[1].matching, both,
+            "either way to say it"
+        );
+        assert!(!read("").unwrap().access.is_on());
+    }
+
+    /// Each case follows a list of eleven lines.
+    #[test]
+    fn every_mistake_is_named_with_its_line_and_field() {
+        let cases = [
+            (
+                "[[port]]\nat = \"1:2\"\nacl_in = \"x\"",
+                "14: acl_in: no [[acl]] has the name 'x'",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nacl_in = [\"web\", \"web\"]",
+                "14: acl_in: 'web' is listed",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nbind = \"x\"",
+                "14: bind: 'x' does not begin with",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nbind = \"01:00:00:00:00:01\"",
+                "14: bind: '01:00:00:00:00:01' does not begin with",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nbind = \"02:00:00:00:00:01 10.0.0\"",
+                "14: bind: '10.0.0' is no IP address",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nbind = [\"02:00:00:00:00:01\", \"02:00:00:00:00:01\"]",
+                "14: bind: 02:00:00:00:00:01 is bound already",
+            ),
+            ("[guard]\nrouters = \"1:x\"", "13: routers: "),
+            (
+                "[guard]\nrooters = \"1:1\"",
+                "13: 'rooters' is not known in [guard]",
+            ),
+            (
+                "[[acl]]\nname = \"web\"\n[[acl.rule]]\nallow = true",
+                "12: name: there is an",
+            ),
+            ("[[acl]]\nname = \"a\"", "12: rule is missing"),
+            ("[[acl]]\n[[acl.rule]]\nallow = true", "12: name is missing"),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nmatch = \"tcp\"",
+                "14: allow is missing",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"in_port=1\"",
+                "16: match: in_port is no field of a packet",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nudp_dst = 53",
+                "14: match: ",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\n[[acl.rule]]\nallow = false",
+                "16: this rule is never reached: the one in line 14 takes all of its packets",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"ip\"\n[[acl.rule]]\n\
+                 allow = false\nmatch = \"tcp,tp_dst=22\"",
+                "17: this rule is never reached",
+            ),
+        ];
+        let mut all = LIST.to_owned();
+        for (text, wanted) in cases {
+            let problems = read(&format!("{LIST}{text}\n")).expect_err(text);
+            let told = format!("net.toml:{wanted}");
+            let is_told = problems.iter().any(|problem| problem.starts_with(&told));
+            assert!(is_told, "{text}: {problems:?}");
+            if !text.contains("[guard]") {
+                all += &format!("{text}\n");
+            }
+        }
+        let together = read(&all).expect_err("all of them");
+        assert!(together.len() >= cases.len() - 2, "{together:#?}");
+    }
+}

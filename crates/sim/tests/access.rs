@@ -1,0 +1,504 @@
+//! Access lists, bindings and guards on whole networks: they hold whatever happens to links and
+//! controllers, a change costs what it changes, and nothing else is disturbed.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use clock::Duration;
+use control::access::{Access, Acl, Binding, Rule};
+use control::controller::{ControllerConfig, FabricConfig, Location};
+use control::qos::flow::Matching;
+use control::vlan::{PortVlans, VlanId, Vlans};
+use openflow::message::{FlowMod, FlowModCommand};
+use openflow::packet::build::{self, Host as Address};
+use openflow::text::parse_match;
+use openflow::{DatapathId, MacAddr, Match, Message, TableId};
+use sim::network::{HostId, Network};
+use sim::topology::{self, Topology};
+
+const FLOW_MOD: u8 = 14;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn rule(text: &str, allows: bool) -> Rule {
+    let matching = parse_match(text).expect("a match");
+    Rule {
+        name: String::new(),
+        matching: Matching::from_match(&matching).expect("a match of packets"),
+        allows,
+    }
+}
+
+fn acl(rules: &[(&str, bool)]) -> Acl {
+    Acl {
+        name: "list".to_owned(),
+        rules: rules
+            .iter()
+            .map(|(text, allows)| rule(text, *allows))
+            .collect(),
+    }
+}
+
+/// One list at the ports of some hosts.
+fn at_ports(network: &Network, hosts: &[HostId], acl: Acl) -> Access {
+    let ports = hosts.iter().map(|host| (network.place(*host), vec![0]));
+    Access {
+        ports: ports.collect(),
+        acls: vec![acl],
+        ..Access::default()
+    }
+}
+
+fn network(
+    seed: u64,
+    by_fabric: bool,
+    build: impl FnOnce(&mut Network) -> Topology,
+) -> (Network, Topology) {
+    let controller = ControllerConfig {
+        fabric: by_fabric.then(FabricConfig::default),
+        ..ControllerConfig::default()
+    };
+    let mut network = Network::new(controller.into(), seed);
+    let topology = build(&mut network);
+    network.run_for(ms(2000));
+    topology.introduce(&mut network);
+    network.run_for(ms(500));
+    (network, topology)
+}
+
+/// Whether a ping is answered.
+fn pings(network: &mut Network, from: HostId, to: HostId, seq: u16) -> bool {
+    network.ping(from, to, seq);
+    network.run_for(ms(200));
+    let ip = network.host(to).address.ip;
+    network.host(from).pongs.contains_key(&(ip, seq))
+}
+
+/// A list that lets everything pass but pings to one address.
+fn no_ping_to(ip: Ipv4Addr) -> Acl {
+    acl(&[
+        (&format!("icmp,icmp_type=8,nw_dst={ip}"), false),
+        ("", true),
+    ])
+}
+
+#[test]
+fn a_list_holds_through_failures_restarts_and_reloads() {
+    for by_fabric in [true, false] {
+        let (mut network, topology) = network(1, by_fabric, |network| topology::ring(network, 4));
+        let hosts = topology.hosts.clone();
+        let ip = network.host(hosts[2]).address.ip;
+        let access = at_ports(&network, &hosts[..1], no_ping_to(ip));
+        network.set_access(access.clone()).expect("all can");
+        network.run_for(ms(4000));
+        let mut seq = 0;
+        let mut check = |network: &mut Network, may: bool, when: &str| {
+            seq += 1;
+            for (n, from) in hosts.iter().enumerate() {
+                for (m, to) in hosts.iter().enumerate().filter(|(m, _)| *m != n) {
+                    let wanted = may || ![(0, 2)].contains(&(n, m));
+                    let found = pings(network, *from, *to, seq);
+                    assert_eq!(found, wanted, "fabric {by_fabric}, {when}: {n} to {m}");
+                }
+            }
+        };
+        check(&mut network, false, "at first");
+        network.set_link(topology.links[0], false);
+        network.run_for(ms(500));
+        check(&mut network, false, "after a failure");
+        network.set_link(topology.links[0], true);
+        network.kill_controller();
+        network.run_for(ms(500));
+        network.start_controller(9);
+        network.run_for(ms(4000));
+        check(&mut network, false, "after a restart");
+        let other = at_ports(&network, &hosts[..1], no_ping_to(Ipv4Addr::LOCALHOST));
+        network.set_access(other).expect("all can");
+        network.run_for(ms(50));
+        check(&mut network, true, "after a reload");
+        network.set_access(access).expect("all can");
+        network.run_for(ms(50));
+        check(&mut network, false, "after another");
+        network.set_access(Access::default()).expect("all can");
+        network.run_for(ms(4000));
+        check(&mut network, true, "without lists");
+        assert_eq!(network.errors().count(), 0);
+    }
+}
+
+/// One rule that changes costs one entry set and one deleted, at the switch that it concerns.
+#[test]
+fn a_reload_of_one_rule_is_two_messages_and_no_packet_lost() {
+    let (mut network, topology) = network(2, true, |network| topology::ring(network, 4));
+    let hosts = topology.hosts.clone();
+    let rules = |changed: u16| {
+        let mut rules = vec![rule(&format!("tcp,tp_dst={changed}"), false)];
+        rules.extend((1000..1200).map(|port| rule(&format!("tcp,tp_dst={port}"), false)));
+        rules.push(rule("", true));
+        Acl {
+            name: "list".to_owned(),
+            rules,
+        }
+    };
+    let access = at_ports(&network, &hosts[..1], rules(7));
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    assert!(pings(&mut network, hosts[0], hosts[2], 1));
+    let sent = |network: &Network| -> Vec<u64> {
+        let switches = topology.switches.iter();
+        switches
+            .map(|switch| network.heard(*switch, FLOW_MOD))
+            .collect()
+    };
+    network.stream(hosts[0], hosts[2], 0, 1000, ms(1));
+    network.stream(hosts[1], hosts[3], 1 << 32, 1000, ms(1));
+    network.run_for(ms(500));
+    let before = sent(&network);
+    let access = at_ports(&network, &hosts[..1], rules(8));
+    network.set_access(access).expect("all can");
+    network.run_for(ms(1000));
+    let after = sent(&network);
+    let more: Vec<u64> = before.iter().zip(&after).map(|(a, b)| b - a).collect();
+    assert_eq!(more, [2, 0, 0, 0]);
+    for (host, first) in [(2, 0), (3, 1u64 << 32)] {
+        let got = &network.host(hosts[host]).datagrams;
+        let whole = (first..first + 1000).all(|n| got.get(&n) == Some(&1));
+        assert!(whole, "host {host}: {}", got.len());
+    }
+}
+
+#[test]
+fn a_list_of_a_vlan_holds_at_all_of_its_ports_and_no_other() {
+    let (mut network, topology) = network(3, true, |network| topology::line(network, 3));
+    let ten = VlanId::new(10).expect("a VLAN id");
+    let mut hosts = topology.hosts.clone();
+    for switch in topology.switches.clone() {
+        hosts.push(network.add_host(switch));
+    }
+    let members = hosts[3..].iter().enumerate().map(|(n, host)| {
+        let vlans = match n {
+            1 => PortVlans::Trunk {
+                tagged: [ten].into(),
+                native: None,
+            },
+            _ => PortVlans::Access(ten),
+        };
+        (network.place(*host), vlans)
+    });
+    let vlans = Vlans {
+        ports: members.collect(),
+        ..Vlans::default()
+    };
+    network.host_mut(hosts[4]).vlan = Some(10);
+    network.set_vlans(vlans);
+    let access = Access {
+        acls: vec![acl(&[("arp", true), ("udp", true)])],
+        vlans: [(ten, vec![0])].into(),
+        ..Access::default()
+    };
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    assert!(
+        pings(&mut network, hosts[0], hosts[2], 1),
+        "outside of VLANs"
+    );
+    for (from, to) in [(3, 4), (4, 5), (5, 3)] {
+        assert!(
+            !pings(&mut network, hosts[from], hosts[to], 2),
+            "{from} to {to}"
+        );
+        network.stream(hosts[from], hosts[to], from as u64 * 100, 20, ms(5));
+        network.run_for(ms(300));
+        assert_eq!(
+            network.host(hosts[to]).datagrams.len(),
+            20,
+            "{from} to {to}"
+        );
+    }
+}
+
+/// Somebody else's change of the entries is mended, and the counters are read.
+#[test]
+fn what_others_delete_is_set_again_and_counters_count() {
+    let (mut network, topology) = network(4, true, |network| topology::line(network, 3));
+    let hosts = topology.hosts.clone();
+    let ip = network.host(hosts[2]).address.ip;
+    let access = at_ports(&network, &hosts[..1], no_ping_to(ip));
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    for seq in 1..=5 {
+        assert!(!pings(&mut network, hosts[0], hosts[2], seq));
+    }
+    network.run_for(ms(11_000));
+    let counts = network.process().controller.access_counts();
+    let denied = counts.rules.iter().find(|(.., allows, _)| !allows);
+    assert_eq!(denied.map(|(.., count)| *count), Some(5), "{counts:?}");
+    let deletion = FlowMod {
+        command: FlowModCommand::Delete,
+        table_id: TableId(2),
+        ..FlowMod::add(0, Match::any(), Vec::new())
+    };
+    network.apply(topology.switches[0], &Message::FlowMod(deletion));
+    assert!(
+        !pings(&mut network, hosts[0], hosts[1], 6),
+        "the way is gone"
+    );
+    network.run_for(ms(11_000));
+    assert!(pings(&mut network, hosts[0], hosts[1], 7));
+    assert!(!pings(&mut network, hosts[0], hosts[2], 8));
+}
+
+/// Attempts of a host to pass for somebody else: each with its name and its frame.
+fn spoofs(
+    own: Address,
+    own6: Ipv6Addr,
+    victim: Address,
+    victim6: Ipv6Addr,
+) -> Vec<(&'static str, Vec<u8>)> {
+    let other = Address {
+        mac: MacAddr([2, 0, 0, 0, 0x66, 0x66]),
+        ip: Ipv4Addr::new(10, 9, 9, 9),
+    };
+    let all = Address {
+        mac: MacAddr::BROADCAST,
+        ip: Ipv4Addr::BROADCAST,
+    };
+    let everybody = (
+        MacAddr([0x33, 0x33, 0, 0, 0, 1]),
+        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
+    );
+    let as_own = |ip| Address { ip, ..own };
+    let asks = |from: Address, ip| build::arp_request(from, ip);
+    let from_src = |mut frame: Vec<u8>, mac: MacAddr| {
+        frame[6..12].copy_from_slice(&mac.0);
+        frame
+    };
+    let other6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x99);
+    let router = |kind: u8| build::icmpv6((own.mac, own6), everybody, kind, &[0; 12]);
+    vec![
+        (
+            "ARP request with the victim's IP address",
+            asks(as_own(victim.ip), other.ip),
+        ),
+        (
+            "ARP announcement of the victim's IP address",
+            asks(as_own(victim.ip), victim.ip),
+        ),
+        (
+            "ARP reply with the victim's IP address",
+            build::arp_reply(as_own(victim.ip), all),
+        ),
+        (
+            "ARP reply with the victim's two addresses",
+            build::arp_reply(victim, all),
+        ),
+        (
+            "ARP reply with the victim's hardware address inside",
+            from_src(build::arp_reply(victim, all), own.mac),
+        ),
+        (
+            "ARP request with another hardware address inside",
+            from_src(
+                asks(
+                    Address {
+                        ip: own.ip,
+                        ..other
+                    },
+                    victim.ip,
+                ),
+                own.mac,
+            ),
+        ),
+        (
+            "neighbour solicitation from the victim's address",
+            build::neighbour_solicitation((own.mac, victim6), other6),
+        ),
+        (
+            "neighbour solicitation with another hardware address inside",
+            from_src(
+                build::neighbour_solicitation((other.mac, own6), victim6),
+                own.mac,
+            ),
+        ),
+        (
+            "neighbour advertisement of the victim's address",
+            build::neighbour_advertisement((own.mac, victim6), false),
+        ),
+        (
+            "neighbour advertisement with the victim's hardware address",
+            build::neighbour_advertisement((victim.mac, victim6), false),
+        ),
+        (
+            "probe for the victim's address",
+            build::neighbour_probe(own.mac, everybody.0, victim6),
+        ),
+        ("router advertisement", router(134)),
+        ("redirect", router(137)),
+        ("DHCP offer", build::udp(own, all, (67, 68), &[2; 240])),
+        (
+            "DHCP offer from the victim's IP address",
+            build::udp(as_own(victim.ip), all, (67, 68), &[2; 240]),
+        ),
+        (
+            "DHCPv6 answer",
+            build::udp6((own.mac, own6), everybody, (547, 546), &[2; 8]),
+        ),
+        (
+            "IPv4 from the victim's IP address",
+            build::udp(as_own(victim.ip), victim, (9, 9), b"x"),
+        ),
+        (
+            "IPv4 from an address of nobody",
+            build::udp(as_own(other.ip), victim, (9, 9), b"x"),
+        ),
+        (
+            "IPv6 from the victim's address",
+            build::udp6((own.mac, victim6), (victim.mac, victim6), (9, 9), b"x"),
+        ),
+        (
+            "IPv4 from another hardware address",
+            build::udp(
+                Address {
+                    ip: own.ip,
+                    ..other
+                },
+                victim,
+                (9, 9),
+                b"x",
+            ),
+        ),
+        (
+            "IPv4 from the victim's two addresses",
+            build::udp(victim, all, (9, 9), b"x"),
+        ),
+        (
+            "another protocol from another hardware address",
+            build::ethernet(other.mac, all.mac, 0x88b5, b"x"),
+        ),
+    ]
+}
+
+/// What gets through of more than twenty kinds of forgeries: with bindings and guards nothing.
+#[test]
+fn a_bound_port_can_be_nobody_else() {
+    let mut passed = Vec::new();
+    for bound in [false, true] {
+        let (mut network, topology) = network(5, true, |network| topology::line(network, 3));
+        let hosts = topology.hosts.clone();
+        for (n, host) in hosts.iter().enumerate() {
+            let host = network.host_mut(*host);
+            host.ip6 = Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + n as u16));
+            host.record = true;
+        }
+        let of = |network: &Network, n: usize| {
+            let host = network.host(hosts[n]);
+            (host.address, host.ip6.expect("an address"))
+        };
+        let ((own, own6), (victim, victim6)) = (of(&network, 0), of(&network, 2));
+        let binding = Binding {
+            mac: own.mac,
+            ips: [IpAddr::from(own.ip), own6.into()].into(),
+        };
+        if bound {
+            let access = Access {
+                bindings: [(network.place(hosts[0]), vec![binding])].into(),
+                dhcp_servers: Some([network.place(hosts[1])].into()),
+                routers: Some(BTreeSet::new()),
+                ..Access::default()
+            };
+            network.set_access(access).expect("all can");
+        }
+        network.run_for(ms(4000));
+        let mut through = Vec::new();
+        let attempts = spoofs(own, own6, victim, victim6);
+        assert!(attempts.len() >= 20);
+        for (name, frame) in attempts {
+            let payload = frame.clone();
+            network.inject(hosts[0], frame);
+            network.run_for(ms(100));
+            let is_heard = |host: &HostId| network.host(*host).recorded.contains(&payload);
+            if hosts[1..].iter().any(is_heard) {
+                through.push(name);
+            }
+        }
+        // The host itself works as ever.
+        if bound {
+            assert_eq!(through, Vec::<&str>::new());
+        }
+        assert!(pings(&mut network, hosts[0], hosts[2], 1), "bound: {bound}");
+        network.solicit(hosts[0], hosts[2]);
+        network.run_for(ms(100));
+        assert!(
+            network.host(hosts[0]).neighbour(victim6).is_some(),
+            "bound: {bound}"
+        );
+        passed.push(through.len());
+    }
+    assert!(
+        passed[0] > 10,
+        "without bindings most get through: {passed:?}"
+    );
+}
+
+/// A server behind a trusted port is heard; its answers pass links as well.
+#[test]
+fn a_trusted_server_is_heard_across_the_network() {
+    let (mut network, topology) = network(6, true, |network| topology::line(network, 4));
+    let hosts = topology.hosts.clone();
+    let access = Access {
+        dhcp_servers: Some([network.place(hosts[0])].into()),
+        ..Access::default()
+    };
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    network.host_mut(hosts[3]).record = true;
+    let offer = |network: &Network, from: usize| {
+        let [from, to] = [from, 3].map(|n| network.host(hosts[n]).address);
+        build::udp(from, to, (67, 68), &[2; 240])
+    };
+    assert!(pings(&mut network, hosts[0], hosts[3], 1));
+    assert!(pings(&mut network, hosts[1], hosts[3], 1));
+    for (from, is_heard) in [(0, true), (1, false)] {
+        let frame = offer(&network, from);
+        network.inject(hosts[from], frame.clone());
+        network.run_for(ms(100));
+        let heard = network.host(hosts[3]).recorded.contains(&frame);
+        assert_eq!(heard, is_heard, "from host {from}");
+    }
+}
+
+/// Lists that a switch cannot hold are refused: the network stays as it is.
+#[test]
+fn a_switch_without_tables_is_named() {
+    let controller = ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        ..ControllerConfig::default()
+    };
+    let mut network = Network::new(controller.into(), 7);
+    // The fabric fits, and access does not.
+    let switch = network.add_switch_with(DatapathId(7), |options| options.n_tables = 8);
+    let host = network.add_host(switch);
+    let other = network.add_host(switch);
+    network.run_for(ms(3000));
+    let at: Location = network.place(host);
+    let access = Access {
+        acls: vec![acl(&[("arp", true)])],
+        ports: [(at, vec![0])].into(),
+        ..Access::default()
+    };
+    assert_eq!(network.set_access(access.clone()), Err(vec![at.dpid]));
+    assert!(pings(&mut network, host, other, 1));
+    let elsewhere = Location {
+        dpid: DatapathId(99),
+        ..at
+    };
+    let access = Access {
+        ports: [(elsewhere, vec![0])].into(),
+        ..access
+    };
+    assert_eq!(network.set_access(access), Ok(()));
+    network.run_for(ms(3000));
+    assert!(pings(&mut network, host, other, 2));
+}
