@@ -1,4 +1,4 @@
-//! Who may send what: access lists of ports and VLANs, and the addresses that ports are bound to.
+//! Access lists of ports and VLANs, and the addresses that ports are bound to: who may send what.
 //!
 //! A packet that comes in at an edge port passes, in this order, the guards of the whole network
 //! (DHCP servers and routers only at stated ports), the bindings of its port, the lists of its
@@ -112,7 +112,7 @@ pub enum Verdict {
     NoMember,
 }
 
-/// What lists belong to.
+/// A thing that lists belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Port(Location),

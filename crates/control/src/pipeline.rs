@@ -62,7 +62,7 @@ impl Numbering {
     }
 
     /// The number of a table in the switch.
-    pub(crate) fn to_switch(self, table: TableId) -> TableId {
+    pub(crate) fn switch_number(self, table: TableId) -> TableId {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
@@ -72,7 +72,7 @@ impl Numbering {
     }
 
     /// The table that has this number in the switch.
-    pub(crate) fn from_switch(self, table: TableId) -> TableId {
+    pub(crate) fn our_number(self, table: TableId) -> TableId {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
@@ -84,9 +84,9 @@ impl Numbering {
     /// Writes the switch's numbers into an entry.
     pub(crate) fn translate_flow_mod(self, flow_mod: &mut FlowMod) {
         let is_deletion = [FlowModCommand::Delete, FlowModCommand::DeleteStrict];
-        flow_mod.table_id = self.to_switch(flow_mod.table_id);
+        flow_mod.table_id = self.switch_number(flow_mod.table_id);
         if !is_deletion.contains(&flow_mod.command) {
-            self.translate(&mut flow_mod.instructions, Numbering::to_switch);
+            self.translate(&mut flow_mod.instructions, Numbering::switch_number);
         }
     }
 
@@ -97,7 +97,7 @@ impl Numbering {
             Message::FlowMod(flow_mod) => self.translate_flow_mod(flow_mod),
             Message::MultipartRequest(request) => match &mut request.body {
                 RequestBody::Flow(asked) | RequestBody::Aggregate(asked) => {
-                    asked.table_id = self.to_switch(asked.table_id);
+                    asked.table_id = self.switch_number(asked.table_id);
                 }
                 _ => {}
             },
@@ -110,21 +110,21 @@ impl Numbering {
         match message {
             _ if self == Numbering::Plain => {}
             Message::PacketIn(packet_in) => {
-                packet_in.table_id = self.from_switch(packet_in.table_id);
+                packet_in.table_id = self.our_number(packet_in.table_id);
             }
             Message::FlowRemoved(removed) => {
-                removed.table_id = self.from_switch(removed.table_id);
+                removed.table_id = self.our_number(removed.table_id);
             }
             Message::MultipartReply(reply) => match &mut reply.body {
                 ReplyBody::Flow(rows) => rows.iter_mut().for_each(|row| self.translate_row(row)),
                 ReplyBody::Table(rows) => {
                     for row in rows {
-                        row.table_id = self.from_switch(row.table_id);
+                        row.table_id = self.our_number(row.table_id);
                     }
                 }
                 ReplyBody::TableFeatures(rows) => {
                     for row in rows {
-                        row.table_id = self.from_switch(row.table_id);
+                        row.table_id = self.our_number(row.table_id);
                     }
                 }
                 _ => {}
@@ -134,8 +134,8 @@ impl Numbering {
     }
 
     fn translate_row(self, row: &mut FlowStats) {
-        row.table_id = self.from_switch(row.table_id);
-        self.translate(&mut row.instructions, Numbering::from_switch);
+        row.table_id = self.our_number(row.table_id);
+        self.translate(&mut row.instructions, Numbering::our_number);
     }
 
     fn translate(
@@ -169,14 +169,14 @@ mod tests {
             HOST_TABLE,
         ];
         for (number, table) in (0u8..).zip(tables) {
-            assert_eq!(Numbering::Access.to_switch(table), TableId(number));
+            assert_eq!(Numbering::Access.switch_number(table), TableId(number));
         }
         for numbering in [Numbering::Plain, Numbering::Access] {
             for number in 0..=u8::MAX {
-                let table = numbering.from_switch(TableId(number));
+                let table = numbering.our_number(TableId(number));
                 // Nothing of ours is in the last tables, which have no number to spare.
                 if number < 0xf0 {
-                    assert_eq!(numbering.to_switch(table), TableId(number), "{number}");
+                    assert_eq!(numbering.switch_number(table), TableId(number), "{number}");
                 }
             }
         }

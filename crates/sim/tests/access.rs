@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
 use control::access::{Access, Acl, Binding, Rule};
-use control::controller::{ControllerConfig, FabricConfig, Location};
+use control::controller::{ControllerConfig, Event, FabricConfig, Location};
 use control::qos::flow::Matching;
 use control::vlan::{PortVlans, VlanId, Vlans};
 use openflow::message::{FlowMod, FlowModCommand};
@@ -219,6 +219,44 @@ fn a_list_of_a_vlan_holds_at_all_of_its_ports_and_no_other() {
     }
 }
 
+/// A new process finds the entries right, also those of links that it has not found yet.
+#[test]
+fn a_restart_changes_nothing() {
+    let (mut network, topology) = network(8, true, |network| topology::ring(network, 4));
+    let hosts = topology.hosts.clone();
+    let access = Access {
+        dhcp_servers: Some(BTreeSet::new()),
+        ..at_ports(&network, &hosts[..2], no_ping_to(Ipv4Addr::LOCALHOST))
+    };
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    assert!(topology.silent_pairs(&mut network, 1).is_empty());
+    network.kill_controller();
+    network.run_for(ms(500));
+    let entries = |network: &Network| -> Vec<String> {
+        let switches = topology
+            .switches
+            .iter()
+            .map(|switch| network.switch(*switch));
+        let entries = switches.flat_map(|switch| switch.entries());
+        let kept = entries.filter(|entry| entry.table_id.0 < 5);
+        kept.map(|entry| format!("{entry:?}")).collect()
+    };
+    let before = entries(&network).len();
+    network.start_controller(10);
+    network.run_for(ms(13_000));
+    assert_eq!(entries(&network).len(), before);
+    let changed = network.events().filter_map(|event| match event {
+        Event::Reconciled { added, deleted, .. } => Some(added + deleted),
+        _ => None,
+    });
+    assert_eq!(changed.sum::<usize>(), 0);
+    // A port that is no link any more is judged again.
+    network.set_link(topology.links[0], false);
+    network.run_for(ms(500));
+    assert_eq!(entries(&network).len(), before - 2);
+}
+
 /// Somebody else's change of the entries is mended, and the counters are read.
 #[test]
 fn what_others_delete_is_set_again_and_counters_count() {
@@ -380,7 +418,7 @@ fn spoofs(
     ]
 }
 
-/// What gets through of more than twenty kinds of forgeries: with bindings and guards nothing.
+/// More than twenty kinds of forgeries: with bindings and guards none gets through.
 #[test]
 fn a_bound_port_can_be_nobody_else() {
     let mut passed = Vec::new();

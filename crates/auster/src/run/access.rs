@@ -63,7 +63,7 @@ const OTHERS: [Field; 4] = [
     Field::TunnelId,
 ];
 
-/// What the configuration states about access.
+/// The configuration's statements about access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stated {
     pub access: Access,

@@ -373,7 +373,7 @@ impl Settings {
         Ok(settings.vlans)
     }
 
-    /// What the file has about access now.
+    /// The statements about access that the file has now.
     pub fn reread_access(path: &Path) -> Result<access::Stated, Failure> {
         let settings = Settings::read(path)?;
         warn(&settings.doubts);

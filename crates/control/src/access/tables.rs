@@ -49,7 +49,7 @@ pub struct EntryKey {
     pub matching: Matching,
 }
 
-/// What an entry does.
+/// The effect of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Drop,
@@ -64,7 +64,7 @@ pub struct Planned {
     pub owner: Owner,
 }
 
-/// What an entry is there for.
+/// The purpose of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The way from table to table.
@@ -248,7 +248,7 @@ impl Planner {
         }
     }
 
-    /// What the hosts of a bound port can send.
+    /// Lets pass the packets that the hosts of a bound port can send.
     fn bind(&mut self, port: PortNo, bindings: &[Binding]) {
         let on = Step::Goto(PORT_ACCESS_TABLE);
         let mut add = |priority, matching, step| {
@@ -327,7 +327,7 @@ impl Planner {
     }
 }
 
-/// What matches both; `None` if no packet does.
+/// A match of both; `None` if no packet does.
 fn both(a: &Matching, b: &Matching) -> Option<Matching> {
     b.fields()
         .try_fold(a.clone(), |both, (field, value, mask)| {
@@ -390,7 +390,7 @@ impl Binding {
         all.into_iter().flatten().collect()
     }
 
-    /// What else the host may send.
+    /// All else that the host may send.
     fn sending(&self) -> Vec<Matching> {
         if self.ips.is_empty() {
             return vec![Matching::any()];

@@ -80,7 +80,7 @@ impl Any {
     }
 
     fn is(&mut self, one_of: u64) -> bool {
-        self.0.next() % one_of == 0
+        self.0.next().is_multiple_of(one_of)
     }
 
     fn host(&mut self) -> Host {
@@ -218,21 +218,16 @@ fn disagreements(seed: u64, access: &Access, frames: usize) -> (usize, usize) {
     (wrong, passed)
 }
 
-/// The number of packets: `ACL_PACKETS=100000 cargo test --release -p auster-control access`.
-#[allow(clippy::disallowed_methods, reason = "a test reads its environment")]
-fn packets() -> usize {
-    let count = std::env::var("ACL_PACKETS").ok();
-    count.map_or(10_000, |count| count.parse().expect("a number"))
-}
+const PACKETS: usize = 100_000;
 
 #[test]
 fn two_thousand_rules_decide_as_the_interpreter() {
     let access = Any(SplitMix64::new(7)).access(2000);
-    let (wrong, passed) = disagreements(8, &access, packets());
-    assert_eq!(wrong, 0, "of {}", packets());
+    let (wrong, passed) = disagreements(8, &access, PACKETS);
+    assert_eq!(wrong, 0, "of {}", PACKETS);
     // Both outcomes are common, so that agreement means something.
     assert!(
-        passed > packets() / 10 && passed < packets() * 9 / 10,
+        passed > PACKETS / 10 && passed < PACKETS * 9 / 10,
         "{passed}"
     );
 }
@@ -263,7 +258,7 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
     }
 }
 
-/// What changes of the entries, if other lists replace these.
+/// The numbers of entries set and deleted, if other lists replace these.
 fn changes(before: &Access, after: &Access) -> (usize, usize) {
     let orders = Orders::default().change(before);
     let none = BTreeSet::new();
@@ -318,7 +313,8 @@ fn a_plan_fits_the_tables() {
     assert_eq!(tables.len(), usize::from(ACCESS_TABLES), "{tables:?}");
     for (key, planned) in &plan {
         if let tables::Step::Goto(next) = planned.step {
-            let [here, next] = [key.table, next].map(|table| Numbering::Access.to_switch(table));
+            let [here, next] =
+                [key.table, next].map(|table| Numbering::Access.switch_number(table));
             assert!(next > here, "{key:?}");
         }
     }

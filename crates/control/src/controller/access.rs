@@ -4,6 +4,7 @@
 //! The controller compares them with a switch's own when it connects and at each reading of the
 //! counters, and mends what differs.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
@@ -37,7 +38,7 @@ type Counts = BTreeMap<Owner, u64>;
 pub struct AccessCounts {
     /// For each rule that is in use: its list, its name or number, and whether it allows.
     pub rules: Vec<(String, String, bool, u64)>,
-    /// What else was dropped, by reason.
+    /// All else that was dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
 }
 
@@ -102,10 +103,13 @@ impl AccessControl {
         };
         let held = rows.extract_if(.., is_here);
         let held: Vec<FlowStats> = held.collect();
-        let plan = match outbox.numbering(dpid) {
+        let mut plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
             Numbering::Access => self.plan(net, vlans, dpid),
         };
+        if !plan.is_empty() {
+            plan.extend(links_to_be(net, dpid, &held));
+        }
         let counts = mend(&plan, &held, dpid, outbox);
         if !plan.is_empty() {
             self.sent.insert(dpid, plan);
@@ -147,9 +151,10 @@ impl AccessControl {
             delete(&key, dpid, outbox);
         }
         for (key, planned) in wanted {
-            if !sent.contains_key(&key) {
-                outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
-                sent.insert(key, planned);
+            if let Entry::Vacant(place) = sent.entry(key) {
+                let to_add = place.key().to_add(planned.step, outbox.generation);
+                outbox.send_flow_mod(dpid, to_add);
+                place.insert(planned);
             }
         }
     }
@@ -161,7 +166,7 @@ impl AccessControl {
     }
 
     /// Asks all switches for their counters.
-    pub(super) fn read(&mut self, now: Instant, outbox: &mut Outbox) {
+    fn read(&mut self, now: Instant, outbox: &mut Outbox) {
         self.is_reading = false;
         let (cookie, cookie_mask) = tables::cookie();
         let rows = FlowStatsRequest {
@@ -242,6 +247,23 @@ impl AccessControl {
         }
         all
     }
+}
+
+/// Entries of links that an earlier process has known, and that discovery has not decided about.
+/// The next reading decides.
+fn links_to_be(net: &Network, dpid: DatapathId, held: &[FlowStats]) -> Plan {
+    let keys = held.iter().filter_map(EntryKey::of_row);
+    let ports = keys
+        .filter(EntryKey::is_of_link)
+        .filter_map(|key| key.matching.in_port());
+    let is_open = |port: &PortNo| {
+        let role = net.role(Location { dpid, port: *port });
+        matches!(role, PortRole::Held | PortRole::Claimed)
+    };
+    ports
+        .filter(is_open)
+        .filter_map(EntryKey::of_link)
+        .collect()
 }
 
 /// The ends of links of a switch, also of those that are silent.
@@ -334,6 +356,13 @@ impl Controller {
         let vlans = self.outbox.vlans.clone();
         let around = (&self.network, &*vlans);
         self.access.reconcile(around, dpid, rows, &mut self.outbox)
+    }
+
+    pub(super) fn access_due(&mut self, now: Instant) {
+        for dpid in self.network.dpids() {
+            self.follow_access_links(dpid);
+        }
+        self.access.read(now, &mut self.outbox);
     }
 
     pub(super) fn follow_access_links(&mut self, dpid: DatapathId) {

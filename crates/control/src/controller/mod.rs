@@ -332,7 +332,7 @@ impl Controller {
             let numbering = self.outbox.numbering(dpid);
             numbering.translate_received(&mut message);
             for row in &mut unreadable {
-                row.table_id = numbering.from_switch(row.table_id);
+                row.table_id = numbering.our_number(row.table_id);
             }
         }
         match message {
@@ -424,7 +424,7 @@ impl Controller {
                 Timer::Qos => self.qos_due(now),
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Multicast => self.multicast_due(now),
-                Timer::Access => self.access.read(now, &mut self.outbox),
+                Timer::Access => self.access_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;

@@ -679,7 +679,7 @@ mod tests {
     fn what_is_left_over_is_deleted_in_words_that_switches_have() {
         let mut switch = Switch::with_ports(1..8);
         let left = Route {
-            ports: Ports::of([PortNo(1)].into_iter()),
+            ports: Ports::of([PortNo(1)]),
             shares: false,
             other: Some(PortNo(2)),
             detours: true,
