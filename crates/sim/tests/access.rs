@@ -480,6 +480,45 @@ fn a_bound_port_can_be_nobody_else() {
     );
 }
 
+/// Edges and the fabric keep their entries right where access has the first tables: hosts that move
+/// are reached, and no old entry stays.
+#[test]
+fn hosts_move_where_access_is_decided() {
+    for by_fabric in [true, false] {
+        let (mut network, topology) = network(9, by_fabric, |network| topology::ring(network, 4));
+        let hosts = topology.hosts.clone();
+        let access = Access {
+            routers: Some(BTreeSet::new()),
+            ..Access::default()
+        };
+        network.set_access(access).expect("all can");
+        network.run_for(ms(4000));
+        let beside = network.add_host(topology.switches[0]);
+        network.run_for(ms(1000));
+        let all = [hosts[0], hosts[1], hosts[2], beside];
+        let mut seq = 0;
+        let mut all_talk = |network: &mut Network| {
+            seq += 1;
+            for from in all {
+                for to in all.into_iter().filter(|to| *to != from) {
+                    assert!(pings(network, from, to, seq), "{from:?} to {to:?}, {seq}");
+                }
+            }
+        };
+        all_talk(&mut network);
+        network.move_host(hosts[0], topology.switches[2], true);
+        network.run_for(ms(2500));
+        all_talk(&mut network);
+        network.set_link(network.link_of(beside), false);
+        network.run_for(ms(500));
+        let at = network.place(beside).port;
+        let entries = network.switch(topology.switches[0]).entries();
+        let stale = entries.filter(|entry| entry.r#match.in_port() == Some(at));
+        assert_eq!(stale.count(), 0, "of a port that is down");
+        assert_eq!(network.errors().count(), 0);
+    }
+}
+
 /// A server behind a trusted port is heard; its answers pass links as well.
 #[test]
 fn a_trusted_server_is_heard_across_the_network() {
