@@ -23,7 +23,7 @@ const FILES_MAX: usize = 64;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Print the VLANs and ports of a configuration of Faucet as auster's; on standard error, a
+    /// Print the VLANs, ports and access lists of a configuration of Faucet as auster's; on standard error, a
     /// line for each statement that is not carried over
     #[command(after_help = FAUCET_EXAMPLE)]
     Faucet(FaucetArgs),
@@ -32,7 +32,7 @@ pub enum Command {
 const FAUCET_EXAMPLE: &str = "\
 Example:
   auster import faucet faucet.yaml -o auster.toml
-  faucet.yaml:12: dps.sw1.interfaces.1.acl_in: access lists are not carried over
+  faucet.yaml:12: dps.sw1.interfaces.1.mirror: mirrors are not carried over
   auster run --config auster.toml
 
 A configuration with mistakes ends with exit code 2, each of them on a line of its own.";

@@ -1,5 +1,6 @@
 //! Faucet's configuration, version 2: its VLANs, and the ports of its switches.
 
+mod acls;
 mod keys;
 
 use std::collections::btree_map::Entry as Slot;
@@ -10,6 +11,8 @@ use openflow::PortNo;
 
 use super::report::{At, Report, shown};
 use super::yaml::{Entry, Node, Value, integer};
+pub use acls::Acl;
+use acls::Acls;
 use keys::Section;
 
 /// The most ports of all switches together.
@@ -22,6 +25,7 @@ pub struct Network {
     pub vlans: BTreeMap<u16, Vlan>,
     /// The switches by their datapath ids.
     pub switches: BTreeMap<u64, Switch>,
+    pub acls: Vec<Acl>,
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +33,8 @@ pub struct Vlan {
     /// The name in the file, which auster may refuse. VLANs known by their number have none.
     pub name: Option<String>,
     pub description: Option<String>,
+    /// Its access lists, by their places in the network.
+    pub acls: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +50,7 @@ pub struct Port {
     pub name: Option<String>,
     pub description: Option<String>,
     pub member: Member,
+    pub acls: Vec<usize>,
 }
 
 /// The VLANs of a port.
@@ -67,6 +74,7 @@ struct Stated {
     native: Option<u16>,
     tagged: Option<Rc<BTreeSet<u16>>>,
     is_link: Option<bool>,
+    acls: Option<Vec<usize>>,
     /// Whether a mistake may be why VLANs are missing.
     is_wrong: bool,
 }
@@ -80,6 +88,7 @@ impl Stated {
         self.native = self.native.or(range.native);
         self.tagged = self.tagged.take().or_else(|| range.tagged.clone());
         self.is_link = self.is_link.or(range.is_link);
+        self.acls = self.acls.take().or_else(|| range.acls.clone());
         self.is_wrong |= range.is_wrong;
     }
 }
@@ -88,6 +97,7 @@ impl Stated {
 #[derive(Debug, Default)]
 pub struct Reader {
     vlans: Vec<Entry>,
+    acls: Vec<Entry>,
     dps: Vec<Entry>,
     has_dps: bool,
 }
@@ -116,6 +126,7 @@ impl Reader {
                     includes.extend(included(entry, report));
                 }
                 "vlans" => add_section(&mut self.vlans, entry, report),
+                "acls" => add_section(&mut self.acls, entry, report),
                 "dps" => {
                     self.has_dps = true;
                     add_section(&mut self.dps, entry, report);
@@ -137,11 +148,12 @@ impl Reader {
             };
             report.mistake(at, problem);
         }
-        let mut vlans = Vlans::read(&self.vlans, report);
+        let acls = Acls::read(&self.acls, report);
+        let mut vlans = Vlans::read(&self.vlans, &acls, report);
         let mut ids = BTreeMap::new();
         let mut ports_left = PORTS_MAX;
         for entry in &self.dps {
-            let (id, switch) = read_switch(entry, &mut vlans, &mut ports_left, report);
+            let (id, switch) = read_switch(entry, (&mut vlans, &acls), &mut ports_left, report);
             let Some(id) = id else { continue };
             if let Some(before) = ids.insert(id, entry.at) {
                 let problem = format!(
@@ -154,6 +166,7 @@ impl Reader {
             network.switches.insert(id, switch);
         }
         network.vlans = vlans.by_id;
+        network.acls = acls.all;
         network
     }
 }
@@ -228,7 +241,7 @@ struct Vlans {
 }
 
 impl Vlans {
-    fn read(section: &[Entry], report: &mut Report) -> Vlans {
+    fn read(section: &[Entry], acls: &Acls, report: &mut Report) -> Vlans {
         let mut vlans = Vlans::default();
         let mut lines: BTreeMap<u16, At> = BTreeMap::new();
         for entry in section {
@@ -240,6 +253,7 @@ impl Vlans {
                     "vid" => id = Some((inner.at, vid(inner, &path, report))),
                     "name" => vlan.name = text_of(inner, &path, report),
                     "description" => vlan.description = text_of(inner, &path, report),
+                    "acl_in" | "acls_in" => vlan.acls.extend(acls.find(inner, &path, report)),
                     _ => leave_out(inner, &path, Section::Vlan, report),
                 }
             }
@@ -317,7 +331,7 @@ fn text_of(entry: &Entry, path: &str, report: &mut Report) -> Option<String> {
 
 fn read_switch(
     entry: &Entry,
-    vlans: &mut Vlans,
+    (vlans, acls): (&mut Vlans, &Acls),
     ports_left: &mut usize,
     report: &mut Report,
 ) -> (Option<u64>, Switch) {
@@ -331,6 +345,7 @@ fn read_switch(
         stated: BTreeMap::new(),
         ranged: BTreeMap::new(),
         left: ports_left,
+        acls,
     };
     for inner in entries(&entry.value, &path, report) {
         match inner.key.as_str() {
@@ -372,6 +387,7 @@ struct Ports<'l> {
     stated: BTreeMap<u32, (At, String, Stated)>,
     ranged: BTreeMap<u32, (At, String, Rc<Stated>)>,
     left: &'l mut usize,
+    acls: &'l Acls,
 }
 
 impl Ports<'_> {
@@ -379,7 +395,8 @@ impl Ports<'_> {
         let path = format!("{path}.interfaces");
         for entry in entries(&section.value, &path, report) {
             let path = format!("{path}.{}", shown(&entry.key));
-            let (number, mut stated) = read_interface(entry, &path, vlans, report);
+            let around = (&mut *vlans, self.acls);
+            let (number, mut stated) = read_interface(entry, &path, around, report);
             let key = integer(&entry.key);
             if key.is_none() && stated.name.is_none() {
                 stated.name = Some(entry.key.clone());
@@ -412,7 +429,8 @@ impl Ports<'_> {
         let path = format!("{path}.interface_ranges");
         for entry in entries(&section.value, &path, report) {
             let path = format!("{path}.{}", shown(&entry.key));
-            let (_, stated) = read_interface(entry, &path, vlans, report);
+            let around = (&mut *vlans, self.acls);
+            let (_, stated) = read_interface(entry, &path, around, report);
             let stated = Rc::new(stated);
             for range in entry.key.split(',') {
                 let Some((first, last)) = range_of(range) else {
@@ -462,6 +480,7 @@ impl Ports<'_> {
                 name: stated.name,
                 description: stated.description,
                 member,
+                acls: stated.acls.unwrap_or_default(),
             };
             (number, port)
         };
@@ -473,7 +492,7 @@ impl Ports<'_> {
 fn read_interface(
     entry: &Entry,
     path: &str,
-    vlans: &mut Vlans,
+    (vlans, acls): (&mut Vlans, &Acls),
     report: &mut Report,
 ) -> (Option<(At, Option<u64>)>, Stated) {
     let mut number = None;
@@ -502,6 +521,10 @@ fn read_interface(
                 stated.tagged = Some(Rc::new(tagged.into_iter().flatten().collect()));
             }
             "stack" if is_there => stated.is_link = Some(true),
+            "acl_in" | "acls_in" => {
+                let found = acls.find(inner, path, report);
+                stated.acls.get_or_insert_default().extend(found);
+            }
             "native_vlan" | "tagged_vlans" | "stack" => {}
             _ => leave_out(inner, path, Section::Port, report),
         }

@@ -138,7 +138,10 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
         "# Links between switches, which carry all VLANs:\n#   0xabcdef0123:24\n",
         "# 0xabcdef0123:2: uplink\n",
         "# desks\\nand = printers\n",
-        "# - access lists are not carried over: 3\n",
+        "# - mirrors are not carried over: 1\n",
+        "access = 100\nacl_in = \"only_sip\"\n",
+        "name = \"phones\"\nacl_in = \"only_sip\"\n",
+        "[[acl]]\nname = \"only_sip\"\n[[acl.rule]]\nallow = true\n",
     ] {
         assert!(imported.toml.contains(part), "{part}\n{}", imported.toml);
     }
@@ -148,11 +151,8 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
 fn what_is_not_carried_over_has_a_line_with_its_key() {
     let left_out = imported(CAMPUS).unwrap().left_out;
     let expected = [
-        "9: vlans.voice.acl_in: access lists are not carried over",
         "12: vlans.guest wifi.faucet_vips: auster does not route between VLANs",
-        "13: acls: access lists are not carried over",
         "20: dps.sw1.stack: auster finds links and paths by itself",
-        "24: dps.sw1.interfaces.1.acl_in: access lists are not carried over",
         "37: dps.sw2.interfaces.desk.natve_vlan: not known, and not carried over",
         "39: dps.sw2.interfaces.30.mirror: mirrors are not carried over",
         "39: dps.sw2.interfaces.30.output_only: packets that come in at the port are not dropped \
@@ -160,8 +160,83 @@ fn what_is_not_carried_over_has_a_line_with_its_key() {
         "39: dps.sw2.interfaces.30: no VLAN: with auster the port reaches others that have none",
     ];
     let mut expected = expected.map(|line| format!("faucet.yaml:{line}"));
-    expected[6..].sort();
+    expected[3..].sort();
     assert_eq!(left_out, expected);
+}
+
+/// Rules keep their order and meaning; a list with a rule that cannot be had is left out whole.
+#[test]
+fn access_lists_are_carried_over_or_named() {
+    let text = "\
+acls:
+  office protect:
+    - rule:
+        dl_type: 0x800
+        ipv4_src: 10.0.100.0/24
+        ipv4_dst: 10.0.200.0/24
+        actions: {allow: 0}
+    - rule: {dl_type: 0x0800, nw_proto: 17, udp_src: 67, udp_dst: 68, actions: {allow: 0}}
+    - rule: {dl_type: 0x806, actions: {allow: 1, mirror: 4}}
+    - rule: {vlan_vid: 100, actions: {allow: 1}}
+    - rule: {actions: {allow: 1}}
+    - rule: {dl_type: 0x800, actions: {allow: 0}}
+  odd:
+    - rule: {in_port: 3, actions: {allow: 1}}
+  wrong: 3
+dps:
+  1:
+    interfaces:
+      1: {native_vlan: 10, acl_in: office protect}
+      2: {native_vlan: 10, acls_in: [odd, office protect]}
+      3: {native_vlan: 10, acl_in: none}
+";
+    let problems = imported(text).unwrap_err();
+    let expected = [
+        "faucet.yaml:15: acls.wrong must be a list of rules",
+        "faucet.yaml:21: dps.1.interfaces.3.acl_in: no access list 'none' is stated in acls",
+    ];
+    assert_eq!(problems, expected);
+    let text = text
+        .replace("  wrong: 3\n", "")
+        .replace(", acl_in: none", "");
+    let imported = imported(&text).unwrap();
+    let settings = Settings::parse(&imported.toml, Path::new("auster.toml"));
+    let access = settings.expect("auster takes it").access.access;
+    let same = |text| crate::run::access::matching(text).unwrap();
+    let rules: Vec<_> = access.acls[0]
+        .rules
+        .iter()
+        .map(|r| (r.matching.clone(), r.allows))
+        .collect();
+    let wanted = [
+        (same("ip,nw_src=10.0.100.0/24,nw_dst=10.0.200.0/24"), false),
+        (same("udp,tp_src=67,tp_dst=68"), false),
+        (same("arp"), true),
+        (same("dl_vlan=100"), true),
+        (same(""), true),
+    ];
+    assert_eq!(rules, wanted);
+    assert_eq!(access.acls[0].name, "acl-1");
+    assert_eq!(
+        access.ports,
+        [(at(1, 1), vec![0]), (at(1, 2), vec![0])].into()
+    );
+    for (line, part) in [
+        ("9: acls.office protect", "actions of rules"),
+        ("12: acls.office protect", "makes useless"),
+        ("14: acls.odd", "no match for a field"),
+        ("13: acls.odd", "no match for"),
+        ("19: dps.1.interfaces.2.acls_in", "no match for"),
+    ] {
+        let start = format!("faucet.yaml:{line}: ");
+        let is_it = |told: &&String| told.starts_with(&start) && told.contains(part);
+        assert_eq!(
+            imported.left_out.iter().filter(is_it).count(),
+            1,
+            "{line}: {:#?}",
+            imported.left_out
+        );
+    }
 }
 
 #[test]

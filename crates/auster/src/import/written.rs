@@ -19,9 +19,34 @@ pub fn document(network: &Network, report: &mut Report) -> String {
     vlans(network, &mut text);
     let mut tags_left = TAGS_MAX;
     for (id, switch) in &network.switches {
-        ports(*id, switch, &mut tags_left, &mut text, report);
+        ports((*id, switch), network, &mut tags_left, &mut text, report);
     }
+    acls(network, &mut text);
     text
+}
+
+/// The lists; nothing refers to others.
+fn acls(network: &Network, text: &mut String) {
+    for acl in &network.acls {
+        let _ = writeln!(text, "\n[[acl]]\nname = \"{}\"", acl.name);
+        for rule in &acl.rules {
+            text.push_str("[[acl.rule]]\n");
+            if !rule.text.is_empty() {
+                let _ = writeln!(text, "match = \"{}\"", rule.text);
+            }
+            let _ = writeln!(text, "allow = {}", rule.allows);
+        }
+    }
+}
+
+fn acl_in(network: &Network, acls: &[usize], text: &mut String) {
+    let name = |acl: &usize| Some(format!("\"{}\"", network.acls.get(*acl)?.name));
+    let names: Vec<String> = acls.iter().filter_map(name).collect();
+    match &names[..] {
+        [] => {}
+        [one] => drop(writeln!(text, "acl_in = {one}")),
+        several => drop(writeln!(text, "acl_in = [{}]", several.join(", "))),
+    }
 }
 
 fn summary(network: &Network, report: &Report) -> String {
@@ -64,19 +89,26 @@ fn vlans(network: &Network, text: &mut String) {
                 let _ = writeln!(text, "\nname = \"{name}\"");
             }
         }
+        acl_in(network, &vlan.acls, text);
         if let Some(description) = &vlan.description {
             let _ = writeln!(text, "# {}", shown(description));
         }
     }
 }
 
-fn ports(id: u64, switch: &Switch, tags_left: &mut usize, text: &mut String, report: &mut Report) {
+fn ports(
+    (id, switch): (u64, &Switch),
+    network: &Network,
+    tags_left: &mut usize,
+    text: &mut String,
+    report: &mut Report,
+) {
     let _ = write!(text, "\n# Switch {}, dp_id {id:#x}", shown(&switch.name));
     if let Some(description) = &switch.description {
         let _ = write!(text, ": {}", shown(description));
     }
     text.push('\n');
-    for (member, ports) in groups(switch) {
+    for ((member, acls), ports) in groups(switch) {
         let at: Vec<String> = ports.iter().map(|(n, _)| location(id, *n)).collect();
         match member {
             Member::Link => {
@@ -84,7 +116,7 @@ fn ports(id: u64, switch: &Switch, tags_left: &mut usize, text: &mut String, rep
                 names(id, &ports, text);
                 continue;
             }
-            Member::Outside => {
+            Member::Outside if acls.is_empty() => {
                 remark(text, "Ports outside of all VLANs:", &at);
                 names(id, &ports, text);
                 continue;
@@ -111,11 +143,12 @@ fn ports(id: u64, switch: &Switch, tags_left: &mut usize, text: &mut String, rep
             }
             Member::Link | Member::Outside => {}
         }
+        acl_in(network, acls, text);
     }
 }
 
 /// The ports of a switch by their VLANs: links and those outside first, others by number.
-fn groups(switch: &Switch) -> Vec<(&Member, Vec<(u32, &Port)>)> {
+fn groups(switch: &Switch) -> Vec<((&Member, &[usize]), Vec<(u32, &Port)>)> {
     // A range has thousands of ports with one long list, which is compared once.
     let mut numbers: BTreeMap<&BTreeSet<u16>, usize> = BTreeMap::new();
     let mut seen: BTreeMap<*const BTreeSet<u16>, usize> = BTreeMap::new();
@@ -123,7 +156,8 @@ fn groups(switch: &Switch) -> Vec<(&Member, Vec<(u32, &Port)>)> {
     for (number, port) in &switch.ports {
         let key = match &port.member {
             Member::Link => (0_u8, None, 0_usize),
-            Member::Outside => (1, None, 0),
+            Member::Outside if port.acls.is_empty() => (1, None, 0),
+            Member::Outside => (2, None, 0),
             Member::Access(vlan) => (2, Some(*vlan), 0),
             Member::Trunk { tagged, native } => {
                 let list = *seen.entry(Rc::as_ptr(tagged)).or_insert_with(|| {
@@ -133,13 +167,17 @@ fn groups(switch: &Switch) -> Vec<(&Member, Vec<(u32, &Port)>)> {
                 (3, *native, list)
             }
         };
+        let key = (key, &port.acls[..]);
         groups.entry(key).or_default().push((*number, port));
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|((kind, ..), ports)| ((*kind).min(2), ports.first().map(|(n, _)| *n)));
+    groups.sort_by_key(|(((kind, ..), _), ports)| ((*kind).min(2), ports.first().map(|(n, _)| *n)));
     let groups = groups.into_iter();
     groups
-        .filter_map(|(_, ports)| Some((&ports.first()?.1.member, ports)))
+        .filter_map(|(_, ports)| {
+            let first = ports.first()?.1;
+            Some(((&first.member, &first.acls[..]), ports))
+        })
         .collect()
 }
 

@@ -277,7 +277,8 @@ fn id_of(value: &Value<'_>) -> Option<VlanId> {
     VlanId::new(u16::from_str_radix(&digits, number.radix()).ok()?)
 }
 
-fn name(text: &str) -> Result<String, String> {
+/// A name of a list.
+pub fn name(text: &str) -> Result<String, String> {
     match is_name(text) {
         true => Ok(text.to_owned()),
         false => Err(format!(

@@ -15,7 +15,13 @@ pub const LINK: &str = "the port is a link between switches, which carries all V
 /// A port that has no VLAN.
 pub const OUTSIDE: &str = "no VLAN: with auster the port reaches others that have none";
 
-const ACLS: &str = "access lists are not carried over";
+/// A rule of an access list.
+pub const MATCH: &str = "auster has no match for a field of this rule";
+pub const LIST: &str = "the access list has a rule that auster has no match for";
+pub const NEVER_REACHED: &str = "rules that an earlier one makes useless are left out";
+pub const ACTIONS: &str = "actions of rules are not carried over, but for allow";
+
+const ACLS: &str = "access lists of this place or direction are not carried over";
 const METERS: &str = "meters are not carried over";
 const ROUTES: &str = "auster does not route between VLANs";
 const MIRRORS: &str = "mirrors are not carried over";
@@ -55,7 +61,7 @@ pub fn reason(section: Section, key: &str, value: &Node) -> Option<&'static str>
 
 fn common(key: &str) -> Option<&'static str> {
     Some(match key {
-        "acls" | "acl_in" | "acls_in" | "acl_out" | "acls_out" | "dp_acls" => ACLS,
+        "acl_out" | "acls_out" | "dp_acls" => ACLS,
         "meters" => METERS,
         "routers" | "routes" | "faucet_vips" | "faucet_mac" => ROUTES,
         _ if key.starts_with("bgp_") => ROUTES,

@@ -1,0 +1,186 @@
+//! Access lists of Faucet as auster's: the same rules in the same order. A list with a match that
+//! auster does not have is left out whole, as a list without one of its rules is another list.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use control::qos::flow::Matching;
+
+use super::keys;
+use crate::import::report::{At, Report, shown};
+use crate::import::yaml::{Entry, Node, Value};
+use crate::run::access::{self, matching};
+
+/// A list as it is written.
+#[derive(Debug)]
+pub struct Acl {
+    pub name: String,
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+pub struct Rule {
+    /// The match in the words of `ovs-ofctl`.
+    pub text: String,
+    pub allows: bool,
+    matching: Matching,
+}
+
+/// The lists that ports and VLANs may refer to.
+#[derive(Debug, Default)]
+pub struct Acls {
+    /// `None`: the list is left out.
+    by_name: BTreeMap<String, Option<usize>>,
+    pub all: Vec<Acl>,
+}
+
+impl Acls {
+    pub fn read(section: &[Entry], report: &mut Report) -> Acls {
+        let mut acls = Acls::default();
+        for entry in section {
+            let path = format!("acls.{}", shown(&entry.key));
+            let rules = rules(entry, &path, report);
+            let place = rules.map(|rules| {
+                let number = acls.all.len();
+                let name = match access::name(&entry.key) {
+                    Ok(name) if !acls.all.iter().any(|acl| acl.name == name) => name,
+                    _ => format!("acl-{}", number + 1),
+                };
+                acls.all.push(Acl { name, rules });
+                number
+            });
+            if place.is_none() {
+                report.left_out(entry.at, &path, keys::LIST);
+            }
+            acls.by_name.insert(entry.key.clone(), place);
+        }
+        acls
+    }
+
+    /// The lists that `acl_in` or `acls_in` refers to.
+    pub fn find(&self, entry: &Entry, path: &str, report: &mut Report) -> Vec<usize> {
+        let path = format!("{path}.{}", entry.key);
+        let one = [entry.value.clone()];
+        let names = match &entry.value.value {
+            Value::List(items) => items.as_slice(),
+            _ if entry.value.is_null() => &[],
+            _ => &one,
+        };
+        let mut found = Vec::new();
+        for name in names {
+            match self.place(name) {
+                Some(Some(place)) if !found.contains(&place) => found.push(place),
+                Some(Some(_)) => {}
+                Some(None) => report.left_out(name.at, &path, keys::LIST),
+                None => {
+                    let name = shown(&name.text().unwrap_or_default());
+                    let problem = format!("{path}: no access list '{name}' is stated in acls");
+                    report.mistake(entry.at, problem);
+                }
+            }
+        }
+        found
+    }
+
+    fn place(&self, name: &Rc<Node>) -> Option<Option<usize>> {
+        self.by_name.get(&name.text()?).copied()
+    }
+}
+
+/// The rules of a list; `None` if one cannot be carried over.
+fn rules(entry: &Entry, path: &str, report: &mut Report) -> Option<Vec<Rule>> {
+    let Value::List(items) = &entry.value.value else {
+        report.mistake(entry.at, format!("{path} must be a list of rules"));
+        return None;
+    };
+    let mut all: Vec<Rule> = Vec::new();
+    let mut is_whole = !items.is_empty();
+    for item in items {
+        let Some(fields) = fields_of(item) else {
+            report.mistake(item.at, format!("{path} must list rules: - rule: {{...}}"));
+            continue;
+        };
+        match rule(fields, path, report) {
+            Some(rule)
+                if all
+                    .iter()
+                    .any(|before| before.matching.covers(&rule.matching)) =>
+            {
+                report.left_out(item.at, path, keys::NEVER_REACHED);
+            }
+            Some(rule) => all.push(rule),
+            None => {
+                report.left_out(item.at, path, keys::MATCH);
+                is_whole = false;
+            }
+        }
+    }
+    is_whole.then_some(all)
+}
+
+fn fields_of(item: &Node) -> Option<&[Entry]> {
+    let map = |node: &'_ Node| match &node.value {
+        Value::Map(_) => true,
+        Value::Scalar { .. } | Value::List(_) => node.is_null(),
+    };
+    let Value::Map(entries) = &item.value else {
+        return None;
+    };
+    let [entry] = &entries[..] else {
+        return None;
+    };
+    let is_rule = entry.key == "rule" && map(&entry.value);
+    match &entry.value.value {
+        Value::Map(fields) if is_rule => Some(fields),
+        _ => is_rule.then_some(&[]),
+    }
+}
+
+fn rule(fields: &[Entry], path: &str, report: &mut Report) -> Option<Rule> {
+    let mut words = Vec::new();
+    let mut allows = false;
+    for field in fields {
+        match field.key.as_str() {
+            "actions" => allows = actions(field, path, report),
+            "description" | "cookie" => {}
+            key => words.push(word(key, &field.value)?),
+        }
+    }
+    let text = words.join(",");
+    let matching = matching(&text).ok()?;
+    Some(Rule {
+        text,
+        allows,
+        matching,
+    })
+}
+
+fn word(key: &str, value: &Node) -> Option<String> {
+    // Faucet adds the bit that says that there is a tag.
+    let key = if key == "vlan_vid" { "dl_vlan" } else { key };
+    let text = match value.integer() {
+        Some(number) => number.to_string(),
+        None => value.text()?,
+    };
+    let is_plain = |c: char| c.is_ascii_graphic() && !['"', '\\', ','].contains(&c);
+    let is_word = !text.is_empty() && [key, &text].iter().all(|word| word.chars().all(is_plain));
+    is_word.then(|| format!("{key}={text}"))
+}
+
+/// Whether a rule allows.
+fn actions(field: &Entry, path: &str, report: &mut Report) -> bool {
+    let Value::Map(entries) = &field.value.value else {
+        let at: At = field.at;
+        report.left_out(at, path, keys::ACTIONS);
+        return false;
+    };
+    let mut allows = false;
+    for action in entries {
+        match action.key.as_str() {
+            "allow" => allows = !action.value.is_off(),
+            _ if action.value.is_null() => {}
+            _ => report.left_out(action.at, path, keys::ACTIONS),
+        }
+    }
+    allows
+}
