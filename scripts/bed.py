@@ -162,7 +162,8 @@ class Bed:
         for n in self.shape.switches:
             self.to_do[n % 2].extend(["--", "set-controller", self.bridge(n), self.targets[n]])
         for which in (0, 1):
-            self.vsctl(which, *self.to_do[which][1:])
+            if self.to_do[which]:
+                self.vsctl(which, *self.to_do[which][1:])
         wait_for(self.is_whole, 90, "all links at the beginning")
 
     def start_vswitchd(self, which):

@@ -180,11 +180,14 @@ impl Any {
     fn access(&mut self, rules: usize) -> Access {
         let acl = |some: &mut Any, name: &str, count: usize| {
             let mut rules: Vec<Rule> = (0..count).map(|_| some.rule()).collect();
-            rules.push(Rule {
-                name: "rest".to_owned(),
-                matching: Matching::any(),
-                allows: some.is(2),
-            });
+            // Others drop what no rule matches.
+            if some.is(2) {
+                rules.push(Rule {
+                    name: "rest".to_owned(),
+                    matching: Matching::any(),
+                    allows: some.is(2),
+                });
+            }
             Acl {
                 name: name.to_owned(),
                 rules,
