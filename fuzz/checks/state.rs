@@ -18,8 +18,11 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use clock::{Duration, Instant};
 use control::ConnectionId;
+use control::access::{Access, Acl, Rule};
 use control::controller::{ControllerConfig, Drained, HostView, LinkView, Location, Mode};
 use control::entry::{COOKIE_PREFIX, Entry, EntryKey, EntryKind};
+use control::pipeline::Numbering;
+use control::qos::flow::Matching;
 use control::qos::{
     Circuit, Exceeding, Meter, On, Policy, Proto, Qos, QueuesBy, Rate, Service, Treatment,
 };
@@ -513,6 +516,30 @@ struct World {
     ended: BTreeSet<(usize, EntryKey)>,
     /// LLDP frames that hostile switches were ordered to send.
     lldp: Vec<Bytes>,
+    /// The numbers of the honest switches' tables.
+    access: Numbering,
+}
+
+/// Access lists that let everything pass but a DHCP server's answers.
+fn guarded() -> Access {
+    let all = Rule {
+        name: String::new(),
+        matching: Matching::any(),
+        allows: true,
+    };
+    let port = |(peer, port): (usize, u32)| Location {
+        dpid: DatapathId(peer as u64 + 1),
+        port: PortNo(port),
+    };
+    Access {
+        acls: vec![Acl {
+            name: "all".to_owned(),
+            rules: vec![all],
+        }],
+        ports: PLACES.map(|place| (port(place), vec![0])).into(),
+        dhcp_servers: Some(BTreeSet::new()),
+        ..Access::default()
+    }
 }
 
 /// The controller's knowledge of the honest switches.
@@ -538,6 +565,13 @@ impl World {
         if a & 0x40 != 0 {
             controller.requests.waiting_max = 8;
             controller.requests.reply_parts_max = 3;
+        }
+        let access = match b & 2 != 0 && a >> 3 & 3 == 0 {
+            true => Numbering::Access,
+            false => Numbering::Plain,
+        };
+        if access == Numbering::Access {
+            controller.access = guarded();
         }
         if b & 1 == 1 {
             controller.timeouts = Timeouts::fixed(u16::from(b >> 4), 0);
@@ -575,6 +609,7 @@ impl World {
             waiting: VecDeque::new(),
             ended: BTreeSet::new(),
             lldp: Vec::new(),
+            access,
         };
         let port = |peer: usize, port: u32| End::Port(peer, PortNo(port));
         for (a, b) in [
@@ -1187,7 +1222,8 @@ impl World {
     /// Entries of paths whose end a switch does not report.
     fn silent(&self, peer: usize) -> BTreeSet<EntryKey> {
         let entries = self.peers[peer].switch.entries();
-        let entries = entries.filter_map(|entry| Entry::from_stats(&entry.stats(self.now)));
+        let rows = entries.map(|entry| self.access.read(entry.stats(self.now)));
+        let entries = rows.filter_map(|row| Entry::from_stats(&row));
         let silent = entries.filter(|entry| entry.kind == EntryKind::Pair && !entry.notify);
         silent.map(|entry| entry.key).collect()
     }
@@ -1342,7 +1378,8 @@ impl World {
             }
             let wanted: BTreeSet<_> = controller.entries(dpid).filter(told).map(shape).collect();
             let entries = self.peers[peer].switch.entries();
-            let held = entries.filter_map(|entry| Entry::from_stats(&entry.stats(self.now)));
+            let rows = entries.map(|entry| self.access.read(entry.stats(self.now)));
+            let held = rows.filter_map(|row| Entry::from_stats(&row));
             let held: BTreeSet<_> = held.filter(told).map(shape).collect();
             // The entries of a path past its first switch may end before the first one, whose end
             // is heard: by the paper's rule they do. The next packet has them set again.
@@ -1361,7 +1398,7 @@ fn new_switch(dpid: DatapathId, version: Version) -> Switch {
     Switch::new(SwitchOptions {
         version,
         datapath_id: dpid,
-        n_tables: 4,
+        n_tables: 9,
         entries_max: ENTRIES_MAX,
         ..SwitchOptions::default()
     })

@@ -133,6 +133,13 @@ impl Numbering {
         }
     }
 
+    /// A switch's report of an entry, in our numbers.
+    #[must_use]
+    pub fn read(self, mut row: FlowStats) -> FlowStats {
+        self.translate_row(&mut row);
+        row
+    }
+
     fn translate_row(self, row: &mut FlowStats) {
         row.table_id = self.our_number(row.table_id);
         self.translate(&mut row.instructions, Numbering::our_number);

@@ -537,6 +537,12 @@ fn a_trusted_server_is_heard_across_the_network() {
     };
     assert!(pings(&mut network, hosts[0], hosts[3], 1));
     assert!(pings(&mut network, hosts[1], hosts[3], 1));
+    // A link that comes back is not judged either.
+    network.set_link(topology.links[1], false);
+    network.run_for(ms(500));
+    network.set_link(topology.links[1], true);
+    network.run_for(ms(3000));
+    assert!(pings(&mut network, hosts[0], hosts[3], 2));
     for (from, is_heard) in [(0, true), (1, false)] {
         let frame = offer(&network, from);
         network.inject(hosts[from], frame.clone());

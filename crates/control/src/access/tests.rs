@@ -117,6 +117,11 @@ impl Any {
             8 => build::neighbour_advertisement(from6, false),
             _ => build::ethernet(from.mac, to.mac, 0x1234, b"other"),
         };
+        let mut frame = frame;
+        if self.is(4) {
+            // The hardware address inside is another's then.
+            frame[6..12].copy_from_slice(&self.host().mac.0);
+        }
         match self.0.next() % 4 {
             0 => build::tagged(&frame, self.of(&[0, 10, 20, 30]), 0),
             _ => frame,
