@@ -75,6 +75,7 @@ use crate::ConnectionId;
 use crate::entry::Entry;
 use crate::fair_table::Shares;
 use crate::lldp::Prover;
+use crate::pipeline::Numbering;
 use crate::session::SwitchUp;
 use crate::vlan::VlanId;
 
@@ -101,7 +102,7 @@ pub use links::Drained;
 use mending::Mending;
 use multicast::Multicast;
 use network::Network;
-use outbox::{Outbox, Request, Timer};
+use outbox::{Outbox, Timer};
 use packet::Held;
 use paths::Paths;
 use port_state::PortRole;
@@ -326,10 +327,8 @@ impl Controller {
             return;
         };
         let xid = frame.xid();
-        let asked = self.outbox.asked(dpid, xid);
-        // The answer to somebody else's question stays as it is.
-        if !matches!(asked, Some(Request::Question(_))) {
-            let numbering = self.outbox.numbering(dpid);
+        let numbering = self.outbox.numbering(dpid);
+        if numbering != Numbering::Plain && !self.outbox.is_question(dpid, xid) {
             numbering.translate_received(&mut message);
             for row in &mut unreadable {
                 row.table_id = numbering.our_number(row.table_id);

@@ -499,6 +499,11 @@ impl Outbox {
         self.channels.get(&dpid)?.requests.tag(xid).copied()
     }
 
+    /// Whether it is somebody else's question, whose answer stays as it is.
+    pub(super) fn is_question(&self, dpid: DatapathId, xid: Xid) -> bool {
+        matches!(self.asked(dpid, xid), Some(Request::Question(_)))
+    }
+
     pub(super) fn waits_for(&self, dpid: DatapathId, request: Request) -> bool {
         let channel = self.channels.get(&dpid);
         channel.is_some_and(|channel| channel.requests.waits_for(&request))
