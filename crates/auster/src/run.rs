@@ -4,6 +4,7 @@
 pub(crate) mod access;
 mod api;
 mod bfd;
+mod bonds;
 mod databases;
 mod drain;
 mod events;
@@ -233,7 +234,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         status.serve(path).map_err(|e| Failure::file(path, e))?;
     }
     let held = Arc::new(Held::new(driver.clone(), clock));
-    held.set_vlans(settings.vlans.is_any()).await;
+    let names_ports = settings.vlans.is_any() || settings.vlans.has_bonds();
+    held.set_vlans(names_ports).await;
     let set = held
         .set_file(settings.qos.qos.clone(), &settings.qos.sources)
         .await;
@@ -468,9 +470,16 @@ async fn reload_vlans(
         Ok(stated) => stated,
         Err(failure) => return printer.file_refused("vlans", &name, failure.message()),
     };
-    if !held.set_vlans(stated.is_any()).await {
+    if !held.set_vlans(stated.is_any() || stated.has_bonds()).await {
         let problem = "services, policies and circuits choose packets without their VLAN, and the \
                        API has made some; delete them there first";
+        return printer.file_refused("vlans", &name, problem);
+    }
+    let (now, bonds, bpdus) = (clock.now(), stated.bonds.clone(), stated.bpdus.clone());
+    let asked = driver.ask(move |controller| controller.set_bonds(now, bonds, bpdus));
+    let told = tokio::time::timeout(RELOAD_MAX, asked).await;
+    if told.ok().flatten().is_none() {
+        let problem = "the controller is too busy for the bonds; try again";
         return printer.file_refused("vlans", &name, problem);
     }
     vlans.set_stated(stated);

@@ -21,6 +21,7 @@ use openflow::packet::PacketFields;
 use openflow::{DatapathId, Field, MacAddr, PortNo, Version};
 
 use crate::Location;
+use crate::bond::Bonds;
 use crate::entry::ETH_TYPE_LLDP;
 use crate::pipeline::{ACCESS_TABLES, Numbering};
 use crate::qos::flow::Matching;
@@ -152,6 +153,34 @@ impl Access {
         match self.is_on() && can_decide(up) {
             true => Numbering::Access,
             false => Numbering::Plain,
+        }
+    }
+
+    /// The same with all ports of a bond in place of the bond.
+    #[must_use]
+    pub(crate) fn of_ports(&self, bonds: &Bonds) -> Access {
+        fn each<T: Clone>(bonds: &Bonds, all: &BTreeMap<Location, T>) -> BTreeMap<Location, T> {
+            let ports = |(at, of_port): (&Location, &T)| {
+                let of_port = of_port.clone();
+                let ports = bonds.ports(*at).into_iter();
+                ports.map(move |at| (at, of_port.clone()))
+            };
+            all.iter().flat_map(ports).collect()
+        }
+        let trusted = |all: &Option<BTreeSet<Location>>| {
+            let ports = |all: &BTreeSet<Location>| {
+                let ports = all.iter().flat_map(|at| bonds.ports(*at));
+                ports.collect()
+            };
+            all.as_ref().map(ports)
+        };
+        Access {
+            acls: self.acls.clone(),
+            vlans: self.vlans.clone(),
+            ports: each(bonds, &self.ports),
+            bindings: each(bonds, &self.bindings),
+            dhcp_servers: trusted(&self.dhcp_servers),
+            routers: trusted(&self.routers),
         }
     }
 

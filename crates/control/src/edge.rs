@@ -24,8 +24,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use clock::{Duration, Instant, mix};
 use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
-use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
+use openflow::{
+    BufferId, Cookie, Frame, GroupId, MacAddr, Match, Message, PortNo, Version, Xid, encode,
+};
 
+use crate::bond;
 use crate::entry::{COOKIE_PREFIX_MASK, Entry, EntryKind, may_keep_ipv4_flow};
 use crate::fabric::addresses::Addresses;
 use crate::fabric::places::Places;
@@ -75,6 +78,8 @@ pub enum EdgeUpdate {
     Stale(HostKey),
     /// The VLANs of the switch's ports; those that are not named are outside of all.
     Vlans(BTreeMap<PortNo, PortVlans>),
+    /// The ports of the switch's bonds.
+    Bonds(BTreeMap<PortNo, BondPort>),
     /// The switch's table is full: until then the edge only sends packets on, and sets no entries.
     Pause(Instant),
     /// The number of entries that the edge may set until the next grant: nobody learns of them
@@ -97,6 +102,15 @@ pub enum EdgeUpdate {
     Deliver(Box<Deliver>),
     /// The switch is in the fabric, or another egress is in reach.
     Fabric(FabricView),
+}
+
+/// A port of a bond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BondPort {
+    /// Where hosts behind the bond are.
+    pub place: PortNo,
+    /// Whether packets may come in.
+    pub is_open: bool,
 }
 
 /// The fabric as one edge sees it.
@@ -254,6 +268,7 @@ struct Started {
     /// The port of each host outside of VLANs, by its place in `ports`.
     hosts: MacTable<PortIndex>,
     vlans: Members,
+    bonds: BTreeMap<PortNo, BondPort>,
     ports: Vec<Port>,
     by_number: BTreeMap<PortNo, PortIndex>,
     /// The port of the last packet: packets of a port come one after another.
@@ -384,6 +399,7 @@ impl Started {
             fabric: None,
             hosts: MacTable::new(config.seed),
             vlans: Members::default(),
+            bonds: BTreeMap::new(),
             ports: Vec::new(),
             by_number: BTreeMap::new(),
             last: (PortNo::ANY, 0),
@@ -421,6 +437,10 @@ impl Started {
                 self.delete(Match::any().with_eth_dst(host.mac), PortNo::ANY, out);
             }
             EdgeUpdate::Vlans(ports) => self.vlans = Members::new(ports, self.config.seed),
+            EdgeUpdate::Bonds(bonds) => {
+                (self.bonds, self.last) = (bonds, (PortNo::ANY, 0));
+                self.renew_templates();
+            }
             EdgeUpdate::Timeouts { idle_s, hard_s } => {
                 self.config.idle_timeout_s = idle_s;
                 self.config.hard_timeout_s = hard_s;
@@ -446,23 +466,25 @@ impl Started {
                 if !self.has_words_for(in_port) || !self.has_words_to_go(exit) {
                     return;
                 }
-                let answer = Answer {
-                    in_port,
-                    src,
-                    dst,
-                    exit,
-                    buffer_id: None,
-                    data: &[],
-                    is_copy: true,
-                    crossing: None,
-                };
-                self.answer(now, &answer, out);
+                for in_port in self.inlets(in_port) {
+                    let answer = Answer {
+                        in_port,
+                        src,
+                        dst,
+                        exit,
+                        buffer_id: None,
+                        data: &[],
+                        is_copy: true,
+                        crossing: None,
+                    };
+                    self.answer(now, &answer, out);
+                }
             }
             EdgeUpdate::Deliver(packet) => {
                 if !self.has_words_for(packet.in_port) || !self.has_words_to_go(packet.exit) {
                     return;
                 }
-                let index = self.open_port(packet.in_port);
+                let index = self.inlet(packet.in_port);
                 // The controller has seen it; but ARP shows nothing about IPv4.
                 let says = may_keep_ipv4_flow(&packet.data);
                 let index = index.filter(|_| says);
@@ -492,6 +514,31 @@ impl Started {
     fn renew_templates(&mut self) {
         let tag = self.fabric.as_ref().map(|fabric| fabric.tag);
         self.templates = Templates::new(&self.config, self.leads_on, tag);
+        let places = self.bonds.values().map(|port| port.place);
+        self.templates.set_bonds(places.collect());
+    }
+
+    /// The ports by which packets from a place come in.
+    fn inlets(&self, place: PortNo) -> Vec<PortNo> {
+        let of_place = self.bonds.iter().filter(|(_, port)| port.place == place);
+        let open = of_place.clone().filter(|(_, port)| port.is_open);
+        match of_place.count() {
+            0 => vec![place],
+            _ => open.map(|(number, _)| *number).collect(),
+        }
+    }
+
+    /// The open port, or the place of its bond, where packets of this port come from.
+    #[inline]
+    fn inlet(&mut self, in_port: PortNo) -> Option<PortIndex> {
+        if self.bonds.is_empty() {
+            return self.open_port(in_port);
+        }
+        match self.bonds.get(&in_port).copied() {
+            None => self.open_port(in_port),
+            Some(port) if port.is_open => self.open_port(port.place),
+            Some(_) => None,
+        }
     }
 
     #[inline]
@@ -509,7 +556,7 @@ impl Started {
         if !wire::may_send_on(&packet, !vlan.is_none()) {
             return self.answer_question(now, vlan, &packet, out);
         }
-        let index = self.open_port(packet.in_port)?;
+        let index = self.inlet(packet.in_port)?;
         if self.hosts(vlan)?.get(packet.src)? != index {
             return None;
         }
@@ -683,6 +730,9 @@ impl Started {
             self.last = (PortNo::ANY, 0);
         }
         self.forget_pairs();
+        if self.bonds.values().any(|port| port.place == number) {
+            return self.delete_of_bond(number, out);
+        }
         let from_port = Match::any().with_in_port(number);
         let closed = Closed::new(number, &hosts);
         if self.config.version == Version::V10 && closed.is_named() {
@@ -696,9 +746,30 @@ impl Started {
         }
     }
 
+    /// The entries from all ports of a bond, and to its group.
+    fn delete_of_bond(&mut self, place: PortNo, out: &mut BytesMut) {
+        let of_place = self.bonds.iter().filter(|(_, port)| port.place == place);
+        for in_port in of_place.map(|(number, _)| *number).collect::<Vec<_>>() {
+            let from_port = Match::any().with_in_port(in_port);
+            self.delete(from_port, PortNo::ANY, out);
+        }
+        self.delete_to(Match::any(), (PortNo::ANY, bond::group(place)), out);
+    }
+
     /// Every entry of ours within `r#match` that outputs to `out_port`.
     fn delete(&mut self, r#match: Match, out_port: PortNo, out: &mut BytesMut) {
+        self.delete_to(r#match, (out_port, GroupId::ANY), out);
+    }
+
+    /// The same for entries that lead to a group.
+    fn delete_to(
+        &mut self,
+        r#match: Match,
+        (out_port, out_group): (PortNo, GroupId),
+        out: &mut BytesMut,
+    ) {
         let mut flow_mod = FlowMod {
+            out_group,
             command: FlowModCommand::Delete,
             cookie: EntryKind::Local.cookie(0),
             cookie_mask: Cookie(COOKIE_PREFIX_MASK.0 | 0xff00),

@@ -12,12 +12,14 @@
 
 pub mod access;
 pub mod bfd;
+pub mod bond;
 pub mod controller;
 pub mod edge;
 pub mod entry;
 pub mod fabric;
 mod fair_table;
 pub mod inbox;
+pub mod lacp;
 mod lldp;
 mod location;
 mod mac_table;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use clock::{Duration, Instant, SplitMix64};
 use control::ConnectionId;
 use control::access::Access;
+use control::bond::{Bonds, Bpdu};
 use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
 use control::timeouts::Timeouts;
 use control::vlan::Vlans;
@@ -635,6 +636,13 @@ impl Network {
         }
         self.drain_process();
         answer
+    }
+
+    /// Other bonds and effects of spanning trees, for the process that runs and those after it.
+    pub fn set_bonds(&mut self, bonds: Bonds, bpdus: BTreeMap<Location, Bpdu>) {
+        self.config.process.controller.bonds = bonds.clone();
+        self.config.process.controller.bpdus = bpdus.clone();
+        self.tell_controller(|controller, now| controller.set_bonds(now, bonds, bpdus));
     }
 
     /// Other timeouts for the process that runs.

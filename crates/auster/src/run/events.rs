@@ -476,6 +476,23 @@ fn describe(event: &Event) -> Option<(String, Value)> {
                 "to": to.to_string(),
             }),
         ),
+        Event::BondChanged { name, at, ports } => {
+            let numbers: Vec<String> = ports.iter().map(|port| port.0.to_string()).collect();
+            let text = match numbers.is_empty() {
+                true => format!("bond {name} at {at} down: no port carries packets"),
+                false => format!("bond {name} at {at}: ports {}", numbers.join(", ")),
+            };
+            let ports: Vec<u32> = ports.iter().map(|port| port.0).collect();
+            let (event, at) = ("bond", at.to_string());
+            (
+                text,
+                json!({"event": event, "bond": name, "port": at, "ports": ports}),
+            )
+        }
+        Event::PortOpened(at) => (
+            format!("port {at} is open again: its guard closes it at the next BPDU"),
+            json!({"event": "port_opened", "port": at.to_string()}),
+        ),
         Event::PolicyShared { dpid, generation } => (
             format!("switch {dpid}: the relay beside it has policy map generation {generation}"),
             json!({
@@ -603,6 +620,24 @@ fn describe_alarm(alarm: &Alarm) -> String {
         }
         Alarm::FabricRefused { dpid, error: None } => {
             format!("{dpid} is left out of the fabric, as it did not report its groups")
+        }
+        Alarm::BondOtherPartner { at, heard } => format!(
+            "{at} hears {heard}, and the other ports of its bond another partner: it carries no \
+             packets"
+        ),
+        Alarm::BondLoop { at } => {
+            format!("{at} belongs to a bond and leads to another port of these switches: not used")
+        }
+        Alarm::BondUnsupported { at } => format!(
+            "the bond at {at} carries no packets: its switch has no OpenFlow 1.3 or no part in the \
+             fabric"
+        ),
+        Alarm::BondUnshared { dpid, error } => format!(
+            "{dpid} uses one port of each bond at a time, as it refused a group that shares them: \
+             {error}"
+        ),
+        Alarm::BpduGuard { at } => {
+            format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")
         }
         Alarm::Panicked { dpid: Some(dpid) } => format!(
             "a fault in auster while it served {dpid}, whose state begins anew: please report it"

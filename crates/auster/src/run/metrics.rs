@@ -480,6 +480,8 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("broadcast_on_link", c.packet_ins_broadcast_on_link),
         ("claimed", c.packet_ins_claimed),
         ("vlan", c.packets_vlan_refused),
+        ("bond_closed", c.packets_bond_closed),
+        ("lacp", c.lacp_refused),
         ("membership", c.memberships_refused),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),

@@ -162,6 +162,8 @@ impl Settings {
         fits_vlans(&settings, &settings)?;
         settings.controller.vlans = settings.vlans.vlans.clone();
         settings.controller.access = settings.access.access.clone();
+        settings.controller.bonds = settings.vlans.bonds.clone();
+        settings.controller.bpdus = settings.vlans.bpdus.clone();
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
@@ -493,6 +495,7 @@ impl Settings {
             "port",
             "acl",
             "guard",
+            "bond",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {
@@ -769,6 +772,7 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
 /// Checks that the VLANs of `file` need nothing of a controller with the settings `running` that
 /// carries no VLANs. The fabric alone does so far.
 fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
+    fits_bonds(file, running)?;
     if !file.vlans.is_any() {
         return Ok(());
     }
@@ -803,6 +807,26 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::usage(problems.join("; "))),
     }
+}
+
+/// The same for bonds and the effects of spanning trees.
+fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
+    if !file.vlans.has_bonds() {
+        return Ok(());
+    }
+    let chooses = !file.controller.timeouts.classes.is_empty() || chooses_packets(&file.qos.qos);
+    let problem = match (running.controller.fabric, chooses) {
+        (None, _) => {
+            "[[bond]] and bpdu need forwarding = \"fabric\", whose groups choose among the ports: \
+             take out mode, forwarding = \"paths\" and first_packets = \"report\", and restart"
+        }
+        (Some(_), true) => {
+            "[[timeouts.class]], [[qos.service]], [[qos.policy]] and [[qos.circuit]] set entries \
+             for one port of a host, so they do not go with [[bond]] and bpdu: take out one of them"
+        }
+        (Some(_), false) => return Ok(()),
+    };
+    Err(Failure::usage(problem))
 }
 
 /// Checks that no port with VLANs is an end of a link in the topology.

@@ -6,6 +6,9 @@
 //!   "entries_withheld_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed",
 //!   "packet_in_rests"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
+//!  "bonds":[{"name","at","lacp","rate","partner":{"system","key"} (or null),
+//!    "ports":[{"port","collecting","distributing","receive","actor_state","partner_port",
+//!      "partner_state"}]}],
 //!  "topology_differences":["link … is not found"] (null without a topology file),
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
 //!    "queues":[{"received":{…},"sent":{…}}]},
@@ -26,14 +29,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::ConnectionId;
+use control::bond::Protocol;
 use control::controller::{
-    Controller, ControllerCounters, HostView, LinkView, SwitchView, TableView, TimeoutsView,
+    BondPortView, BondView, Controller, ControllerCounters, HostView, LinkView, SwitchView,
+    TableView, TimeoutsView,
 };
+use control::lacp::Partner;
 use control::topology::Difference;
 use driver::databases::{DatapathView, PortView, Views};
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
 use net::transport::{Refusal, Refusals, bind_unix};
+use openflow::packet::lacp::State;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -113,12 +120,18 @@ impl Status {
                 controller
                     .has_topology()
                     .then(|| controller.topology_differences()),
-                (controller.timeouts_view(), controller.counters()),
+                (
+                    controller.timeouts_view(),
+                    controller.counters(),
+                    controller.bonds(),
+                ),
             )
         });
         // The connections are known even when the controller is too busy to be asked.
         let answered = timeout(STEP_MAX, views).await.ok().flatten();
         let timeouts = answered.as_ref().map(|(.., decided)| timeouts(decided));
+        let bonds = answered.as_ref().map(|(.., (_, _, bonds))| bonds);
+        let bonds: Vec<Value> = bonds.into_iter().flatten().map(bond).collect();
         let answered = answered.map(|(switches, links, hosts, count, differences, _)| {
             (switches, links, hosts, count, differences)
         });
@@ -131,6 +144,7 @@ impl Status {
             "uptime_s": self.clock.now().as_nanos() as f64 / 1e9,
             "switches": self.switches(&connections, &switches),
             "links": links.iter().map(link).collect::<Vec<_>>(),
+            "bonds": bonds,
             "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "topology_differences": differences.map(|d| told(&d)),
@@ -211,6 +225,54 @@ impl Status {
     }
 }
 
+fn bond(view: &BondView) -> Value {
+    let partner = |partner: Partner| {
+        let system = partner.system.to_string();
+        json!({"system": system, "key": partner.key})
+    };
+    let port = |port: &BondPortView| {
+        let lacp = port.lacp.as_ref();
+        let heard = lacp.and_then(|lacp| lacp.partner);
+        json!({
+            "port": port.port.0,
+            "collecting": port.is_collecting,
+            "distributing": port.is_distributing,
+            "receive": lacp.map(|lacp| lacp.receive),
+            "actor_state": lacp.map(|lacp| states(lacp.state)),
+            "partner_port": heard.map(|end| end.port),
+            "partner_state": heard.map(|end| states(end.state)),
+        })
+    };
+    json!({
+        "name": view.bond.name,
+        "at": view.bond.place().to_string(),
+        "lacp": match view.bond.protocol {
+            Protocol::Active => "active",
+            Protocol::Passive => "passive",
+            Protocol::Static => "off",
+        },
+        "rate": if view.bond.is_fast { "fast" } else { "slow" },
+        "partner": view.partner.map(partner),
+        "ports": view.ports.iter().map(port).collect::<Vec<_>>(),
+    })
+}
+
+/// The bits of a state by their names, as `ovs-appctl lacp/show` has them.
+fn states(state: State) -> Vec<&'static str> {
+    let names = [
+        (State::ACTIVITY, "activity"),
+        (State::SHORT_TIMEOUT, "timeout"),
+        (State::AGGREGATION, "aggregation"),
+        (State::SYNCHRONIZATION, "synchronized"),
+        (State::COLLECTING, "collecting"),
+        (State::DISTRIBUTING, "distributing"),
+        (State::DEFAULTED, "defaulted"),
+        (State::EXPIRED, "expired"),
+    ];
+    let set = names.into_iter().filter(|(bit, _)| state.has(*bit));
+    set.map(|(_, name)| name).collect()
+}
+
 fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
     let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
     let description = view.and_then(|v| v.description.as_ref());
@@ -263,7 +325,10 @@ fn table(view: &TableView) -> Value {
     })
 }
 
-fn timeouts((view, counters): &(TimeoutsView, ControllerCounters)) -> Value {
+/// The decisions of the controller that a document shows.
+type Decided = (TimeoutsView, ControllerCounters, Vec<BondView>);
+
+fn timeouts((view, counters, _): &Decided) -> Value {
     let ms = |delay: Option<Duration>| delay.map(|d| d.as_secs_f64() * 1e3);
     json!({
         "policy": view.policy,

@@ -23,11 +23,13 @@ mod follower;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
+use control::bond::{Bonds, Bpdu};
 use control::controller::Location;
 use control::topology::Topology;
 use control::vlan::{PortVlans, VlanId, Vlans};
 use toml::de::{DeTable, DeValue};
 
+use super::bonds;
 use super::fields::{Fields, Value, items};
 use super::qos::tree::is_name;
 use super::topology;
@@ -35,7 +37,7 @@ use super::topology;
 pub use follower::{Follower, watch};
 
 const VLAN: [&str; 3] = ["id", "name", "acl_in"];
-const PORT: [&str; 6] = ["at", "access", "trunk", "native", "acl_in", "bind"];
+const PORT: [&str; 7] = ["at", "access", "trunk", "native", "acl_in", "bind", "bpdu"];
 const IDS: RangeInclusive<u64> = 1..=4094;
 
 /// The most VLANs that a message names.
@@ -48,6 +50,9 @@ pub struct Stated {
     pub vlans: Vlans,
     /// Whether other ports follow the switches' databases.
     pub is_followed: bool,
+    pub bonds: Bonds,
+    /// The ports that do not drop spanning trees' messages.
+    pub bpdus: BTreeMap<Location, Bpdu>,
     /// The line of each port.
     lines: BTreeMap<Location, usize>,
 }
@@ -58,13 +63,18 @@ impl Stated {
         self.is_followed || self.vlans != Vlans::default()
     }
 
+    /// Whether anything is said of bonds and spanning trees.
+    pub fn has_bonds(&self) -> bool {
+        !self.bonds.is_empty() || !self.bpdus.is_empty()
+    }
+
     /// One line for each port that is an end of a link in the topology. Links carry all VLANs.
     pub fn ends_of_links(&self, topology: &Topology, file: &str) -> Vec<String> {
         let ends = self.lines.iter().filter(|(at, _)| topology.has_end(**at));
         let told = |(at, line): (&Location, &usize)| {
             format!(
-                "{file}:{line}: at: {at} is an end of a link in the topology, and links carry all \
-                 VLANs; take it out of one of the two"
+                "{file}:{line}: {at} is an end of a link in the topology, and links carry all \
+                 VLANs and have no bonds; take it out of one of the two"
             )
         };
         ends.map(told).collect()
@@ -82,9 +92,14 @@ impl Stated {
             is_followed: source.unwrap_or(false),
             ..Stated::default()
         };
+        let bonds = bonds::Read::of(fields, root);
         for (place, table) in fields.tables_at(root, "port") {
-            stated.read_port(fields, &named, &place, table);
+            stated.read_port(fields, (&named, &bonds), &place, table);
         }
+        for (at, line) in &bonds.lines {
+            stated.lines.entry(*at).or_insert(*line);
+        }
+        stated.bonds = bonds.bonds();
         stated.vlans.names = named.names;
         stated
     }
@@ -92,7 +107,7 @@ impl Stated {
     fn read_port<'a>(
         &mut self,
         fields: &mut Fields<'a>,
-        named: &Named,
+        (named, bonds): (&Named, &bonds::Read),
         place: &Range<usize>,
         table: &DeTable<'a>,
     ) {
@@ -101,6 +116,7 @@ impl Stated {
             fields.problem(place, "at is missing: a port such as \"1:2\"");
         }
         let ports = fields.list_at(table, "at", "1:2", topology::edge_port);
+        let bpdu = bonds::bpdu(fields, table);
         let vlans = port_vlans(fields, named, place, table);
         for (place, at) in ports {
             let line = fields.line(&place);
@@ -108,6 +124,9 @@ impl Stated {
                 let problem = format!("at: {at} has its [[port]] already, in line {before}");
                 fields.problem(&place, problem);
             }
+            bonds.check_port(fields, (&place, at), bpdu);
+            let bpdu = bpdu.filter(|bpdu| *bpdu != Bpdu::Drop);
+            self.bpdus.extend(bpdu.map(|bpdu| (at, bpdu)));
             self.vlans
                 .ports
                 .extend(vlans.clone().map(|vlans| (at, vlans)));
@@ -224,7 +243,7 @@ fn port_vlans(
         let problem = "native needs trunk = [...]; with access, untagged packets have their VLAN";
         fields.problem(&native.span(), problem);
     }
-    let has_others = ["acl_in", "bind"]
+    let has_others = ["acl_in", "bind", "bpdu"]
         .iter()
         .any(|key| table.contains_key(*key));
     if let (None, None, None, false) = (access, trunk, native, has_others) {

@@ -107,11 +107,12 @@ impl Orders {
     }
 }
 
-/// Makes the plan of a switch. `links`: its ports that are ends of links.
+/// Makes the plan of a switch. `access` names the ports of bonds, and `vlans` their places. `links`:
+/// its ports that are ends of links.
 pub fn plan(
     access: &Access,
     orders: &Orders,
-    vlans: &Vlans,
+    (vlans, bonds): (&Vlans, &Bonds),
     dpid: DatapathId,
     links: &BTreeSet<PortNo>,
 ) -> Plan {
@@ -131,7 +132,7 @@ pub fn plan(
         planner.lists(access, orders, Place::Port(*at), scope);
     }
     for vlan in access.vlans.keys() {
-        if planner.members(*vlan, vlans) {
+        if planner.members(*vlan, vlans, bonds) {
             let scope = Matching::any().and(Field::Metadata, vlan.number());
             planner.lists(access, orders, Place::Vlan(*vlan), scope);
         }
@@ -306,7 +307,7 @@ impl Planner {
     }
 
     /// Leads the packets of a VLAN to its lists. Returns whether the switch has any.
-    fn members(&mut self, vlan: VlanId, vlans: &Vlans) -> bool {
+    fn members(&mut self, vlan: VlanId, vlans: &Vlans, bonds: &Bonds) -> bool {
         let to_lists = Step::Vlan(vlan);
         let mut has_any = false;
         for (port, of_port) in vlans.of_switch(self.dpid) {
@@ -317,10 +318,13 @@ impl Planner {
                 None => continue,
             };
             has_any = true;
-            for tag in tags {
-                let tagged = Matching::any().and(Field::VlanVid, tag);
-                let from = tagged.and_then(|m| by_port(m, port));
-                self.add(VLAN_TABLE, MEMBER, from, to_lists);
+            let dpid = self.dpid;
+            for at in bonds.ports(Location { dpid, port }) {
+                for tag in &tags {
+                    let tagged = Matching::any().and(Field::VlanVid, *tag);
+                    let from = tagged.and_then(|m| by_port(m, at.port));
+                    self.add(VLAN_TABLE, MEMBER, from, to_lists);
+                }
             }
         }
         has_any

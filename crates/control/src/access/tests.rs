@@ -68,7 +68,8 @@ fn passes(switch: &Switch, port: u32, frame: &[u8]) -> bool {
 
 fn planned(access: &Access) -> Plan {
     let orders = Orders::default().change(access);
-    plan(access, &orders, &vlans(), DatapathId(1), &BTreeSet::new())
+    let around = (&vlans(), &Bonds::default());
+    plan(access, &orders, around, DatapathId(1), &BTreeSet::new())
 }
 
 /// Values out of small sets, so that packets often meet rules.
@@ -270,8 +271,10 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
 fn changes(before: &Access, after: &Access) -> (usize, usize) {
     let orders = Orders::default().change(before);
     let none = BTreeSet::new();
-    let old = plan(before, &orders, &vlans(), DatapathId(1), &none);
-    let new = plan(after, &orders.change(after), &vlans(), DatapathId(1), &none);
+    let (vlans, bonds) = (vlans(), Bonds::default());
+    let around = (&vlans, &bonds);
+    let old = plan(before, &orders, around, DatapathId(1), &none);
+    let new = plan(after, &orders.change(after), around, DatapathId(1), &none);
     let step = |plan: &Plan, key| plan.get(key).map(|planned| planned.step);
     let set = new.keys().filter(|key| step(&old, key) != step(&new, key));
     let gone = old.keys().filter(|key| !new.contains_key(key));

@@ -14,6 +14,7 @@ use openflow::{DatapathId, Message, PortNo};
 
 use crate::access::tables::{self, EntryKey, Orders, Owner, Plan, Planned, Step};
 use crate::access::{Access, RuleId, can_decide};
+use crate::bond::Bonds;
 use crate::entry::is_ours;
 use crate::pipeline::{GUARD_TABLE, Numbering};
 use crate::session::SwitchUp;
@@ -44,6 +45,9 @@ pub struct AccessCounts {
 
 #[derive(Default)]
 pub(super) struct AccessControl {
+    /// As it is stated, with bonds by their places.
+    stated: Access,
+    /// The same with the ports of bonds.
     access: Access,
     orders: Orders,
     /// The entries that each connected switch was sent.
@@ -55,12 +59,22 @@ pub(super) struct AccessControl {
 }
 
 impl AccessControl {
-    pub(super) fn new(access: Access) -> AccessControl {
-        AccessControl {
-            orders: Orders::default().change(&access),
-            access,
-            ..AccessControl::default()
-        }
+    pub(super) fn new(access: Access, bonds: &Bonds) -> AccessControl {
+        let mut control = AccessControl::default();
+        control.set(access, bonds);
+        control
+    }
+
+    fn set(&mut self, stated: Access, bonds: &Bonds) {
+        self.access = stated.of_ports(bonds);
+        self.stated = stated;
+        self.orders = self.orders.change(&self.access);
+    }
+
+    /// Takes other bonds over.
+    pub(super) fn set_bonds(&mut self, bonds: &Bonds) {
+        let stated = std::mem::take(&mut self.stated);
+        self.set(stated, bonds);
     }
 
     /// Notes a switch that connects. Returns the numbers of its tables.
@@ -83,15 +97,16 @@ impl AccessControl {
         self.unable.remove(&dpid);
     }
 
-    fn plan(&self, net: &Network, vlans: &Vlans, dpid: DatapathId) -> Plan {
-        tables::plan(&self.access, &self.orders, vlans, dpid, &links(net, dpid))
+    fn plan(&self, net: &Network, around: (&Vlans, &Bonds), dpid: DatapathId) -> Plan {
+        let links = links(net, dpid);
+        tables::plan(&self.access, &self.orders, around, dpid, &links)
     }
 
     /// Compares a switch's entries with the plan, mends what differs, and takes them out of the
     /// rows. Returns the numbers kept, added and deleted.
     fn reconcile(
         &mut self,
-        (net, vlans): (&Network, &Vlans),
+        (net, ports): (&Network, (&Vlans, &Bonds)),
         dpid: DatapathId,
         rows: &mut Vec<FlowStats>,
         outbox: &mut Outbox,
@@ -105,7 +120,7 @@ impl AccessControl {
         let held: Vec<FlowStats> = held.collect();
         let mut plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
-            Numbering::Access => self.plan(net, vlans, dpid),
+            Numbering::Access => self.plan(net, ports, dpid),
         };
         if !plan.is_empty() {
             plan.extend(links_to_be(net, dpid, &held));
@@ -119,11 +134,17 @@ impl AccessControl {
     }
 
     /// Sends a switch what has changed: what is new before what goes.
-    fn update(&mut self, net: &Network, vlans: &Vlans, dpid: DatapathId, outbox: &mut Outbox) {
+    fn update(
+        &mut self,
+        net: &Network,
+        ports: (&Vlans, &Bonds),
+        dpid: DatapathId,
+        outbox: &mut Outbox,
+    ) {
         if !self.sent.contains_key(&dpid) {
             return;
         }
-        let plan = self.plan(net, vlans, dpid);
+        let plan = self.plan(net, ports, dpid);
         let before = self.sent.insert(dpid, plan.clone()).unwrap_or_default();
         for (key, planned) in &plan {
             if before.get(key).map(|before| before.step) != Some(planned.step) {
@@ -326,8 +347,7 @@ impl Controller {
             return Err(unable);
         }
         let is_other = self.access.access.is_on() != access.is_on();
-        self.access.orders = self.access.orders.change(&access);
-        self.access.access = access;
+        self.access.set(access, &self.config.bonds);
         if is_other {
             let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
             for connection in all {
@@ -342,9 +362,10 @@ impl Controller {
     /// Sends all switches what has changed about access.
     pub(super) fn update_access(&mut self) {
         let vlans = self.outbox.vlans.clone();
+        let ports = (&*vlans, &self.config.bonds);
         for dpid in self.network.dpids() {
             let (net, outbox) = (&self.network, &mut self.outbox);
-            self.access.update(net, &vlans, dpid, outbox);
+            self.access.update(net, ports, dpid, outbox);
         }
     }
 
@@ -354,7 +375,7 @@ impl Controller {
         rows: &mut Vec<FlowStats>,
     ) -> [usize; 3] {
         let vlans = self.outbox.vlans.clone();
-        let around = (&self.network, &*vlans);
+        let around = (&self.network, (&*vlans, &self.config.bonds));
         self.access.reconcile(around, dpid, rows, &mut self.outbox)
     }
 

@@ -1,12 +1,13 @@
 //! The settings of the controller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Duration;
 use sched::PolicyMap;
 
 use crate::Location;
 use crate::access::Access;
+use crate::bond::{Bonds, Bpdu};
 use crate::fabric::Label;
 use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
@@ -89,6 +90,10 @@ pub struct ControllerConfig {
     pub fabric: Option<FabricConfig>,
     /// The VLANs of the ports. They need the fabric.
     pub vlans: Vlans,
+    /// Ports that are used as one. They need the fabric.
+    pub bonds: Bonds,
+    /// The effect of a spanning tree's messages at ports; they are dropped at any other.
+    pub bpdus: BTreeMap<Location, Bpdu>,
     /// Multicast to the ports of members only. Needs the fabric.
     pub multicast: Option<MulticastConfig>,
     /// Access lists and bindings. They need OpenFlow 1.3.
@@ -123,6 +128,8 @@ impl Default for ControllerConfig {
             arp_inspection: false,
             fabric: None,
             vlans: Vlans::default(),
+            bonds: Bonds::default(),
+            bpdus: BTreeMap::new(),
             multicast: None,
             access: Access::default(),
         }

@@ -811,7 +811,7 @@ impl Discovery {
         let sent: Vec<(Location, Instant, bool)> = sent.collect();
         let mut is_any = false;
         for (at, known, is_over) in sent {
-            if net.role(at) != PortRole::Held {
+            if net.role_of_port(at) != PortRole::Held {
                 continue;
             }
             if known > self.heard_everywhere {

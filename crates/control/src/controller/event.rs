@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use clock::{Duration, Instant};
 use openflow::multipart::Description;
-use openflow::{DatapathId, ErrorKind, MacAddr, Version};
+use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
+use crate::bond::Bond;
+use crate::lacp::{Partner, PortView};
 use crate::topology::Difference;
 use crate::vlan::VlanId;
 use crate::{ConnectionId, Location};
@@ -63,6 +65,14 @@ pub enum Event {
         /// infrastructure was sent.
         is_unread: bool,
     },
+    /// The ports of a bond that carry packets have changed.
+    BondChanged {
+        name: String,
+        at: Location,
+        ports: Vec<PortNo>,
+    },
+    /// A port that a spanning tree's message had closed is open again.
+    PortOpened(Location),
     /// A relay beside the switch uses the controller's policy map.
     PolicyShared {
         dpid: DatapathId,
@@ -176,6 +186,28 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A port of a bond hears another partner than the bond's other ports. It carries no packets.
+    BondOtherPartner {
+        at: Location,
+        heard: MacAddr,
+    },
+    /// A port of a bond leads to another port of these switches. It carries no packets.
+    BondLoop {
+        at: Location,
+    },
+    /// The switch of a bond has no fabric, so that the bond carries no packets.
+    BondUnsupported {
+        at: Location,
+    },
+    /// A switch refused a group that shares the ports of a bond. The bond uses one port at a time.
+    BondUnshared {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
+    /// A spanning tree's message has come in at a guarded port, which is closed now.
+    BpduGuard {
+        at: Location,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,
@@ -190,6 +222,9 @@ impl Alarm {
             Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
             Alarm::LinkNarrow { to, .. } => Some(("narrow", *to)),
+            Alarm::BondOtherPartner { at, .. } => Some(("bond partner", *at)),
+            Alarm::BondLoop { at } => Some(("bond loop", *at)),
+            Alarm::BpduGuard { at } => Some(("bpdu", *at)),
             _ => None,
         }
     }
@@ -256,6 +291,25 @@ pub struct HostView {
     pub vlan: VlanId,
     pub at: Location,
     pub ips: Vec<IpAddr>,
+}
+
+/// A bond, for status tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondView {
+    pub bond: Bond,
+    /// The partner of its ports, by LACP.
+    pub partner: Option<Partner>,
+    pub ports: Vec<BondPortView>,
+}
+
+/// A port of a bond, for status tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondPortView {
+    pub port: PortNo,
+    pub is_collecting: bool,
+    pub is_distributing: bool,
+    /// Its state in LACP.
+    pub lacp: Option<PortView>,
 }
 
 /// Counters of a switch's entries.

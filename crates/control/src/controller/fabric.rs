@@ -281,6 +281,24 @@ impl Fabric {
         told.is_some_and(|told| told.contains(label))
     }
 
+    /// Whether a switch takes groups that share ports, as far as is known.
+    pub(super) fn shares_ports(&self, dpid: DatapathId) -> bool {
+        let node = self.nodes.get(&dpid);
+        node.is_some_and(|node| !node.refuses_shares)
+    }
+
+    /// Notes that a switch refuses groups that share ports.
+    pub(super) fn refuse_shares(&mut self, dpid: DatapathId) {
+        if let Some(node) = self.nodes.get_mut(&dpid) {
+            node.refuses_shares = true;
+        }
+    }
+
+    /// Whether a switch can take part.
+    pub(super) fn is_capable(&self, dpid: DatapathId) -> bool {
+        self.nodes.get(&dpid).is_some_and(|node| node.is_capable)
+    }
+
     /// Whether a switch takes part by now.
     pub(super) fn has_tables(&self, dpid: DatapathId) -> bool {
         self.nodes.get(&dpid).is_some_and(|node| node.is_ready)
@@ -490,15 +508,17 @@ impl Fabric {
     }
 
     /// Takes over what a switch holds, and deletes what it should not. Returns whether the switch
-    /// takes part from now on.
+    /// takes part from now on. `others`: parts of another machine, of which those remain that the
+    /// switch holds.
     pub(super) fn read_groups(
         &mut self,
         now: Instant,
         dpid: DatapathId,
         bodies: Vec<ReplyBody>,
-        outbox: &mut Outbox,
+        (others, outbox): (&mut Vec<Part>, &mut Outbox),
     ) -> bool {
         let copies = self.copies;
+        let wanted = std::mem::take(others);
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return false;
         };
@@ -511,6 +531,10 @@ impl Fabric {
             _ => Vec::new(),
         });
         held.add_groups(groups.collect::<Vec<GroupDesc>>());
+        let wanted = wanted.into_iter().filter(|_| node.is_capable);
+        *others = wanted
+            .filter(|part| held.claim(vec![part.clone()]))
+            .collect();
         if node.is_capable {
             let mut sent = Sent {
                 base: held.claim(base(copies)),

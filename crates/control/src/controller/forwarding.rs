@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use clock::Instant;
 use openflow::message::PacketIn;
-use openflow::packet::PacketFields;
+use openflow::packet::{PacketFields, lacp};
 use openflow::{DatapathId, MacAddr};
 
 use crate::edge;
@@ -48,10 +48,17 @@ impl Controller {
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
         }
-        if fields.eth_dst().is_some_and(is_link_local) {
-            self.outbox.counters.packet_ins_link_local += 1;
+        if lacp::is_lacp(&packet_in.data) && self.handle_lacp(now, at, &packet_in.data) {
             return;
         }
+        if let Some(dst) = fields.eth_dst().filter(|dst| is_link_local(*dst)) {
+            return self.handle_link_local(now, at, dst, &packet_in);
+        }
+        if !self.bonding.is_open(&self.outbox.bonds, at) {
+            self.outbox.counters.packets_bond_closed += 1;
+            return;
+        }
+        let at = self.outbox.bonds.place(at);
         let is_shown = packet_in.reason == edge::SHOWN;
         // A shown question, which goes to a group, stands for questions only.
         let is_for_others = is_shown && !fields.eth_dst().is_some_and(MacAddr::is_multicast);
@@ -81,6 +88,7 @@ impl Controller {
                 let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
                 let packet = Held {
                     at,
+                    in_port: port,
                     buffer_id,
                     data,
                     is_copy,
@@ -103,6 +111,7 @@ impl Controller {
         let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
         let held = Held {
             at,
+            in_port: at.port,
             buffer_id,
             data,
             is_copy: true,
@@ -276,7 +285,7 @@ impl Controller {
         let host = HostKey { vlan, mac };
         let is_outside = vlan.is_none();
         let (paths, net) = (&self.paths, &self.network);
-        let home_gone = |home: Location| !net.is_up(home);
+        let home_gone = |home: Location| !net.is_open(home);
         let is_active = |mac| is_outside && is_active(paths, net)(mac);
         let Some(hosts) = hosts_of!(self, vlan) else {
             return false;
@@ -304,7 +313,7 @@ impl Controller {
         if is_there && !self.network.is_port_address(mac) {
             self.network.handle_host(now, at);
         }
-        if is_there && is_outside {
+        if is_there && is_outside && !self.outbox.bonds.contains(at) {
             let ip = ip.filter(|_| owns).map(HostName::Ip);
             let names = [Some(HostName::Mac(mac)), ip];
             self.qos_host(now, names.into_iter().flatten(), at);
@@ -559,8 +568,10 @@ impl Controller {
     /// Deletes the entry that sends a host's packets up, once the question to it has ended.
     fn unlift(&mut self, now: Instant, mac: MacAddr, home: Location) {
         self.ingress.note_ended(now, home.dpid, Some(home.port));
-        self.outbox
-            .send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
+        for port in self.outbox.bonds.ports(home) {
+            let watch = EntryKey::watch(port.port, mac).to_delete();
+            self.outbox.send_flow_mod(home.dpid, watch);
+        }
     }
 
     /// Handles the move of an IP address to another host.

@@ -46,6 +46,9 @@ impl Controller {
         };
         self.outbox.tell_edge(dpid, EdgeUpdate::Start(config));
         self.tell_vlans(dpid);
+        if self.outbox.bonds.of_switch(dpid).next().is_some() {
+            self.tell_bonds(dpid);
+        }
         self.start_grant(dpid);
     }
 
@@ -99,7 +102,7 @@ impl Controller {
         self.tell_host(packet.dst, to);
         let deliver = Deliver {
             now,
-            in_port: packet.at.port,
+            in_port: packet.in_port,
             vlan: VlanId::NONE,
             src: packet.src,
             dst: packet.dst,

@@ -20,6 +20,8 @@
 mod access;
 mod administered;
 mod ageing;
+mod bonds;
+mod bpdu;
 mod config;
 mod counts;
 mod discovery;
@@ -82,13 +84,16 @@ use crate::vlan::VlanId;
 pub use crate::Location;
 pub use config::{ControllerConfig, FabricConfig, LinkPolicy, Mode, MulticastConfig};
 pub use event::{
-    Alarm, Event, HostView, LinkView, SwitchView, TableCounters, TableView, TimeoutsView,
+    Alarm, BondPortView, BondView, Event, HostView, LinkView, SwitchView, TableCounters, TableView,
+    TimeoutsView,
 };
 pub use output::{ControllerCounters, ControllerOutput, RefusedReason};
 
 use access::AccessControl;
 pub use access::AccessCounts;
 use administered::Administered;
+use bonds::Bonding;
+use bpdu::Guarded;
 use counts::Counts;
 use discovery::Discovery;
 use entries::SETTLE;
@@ -182,6 +187,8 @@ pub struct Controller {
     fabric: Fabric,
     multicast: Multicast,
     access: AccessControl,
+    bonding: Bonding,
+    guarded: Guarded,
     flooded: Flooded,
     administered: Administered,
     qos: QosState,
@@ -230,7 +237,9 @@ impl Controller {
             resumes_at: Instant::START,
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
-            access: AccessControl::new(config.access.clone()),
+            access: AccessControl::new(config.access.clone(), &config.bonds),
+            bonding: Bonding::default(),
+            guarded: Guarded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             hosts,
             paths: Paths::new(&config),
@@ -253,6 +262,7 @@ impl Controller {
             config,
         };
         controller.follow_vlans(&BTreeSet::new());
+        controller.start_bonds();
         controller
     }
 
@@ -398,6 +408,7 @@ impl Controller {
             match timer {
                 Timer::Lldp(at) => self.lldp_due(now, at),
                 Timer::PortChange(at) => self.port_change_due(now, at),
+                Timer::PortOpen(at) => self.port_open_due(now, at),
                 Timer::HoldOver(dpid) => self.settle_ports(now, dpid),
                 Timer::Leave(dpid) => self.leave_switch(now, dpid),
                 Timer::Round => self.next_round(now),
@@ -424,6 +435,7 @@ impl Controller {
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Multicast => self.multicast_due(now),
                 Timer::Access => self.access_due(now),
+                Timer::Bonds => self.bonds_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;
@@ -546,7 +558,7 @@ impl Controller {
 
     /// Whether a port has certainly no switch behind it.
     pub fn is_edge(&self, at: Location) -> bool {
-        self.network.role(at) == PortRole::Edge
+        self.network.role_of_port(at) == PortRole::Edge
     }
 
     /// The hosts whose place is known, by address.

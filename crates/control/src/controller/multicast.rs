@@ -43,7 +43,9 @@ pub(super) struct Multicast {
     membership: Membership,
     /// The entries of egresses, as they were sent.
     delivered: BTreeMap<(GroupKey, DatapathId), Vec<form::Part>>,
-    senders: BTreeMap<(GroupKey, DatapathId), Copies>,
+    /// The copies for the senders of a switch, and apart from those for the senders behind each
+    /// bond, to which none of them goes.
+    senders: BTreeMap<(GroupKey, DatapathId, PortNo), Copies>,
     /// The groups that hosts of each port send to, with the tags of their packets.
     by_port: BTreeMap<Location, BTreeSet<(GroupKey, Option<u16>)>>,
     /// The slots in use at each switch.
@@ -147,8 +149,8 @@ impl Multicast {
         if receivers.len() > EGRESSES_MAX {
             return self.end_senders(key, outbox);
         }
-        for ((_, dpid), copies) in self.senders.range_mut(switches_of(key)) {
-            let new = copies_of(copies.slot, *dpid, key, (&receivers, fabric));
+        for ((_, dpid, home), copies) in self.senders.range_mut(senders_of(key)) {
+            let new = copies_of(copies.slot, (*dpid, *home), key, (&receivers, fabric));
             if new != copies.sent {
                 let old = std::mem::replace(&mut copies.sent, new.clone());
                 send_change(*dpid, vec![old], vec![new], outbox);
@@ -161,8 +163,8 @@ impl Multicast {
         if !self.is_on() {
             return;
         }
-        let known = self.delivered.keys().chain(self.senders.keys());
-        let mut keys: BTreeSet<GroupKey> = known.map(|(key, _)| *key).collect();
+        let mut keys: BTreeSet<GroupKey> = self.delivered.keys().map(|(key, _)| *key).collect();
+        keys.extend(self.senders.keys().map(|(key, ..)| *key));
         let groups = self.membership.groups();
         keys.extend(groups.map(|(vlan, ip)| GroupKey { vlan, ip }));
         for key in keys {
@@ -174,7 +176,7 @@ impl Multicast {
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.delivered.retain(|(_, of), _| *of != dpid);
         self.refusing.remove(&dpid);
-        self.senders.retain(|(_, of), _| *of != dpid);
+        self.senders.retain(|(_, of, _), _| *of != dpid);
         self.by_port.retain(|at, _| at.dpid != dpid);
         self.slots.remove(&dpid);
     }
@@ -218,7 +220,7 @@ impl Multicast {
             return None;
         }
         let port = (at.port, tag);
-        let id = (key, at.dpid);
+        let id = (key, at.dpid, home_of(at, outbox));
         let own = self.by_port.get(&at);
         let is_known = own.is_some_and(|own| own.contains(&(key, tag)));
         if !is_known && own.map_or(0, BTreeSet::len) >= SENDERS_PER_PORT_MAX {
@@ -230,7 +232,7 @@ impl Multicast {
                 return None;
             }
             let slot = self.take_slot(at.dpid)?;
-            let sent = copies_of(slot, at.dpid, key, (&receivers, fabric));
+            let sent = copies_of(slot, (at.dpid, id.2), key, (&receivers, fabric));
             send_change(at.dpid, Vec::new(), vec![sent.clone()], outbox);
             let ports = BTreeSet::new();
             self.senders.insert(id, Copies { slot, ports, sent });
@@ -261,8 +263,9 @@ impl Multicast {
         port: (PortNo, Option<u16>),
         outbox: &mut Outbox,
     ) {
-        let (id, (number, tag)) = ((key, dpid), port);
+        let (number, tag) = port;
         let at = Location { dpid, port: number };
+        let id = (key, dpid, home_of(at, outbox));
         if let Some(own) = self.by_port.get_mut(&at) {
             own.remove(&(key, tag));
             if own.is_empty() {
@@ -284,15 +287,17 @@ impl Multicast {
     /// Ends what a port sends and receives.
     fn handle_port_gone(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
         self.membership.handle_port_gone(now, at);
-        for (key, tag) in self.by_port.remove(&at).unwrap_or_default() {
-            self.end_sender((at.dpid, key), (at.port, tag), outbox);
+        for at in outbox.bonds.clone().ports(at) {
+            for (key, tag) in self.by_port.remove(&at).unwrap_or_default() {
+                self.end_sender((at.dpid, key), (at.port, tag), outbox);
+            }
         }
     }
 
     /// Ends the entries of all senders to a group.
     fn end_senders(&mut self, key: GroupKey, outbox: &mut Outbox) {
-        let of_key = self.senders.range(switches_of(key));
-        let all = of_key.flat_map(|((_, dpid), copies)| {
+        let of_key = self.senders.range(senders_of(key));
+        let all = of_key.flat_map(|((_, dpid, _), copies)| {
             let ports = copies.ports.iter();
             ports.map(|port| (*dpid, *port))
         });
@@ -330,22 +335,38 @@ fn switches_of(key: GroupKey) -> RangeInclusive<(GroupKey, DatapathId)> {
     (key, DatapathId(0))..=(key, DatapathId(u64::MAX))
 }
 
+/// The same for the keys of senders.
+fn senders_of(key: GroupKey) -> RangeInclusive<(GroupKey, DatapathId, PortNo)> {
+    let first = (key, DatapathId(0), PortNo(0));
+    first..=(key, DatapathId(u64::MAX), PortNo(u32::MAX))
+}
+
+/// The bond of a sender's port by its place, or any port.
+fn home_of(at: Location, outbox: &Outbox) -> PortNo {
+    match outbox.bonds.contains(at) {
+        true => outbox.bonds.place(at).port,
+        false => PortNo::ANY,
+    }
+}
+
 /// The ports of each switch that receive a group, with the form of its packets there.
 type Receivers = BTreeMap<DatapathId, Vec<(PortNo, Form)>>;
 
 fn copies_of(
     slot: u16,
-    dpid: DatapathId,
+    (dpid, home): (DatapathId, PortNo),
     key: GroupKey,
     (receivers, fabric): (&Receivers, &Fabric),
 ) -> form::Part {
-    let here = receivers.get(&dpid).map_or(&[][..], |ports| &ports[..]);
+    let here = receivers.get(&dpid).into_iter().flatten();
+    // A bond would send a copy back by another port than that where it came in.
+    let here: Vec<(PortNo, Form)> = here.filter(|(port, _)| *port != home).copied().collect();
     let away = receivers.keys().filter(|of| **of != dpid);
     let labels = away.filter_map(|of| fabric.egress_label(*of, key.vlan));
     let labels: Vec<Label> = labels
         .filter(|label| fabric.leads_to(dpid, *label))
         .collect();
-    replication::copies(slot, key.vlan, here, &labels, fabric.tag())
+    replication::copies(slot, key.vlan, &here, &labels, fabric.tag())
 }
 
 impl Controller {
@@ -391,7 +412,11 @@ impl Controller {
             return true;
         }
         let key = GroupKey { vlan, ip };
-        let sender = (packet.at, tag);
+        let inlet = Location {
+            port: packet.in_port,
+            ..packet.at
+        };
+        let sender = (inlet, tag);
         let group = self
             .multicast
             .handle_sender(key, sender, &self.fabric, &mut self.outbox);
@@ -401,7 +426,7 @@ impl Controller {
         self.outbox.counters.packet_outs += 1;
         let message = PacketOut {
             buffer_id: None,
-            in_port: packet.at.port,
+            in_port: packet.in_port,
             actions: vec![Action::Group(group)],
             data: packet.data.clone(),
         };

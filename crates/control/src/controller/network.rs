@@ -4,11 +4,13 @@
 //! discovery ([`super::discovery`]) where ports and links change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use openflow::multipart::Description;
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
+use crate::bond::Bonds;
 use crate::session::SwitchUp;
 use crate::topology::Topology;
 use crate::{ConnectionId, Location};
@@ -29,6 +31,11 @@ pub(super) struct Network {
     /// The administrator's description of the network.
     topology: Option<Topology>,
     edge_ports: BTreeSet<Location>,
+    bonds: Arc<Bonds>,
+    /// The places of bonds with a port that carries packets.
+    open_bonds: BTreeSet<Location>,
+    /// Ports that are closed to hosts.
+    closed: BTreeSet<Location>,
     link_policy: LinkPolicy,
 }
 
@@ -65,6 +72,9 @@ impl Network {
             port_addresses: BTreeMap::new(),
             topology: config.topology.clone(),
             edge_ports: config.edge_ports.clone(),
+            bonds: Arc::new(config.bonds.clone()),
+            open_bonds: BTreeSet::new(),
+            closed: BTreeSet::new(),
             link_policy: config.links,
         }
     }
@@ -122,12 +132,56 @@ impl Network {
         self.port(at).is_some_and(|port| port.state.is_up())
     }
 
+    /// Whether hosts at a place may still be there.
+    pub(super) fn is_open(&self, at: Location) -> bool {
+        match self.bonds.contains(at) {
+            true => self.open_bonds.contains(&at),
+            false => self.is_up(at) && !self.closed.contains(&at),
+        }
+    }
+
+    /// Takes other bonds over, all of them without a port that carries packets.
+    pub(super) fn set_bonds(&mut self, bonds: Arc<Bonds>) {
+        self.open_bonds
+            .retain(|at| bonds.of(*at) == self.bonds.of(*at));
+        self.bonds = bonds;
+    }
+
+    /// Notes whether a bond has a port that carries packets.
+    pub(super) fn set_bond_open(&mut self, place: Location, is_open: bool) {
+        match is_open {
+            true => self.open_bonds.insert(place),
+            false => self.open_bonds.remove(&place),
+        };
+    }
+
+    /// Closes a port to hosts, or opens it.
+    pub(super) fn set_closed(&mut self, at: Location, is_closed: bool) {
+        match is_closed {
+            true => self.closed.insert(at),
+            false => self.closed.remove(&at),
+        };
+    }
+
     /// Whether a port of a switch has this hardware address.
     pub(super) fn is_port_address(&self, mac: MacAddr) -> bool {
         self.port_addresses.contains_key(&mac)
     }
 
+    /// The role of a port. A bond has one role at its place, and its other ports have none.
     pub(super) fn role(&self, at: Location) -> PortRole {
+        if self.closed.contains(&at) {
+            return PortRole::Gone;
+        }
+        match (self.bonds.contains(at), self.open_bonds.contains(&at)) {
+            (true, true) => PortRole::Edge,
+            (true, false) => PortRole::Gone,
+            (false, _) => self.role_of_port(at),
+        }
+    }
+
+    /// The role of a port by itself.
+    pub(super) fn role_of_port(&self, at: Location) -> PortRole {
         let Some(port) = self.port(at) else {
             return PortRole::Gone;
         };
@@ -141,7 +195,7 @@ impl Network {
     }
 
     pub(super) fn is_stated_edge(&self, at: Location) -> bool {
-        self.edge_ports.contains(&at)
+        self.edge_ports.contains(&at) || self.bonds.contains(at)
     }
 
     fn stated(&self, at: Location) -> Stated {

@@ -14,6 +14,7 @@ use clock::{Duration, Instant, SplitMix64};
 use openflow::message::{FlowMod, FlowModCommand, MultipartReply, PacketOut};
 use openflow::{Action, Cookie, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
 
+use crate::bond::Bonds;
 use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKind, is_ours};
 use crate::pipeline::Numbering;
@@ -40,6 +41,8 @@ pub(super) struct Outbox {
     pub generation: u16,
     /// The VLANs of all ports: a packet leaves a port in the form of its VLAN there.
     pub vlans: Arc<Vlans>,
+    /// The bonds of all ports: a message that outputs to a place leads to its bond.
+    pub bonds: Arc<Bonds>,
     outputs: VecDeque<ControllerOutput>,
     timers: BTreeSet<(Instant, Timer)>,
     channels: BTreeMap<DatapathId, Channel>,
@@ -110,6 +113,7 @@ pub(super) enum Request {
 pub(super) enum Timer {
     Lldp(Location),
     PortChange(Location),
+    PortOpen(Location),
     HoldOver(DatapathId),
     Leave(DatapathId),
     Round,
@@ -129,6 +133,7 @@ pub(super) enum Timer {
     Fabric,
     Multicast,
     Access,
+    Bonds,
     Readings,
 }
 
@@ -136,7 +141,7 @@ impl Timer {
     /// The switch that it is about.
     pub(super) fn dpid(self) -> Option<DatapathId> {
         match self {
-            Timer::Lldp(at) | Timer::PortChange(at) => Some(at.dpid),
+            Timer::Lldp(at) | Timer::PortChange(at) | Timer::PortOpen(at) => Some(at.dpid),
             Timer::Grace(dpid)
             | Timer::HoldOver(dpid)
             | Timer::Leave(dpid)
@@ -156,6 +161,7 @@ impl Timer {
             | Timer::Fabric
             | Timer::Multicast
             | Timer::Access
+            | Timer::Bonds
             | Timer::Readings => None,
         }
     }
@@ -164,6 +170,7 @@ impl Timer {
         match self {
             Timer::Lldp(_) => "lldp",
             Timer::PortChange(_) => "port change",
+            Timer::PortOpen(_) => "closed port",
             Timer::HoldOver(_) => "port hold",
             Timer::Leave(_) => "switch away",
             Timer::Round => "round of barriers",
@@ -183,6 +190,7 @@ impl Timer {
             Timer::Fabric => "fabric",
             Timer::Multicast => "multicast",
             Timer::Access => "access",
+            Timer::Bonds => "bonds",
             Timer::Readings => "readings of entries",
         }
     }
@@ -204,6 +212,7 @@ impl Outbox {
             is_qos_used: false,
             random,
             vlans: Arc::new(config.vlans.clone()),
+            bonds: Arc::new(config.bonds.clone()),
         }
     }
 
@@ -329,6 +338,8 @@ impl Outbox {
     pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
         let channel = self.channels.get_mut(&dpid)?;
         let (xid, numbering) = (channel.requests.next_xid(), channel.numbering);
+        let led = self.bonds.lead_message(dpid, message);
+        let message = led.as_ref().unwrap_or(message);
         let is_sent = match numbering {
             Numbering::Plain => self.send_as(dpid, xid, message, false),
             Numbering::Access => {
@@ -338,6 +349,25 @@ impl Outbox {
             }
         };
         is_sent.then_some(xid)
+    }
+
+    /// Sends a frame out of a port itself, whatever bond it belongs to.
+    pub(super) fn send_at_port(&mut self, at: Location, data: Vec<u8>) {
+        let Some(channel) = self.channels.get_mut(&at.dpid) else {
+            return;
+        };
+        let xid = channel.requests.next_xid();
+        let message = Message::PacketOut(PacketOut {
+            buffer_id: None,
+            in_port: match channel.version {
+                Version::V10 => PortNo::ANY,
+                _ => PortNo::CONTROLLER,
+            },
+            actions: vec![Action::output(at.port)],
+            data: data.into(),
+        });
+        self.counters.packet_outs += 1;
+        self.send_as(at.dpid, xid, &message, false);
     }
 
     /// Sends a request; `None` if it could not be sent, and then nothing waits for it.

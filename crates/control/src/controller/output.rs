@@ -82,6 +82,12 @@ pub struct ControllerCounters {
     pub packet_ins_claimed: u64,
     /// Packets of a VLAN that their port, or the port that they were for, is no member of.
     pub packets_vlan_refused: u64,
+    /// Packets at ports of bonds that carry none.
+    pub packets_bond_closed: u64,
+    /// Messages of LACP that cannot be read, or that came too fast.
+    pub lacp_refused: u64,
+    /// Messages of spanning trees.
+    pub bpdus: u64,
     /// Messages about multicast membership that are malformed or cannot be a host's.
     pub memberships_refused: u64,
     pub lldp_sent: u64,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use openflow::packet::PacketFields;
-use openflow::{BufferId, Field, MacAddr};
+use openflow::{BufferId, Field, MacAddr, PortNo};
 
 use crate::Location;
 
@@ -15,7 +15,10 @@ const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
 
 /// A packet that may have to wait because its port is held.
 pub(super) struct Held {
+    /// The place of its sender, if that is a host at this switch.
     pub at: Location,
+    /// The port itself, which differs in a bond.
+    pub in_port: PortNo,
     pub buffer_id: Option<BufferId>,
     pub data: Bytes,
     pub is_copy: bool,
@@ -26,6 +29,7 @@ pub(super) struct Held {
 /// The fields of a packet that forwarding reads.
 pub(super) struct Packet<'a> {
     pub at: Location,
+    pub in_port: PortNo,
     pub src: MacAddr,
     pub dst: MacAddr,
     pub buffer_id: Option<BufferId>,
@@ -41,6 +45,7 @@ impl<'a> Packet<'a> {
         let can_be_host = !src.is_multicast() && src != MacAddr::default() && src != OWN_MAC;
         can_be_host.then_some(Packet {
             at: held.at,
+            in_port: held.in_port,
             src,
             dst,
             buffer_id: held.buffer_id,

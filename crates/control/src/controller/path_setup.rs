@@ -22,6 +22,10 @@ impl Controller {
         to: Location,
     ) -> bool {
         let pair = (src, dst);
+        // Entries of a path know one port only.
+        if self.is_bonded(from, to) {
+            return false;
+        }
         if self.paths.is_recent(now, pair) {
             return true;
         }
@@ -66,6 +70,9 @@ impl Controller {
         to: Location,
         (asker, missed): (Location, bool),
     ) -> Option<Token> {
+        if self.is_bonded(from, to) {
+            return None;
+        }
         match self.paths.progress(now, pair, missed) {
             Progress::UnderWay(token) => return Some(token),
             Progress::Done => return None,

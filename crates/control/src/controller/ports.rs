@@ -220,11 +220,16 @@ impl Controller {
             return;
         }
         let was_edge = self.network.role(at) == PortRole::Edge;
-        self.ingress.handle_port(now, at, state.is_some());
+        let is_bonded = self.outbox.bonds.contains(at);
+        // The place of a bond has its budgets while other ports are there.
+        self.ingress
+            .handle_port(now, at, state.is_some() || is_bonded);
         let change = (at, state.as_ref());
         match self.discovery.apply_port(&mut self.network, now, change) {
             Some(true) => {
                 self.outbox.event(Event::PortUp(at));
+                self.open_port(now, at);
+                self.bond_port(now, at, true);
                 self.qos_soon(now);
                 self.outbox.timer(now, Timer::Lldp(at));
                 let hold = self.config.port_hold;
@@ -232,7 +237,11 @@ impl Controller {
             }
             Some(false) => {
                 self.outbox.event(Event::PortDown(at));
-                self.lose(now, at, was_edge);
+                self.open_port(now, at);
+                match is_bonded {
+                    true => self.bond_port(now, at, false),
+                    false => self.lose(now, at, was_edge),
+                }
             }
             None => {}
         }
@@ -240,7 +249,7 @@ impl Controller {
 
     /// Removes the links and hosts of a port that is down. An edge port was no link since it came
     /// up, so only its hosts have paths over it.
-    fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
+    pub(super) fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
         let removed = match self.network.links.ends(at) == Ends::default() {
             true => Removed::default(),
             false => self.network.links.remove_where(|end| end == at),
@@ -320,6 +329,7 @@ impl Controller {
         self.mending.forget(dpid);
         self.tables.forget(dpid);
         self.multicast.forget(dpid);
+        self.forget_bonds(now, dpid);
         if self.fabric.forget(dpid) {
             self.fabric.again(now, &mut self.outbox);
         }

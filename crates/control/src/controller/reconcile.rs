@@ -113,7 +113,13 @@ impl Controller {
 
     pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
         // A switch that has lost its entries needs those of hosts that only receive, too.
-        if self.fabric.read_groups(now, dpid, bodies, &mut self.outbox) {
+        let mut of_bonds = self.bonding.parts(dpid, &self.fabric, &self.outbox.bonds);
+        let others = (&mut of_bonds, &mut self.outbox);
+        let is_new = self.fabric.read_groups(now, dpid, bodies, others);
+        self.bonding.handle_held(dpid, of_bonds);
+        self.follow_bonds(now);
+        self.update_closed(dpid);
+        if is_new {
             let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
             for (mac, at) in hosts {
                 self.tell_fabric(mac, at);
@@ -190,6 +196,7 @@ impl Controller {
         }
         self.adopt_held(now, dpid, &held, &mut tally);
         self.network.handle_synced(dpid);
+        self.follow_bonds(now);
         for port in edges_told(&held).chain(ingresses.kept) {
             self.network.handle_told(Location { dpid, port });
         }

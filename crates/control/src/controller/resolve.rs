@@ -284,6 +284,7 @@ impl Controller {
             None => {
                 let packet = Packet {
                     at,
+                    in_port: at.port,
                     src,
                     dst,
                     buffer_id: None,

@@ -97,6 +97,9 @@ impl Controller {
                 .fabric
                 .handle_unshared(now, (dpid, error), group, &mut self.outbox);
         }
+        if form::is_refused_bond(message) {
+            return self.bond_unshared(dpid, error);
+        }
         if replication::is_refused(message) {
             self.multicast.handle_refused(dpid, &mut self.outbox);
             return self.outbox.alarm(Alarm::MulticastRefused { dpid, error });
@@ -116,6 +119,7 @@ impl Controller {
         self.multicast.exclude(dpid, &mut self.outbox);
         self.fabric
             .handle_refused(now, (dpid, error), &mut self.outbox);
+        self.exclude_bonds(now, dpid);
     }
 
     pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {

@@ -78,7 +78,7 @@ impl Controller {
             let fresh = || Hosts::new(vlan, shares, seed);
             self.vlan_hosts.entry(vlan).or_insert_with(fresh);
         }
-        self.outbox.vlans = Arc::new(self.config.vlans.clone());
+        self.outbox.vlans = Arc::new(self.vlans_of_bonds());
         let addresses = self.vlan_hosts.iter();
         let addresses = addresses.map(|(vlan, hosts)| (*vlan, hosts.addresses().clone()));
         self.fabric.set_vlans(addresses, &mut self.outbox);
@@ -227,7 +227,7 @@ impl Controller {
             self.tell_member(dst, to);
             let deliver = Deliver {
                 now,
-                in_port: at.port,
+                in_port: packet.in_port,
                 vlan,
                 src: packet.src,
                 dst: packet.dst,
@@ -325,7 +325,7 @@ impl Controller {
     }
 
     /// Informs the edge of a switch of its ports' VLANs, and of the hosts that are still there.
-    fn tell_all_vlans(&mut self, dpid: DatapathId) {
+    pub(super) fn tell_all_vlans(&mut self, dpid: DatapathId) {
         let ports = self.outbox.vlans.of_switch(dpid).collect();
         self.outbox.tell_edge(dpid, EdgeUpdate::Vlans(ports));
         let mut hosts = Vec::new();

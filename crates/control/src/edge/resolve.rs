@@ -177,7 +177,7 @@ impl Started {
         let untagged = tag.map(|_| [&question.data[..12], &question.data[16..]].concat());
         let data = untagged.as_deref().unwrap_or(question.data);
         let reply = reply(data, &fabric.domain(vlan)?.addresses)?;
-        let index = self.open_port(question.in_port)?;
+        let index = self.inlet(question.in_port)?;
         if self.hosts(vlan)?.get(question.src)? != index {
             return None;
         }

@@ -3,12 +3,15 @@
 //!
 //! The tests below check every place in a template against the codec.
 
+use std::collections::BTreeSet;
+
 use bytes::{BufMut, BytesMut};
 use openflow::message::{FlowMod, PacketInReason, PacketOut};
 use openflow::{
     Action, BufferId, Cookie, Instruction, MacAddr, Message, PortNo, Version, Xid, encode,
 };
 
+use crate::bond;
 use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind, is_report, is_to_be_judged};
 use crate::fabric::{Exit, Label, form};
 use crate::vlan::{self, Form, VlanId};
@@ -143,6 +146,8 @@ pub(super) struct Templates {
     leads_on: bool,
     /// The same messages towards an egress.
     labelled: Option<Labelled>,
+    /// The places of bonds: packets go to their groups.
+    bonds: BTreeSet<PortNo>,
 }
 
 struct Labelled {
@@ -228,13 +233,24 @@ impl Templates {
             flow_mod: bytes_of(config.version, Message::FlowMod(flow_mod)),
             packet_out: packet_out_head(config.version, vec![Action::output(PortNo(2))]),
             labelled,
+            bonds: BTreeSet::new(),
         }
+    }
+
+    pub(super) fn set_bonds(&mut self, places: BTreeSet<PortNo>) {
+        self.bonds = places;
+    }
+
+    /// Whether an exit is a bond, which has a group.
+    #[inline]
+    fn is_bond(&self, exit: Exit) -> bool {
+        !self.bonds.is_empty() && matches!(exit, Exit::Port(port) if self.bonds.contains(&port))
     }
 
     #[inline]
     pub(super) fn flow_mod(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
-        if let Some(crossing) = &answer.crossing {
-            return self.flow_mod_in_vlan(xid, (answer, crossing), out);
+        if answer.crossing.is_some() || self.is_bond(answer.exit) {
+            return self.flow_mod_by_actions(xid, answer, out);
         }
         let places = match self.version {
             Version::V10 => FLOW_MOD_V10,
@@ -271,8 +287,8 @@ impl Templates {
     /// that of a packet-in.
     #[inline]
     pub(super) fn packet_out(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
-        if let Some(crossing) = &answer.crossing {
-            return self.packet_out_in_vlan(xid, (answer, crossing), out);
+        if answer.crossing.is_some() || self.is_bond(answer.exit) {
+            return self.packet_out_by_actions(xid, answer, out);
         }
         let data = match answer.buffer_id {
             Some(_) => &[],
@@ -308,19 +324,18 @@ impl Templates {
         true
     }
 
-    /// The entry of a packet of a VLAN: its match looks at the tag, and its actions change it.
-    fn flow_mod_in_vlan(
-        &self,
-        xid: u32,
-        (answer, crossing): (&Answer<'_>, &Crossing),
-        out: &mut BytesMut,
-    ) {
-        let Some(actions) = self.actions_in_vlan(answer.exit, crossing) else {
+    /// The entry of a packet of a VLAN or to a bond. In a VLAN its match looks at the tag, and its
+    /// actions change it.
+    fn flow_mod_by_actions(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
+        let Some(actions) = self.actions(answer) else {
             return;
         };
-        let key = EntryKey::pair(answer.in_port, answer.src, answer.dst);
+        let key = EntryKey::pair(answer.in_port, answer.src, answer.dst).to_match();
         let flow_mod = FlowMod {
-            r#match: vlan::with_tag(key.to_match(), crossing.tag),
+            r#match: match &answer.crossing {
+                Some(crossing) => vlan::with_tag(key, crossing.tag),
+                None => key,
+            },
             instructions: vec![Instruction::ApplyActions(actions)],
             buffer_id: answer.buffer_id,
             ..self.bare.clone()
@@ -330,29 +345,40 @@ impl Templates {
         }
     }
 
-    fn packet_out_in_vlan(
-        &self,
-        xid: u32,
-        (answer, crossing): (&Answer<'_>, &Crossing),
-        out: &mut BytesMut,
-    ) -> bool {
-        let message = self
-            .actions_in_vlan(answer.exit, crossing)
-            .map(|actions| PacketOut {
-                buffer_id: answer.buffer_id,
-                in_port: PortNo::CONTROLLER,
-                actions,
-                data: match answer.buffer_id {
-                    Some(_) => bytes::Bytes::new(),
-                    None => bytes::Bytes::copy_from_slice(answer.data),
-                },
-            });
+    fn packet_out_by_actions(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
+        let message = self.actions(answer).map(|actions| PacketOut {
+            buffer_id: answer.buffer_id,
+            in_port: PortNo::CONTROLLER,
+            actions,
+            data: match answer.buffer_id {
+                Some(_) => bytes::Bytes::new(),
+                None => bytes::Bytes::copy_from_slice(answer.data),
+            },
+        });
         let frame = message.map(Message::PacketOut);
         let frame = frame.and_then(|message| encode(self.version, Xid(xid), &message).ok());
         if let Some(frame) = &frame {
             out.extend_from_slice(frame.bytes());
         }
         frame.is_some()
+    }
+
+    fn actions(&self, answer: &Answer<'_>) -> Option<Vec<Action>> {
+        let mut actions = match (&answer.crossing, answer.exit) {
+            (Some(crossing), exit) => self.actions_in_vlan(exit, crossing)?,
+            (None, Exit::Port(port)) => vec![Action::output(port)],
+            (None, Exit::Egress(_)) => return None,
+        };
+        if let Exit::Port(port) = answer.exit
+            && self.is_bond(answer.exit)
+        {
+            let to_port = Action::output(port);
+            let to_group = Action::Group(bond::group(port));
+            for action in actions.iter_mut().filter(|action| **action == to_port) {
+                *action = to_group.clone();
+            }
+        }
+        Some(actions)
     }
 
     /// `None`: the version or the edge cannot say it.

@@ -4,17 +4,19 @@
 //! message is sent only for what differs. What a switch reports after a restart is compared with
 //! the same parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{
     ErrorMessage, FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType,
 };
 use openflow::multipart::{FlowStats, GroupDesc};
+use openflow::packet::lacp;
 use openflow::{
     Action, Bucket, Cookie, ErrorKind, Field, GroupId, Instruction, MacAddr, Match, MatchField,
     Message, PortNo, TableId,
 };
 
+use crate::bond;
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
 use crate::pipeline::{HOST_TABLE, LABEL_TABLE, PATH_TABLE};
 use crate::vlan::{self, Form, HostKey};
@@ -22,6 +24,9 @@ use crate::vlan::{self, Form, HostKey};
 use super::plan::{Ports, Route};
 use super::{Exit, Label, replication};
 
+/// Messages of LACP, and packets of ports that are closed.
+const PRIORITY_LACP: u16 = 5100;
+const PRIORITY_CLOSED: u16 = 5000;
 /// Above all other entries: labelled packets have been judged at their ingress.
 const PRIORITY_LINK: u16 = 4000;
 const PRIORITY_LABEL: u16 = 1000;
@@ -180,6 +185,44 @@ pub fn host(key: HostKey, host: &HostPort) -> Vec<Part> {
             vec![entry(LABEL_TABLE, PRIORITY_MEMBER, to, apply(actions))]
         }
     }
+}
+
+/// The group of a bond: one of the ports that carry its packets, while that is live. `shares`:
+/// each conversation has its own, and otherwise the first takes all.
+pub fn bond(place: PortNo, ports: &BTreeSet<PortNo>, shares: bool) -> Part {
+    let bucket = |port: &PortNo| Bucket {
+        weight: u16::from(shares),
+        watch_port: *port,
+        watch_group: GroupId::ANY,
+        actions: vec![Action::output(*port)],
+    };
+    Part::Group {
+        id: bond::group(place),
+        group_type: match shares {
+            true => GroupType::Select,
+            false => GroupType::FastFailover,
+        },
+        buckets: ports.iter().map(bucket).collect(),
+    }
+}
+
+/// Whether a part is the group of a bond.
+pub fn is_bond(part: &Part) -> bool {
+    matches!(part, Part::Group { id, .. } if bond::is_group(*id))
+}
+
+/// LACP goes to the controller, also while its port is closed.
+pub fn lacp(port: PortNo) -> Part {
+    let lacp = Match::any().with_in_port(port).with_eth_dst(lacp::GROUP);
+    let lacp = lacp.with(Field::EthType, lacp::ETH_TYPE);
+    let up = apply(vec![Action::controller()]);
+    entry(PATH_TABLE, PRIORITY_LACP, lacp, up)
+}
+
+/// Packets of a port go nowhere.
+pub fn closed(port: PortNo) -> Part {
+    let all = Match::any().with_in_port(port);
+    entry(PATH_TABLE, PRIORITY_CLOSED, all, Vec::new())
 }
 
 pub fn route(label: Label, route: &Route) -> Vec<Part> {
@@ -370,6 +413,16 @@ pub fn is_refusal(error: &ErrorMessage) -> bool {
 
 /// A group that shares ports, if a switch refuses one: the command, and the group's egress.
 pub fn refused_share(error: &ErrorMessage) -> Option<(GroupModCommand, Label)> {
+    let (command, group) = refused_select(error)?;
+    Some((command, label_of(group)?))
+}
+
+/// Whether a switch refuses the group of a bond that shares its ports.
+pub fn is_refused_bond(error: &ErrorMessage) -> bool {
+    refused_select(error).is_some_and(|(_, group)| bond::is_group(group))
+}
+
+fn refused_select(error: &ErrorMessage) -> Option<(GroupModCommand, GroupId)> {
     const GROUP_MOD: u8 = 15;
     const SELECT: u8 = GroupType::Select as u8;
     let [
@@ -395,7 +448,7 @@ pub fn refused_share(error: &ErrorMessage) -> Option<(GroupModCommand, Label)> {
         1 => GroupModCommand::Modify,
         _ => return None,
     };
-    Some((command, label_of(GroupId(u32::from_be_bytes(id)))?))
+    Some((command, GroupId(u32::from_be_bytes(id))))
 }
 
 /// The parts that a switch of the fabric holds, by place.
@@ -430,7 +483,7 @@ impl Holdings {
     pub fn add_groups(&mut self, groups: Vec<GroupDesc>) {
         let ours = groups
             .into_iter()
-            .filter(|g| label_of(g.group_id).is_some() || replication::is_ours(g.group_id));
+            .filter(|g| label_of(g.group_id).is_some() || is_copy_or_bond(g.group_id));
         let parts = ours.map(|group| Part::Group {
             id: group.group_id,
             group_type: group.group_type,
@@ -548,6 +601,10 @@ impl Holdings {
     pub fn clear(self) -> Vec<Message> {
         change(self.0.into_values().collect(), Vec::new(), 0)
     }
+}
+
+fn is_copy_or_bond(group: GroupId) -> bool {
+    replication::is_ours(group) || bond::is_group(group)
 }
 
 /// A part in the one form in which parts are compared: switches report fields in an order of their

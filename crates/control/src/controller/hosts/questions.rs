@@ -140,7 +140,9 @@ impl Hosts {
     fn ask_host(&self, mac: MacAddr, question: &Question, outbox: &mut Outbox) {
         outbox.timer(question.due, Timer::HostQuestion(self.key(mac)));
         let home = question.home;
-        outbox.send_flow_mod(home.dpid, watch(home.port, mac, outbox.generation));
+        for at in outbox.bonds.ports(home) {
+            outbox.send_flow_mod(at.dpid, watch(at.port, mac, outbox.generation));
+        }
         for ip in &question.ips {
             self.probe(home, mac, *ip, outbox);
         }

@@ -214,15 +214,21 @@ impl Ingress {
             if ports.is_empty() && tagged.is_empty() {
                 continue;
             }
+            // Its switch's bonds make the frame another one.
+            if outbox.bonds.of_switch(dpid).next().is_some() {
+                let mut actions = outputs_in(vlan, &ports, &tagged);
+                outbox.bonds.lead(dpid, &mut actions);
+                match packet_out(version, actions, data) {
+                    Some(frame) => outbox.send_packet_out(connection, frame),
+                    None => outbox.counters.unencodable += 1,
+                }
+                continue;
+            }
             let frame = match frames.entry((version, (ports, tagged))) {
                 Entry::Occupied(same) => same.get().clone(),
                 Entry::Vacant(fresh) => {
                     let (ports, tagged) = &fresh.key().1;
-                    let mut actions = outputs(ports);
-                    if let Some(first) = tagged.first() {
-                        actions.extend(vlan::output(None, vlan, Form::Tagged, *first));
-                        actions.extend(outputs(&tagged[1..]));
-                    }
+                    let actions = outputs_in(vlan, ports, tagged);
                     let frame = packet_out(version, actions, data);
                     fresh.insert(frame).clone()
                 }
@@ -238,6 +244,16 @@ impl Ingress {
 
 /// The ports out of which a packet goes as it is, and those out of which it goes with its tag.
 type Ports = (Arc<[PortNo]>, Arc<[PortNo]>);
+
+/// The actions that send a packet of a VLAN out of both kinds of ports.
+fn outputs_in(vlan: VlanId, ports: &[PortNo], tagged: &[PortNo]) -> Vec<Action> {
+    let mut actions = outputs(ports);
+    if let Some(first) = tagged.first() {
+        actions.extend(vlan::output(None, vlan, Form::Tagged, *first));
+        actions.extend(outputs(&tagged[1..]));
+    }
+    actions
+}
 
 fn outputs(ports: &[PortNo]) -> Vec<Action> {
     ports.iter().map(|port| Action::output(*port)).collect()

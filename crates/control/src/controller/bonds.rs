@@ -1,0 +1,487 @@
+//! Bonds at work: which of their ports carry packets, and the groups and entries that follow.
+//!
+//! A machine of its own, with one LACP machine for each bond. The group of a bond chooses among its
+//! live ports in the switch, so that a failed port costs no message of the controller. Entries
+//! close the ports that carry nothing. All other subjects see one port, the bond's place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use clock::Instant;
+use openflow::packet::lacp;
+use openflow::{DatapathId, ErrorKind, MacAddr, PortNo};
+
+use crate::Location;
+use crate::bond::{Bond, Bonds, Bpdu, Protocol};
+use crate::edge::{BondPort, EdgeUpdate};
+use crate::fabric::form::{self, Part};
+use crate::lacp::{Config, Lacp, Output};
+use crate::vlan::Vlans;
+
+use super::event::{Alarm, BondPortView, BondView, Event};
+use super::fabric::{Fabric, send_change};
+use super::outbox::{Outbox, Timer};
+use super::{Controller, PortRole};
+
+#[derive(Default)]
+pub(super) struct Bonding {
+    /// The address of our system in messages. Each process has its own, so that a cable between two
+    /// ports of its switches is a loop for it.
+    system: MacAddr,
+    last_key: u16,
+    states: BTreeMap<Location, State>,
+    /// The groups and entries of each switch, as they were sent.
+    sent: BTreeMap<DatapathId, Vec<Part>>,
+    /// Ports that a guard has closed.
+    guarded: BTreeSet<Location>,
+    due: Option<Instant>,
+}
+
+/// The state of a bond.
+struct State {
+    lacp: Option<Lacp>,
+    /// The ports at which packets may come in, and those out of which they go.
+    collecting: BTreeSet<PortNo>,
+    distributing: BTreeSet<PortNo>,
+    /// Whether its switch was found to have no fabric.
+    is_unsupported: bool,
+}
+
+/// The number of a port in LACP.
+fn number(port: PortNo) -> u16 {
+    port.0 as u16
+}
+
+fn ports(numbers: &BTreeSet<u16>) -> BTreeSet<PortNo> {
+    let numbers = numbers.iter();
+    numbers.map(|number| PortNo(u32::from(*number))).collect()
+}
+
+impl Bonding {
+    /// Takes a bond over, all of whose ports are down.
+    fn add(&mut self, bond: &Bond) {
+        self.last_key = self.last_key.wrapping_add(1).max(1);
+        let config = Config {
+            system: self.system,
+            key: self.last_key,
+            is_active: bond.protocol == Protocol::Active,
+            is_fast: bond.is_fast,
+        };
+        let numbers = bond.ports.iter().map(|port| number(*port));
+        let has_lacp = bond.protocol != Protocol::Static;
+        let state = State {
+            lacp: has_lacp.then(|| Lacp::new(config, numbers)),
+            collecting: BTreeSet::new(),
+            distributing: BTreeSet::new(),
+            is_unsupported: false,
+        };
+        self.states.insert(bond.place(), state);
+    }
+
+    /// Whether packets may come in at a port, as far as bonds are concerned.
+    pub(super) fn is_open(&self, bonds: &Bonds, at: Location) -> bool {
+        let state = |_| self.states.get(&bonds.place(at));
+        match bonds.contains(at).then_some(()).map(state) {
+            None => true,
+            Some(state) => state.is_some_and(|state| state.collecting.contains(&at.port)),
+        }
+    }
+
+    /// The groups and entries that a switch should hold.
+    pub(super) fn parts(&self, dpid: DatapathId, fabric: &Fabric, bonds: &Bonds) -> Vec<Part> {
+        let shares = fabric.shares_ports(dpid);
+        let mut parts = Vec::new();
+        for bond in bonds.of_switch(dpid) {
+            let place = bond.place();
+            let Some(state) = self.states.get(&place) else {
+                continue;
+            };
+            parts.push(form::bond(place.port, &state.distributing, shares));
+            for port in &bond.ports {
+                parts.extend(state.lacp.as_ref().map(|_| form::lacp(*port)));
+                let is_closed = !state.collecting.contains(port);
+                parts.extend(is_closed.then(|| form::closed(*port)));
+            }
+        }
+        let here = self.guarded.iter().filter(|at| at.dpid == dpid);
+        let guarded = here.filter(|at| self.is_open(bonds, **at));
+        parts.extend(guarded.map(|at| form::closed(at.port)));
+        parts
+    }
+
+    /// Notes the parts that a switch holds, of those that it should.
+    pub(super) fn handle_held(&mut self, dpid: DatapathId, held: Vec<Part>) {
+        self.sent.insert(dpid, held);
+    }
+
+    /// Sends what has changed of a switch that takes part.
+    fn update(&mut self, dpid: DatapathId, fabric: &Fabric, outbox: &mut Outbox) {
+        if !fabric.has_tables(dpid) {
+            return;
+        }
+        let new = self.parts(dpid, fabric, &outbox.bonds);
+        let old = self.sent.insert(dpid, new.clone()).unwrap_or_default();
+        if old != new {
+            send_change(dpid, old, new, outbox);
+        }
+    }
+
+    /// Sets a port of a bond up or down.
+    fn set_up(&mut self, now: Instant, place: Location, (port, is_up): (PortNo, bool)) {
+        let Some(state) = self.states.get_mut(&place) else {
+            return;
+        };
+        match &mut state.lacp {
+            Some(lacp) => lacp.set_up(now, number(port), is_up),
+            None => {
+                for ports in [&mut state.collecting, &mut state.distributing] {
+                    match is_up {
+                        true => ports.insert(port),
+                        false => ports.remove(&port),
+                    };
+                }
+            }
+        }
+    }
+
+    fn set_timer(&mut self, outbox: &mut Outbox) {
+        let machines = self.states.values().filter_map(|it| it.lacp.as_ref());
+        let Some(due) = machines.filter_map(Lacp::next_due).min() else {
+            return;
+        };
+        if self.due.is_none_or(|set| due < set) {
+            self.due = Some(due);
+            outbox.timer(due, Timer::Bonds);
+        }
+    }
+
+    pub(super) fn is_unsupported(&self, place: Location) -> bool {
+        let state = self.states.get(&place);
+        state.is_some_and(|state| state.is_unsupported)
+    }
+
+    /// Closes a port of no bond, or opens it.
+    pub(super) fn set_guarded(&mut self, at: Location, is_guarded: bool) {
+        match is_guarded {
+            true => self.guarded.insert(at),
+            false => self.guarded.remove(&at),
+        };
+    }
+}
+
+impl Controller {
+    pub(super) fn start_bonds(&mut self) {
+        let random = self.outbox.random().to_be_bytes();
+        let [_, _, a, b, c, d, e, f] = random;
+        // Locally administered, and no group.
+        self.bonding.system = MacAddr([a & 0xfc | 2, b, c, d, e, f]);
+        let bonds = self.outbox.bonds.clone();
+        for bond in bonds.iter() {
+            self.bonding.add(bond);
+        }
+    }
+
+    /// Takes other bonds and other effects of spanning trees over. Hosts at ports of bonds that have
+    /// changed are forgotten, with the entries that lead from and to them.
+    pub fn set_bonds(&mut self, now: Instant, bonds: Bonds, bpdus: BTreeMap<Location, Bpdu>) {
+        self.outbox.now = now;
+        self.set_bpdus(now, bpdus);
+        let before = self.outbox.bonds.clone();
+        let changed: Vec<Bond> = before.changed(&bonds).cloned().collect();
+        if changed.is_empty() {
+            return;
+        }
+        let all = changed.iter().flat_map(|bond| {
+            let ports = bond.ports.iter();
+            ports.map(|port| bond.at(*port))
+        });
+        let all: BTreeSet<Location> = all.collect();
+        for at in &all {
+            let was_edge = self.network.role(*at) == PortRole::Edge;
+            self.lose(now, *at, was_edge);
+        }
+        let bonds = Arc::new(bonds);
+        self.network.set_bonds(bonds.clone());
+        self.outbox.bonds = bonds.clone();
+        self.config.bonds = (*bonds).clone();
+        self.access.set_bonds(&self.config.bonds);
+        self.update_access();
+        for bond in &changed {
+            self.bonding.states.remove(&bond.place());
+        }
+        for bond in changed
+            .iter()
+            .filter(|bond| bonds.of(bond.place()) == Some(bond))
+        {
+            self.bonding.add(bond);
+        }
+        for at in &all {
+            self.begin_again(now, *at);
+        }
+        let vlans = self.config.vlans.all();
+        self.follow_vlans(&vlans);
+        self.ingress.forget_edge_ports();
+        let switches: BTreeSet<DatapathId> = all.iter().map(|at| at.dpid).collect();
+        for dpid in switches {
+            self.tell_all_vlans(dpid);
+            self.tell_bonds(dpid);
+            self.bonding.update(dpid, &self.fabric, &mut self.outbox);
+        }
+        self.follow_bonds(now);
+    }
+
+    /// Treats a port as one that has just come up, in a bond or outside of all.
+    fn begin_again(&mut self, now: Instant, at: Location) {
+        if !self.network.is_up(at) {
+            return;
+        }
+        if self.outbox.bonds.contains(at) {
+            return self.bond_port(now, at, true);
+        }
+        if let Some(port) = self.network.port_mut(at) {
+            port.state.handle_up();
+        }
+        self.outbox.timer(now, Timer::Lldp(at));
+        let hold = self.config.port_hold;
+        self.outbox.timer(now + hold, Timer::HoldOver(at.dpid));
+    }
+
+    /// Notes that a port is up or down, if it belongs to a bond.
+    pub(super) fn bond_port(&mut self, now: Instant, at: Location, is_up: bool) {
+        if self.outbox.bonds.contains(at) {
+            let place = self.outbox.bonds.place(at);
+            self.bonding.set_up(now, place, (at.port, is_up));
+            self.follow_bonds(now);
+        }
+    }
+
+    /// Handles a message of LACP. Returns whether its port belongs to a bond that speaks LACP.
+    pub(super) fn handle_lacp(&mut self, now: Instant, at: Location, data: &[u8]) -> bool {
+        let place = self.outbox.bonds.place(at);
+        let state = self.bonding.states.get_mut(&place);
+        let Some(machine) = state.and_then(|state| state.lacp.as_mut()) else {
+            return false;
+        };
+        match lacp::read(data) {
+            Some(pdu) => {
+                let before = machine.dropped;
+                machine.handle_pdu(now, number(at.port), &pdu);
+                self.outbox.counters.lacp_refused += machine.dropped - before;
+                self.follow_bonds(now);
+            }
+            None => self.outbox.counters.lacp_refused += 1,
+        }
+        true
+    }
+
+    pub(super) fn bonds_due(&mut self, now: Instant) {
+        self.bonding.due = None;
+        for state in self.bonding.states.values_mut() {
+            if let Some(lacp) = &mut state.lacp {
+                lacp.due(now);
+            }
+        }
+        self.follow_bonds(now);
+    }
+
+    /// Carries out what the machines have decided.
+    pub(super) fn follow_bonds(&mut self, now: Instant) {
+        let bonds = self.outbox.bonds.clone();
+        for bond in bonds.iter() {
+            self.follow_bond(now, bond);
+        }
+        self.bonding.set_timer(&mut self.outbox);
+    }
+
+    fn follow_bond(&mut self, now: Instant, bond: &Bond) {
+        let place = bond.place();
+        let Some(state) = self.bonding.states.get_mut(&place) else {
+            return;
+        };
+        let mut outputs = Vec::new();
+        if let Some(lacp) = &mut state.lacp {
+            outputs.extend(std::iter::from_fn(|| lacp.poll_output()));
+            state.collecting = ports(&lacp.collecting());
+            state.distributing = ports(&lacp.distributing());
+        }
+        for output in outputs {
+            self.carry_out(now, bond, output);
+        }
+        self.follow_ports(now, bond);
+    }
+
+    fn carry_out(&mut self, now: Instant, bond: &Bond, output: Output) {
+        let at = |port: u16| bond.at(PortNo(u32::from(port)));
+        match output {
+            Output::Send { port, pdu } => {
+                let at = at(port);
+                let own = self.network.port(at).map(|port| port.hw_addr);
+                let source = own.filter(|mac| *mac != MacAddr::default() && !mac.is_multicast());
+                let frame = pdu.frame(source.unwrap_or(self.bonding.system));
+                self.outbox.send_at_port(at, frame);
+            }
+            Output::OtherPartner { port, heard } => {
+                let (at, heard) = (at(port), heard.system);
+                let alarm = Alarm::BondOtherPartner { at, heard };
+                self.outbox.alarm_once(now, alarm);
+            }
+            Output::Loop { port } => {
+                let alarm = Alarm::BondLoop { at: at(port) };
+                self.outbox.alarm_once(now, alarm);
+            }
+            Output::Changed => {}
+        }
+    }
+
+    /// Opens or closes a bond, and has its switch follow.
+    fn follow_ports(&mut self, now: Instant, bond: &Bond) {
+        let (place, dpid) = (bond.place(), bond.dpid);
+        let Some(state) = self.bonding.states.get_mut(&place) else {
+            return;
+        };
+        let is_wanted = !state.collecting.is_empty();
+        let ports: Vec<PortNo> = state.distributing.iter().copied().collect();
+        let is_known = self.network.is_connected(dpid) && self.network.is_synced(dpid);
+        let is_unsupported = is_known && !self.fabric.is_capable(dpid);
+        if is_unsupported && !std::mem::replace(&mut state.is_unsupported, true) {
+            self.outbox.alarm(Alarm::BondUnsupported { at: place });
+        }
+        state.is_unsupported &= is_unsupported || !is_known;
+        let was_open = self.network.is_open(place);
+        let before = self.bonding.sent.get(&dpid).map(Vec::len);
+        let had = self.group_of(bond);
+        self.bonding.update(dpid, &self.fabric, &mut self.outbox);
+        let is_new = before != self.bonding.sent.get(&dpid).map(Vec::len);
+        let has_changed = had != self.group_of(bond);
+        // A group that its switch does not have takes no packets.
+        let may_open = was_open || self.fabric.has_tables(dpid);
+        let is_open = is_wanted && may_open && !self.bonding.is_unsupported(place);
+        if was_open && !is_open {
+            self.lose(now, place, true);
+        }
+        if was_open != is_open {
+            self.network.set_bond_open(place, is_open);
+            self.ingress.handle_port(now, place, true);
+            self.ingress.forget_edge_ports();
+            self.topology_soon(now);
+        }
+        if was_open != is_open || has_changed || is_new {
+            self.tell_bonds(dpid);
+        }
+        if has_changed {
+            let name = bond.name.clone();
+            let at = place;
+            self.outbox.event(Event::BondChanged { name, at, ports });
+        }
+    }
+
+    /// The ports of a bond's group as its switch has it.
+    fn group_of(&self, bond: &Bond) -> Vec<PortNo> {
+        let sent = self.bonding.sent.get(&bond.dpid);
+        let id = crate::bond::group(bond.place().port);
+        let group = sent.into_iter().flatten().find_map(|part| match part {
+            Part::Group {
+                id: of, buckets, ..
+            } if *of == id => Some(buckets),
+            _ => None,
+        });
+        let buckets = group.into_iter().flatten();
+        buckets.map(|bucket| bucket.watch_port).collect()
+    }
+
+    /// Informs the edge of a switch of the places of its ports.
+    pub(super) fn tell_bonds(&mut self, dpid: DatapathId) {
+        let bonds = self.outbox.bonds.clone();
+        let mut all = BTreeMap::new();
+        for bond in bonds.of_switch(dpid) {
+            let place = bond.place().port;
+            for port in &bond.ports {
+                let is_open = self.bonding.is_open(&bonds, bond.at(*port));
+                all.insert(*port, BondPort { place, is_open });
+            }
+        }
+        self.outbox.tell_edge(dpid, EdgeUpdate::Bonds(all));
+    }
+
+    /// Has a switch that refuses groups which share ports use one port of each bond at a time.
+    pub(super) fn bond_unshared(&mut self, dpid: DatapathId, error: ErrorKind) {
+        if self.fabric.shares_ports(dpid) {
+            self.outbox.alarm(Alarm::BondUnshared { dpid, error });
+        }
+        self.fabric.refuse_shares(dpid);
+        if let Some(sent) = self.bonding.sent.get_mut(&dpid) {
+            sent.retain(|part| !form::is_bond(part));
+        }
+        self.bonding.update(dpid, &self.fabric, &mut self.outbox);
+    }
+
+    /// Sends what a switch needs of the ports that are closed.
+    pub(super) fn update_closed(&mut self, dpid: DatapathId) {
+        self.bonding.update(dpid, &self.fabric, &mut self.outbox);
+    }
+
+    /// Ends what a switch does for bonds that no longer takes part in the fabric.
+    pub(super) fn exclude_bonds(&mut self, now: Instant, dpid: DatapathId) {
+        let held = self.bonding.sent.remove(&dpid).unwrap_or_default();
+        self.follow_bonds(now);
+        send_change(dpid, held, Vec::new(), &mut self.outbox);
+    }
+
+    /// Forgets the bonds of a switch that is lost: its ports are down, and it has no groups.
+    pub(super) fn forget_bonds(&mut self, now: Instant, dpid: DatapathId) {
+        self.bonding.sent.remove(&dpid);
+        let bonds = self.outbox.bonds.clone();
+        for bond in bonds.of_switch(dpid) {
+            for port in &bond.ports {
+                self.bonding.set_up(now, bond.place(), (*port, false));
+            }
+            self.network.set_bond_open(bond.place(), false);
+        }
+    }
+
+    /// The VLANs of all ports: those of a bond have the VLANs of its place.
+    pub(super) fn vlans_of_bonds(&self) -> Vlans {
+        let mut vlans = self.config.vlans.clone();
+        for bond in self.outbox.bonds.iter() {
+            let of_place = vlans.ports.get(&bond.place()).cloned();
+            for port in &bond.ports {
+                match of_place.clone() {
+                    Some(of_place) => vlans.ports.insert(bond.at(*port), of_place),
+                    None => vlans.ports.remove(&bond.at(*port)),
+                };
+            }
+        }
+        vlans
+    }
+
+    /// Whether a host at either place is behind a bond.
+    pub(super) fn is_bonded(&self, from: Location, to: Location) -> bool {
+        let bonds = &self.outbox.bonds;
+        bonds.contains(from) || bonds.contains(to)
+    }
+
+    /// The bonds, by place.
+    pub fn bonds(&self) -> Vec<BondView> {
+        let bonds = self.outbox.bonds.iter();
+        bonds.map(|bond| self.view_bond(bond)).collect()
+    }
+
+    fn view_bond(&self, bond: &Bond) -> BondView {
+        let state = self.bonding.states.get(&bond.place());
+        let lacp = state.and_then(|state| state.lacp.as_ref());
+        let is_in = |ports: fn(&State) -> &BTreeSet<PortNo>, port| {
+            state.is_some_and(|state| ports(state).contains(port))
+        };
+        let ports = bond.ports.iter().map(|port| BondPortView {
+            port: *port,
+            is_collecting: is_in(|state| &state.collecting, port),
+            is_distributing: is_in(|state| &state.distributing, port),
+            lacp: lacp.and_then(|lacp| lacp.ports().find(|it| it.port == number(*port))),
+        });
+        BondView {
+            bond: bond.clone(),
+            partner: lacp.and_then(Lacp::partner),
+            ports: ports.collect(),
+        }
+    }
+}
