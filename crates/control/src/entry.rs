@@ -78,6 +78,8 @@ pub enum EntryKind {
     Fabric = 12,
     /// Leads a multicast sender's packets to the group that copies them.
     Sender = 13,
+    /// Routes a host's packets into another VLAN.
+    Routed = 14,
 }
 
 /// The generation in a cookie of ours.
@@ -115,7 +117,8 @@ impl EntryKind {
             | EntryKind::Watch
             | EntryKind::Guard
             | EntryKind::Fabric
-            | EntryKind::Sender => false,
+            | EntryKind::Sender
+            | EntryKind::Routed => false,
         }
     }
 
@@ -135,6 +138,7 @@ impl EntryKind {
             11 => EntryKind::Guard,
             12 => EntryKind::Fabric,
             13 => EntryKind::Sender,
+            14 => EntryKind::Routed,
             _ => return None,
         })
     }
@@ -584,6 +588,8 @@ impl Entry {
                 EntryKind::Watch | EntryKind::Guard => false,
                 // Read in its own form.
                 EntryKind::Fabric | EntryKind::Sender => false,
+                // Set again with the next packet: gateways and routes may be others by now.
+                EntryKind::Routed => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

@@ -60,6 +60,7 @@ struct Answer {
     counters: ControllerCounters,
     host_counters: HostCounters,
     paths: usize,
+    routed: usize,
 }
 
 impl Metrics {
@@ -86,6 +87,7 @@ impl Metrics {
             counters: controller.counters(),
             host_counters: controller.host_counters(),
             paths: controller.path_count(),
+            routed: controller.routed_count(),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -443,6 +445,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("claimed", c.packet_ins_claimed),
         ("vlan", c.packets_vlan_refused),
         ("membership", c.memberships_refused),
+        ("unrouted", c.packets_unrouted),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),
         ("question_repeated", c.questions_repeated),
@@ -526,6 +529,21 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_packets_flooded",
             "Packets sent to all hosts",
             c.flooded,
+        ),
+        count(
+            "auster_packets_routed",
+            "Packets between VLANs that the controller has sent on",
+            c.packets_routed,
+        ),
+        gauge(
+            "auster_routed_entries",
+            "Entries by which switches route between VLANs",
+            answer.routed as f64,
+        ),
+        count(
+            "auster_icmp_limited",
+            "Packets that did not arrive, and whose sender was not informed for its port's budget",
+            c.icmp_limited,
         ),
         count(
             "auster_questions_answered",

@@ -34,7 +34,8 @@ use super::topology;
 
 pub use follower::{Follower, watch};
 
-const VLAN: [&str; 2] = ["id", "name"];
+/// Gateways are read in [`gateways`](super::gateways).
+const VLAN: [&str; 4] = ["id", "name", "gateway", "gateway_mac"];
 const PORT: [&str; 4] = ["at", "access", "trunk", "native"];
 const IDS: RangeInclusive<u64> = 1..=4094;
 
@@ -348,7 +349,7 @@ mod tests {
             ),
             (
                 "[[vlan]]\nid = 30\nmtu = 9000",
-                "8: 'mtu' is not known in [[vlan]]; known: id, name",
+                "8: 'mtu' is not known in [[vlan]]; known: id, name, gateway, gateway_mac",
             ),
             (
                 "[[port]]\nat = \"1:2\"\nacess = 10",

@@ -9,6 +9,7 @@ use crate::Location;
 use crate::fabric::Label;
 use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
+use crate::routing::Gateways;
 use crate::timeouts::Timeouts;
 use crate::topology::Topology;
 use crate::vlan::Vlans;
@@ -90,6 +91,8 @@ pub struct ControllerConfig {
     pub vlans: Vlans,
     /// Multicast to the ports of members only. Needs the fabric.
     pub multicast: Option<MulticastConfig>,
+    /// The gateways of VLANs, between which packets are routed.
+    pub gateways: Gateways,
 }
 
 impl Default for ControllerConfig {
@@ -121,6 +124,7 @@ impl Default for ControllerConfig {
             fabric: None,
             vlans: Vlans::default(),
             multicast: None,
+            gateways: Gateways::default(),
         }
     }
 }

@@ -127,6 +127,13 @@ pub enum Alarm {
         claimant: MacAddr,
         at: Location,
     },
+    /// A host claims an address of its VLAN's gateway: its IP address, or its Ethernet address.
+    GatewayClaimed {
+        vlan: VlanId,
+        ip: Option<IpAddr>,
+        claimant: MacAddr,
+        at: Location,
+    },
     /// A host's ARP or neighbour discovery names another hardware address than its own.
     SenderForged {
         at: Location,
@@ -190,6 +197,7 @@ impl Alarm {
             Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
             Alarm::LinkNarrow { to, .. } => Some(("narrow", *to)),
+            Alarm::GatewayClaimed { at, .. } => Some(("gateway", *at)),
             _ => None,
         }
     }

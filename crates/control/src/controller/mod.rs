@@ -30,6 +30,7 @@ mod first;
 #[cfg(test)]
 mod fixture;
 mod forwarding;
+mod gateways;
 mod guards;
 mod hosts;
 mod ingress;
@@ -91,6 +92,8 @@ use entries::SETTLE;
 use fabric::Fabric;
 use facts::{Facts, facts};
 use first::FirstPacketState;
+use gateways::Gatekeeper;
+pub use gateways::can_be_gateway;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 use ingress::Ingress;
@@ -177,6 +180,7 @@ pub struct Controller {
     first: FirstPacketState,
     fabric: Fabric,
     multicast: Multicast,
+    gateways: Gatekeeper,
     flooded: Flooded,
     administered: Administered,
     qos: QosState,
@@ -226,6 +230,7 @@ impl Controller {
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
+            gateways: Gatekeeper::new(&config),
             hosts,
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),
@@ -409,6 +414,7 @@ impl Controller {
                 Timer::Qos => self.qos_due(now),
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Multicast => self.multicast_due(now),
+                Timer::Neighbours => self.neighbours_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;

@@ -123,6 +123,7 @@ pub(super) enum Timer {
     Qos,
     Fabric,
     Multicast,
+    Neighbours,
     Readings,
 }
 
@@ -149,6 +150,7 @@ impl Timer {
             | Timer::Qos
             | Timer::Fabric
             | Timer::Multicast
+            | Timer::Neighbours
             | Timer::Readings => None,
         }
     }
@@ -175,6 +177,7 @@ impl Timer {
             Timer::Qos => "qos",
             Timer::Fabric => "fabric",
             Timer::Multicast => "multicast",
+            Timer::Neighbours => "next hops",
             Timer::Readings => "readings of entries",
         }
     }

@@ -318,6 +318,7 @@ impl Controller {
         self.mending.forget(dpid);
         self.tables.forget(dpid);
         self.multicast.forget(dpid);
+        self.gateways.forget(dpid);
         if self.fabric.forget(dpid) {
             self.fabric.again(now, &mut self.outbox);
         }

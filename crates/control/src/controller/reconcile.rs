@@ -258,7 +258,8 @@ impl Controller {
             | EntryKind::Watch
             | EntryKind::Guard
             | EntryKind::Fabric
-            | EntryKind::Sender => false,
+            | EntryKind::Sender
+            | EntryKind::Routed => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -314,9 +315,11 @@ impl Controller {
                 EntryKind::Report => self.facts().reports(),
                 EntryKind::Coarse => self.facts().adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
-                EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric | EntryKind::Sender => {
-                    false
-                }
+                EntryKind::Watch
+                | EntryKind::Guard
+                | EntryKind::Fabric
+                | EntryKind::Sender
+                | EntryKind::Routed => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;
