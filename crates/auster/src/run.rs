@@ -9,6 +9,7 @@ mod databases;
 mod drain;
 mod events;
 pub mod fields;
+mod gateways;
 mod load;
 mod metrics;
 mod multicast;
@@ -281,7 +282,11 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
                     reload_qos(file, &settings, &held, &mut printer).await;
                     let vlans = &mut vlans;
-                    reload_vlans(file, &settings, &held, vlans, &driver, clock, &mut printer).await;
+                    if reload_vlans(file, &settings, &held, vlans, &driver, clock, &mut printer)
+                        .await
+                    {
+                        reload_gateways(file, &settings, &driver, clock, &mut printer).await;
+                    }
                     reload_access(file, &driver, clock, &mut printer).await;
                     reload_bfd(file, &settings, &databases, &mut printer);
                 }
@@ -455,7 +460,7 @@ async fn reload_access(
 }
 
 /// Reads only `vlans`, `[[vlan]]` and `[[port]]` from the file. A mistake anywhere in the file
-/// refuses it whole, and the old VLANs stay.
+/// refuses it whole, and the old VLANs stay. Returns whether the file is right.
 async fn reload_vlans(
     file: &Path,
     settings: &Settings,
@@ -464,26 +469,54 @@ async fn reload_vlans(
     driver: &ControllerDriver,
     clock: Clock,
     printer: &mut Printer,
-) {
+) -> bool {
     let name = file.display().to_string();
     let stated = match settings.reread_vlans(file) {
         Ok(stated) => stated,
-        Err(failure) => return printer.file_refused("vlans", &name, failure.message()),
+        Err(failure) => {
+            printer.file_refused("vlans", &name, failure.message());
+            return false;
+        }
     };
     if !held.set_vlans(stated.is_any() || stated.has_bonds()).await {
         let problem = "services, policies and circuits choose packets without their VLAN, and the \
                        API has made some; delete them there first";
-        return printer.file_refused("vlans", &name, problem);
+        printer.file_refused("vlans", &name, problem);
+        return false;
     }
     let (now, bonds, bpdus) = (clock.now(), stated.bonds.clone(), stated.bpdus.clone());
     let asked = driver.ask(move |controller| controller.set_bonds(now, bonds, bpdus));
     let told = tokio::time::timeout(RELOAD_MAX, asked).await;
     if told.ok().flatten().is_none() {
         let problem = "the controller is too busy for the bonds; try again";
-        return printer.file_refused("vlans", &name, problem);
+        printer.file_refused("vlans", &name, problem);
+        return false;
     }
     vlans.set_stated(stated);
     use_vlans(&name, vlans, driver, clock, printer).await;
+    true
+}
+
+/// Reads only gateways and `[[route]]` from a file whose VLANs are in use.
+async fn reload_gateways(
+    file: &Path,
+    settings: &Settings,
+    driver: &ControllerDriver,
+    clock: Clock,
+    printer: &mut Printer,
+) {
+    let name = file.display().to_string();
+    let gateways = match settings.reread_gateways(file) {
+        Ok(gateways) => gateways,
+        Err(failure) => return printer.file_refused("gateways", &name, failure.message()),
+    };
+    let (vlans, routes) = (gateways.vlans.len(), gateways.routes.len());
+    let now = clock.now();
+    let told = driver.ask(move |controller| controller.set_gateways(now, gateways));
+    match tokio::time::timeout(RELOAD_MAX, told).await.ok().flatten() {
+        Some(()) => printer.gateways(&name, vlans, routes),
+        None => tracing::warn!("the controller is not told of the gateways: try again"),
+    }
 }
 
 /// Reports new lines about VLANs, and has the controller use what has changed.

@@ -80,6 +80,8 @@ pub enum EntryKind {
     Sender = 13,
     /// Decides whether packets may come in.
     Access = 14,
+    /// Routes a host's packets into another VLAN.
+    Routed = 15,
 }
 
 /// The generation in a cookie of ours.
@@ -118,7 +120,8 @@ impl EntryKind {
             | EntryKind::Guard
             | EntryKind::Fabric
             | EntryKind::Sender
-            | EntryKind::Access => false,
+            | EntryKind::Access
+            | EntryKind::Routed => false,
         }
     }
 
@@ -139,6 +142,7 @@ impl EntryKind {
             12 => EntryKind::Fabric,
             13 => EntryKind::Sender,
             14 => EntryKind::Access,
+            15 => EntryKind::Routed,
             _ => return None,
         })
     }
@@ -588,6 +592,8 @@ impl Entry {
                 EntryKind::Watch | EntryKind::Guard => false,
                 // Read in its own form.
                 EntryKind::Fabric | EntryKind::Sender | EntryKind::Access => false,
+                // Set again with the next packet: gateways and routes may be others by now.
+                EntryKind::Routed => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

@@ -27,6 +27,7 @@ pub mod multicast;
 pub mod pipeline;
 pub mod qos;
 pub mod requests;
+pub mod routing;
 pub mod session;
 pub mod timeouts;
 pub mod topology;

@@ -27,15 +27,20 @@ pub struct Host {
     pub ip6: Option<Ipv6Addr>,
     /// Whether it says that it is a router.
     pub is_router: bool,
+    /// The router that it sends to outside of its network, which has this many addresses.
+    pub gateway: Option<(Ipv4Addr, u32)>,
     neighbours: BTreeMap<Ipv6Addr, Neighbour>,
     /// Questions received for its IPv6 address.
     pub solicited: u32,
     arp: BTreeMap<Ipv4Addr, MacAddr>,
-    unresolved: VecDeque<(Ipv4Addr, Packet)>,
+    /// Packets, with the address that is asked for and the one that they go to.
+    unresolved: VecDeque<(Ipv4Addr, Ipv4Addr, Packet)>,
     /// Whether the host is silent: it neither receives nor answers.
     pub silent: bool,
     /// Echo replies, by the address that answered and the sequence number.
     pub pongs: BTreeMap<(Ipv4Addr, u16), u32>,
+    /// ICMP errors: who reports them, with their type and code.
+    pub reports: Vec<(Ipv4Addr, u8, u8)>,
     /// UDP payloads, by the number they begin with.
     pub datagrams: BTreeMap<u64, u32>,
     /// The same numbers as they came.
@@ -71,12 +76,14 @@ impl Host {
             vlan: None,
             ip6: None,
             is_router: false,
+            gateway: None,
             neighbours: BTreeMap::new(),
             solicited: 0,
             arp: BTreeMap::new(),
             unresolved: VecDeque::new(),
             silent: false,
             pongs: BTreeMap::new(),
+            reports: Vec::new(),
             datagrams: BTreeMap::new(),
             arrivals: Vec::new(),
             arp_heard: BTreeMap::new(),
@@ -132,13 +139,22 @@ impl Host {
     }
 
     fn send(&mut self, to: Ipv4Addr, packet: Packet) -> Vec<Vec<u8>> {
-        if let Some(mac) = self.arp.get(&to) {
+        let next = self.next_hop(to);
+        if let Some(mac) = self.arp.get(&next) {
             return vec![self.frame(Address { mac: *mac, ip: to }, packet)];
         }
         if self.unresolved.len() < UNRESOLVED_MAX {
-            self.unresolved.push_back((to, packet));
+            self.unresolved.push_back((next, to, packet));
         }
-        vec![arp_request(self.address, to)]
+        vec![arp_request(self.address, next)]
+    }
+
+    fn next_hop(&self, to: Ipv4Addr) -> Ipv4Addr {
+        let network = |ip: Ipv4Addr, size: u32| u32::from(ip) / size;
+        match self.gateway {
+            Some((gateway, size)) if network(to, size) != network(gateway, size) => gateway,
+            _ => to,
+        }
     }
 
     fn frame(&self, to: Address, packet: Packet) -> Vec<u8> {
@@ -209,6 +225,11 @@ impl Host {
                 *self.pongs.entry((from, seq)).or_default() += 1;
                 Vec::new()
             }
+            Some(kind @ (3 | 11)) => {
+                let code = fields.get(Field::Icmpv4Code).unwrap_or(0);
+                self.reports.push((from, kind as u8, code as u8));
+                Vec::new()
+            }
             _ => {
                 let number = number(UDP_PAYLOAD_AT, 8);
                 self.arrivals.push(number);
@@ -259,13 +280,12 @@ impl Host {
         }
         self.arp.insert(asker, mac);
         let waiting = std::mem::take(&mut self.unresolved);
-        let (ready, rest) = waiting.into_iter().partition(|(to, _)| *to == asker);
+        let (ready, rest) = waiting.into_iter().partition(|(next, ..)| *next == asker);
         self.unresolved = rest;
-        let ready: VecDeque<(Ipv4Addr, Packet)> = ready;
-        let to = Address { mac, ip: asker };
+        let ready: VecDeque<(Ipv4Addr, Ipv4Addr, Packet)> = ready;
         ready
             .into_iter()
-            .map(|(_, packet)| self.frame(to, packet))
+            .map(|(_, ip, packet)| self.frame(Address { mac, ip }, packet))
             .collect()
     }
 }

@@ -1,6 +1,7 @@
 //! The network: an event queue over switches, hosts, links, control channels and one controller.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::Ipv4Addr;
 
 use bytes::Bytes;
 use clock::{Duration, Instant, SplitMix64};
@@ -8,6 +9,7 @@ use control::ConnectionId;
 use control::access::Access;
 use control::bond::{Bonds, Bpdu};
 use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
+use control::routing::Gateways;
 use control::timeouts::Timeouts;
 use control::vlan::Vlans;
 use openflow::hello::Hello;
@@ -435,6 +437,12 @@ impl Network {
         }
     }
 
+    /// Asks an address for an echo, whoever has it.
+    pub fn ping_address(&mut self, from: HostId, to: Ipv4Addr, seq: u16) {
+        let frames = self.hosts[from.0].0.ping(to, seq);
+        self.send_from_host(from, frames);
+    }
+
     /// Any bytes, from where a host is.
     pub fn inject(&mut self, from: HostId, frame: Vec<u8>) {
         self.carry(End::Host(from), frame.into(), Trail::new());
@@ -643,6 +651,12 @@ impl Network {
         self.config.process.controller.bonds = bonds.clone();
         self.config.process.controller.bpdus = bpdus.clone();
         self.tell_controller(|controller, now| controller.set_bonds(now, bonds, bpdus));
+    }
+
+    /// Other gateways for the process that runs, and for those after it.
+    pub fn set_gateways(&mut self, gateways: Gateways) {
+        self.config.process.controller.gateways = gateways.clone();
+        self.tell_controller(|controller, now| controller.set_gateways(now, gateways));
     }
 
     /// Other timeouts for the process that runs.

@@ -151,7 +151,8 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
 fn what_is_not_carried_over_has_a_line_with_its_key() {
     let left_out = imported(CAMPUS).unwrap().left_out;
     let expected = [
-        "12: vlans.guest wifi.faucet_vips: auster does not route between VLANs",
+        "12: vlans.guest wifi.faucet_vips: gateways and routes are not carried over; state gateway \
+         and [[route]]",
         "20: dps.sw1.stack: auster finds links and paths by itself",
         "37: dps.sw2.interfaces.desk.natve_vlan: not known, and not carried over",
         "39: dps.sw2.interfaces.30.mirror: mirrors are not carried over",
@@ -253,7 +254,8 @@ fn aliases_merges_and_included_files_count() {
         (at(7, 3), trunk(&[20], Some(10))),
     ];
     assert_eq!(vlans(&imported.toml).ports, ports.into());
-    let expected = "vlans.yaml:2: vlans.office.routes: auster does not route between VLANs";
+    let expected = "vlans.yaml:2: vlans.office.routes: gateways and routes are not carried over; \
+                    state gateway and [[route]]";
     assert_eq!(imported.left_out, [expected]);
 }
 

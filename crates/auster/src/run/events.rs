@@ -250,6 +250,14 @@ impl Printer {
         );
     }
 
+    /// Reports the number of VLANs with a gateway and of static routes in `file`.
+    pub fn gateways(&mut self, file: &str, vlans: usize, routes: usize) {
+        self.print(
+            &format!("gateways of {file}: VLANs {vlans}, routes {routes}"),
+            json!({"event": "gateways", "file": file, "vlans": vlans, "routes": routes}),
+        );
+    }
+
     /// Reports that a file was refused, with every problem; `what` names its kind.
     pub fn file_refused(&mut self, what: &str, file: &str, problems: &str) {
         self.print(
@@ -589,6 +597,15 @@ fn describe_alarm(alarm: &Alarm) -> String {
             claimant,
             at,
         } => format!("{ip} is host {owner}'s and claimed by host {claimant} at {at}"),
+        Alarm::GatewayClaimed {
+            vlan,
+            ip,
+            claimant,
+            at,
+        } => {
+            let ip = ip.map_or("Ethernet address".to_owned(), |ip| format!("address {ip}"));
+            format!("host {claimant} at {at} claims the {ip} of the gateway of VLAN {vlan}")
+        }
         Alarm::SenderForged { at, mac, said } => {
             format!("host {mac} at {at} sends ARP or neighbour discovery in the name of {said}")
         }

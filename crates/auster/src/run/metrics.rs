@@ -63,6 +63,7 @@ struct Answer {
     host_counters: HostCounters,
     paths: usize,
     access: AccessCounts,
+    routed: usize,
 }
 
 impl Metrics {
@@ -90,6 +91,7 @@ impl Metrics {
             host_counters: controller.host_counters(),
             paths: controller.path_count(),
             access: controller.access_counts(),
+            routed: controller.routed_count(),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -483,6 +485,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("bond_closed", c.packets_bond_closed),
         ("lacp", c.lacp_refused),
         ("membership", c.memberships_refused),
+        ("unrouted", c.packets_unrouted),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),
         ("question_repeated", c.questions_repeated),
@@ -566,6 +569,21 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_packets_flooded",
             "Packets sent to all hosts",
             c.flooded,
+        ),
+        count(
+            "auster_packets_routed",
+            "Packets between VLANs that the controller has sent on",
+            c.packets_routed,
+        ),
+        gauge(
+            "auster_routed_entries",
+            "Entries by which switches route between VLANs",
+            answer.routed as f64,
+        ),
+        count(
+            "auster_icmp_limited",
+            "Packets that did not arrive, and whose sender was not informed for its port's budget",
+            c.icmp_limited,
         ),
         count(
             "auster_questions_answered",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::controller::{ControllerConfig, Drained, FabricConfig, LinkPolicy};
+use control::routing::Gateways;
 use control::timeouts::{FirstPackets, Lifetime, Timeouts};
 use control::topology::Topology;
 use driver::DriverConfig;
@@ -22,6 +23,7 @@ use super::Args;
 use super::access;
 use super::drain;
 use super::fields::Fields;
+use super::gateways;
 use super::multicast;
 use super::qos::{Section, chooses_packets};
 use super::timeouts;
@@ -96,6 +98,8 @@ pub struct Settings {
     pub vlans: Stated,
     /// Access lists, bindings and guards.
     pub access: access::Stated,
+    /// The gateways of VLANs, and the routes behind them.
+    gateways: Gateways,
     /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
@@ -133,6 +137,7 @@ impl Default for Settings {
             topology: None,
             vlans: Stated::default(),
             access: access::Stated::default(),
+            gateways: Gateways::default(),
             doubts: Vec::new(),
             files: TlsFiles::default(),
         }
@@ -164,6 +169,7 @@ impl Settings {
         settings.controller.access = settings.access.access.clone();
         settings.controller.bonds = settings.vlans.bonds.clone();
         settings.controller.bpdus = settings.vlans.bpdus.clone();
+        settings.controller.gateways = settings.gateways.clone();
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
@@ -382,6 +388,13 @@ impl Settings {
         Ok(settings.access)
     }
 
+    /// The gateways that the file has now, for a controller that runs with `self`.
+    pub fn reread_gateways(&self, path: &Path) -> Result<Gateways, Failure> {
+        let settings = Settings::read(path)?;
+        fits_vlans(&settings, self)?;
+        Ok(settings.gateways)
+    }
+
     /// The interval of BFD that the file has now, for a controller that runs with `self`.
     pub fn reread_bfd_interval(&self, path: &Path) -> Result<Option<Duration>, Failure> {
         let interval = Settings::read(path)?.bfd_interval;
@@ -457,6 +470,7 @@ impl Settings {
         }
         settings.vlans = Stated::read(&mut fields, &root);
         settings.access = access::Stated::read(&mut fields, &root);
+        settings.gateways = gateways::read(&mut fields, &root);
         settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
@@ -496,6 +510,7 @@ impl Settings {
             "acl",
             "guard",
             "bond",
+            "route",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {
@@ -1322,6 +1337,40 @@ mod tests {
             "{}",
             refused.message()
         );
+    }
+
+    #[test]
+    fn gateways_are_read_again_unless_the_file_has_a_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("net.toml");
+        let write = |text: &str| std::fs::write(&file, text).unwrap();
+        let text = VLANS.replace("id = 10\n", "id = 10\ngateway = \"10.0.10.254/24\"\n");
+        write(&text);
+        let given = Settings::read(&file).unwrap();
+        let running = given.clone().complete().unwrap();
+        assert_eq!(running.controller.gateways.vlans.len(), 1);
+        let route = "[[route]]\nto = \"0.0.0.0/0\"\nvia = \"10.0.10.1\"\n";
+        write(&format!("{text}{route}"));
+        let other = running.reread_gateways(&file).unwrap();
+        assert_eq!((other.vlans.len(), other.routes.len()), (1, 1));
+        let needed = given.restart_needed(&Settings::read(&file).unwrap());
+        assert_eq!(needed, [""; 0], "they are read while it runs");
+        write(VLANS);
+        assert!(running.reread_gateways(&file).unwrap().vlans.is_empty());
+        for (wrong, expected) in [
+            (format!("{VLANS}{route}"), "in no gateway's network"),
+            (text.replace("254", "255"), "net.toml:3: gateway"),
+            (format!("speed = 3\n{text}"), "'speed' is not known"),
+        ] {
+            write(&wrong);
+            let refused = running.reread_gateways(&file).map(drop).unwrap_err();
+            let said = refused.message();
+            assert!(said.contains(expected), "{said}");
+        }
+        let paths = format!("forwarding = \"paths\"\n{text}");
+        let refused = Settings::parse(&paths, &file).unwrap().complete();
+        let refused = refused.map(drop).unwrap_err();
+        assert!(refused.message().contains("need forwarding"));
     }
 
     #[test]

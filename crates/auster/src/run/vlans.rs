@@ -36,7 +36,8 @@ use super::topology;
 
 pub use follower::{Follower, watch};
 
-const VLAN: [&str; 3] = ["id", "name", "acl_in"];
+/// Gateways are read in [`gateways`](super::gateways), and lists in [`access`](super::access).
+const VLAN: [&str; 5] = ["id", "name", "acl_in", "gateway", "gateway_mac"];
 const PORT: [&str; 7] = ["at", "access", "trunk", "native", "acl_in", "bind", "bpdu"];
 const IDS: RangeInclusive<u64> = 1..=4094;
 
@@ -370,7 +371,7 @@ mod tests {
             ),
             (
                 "[[vlan]]\nid = 30\nmtu = 9000",
-                "8: 'mtu' is not known in [[vlan]]; known: id, name",
+                "8: 'mtu' is not known in [[vlan]]; known: id, name, gateway, gateway_mac",
             ),
             (
                 "[[port]]\nat = \"1:2\"\nacess = 10",

@@ -11,6 +11,7 @@ use crate::bond::{Bonds, Bpdu};
 use crate::fabric::Label;
 use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
+use crate::routing::Gateways;
 use crate::timeouts::Timeouts;
 use crate::topology::Topology;
 use crate::vlan::Vlans;
@@ -98,6 +99,8 @@ pub struct ControllerConfig {
     pub multicast: Option<MulticastConfig>,
     /// Access lists and bindings. They need OpenFlow 1.3.
     pub access: Access,
+    /// The gateways of VLANs, between which packets are routed.
+    pub gateways: Gateways,
 }
 
 impl Default for ControllerConfig {
@@ -132,6 +135,7 @@ impl Default for ControllerConfig {
             bpdus: BTreeMap::new(),
             multicast: None,
             access: Access::default(),
+            gateways: Gateways::default(),
         }
     }
 }

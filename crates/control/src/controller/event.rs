@@ -137,6 +137,13 @@ pub enum Alarm {
         claimant: MacAddr,
         at: Location,
     },
+    /// A host claims an address of its VLAN's gateway: its IP address, or its Ethernet address.
+    GatewayClaimed {
+        vlan: VlanId,
+        ip: Option<IpAddr>,
+        claimant: MacAddr,
+        at: Location,
+    },
     /// A host's ARP or neighbour discovery names another hardware address than its own.
     SenderForged {
         at: Location,
@@ -225,6 +232,7 @@ impl Alarm {
             Alarm::BondOtherPartner { at, .. } => Some(("bond partner", *at)),
             Alarm::BondLoop { at } => Some(("bond loop", *at)),
             Alarm::BpduGuard { at } => Some(("bpdu", *at)),
+            Alarm::GatewayClaimed { at, .. } => Some(("gateway", *at)),
             _ => None,
         }
     }

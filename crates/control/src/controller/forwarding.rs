@@ -579,7 +579,7 @@ impl Controller {
         let (from, to) = ends;
         self.outbox.event(Event::AddressMoved { ip, from, to });
         if !vlan.is_none() {
-            return;
+            return self.follow_neighbour(now, vlan, ip);
         }
         let places = [from, to].map(|mac| (mac, self.hosts.place(mac)));
         for (mac, at) in places {

@@ -26,6 +26,10 @@ const DETOUR_PER_S: u32 = 5000;
 const HALF_WAY_PER_S: u32 = 25_000;
 const HALF_WAY_BURST: u32 = 5000;
 
+/// ICMP errors that the hosts of one port are sent each second (RFC 1812, 4.3.2.8; RFC 4443, 2.4).
+const ICMP_PER_S: u32 = 100;
+const ICMP_BURST: u32 = 20;
+
 /// Minimum time between two alarms about forged senders at one port.
 const FORGED_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -61,6 +65,8 @@ struct IngressPort {
     detour_budget: Budget,
     /// The budget of packets that came in over a link and that the controller carries.
     half_way_budget: Budget,
+    /// The budget of ICMP errors to hosts here.
+    icmp_budget: Budget,
     /// When the last alarm about a forged sender here was raised.
     forged_at: Option<Instant>,
     /// Until when packets from here may have a kept flow that the switch's entries would not make.
@@ -116,6 +122,7 @@ impl Ingress {
             path_budget: Budget::new(now, of_paths, of_paths.max(1)),
             detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
             half_way_budget: Budget::new(now, HALF_WAY_PER_S, HALF_WAY_BURST),
+            icmp_budget: Budget::new(now, ICMP_PER_S, ICMP_BURST),
             forged_at: None,
             kept_until: Instant::START,
             edge_open: false,
@@ -144,6 +151,12 @@ impl Ingress {
     pub(super) fn may_carry_half_way(&mut self, now: Instant, at: Location) -> bool {
         let port = self.port_mut(at);
         port.is_some_and(|port| port.half_way_budget.take(now))
+    }
+
+    /// Whether the hosts at this port may be sent one more ICMP error.
+    pub(super) fn may_report(&mut self, now: Instant, at: Location) -> bool {
+        let port = self.port_mut(at);
+        port.is_some_and(|port| port.icmp_budget.take(now))
     }
 
     /// Notes a forged sender at a port. Returns whether to raise an alarm.

@@ -33,6 +33,7 @@ mod first;
 #[cfg(test)]
 mod fixture;
 mod forwarding;
+mod gateways;
 mod guards;
 mod hosts;
 mod ingress;
@@ -100,6 +101,8 @@ use entries::SETTLE;
 use fabric::Fabric;
 use facts::{Facts, facts};
 use first::FirstPacketState;
+use gateways::Gatekeeper;
+pub use gateways::can_be_gateway;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 use ingress::Ingress;
@@ -189,6 +192,7 @@ pub struct Controller {
     access: AccessControl,
     bonding: Bonding,
     guarded: Guarded,
+    gateways: Gatekeeper,
     flooded: Flooded,
     administered: Administered,
     qos: QosState,
@@ -241,6 +245,7 @@ impl Controller {
             bonding: Bonding::default(),
             guarded: Guarded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
+            gateways: Gatekeeper::new(&config),
             hosts,
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),
@@ -436,6 +441,7 @@ impl Controller {
                 Timer::Multicast => self.multicast_due(now),
                 Timer::Access => self.access_due(now),
                 Timer::Bonds => self.bonds_due(now),
+                Timer::Neighbours => self.neighbours_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;

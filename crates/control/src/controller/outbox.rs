@@ -134,6 +134,7 @@ pub(super) enum Timer {
     Multicast,
     Access,
     Bonds,
+    Neighbours,
     Readings,
 }
 
@@ -162,6 +163,7 @@ impl Timer {
             | Timer::Multicast
             | Timer::Access
             | Timer::Bonds
+            | Timer::Neighbours
             | Timer::Readings => None,
         }
     }
@@ -191,6 +193,7 @@ impl Timer {
             Timer::Multicast => "multicast",
             Timer::Access => "access",
             Timer::Bonds => "bonds",
+            Timer::Neighbours => "next hops",
             Timer::Readings => "readings of entries",
         }
     }

@@ -88,6 +88,13 @@ pub struct ControllerCounters {
     pub lacp_refused: u64,
     /// Messages of spanning trees.
     pub bpdus: u64,
+    /// Packets between VLANs that the controller has sent on.
+    pub packets_routed: u64,
+    /// Packets to a gateway that are malformed, that no router sends on, or that did not reach
+    /// their next hop.
+    pub packets_unrouted: u64,
+    /// Such packets of which their sender was not informed, because of its port's budget.
+    pub icmp_limited: u64,
     /// Messages about multicast membership that are malformed or cannot be a host's.
     pub memberships_refused: u64,
     pub lldp_sent: u64,

@@ -330,6 +330,7 @@ impl Controller {
         self.tables.forget(dpid);
         self.multicast.forget(dpid);
         self.forget_bonds(now, dpid);
+        self.gateways.forget(dpid);
         if self.fabric.forget(dpid) {
             self.fabric.again(now, &mut self.outbox);
         }

@@ -271,7 +271,8 @@ impl Controller {
             | EntryKind::Guard
             | EntryKind::Fabric
             | EntryKind::Sender
-            | EntryKind::Access => false,
+            | EntryKind::Access
+            | EntryKind::Routed => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -331,7 +332,8 @@ impl Controller {
                 | EntryKind::Guard
                 | EntryKind::Fabric
                 | EntryKind::Sender
-                | EntryKind::Access => false,
+                | EntryKind::Access
+                | EntryKind::Routed => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

@@ -27,6 +27,9 @@ impl Controller {
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Sender) {
             return self.sender_removed(dpid, removed);
         }
+        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Routed) {
+            return self.routed_removed(dpid, removed);
+        }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));
         let Some(key) = key.filter(|_| self.network.knows(dpid)) else {

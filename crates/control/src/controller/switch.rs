@@ -7,6 +7,7 @@ use openflow::{DatapathId, ErrorKind, Message, Xid};
 use crate::ConnectionId;
 use crate::fabric::{form, replication};
 use crate::requests::Requests;
+use crate::routing::flow;
 use crate::session::SwitchUp;
 
 use super::outbox::Request;
@@ -23,6 +24,7 @@ impl Controller {
         self.qos_up(now, dpid, up.features.n_tables);
         self.fabric.handle_up(dpid, &up);
         self.multicast.forget(dpid);
+        self.gateways.forget(dpid);
         let first_xid = self.outbox.random() as u32;
         let limits = self.config.requests;
         let requests = || Requests::new(limits, first_xid);
@@ -42,6 +44,7 @@ impl Controller {
             miss_send_len: 0xffff,
         };
         self.outbox.send(dpid, &Message::SetConfig(config));
+        self.ask_for_expired(dpid);
         self.send_guards(dpid);
         self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
@@ -103,6 +106,10 @@ impl Controller {
         if replication::is_refused(message) {
             self.multicast.handle_refused(dpid, &mut self.outbox);
             return self.outbox.alarm(Alarm::MulticastRefused { dpid, error });
+        }
+        if flow::is_refused(message) {
+            self.gateways.handle_refused(dpid);
+            return self.outbox.alarm(Alarm::FlowModRefused { dpid, error });
         }
         if error.is_of_group_mod() || form::is_refusal(message) {
             return self.leave_fabric(now, dpid, Some(error));

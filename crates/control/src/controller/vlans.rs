@@ -120,6 +120,10 @@ impl Controller {
             self.outbox.counters.packet_ins_no_sender += 1;
             return;
         };
+        let is_on_link = matches!(role, PortRole::Link | PortRole::Silent);
+        if !is_on_link && self.is_claimed(now, vlan, &packet, &fields) {
+            return;
+        }
         let place = self.place_of(HostKey {
             vlan,
             mac: packet.src,
@@ -139,8 +143,10 @@ impl Controller {
     pub(super) fn learn_member(&mut self, now: Instant, vlan: VlanId, packet: Held) {
         let (held, _) = without_tag(packet);
         let fields = PacketFields::parse(held.at.port, &held.data);
-        if let Some(packet) = Packet::read(&held, &fields) {
-            self.observe(now, vlan, &packet, &fields);
+        if let Some(packet) = Packet::read(&held, &fields)
+            && self.observe(now, vlan, &packet, &fields)
+        {
+            self.note_neighbour(now, vlan, &packet, &fields);
         }
     }
 
@@ -155,6 +161,10 @@ impl Controller {
             return;
         }
         if !self.observe(now, vlan, packet, fields) || packet.dst == OWN_MAC {
+            return;
+        }
+        self.note_neighbour(now, vlan, packet, fields);
+        if self.handle_gateway(now, vlan, (packet, raw), fields) {
             return;
         }
         let dst = HostKey {
@@ -292,6 +302,7 @@ impl Controller {
         self.ingress.note_ended(now, at.dpid, None);
         self.fabric.forget_host(host, at.dpid, &mut self.outbox);
         self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(host));
+        self.gateways.end_host(host, &mut self.outbox);
     }
 
     /// Withdraws the hosts of VLANs that were forgotten.
@@ -313,11 +324,13 @@ impl Controller {
             for mac in hosts.unplace(now, at) {
                 let host = HostKey { vlan: *vlan, mac };
                 self.fabric.forget_host(host, at.dpid, &mut self.outbox);
+                self.gateways.end_host(host, &mut self.outbox);
             }
         }
+        self.gateways.end_port(at, &mut self.outbox);
     }
 
-    fn place_of(&self, host: HostKey) -> Option<Location> {
+    pub(super) fn place_of(&self, host: HostKey) -> Option<Location> {
         match host.vlan.is_none() {
             true => self.hosts.place(host.mac),
             false => self.vlan_hosts.get(&host.vlan)?.place(host.mac),

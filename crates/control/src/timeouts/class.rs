@@ -216,14 +216,21 @@ impl Prefix {
         self.covers(Prefix::host(ip))
     }
 
-    pub(super) fn covers(self, other: Prefix) -> bool {
+    pub(crate) fn covers(self, other: Prefix) -> bool {
         self.ip.is_ipv4() == other.ip.is_ipv4()
             && self.len <= other.len
             && Prefix::of(other.ip, self.len) == self
     }
 
+    /// The number of leading bits that two addresses of one family share.
+    pub(crate) fn shared_bits(a: IpAddr, b: IpAddr) -> u8 {
+        let ((a, width), (b, _)) = (bits(a), bits(b));
+        let unused = 128 - u32::from(width);
+        ((a ^ b).leading_zeros() - unused) as u8
+    }
+
     /// The first `len` bits of an address that has as many.
-    fn of(ip: IpAddr, len: u8) -> Prefix {
+    pub(crate) fn of(ip: IpAddr, len: u8) -> Prefix {
         let (value, width) = bits(ip);
         let rest = u32::from(width - len);
         let kept = value.checked_shr(rest).unwrap_or(0);

@@ -21,8 +21,8 @@ use bytes::Bytes;
 use crate::actions::Action;
 use crate::error::ErrorKind;
 use crate::message::{
-    Capabilities, FlowRemovedReason, GroupModCommand, Message, PacketIn, PacketOut, Port,
-    PortConfig, PortMod, PortName, PortReason, PortState, PortStatus, Role, RoleMessage,
+    Capabilities, FlowRemovedReason, GroupModCommand, Message, PacketIn, PacketInReason, PacketOut,
+    Port, PortConfig, PortMod, PortName, PortReason, PortState, PortStatus, Role, RoleMessage,
     SwitchConfig, SwitchFeatures,
 };
 use crate::multipart::{GroupDesc, PortStats};
@@ -109,6 +109,8 @@ pub enum DropReason {
     BackToInPort,
     /// Its group is gone or has no live bucket.
     NoBucket,
+    /// Its TTL ran out, and the controller has not asked to see such packets.
+    Expired,
 }
 
 /// A switch with its tables, groups, meters and ports.
@@ -142,6 +144,9 @@ pub struct Switch {
     deadlines: BTreeSet<(Instant, TableId, EntryId)>,
     drops: BTreeMap<DropReason, u64>,
     config: SwitchConfig,
+    /// Whether the controller wants packets whose TTL has run out. As with Open vSwitch, one of 1.3
+    /// must ask for them.
+    sends_expired: bool,
     role: Role,
     generation_id: Option<u64>,
 }
@@ -176,6 +181,7 @@ impl Switch {
                 flags: 0,
                 miss_send_len: 128,
             },
+            sends_expired: false,
             role: Role::Equal,
             generation_id: None,
         }
@@ -226,6 +232,11 @@ impl Switch {
             }
             Message::SetConfig(config) => {
                 self.config = *config;
+                Vec::new()
+            }
+            Message::SetAsync(asked) => {
+                let bit = 1 << PacketInReason::INVALID_TTL.0;
+                self.sends_expired = asked.packet_in_mask[0] & bit != 0;
                 Vec::new()
             }
             Message::Hello(_) | Message::EchoReply(_) => Vec::new(),

@@ -174,7 +174,10 @@ impl<'a> Walk<'a> {
                 Action::Group(group) => self.group(packet, *group, origin, depth),
                 rewriting => packet.rewrite(rewriting).inspect_err(|TtlExpired| {
                     let reason = PacketInReason::INVALID_TTL;
-                    self.packet_in(packet, Origin { reason, ..origin });
+                    match self.switch.sends_expired {
+                        true => self.packet_in(packet, Origin { reason, ..origin }),
+                        false => self.trace.drops.push(DropReason::Expired),
+                    }
                 })?,
             }
         }

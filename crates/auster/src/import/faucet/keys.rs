@@ -23,7 +23,7 @@ pub const ACTIONS: &str = "actions of rules are not carried over, but for allow"
 
 const ACLS: &str = "access lists of this place or direction are not carried over";
 const METERS: &str = "meters are not carried over";
-const ROUTES: &str = "auster does not route between VLANs";
+const ROUTES: &str = "gateways and routes are not carried over; state gateway and [[route]]";
 const MIRRORS: &str = "mirrors are not carried over";
 const DOT1X: &str = "802.1X is not carried over";
 const LACP: &str = "link aggregation is not carried over";

@@ -160,6 +160,18 @@ impl Hosts {
         }
     }
 
+    /// Forgets a host with the Ethernet address of the gateway, and the hosts that own its IP
+    /// addresses.
+    pub(in crate::controller) fn reserve(&mut self, mac: MacAddr, ips: &[IpAddr]) {
+        for ip in ips {
+            self.owners.disputes.remove(ip);
+            self.disown(*ip);
+        }
+        if self.is_known(mac) {
+            self.forget(mac, self.place(mac));
+        }
+    }
+
     /// Notes whether a host says that it is a router. Hosts stop using a router that an answer
     /// calls none (RFC 4861, 7.2.5). So routers, and hosts that have not said that they are none,
     /// answer questions for their IPv6 addresses themselves.

@@ -181,6 +181,22 @@ impl Ingress {
         self.send_to_all(net, (vlan, data), is_other, outbox);
     }
 
+    /// Sends a question out of all edge ports of a VLAN, for a host at this port. `cost`: the
+    /// number of switches.
+    pub(in crate::controller) fn ask_all(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        (at, cost): (Location, usize),
+        question: (VlanId, &bytes::Bytes),
+        outbox: &mut Outbox,
+    ) {
+        if self.may_spread(now, (at, cost), outbox) {
+            outbox.counters.flooded += 1;
+            self.send_to_all(net, question, |_| true, outbox);
+        }
+    }
+
     /// Sends a packet of a VLAN, or outside of all, out of every edge port for which `is_wanted`
     /// holds. Nothing limits this.
     pub(in crate::controller) fn send_to_all(

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::*;
+use crate::message::AsyncConfig;
 
 #[test]
 fn the_action_set_is_carried_out_in_its_own_order_at_the_end() {
@@ -199,6 +200,14 @@ fn dscp_and_ttl_are_set_with_the_header_checksum_right() {
 
     let actions = vec![Action::SetNwTtl(1), Action::DecNwTtl, out(2)];
     add(&mut s, FlowMod::add(2, ip, actions));
+    let outputs = s.process(at(0), P1, &udp(2, 53));
+    assert!(outputs.is_empty(), "nobody has asked for it");
+    let all = Message::SetAsync(AsyncConfig {
+        packet_in_mask: [0b111, 0],
+        port_status_mask: [0b111, 0],
+        flow_removed_mask: [0b1111, 0],
+    });
+    s.apply(at(0), &all).expect("it takes it");
     let outputs = s.process(at(0), P1, &udp(2, 53));
     let [Output::Controller(p)] = outputs.as_slice() else {
         panic!("{outputs:?}")

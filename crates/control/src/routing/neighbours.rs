@@ -1,0 +1,162 @@
+//! Next hops that are asked for, and the packets that wait for them.
+//!
+//! A next hop is asked for three times. Then the packets that wait are given back, so that their
+//! senders are informed. All is bounded: the next hops, those of one port, and the packets that
+//! wait for each.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use clock::{Duration, Instant};
+
+use crate::Location;
+use crate::vlan::VlanId;
+
+use super::Hop;
+
+/// Questions for a next hop, and the time between two (RFC 4861, 10).
+const QUESTIONS: u32 = 3;
+const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Next hops that are asked for at a time, in all and for the hosts of one port.
+pub const HOPS_MAX: usize = 1024;
+pub const HOPS_PER_PORT_MAX: usize = 64;
+/// Packets that wait for one next hop; a newer one takes the place of the oldest (RFC 4861, 7.2.2).
+pub const PACKETS_MAX: usize = 4;
+/// Longer packets do not wait.
+pub const PACKET_LEN_MAX: usize = 2048;
+
+/// A packet that waits for its next hop, without its tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Where it has come in.
+    pub at: Location,
+    pub vlan: VlanId,
+    pub frame: Bytes,
+}
+
+struct Asked {
+    /// The port whose host has caused the question.
+    at: Location,
+    left: u32,
+    due: Instant,
+    packets: VecDeque<Waiting>,
+}
+
+/// The fate of a packet whose next hop is not known.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It waits, and its next hop is to be asked for now.
+    Asks,
+    /// It waits for a question that is open.
+    Waits,
+    /// There is no room.
+    Full,
+}
+
+/// The outcome of a question that is due.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Ask again, for a host of this port.
+    Ask { hop: Hop, at: Location },
+    /// Nobody has answered.
+    Failed { packets: VecDeque<Waiting> },
+}
+
+#[derive(Default)]
+pub struct Neighbours {
+    asked: BTreeMap<Hop, Asked>,
+    /// The number of questions for the hosts of each port.
+    by_port: BTreeMap<Location, usize>,
+}
+
+impl Neighbours {
+    /// Has a packet wait for its next hop.
+    pub fn hold(&mut self, now: Instant, hop: Hop, packet: Waiting) -> Held {
+        if packet.frame.len() > PACKET_LEN_MAX {
+            return Held::Full;
+        }
+        if let Some(asked) = self.asked.get_mut(&hop) {
+            if asked.packets.len() >= PACKETS_MAX {
+                asked.packets.pop_front();
+            }
+            asked.packets.push_back(packet);
+            return Held::Waits;
+        }
+        let at = packet.at;
+        let of_port = self.by_port.get(&at).copied().unwrap_or(0);
+        if self.asked.len() >= HOPS_MAX || of_port >= HOPS_PER_PORT_MAX {
+            return Held::Full;
+        }
+        *self.by_port.entry(at).or_default() += 1;
+        let asked = Asked {
+            at,
+            left: QUESTIONS - 1,
+            due: now + QUESTION_INTERVAL,
+            packets: [packet].into(),
+        };
+        self.asked.insert(hop, asked);
+        Held::Asks
+    }
+
+    /// Ends the question for a next hop. Returns the packets that wait for it.
+    pub fn found(&mut self, hop: Hop) -> VecDeque<Waiting> {
+        let Some(asked) = self.asked.remove(&hop) else {
+            return VecDeque::new();
+        };
+        if let Some(count) = self.by_port.get_mut(&asked.at) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_port.remove(&asked.at);
+            }
+        }
+        asked.packets
+    }
+
+    /// Whether a next hop is asked for.
+    pub fn asks(&self, hop: Hop) -> bool {
+        self.asked.contains_key(&hop)
+    }
+
+    /// Goes on with the questions that are due.
+    pub fn due(&mut self, now: Instant) -> Vec<Due> {
+        let due = self.asked.iter().filter(|(_, asked)| asked.due <= now);
+        let due: Vec<Hop> = due.map(|(hop, _)| *hop).collect();
+        let mut outcomes = Vec::new();
+        for hop in due {
+            match self.asked.get_mut(&hop).filter(|asked| asked.left > 0) {
+                Some(asked) => {
+                    (asked.left, asked.due) = (asked.left - 1, now + QUESTION_INTERVAL);
+                    let at = asked.at;
+                    outcomes.push(Due::Ask { hop, at });
+                }
+                None => outcomes.push(Due::Failed {
+                    packets: self.found(hop),
+                }),
+            }
+        }
+        outcomes
+    }
+
+    pub fn next_due(&self) -> Option<Instant> {
+        self.asked.values().map(|asked| asked.due).min()
+    }
+
+    /// Forgets the questions for next hops that `is_kept` does not hold for, with their packets.
+    pub fn retain(&mut self, is_kept: impl Fn(Hop) -> bool) {
+        let gone: Vec<Hop> = self.asked.keys().copied().collect();
+        for hop in gone.into_iter().filter(|hop| !is_kept(*hop)) {
+            self.found(hop);
+        }
+    }
+
+    /// The number of next hops that are asked for.
+    pub fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+}
