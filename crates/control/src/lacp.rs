@@ -73,7 +73,7 @@ pub struct Partner {
     pub key: u16,
 }
 
-/// What a caller has to do.
+/// An action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Send {

@@ -181,8 +181,8 @@ impl Controller {
         }
     }
 
-    /// Takes other bonds and other effects of spanning trees over. Hosts at ports of bonds that have
-    /// changed are forgotten, with the entries that lead from and to them.
+    /// Takes other bonds and other effects of spanning trees over. Hosts at ports of bonds that
+    /// have changed are forgotten, with the entries that lead from and to them.
     pub fn set_bonds(&mut self, now: Instant, bonds: Bonds, bpdus: BTreeMap<Location, Bpdu>) {
         self.outbox.now = now;
         self.set_bpdus(now, bpdus);

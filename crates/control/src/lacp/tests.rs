@@ -22,7 +22,7 @@ struct Pair {
     /// The messages that each end's port has sent.
     sent: BTreeMap<(usize, u16), Vec<Instant>>,
     random: clock::SplitMix64,
-    /// Of a thousand messages, those that are lost, and those that come twice.
+    /// Messages in a thousand that are lost, and that come twice.
     faults: (u64, u64),
     delay_ms: u64,
     cut: BTreeSet<u16>,

@@ -1,5 +1,5 @@
-//! A bond with a real partner: Open vSwitch's own bond, by LACP. Hosts reach what is behind it, each
-//! frame comes once, and a failed link costs a short while. As root.
+//! A bond with a real partner: Open vSwitch's own bond, by LACP. Hosts reach what is behind it,
+//! each frame comes once, and a failed link costs a short while. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;

@@ -81,7 +81,7 @@ pub struct End {
     pub port_priority: u16,
     /// The number of the port in its system.
     pub port: u16,
-    /// What it does with the link.
+    /// Its use of the link.
     pub state: State,
 }
 
