@@ -299,7 +299,7 @@ fn conversations_are_routed_by_switches_alone() {
     assert_eq!(campus.crossed(), []);
 }
 
-/// By the controller before there is an entry, and by the switch's report when there is one.
+/// Reported by the controller before there is an entry, and by the switch when there is one.
 #[test]
 fn a_packet_that_has_made_its_hops_is_reported() {
     let mut campus = Campus::line(3, 3);

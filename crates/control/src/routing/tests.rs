@@ -232,12 +232,15 @@ fn wrong_gateways_are_refused_with_what_would_be_right() {
 fn network() -> impl Strategy<Value = Prefix> {
     let v4 = (0u32..64, 0u8..33).prop_map(|(n, len)| {
         Prefix::of(
-            Ipv4Addr::from(10 << 24 | n << 26 | n * 0x3_0101).into(),
+            Ipv4Addr::from(10 << 24 | n << 26 | (n * 0x3_0101)).into(),
             len,
         )
     });
     let v6 = (0u128..64, 0u8..129).prop_map(|(n, len)| {
-        Prefix::of(Ipv6Addr::from(0xfd << 120 | n << 122 | n * 77).into(), len)
+        Prefix::of(
+            Ipv6Addr::from(0xfd << 120 | n << 122 | (n * 77)).into(),
+            len,
+        )
     });
     prop_oneof![v4, v6]
 }
