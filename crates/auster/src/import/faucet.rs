@@ -1,6 +1,7 @@
 //! Faucet's configuration, version 2: its VLANs, and the ports of its switches.
 
 mod acls;
+mod gateways;
 mod keys;
 
 use std::collections::btree_map::Entry as Slot;
@@ -13,6 +14,7 @@ use super::report::{At, Report, shown};
 use super::yaml::{Entry, Node, Value, integer};
 pub use acls::Acl;
 use acls::Acls;
+pub use gateways::Gateway;
 use keys::Section;
 
 /// The most ports of all switches together.
@@ -35,6 +37,7 @@ pub struct Vlan {
     pub description: Option<String>,
     /// Its access lists, by their places in the network.
     pub acls: Vec<usize>,
+    pub gateway: Gateway,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +101,7 @@ impl Stated {
 pub struct Reader {
     vlans: Vec<Entry>,
     acls: Vec<Entry>,
+    routers: Vec<Entry>,
     dps: Vec<Entry>,
     has_dps: bool,
 }
@@ -127,6 +131,7 @@ impl Reader {
                 }
                 "vlans" => add_section(&mut self.vlans, entry, report),
                 "acls" => add_section(&mut self.acls, entry, report),
+                "routers" => add_section(&mut self.routers, entry, report),
                 "dps" => {
                     self.has_dps = true;
                     add_section(&mut self.dps, entry, report);
@@ -150,6 +155,7 @@ impl Reader {
         }
         let acls = Acls::read(&self.acls, report);
         let mut vlans = Vlans::read(&self.vlans, &acls, report);
+        gateways::judge(&mut vlans, &self.routers, report);
         let mut ids = BTreeMap::new();
         let mut ports_left = PORTS_MAX;
         for entry in &self.dps {
@@ -254,6 +260,7 @@ impl Vlans {
                     "name" => vlan.name = text_of(inner, &path, report),
                     "description" => vlan.description = text_of(inner, &path, report),
                     "acl_in" | "acls_in" => vlan.acls.extend(acls.find(inner, &path, report)),
+                    _ if vlan.gateway.read(inner, &path, report) => {}
                     _ => leave_out(inner, &path, Section::Vlan, report),
                 }
             }

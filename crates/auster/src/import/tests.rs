@@ -151,8 +151,6 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
 fn what_is_not_carried_over_has_a_line_with_its_key() {
     let left_out = imported(CAMPUS).unwrap().left_out;
     let expected = [
-        "12: vlans.guest wifi.faucet_vips: gateways and routes are not carried over; state gateway \
-         and [[route]]",
         "20: dps.sw1.stack: auster finds links and paths by itself",
         "37: dps.sw2.interfaces.desk.natve_vlan: not known, and not carried over",
         "39: dps.sw2.interfaces.30.mirror: mirrors are not carried over",
@@ -161,7 +159,7 @@ fn what_is_not_carried_over_has_a_line_with_its_key() {
         "39: dps.sw2.interfaces.30: no VLAN: with auster the port reaches others that have none",
     ];
     let mut expected = expected.map(|line| format!("faucet.yaml:{line}"));
-    expected[3..].sort();
+    expected[2..].sort();
     assert_eq!(left_out, expected);
 }
 
@@ -240,12 +238,64 @@ dps:
     }
 }
 
+/// Gateways come over where auster would route between the same VLANs as Faucet.
+#[test]
+fn gateways_and_routes_are_carried_over_for_one_router_of_all() {
+    let text = "\
+vlans:
+  office: {vid: 100, faucet_vips: [10.0.100.254/24, 'fd00::fe/64'], faucet_mac: '0e:00:00:00:10:01'}
+  guest:
+    vid: 200
+    faucet_vips: ['10.0.200.254/24']
+    faucet_mac: '0e:00:00:00:20:01'
+    routes:
+      - route: {ip_dst: 0.0.0.0/0, ip_gw: 10.0.200.1}
+routers:
+  router-1: {vlans: [office, guest]}
+dps:
+  1:
+    interfaces: {1: {native_vlan: office}, 2: {native_vlan: guest}}
+";
+    let imported_all = imported(text).unwrap();
+    assert_eq!(imported_all.left_out, Vec::<String>::new());
+    let settings = Settings::parse(&imported_all.toml, Path::new("auster.toml"));
+    assert!(
+        settings.is_ok(),
+        "{:?}\n{}",
+        settings.err(),
+        imported_all.toml
+    );
+    for part in [
+        "gateway = [\"10.0.100.254/24\", \"fd00::fe/64\"]\ngateway_mac = \"0e:00:00:00:10:01\"\n",
+        "[[route]]\nto = \"0.0.0.0/0\"\nvia = \"10.0.200.1\"\n",
+    ] {
+        assert!(imported_all.toml.contains(part), "{}", imported_all.toml);
+    }
+    let apart = text.replace("[office, guest]", "[office]");
+    let imported_apart = imported(&apart).unwrap();
+    assert!(
+        !imported_apart.toml.contains("\ngateway"),
+        "{}",
+        imported_apart.toml
+    );
+    assert_eq!(
+        imported_apart.left_out.len(),
+        2,
+        "{:?}",
+        imported_apart.left_out
+    );
+    let wrong = text
+        .replace("10.0.200.254/24", "10.0.200")
+        .replace("10.0.200.1}", "x}");
+    assert_eq!(imported(&wrong).unwrap_err().len(), 2);
+}
+
 #[test]
 fn aliases_merges_and_included_files_count() {
     let first = "include: [vlans.yaml]\ninclude-optional: [none.yaml, faucet.yaml]\n\
                  dps:\n  7:\n    interfaces:\n      1: &desk {native_vlan: office}\n      \
                  2: *desk\n      3: {<<: *desk, tagged_vlans: [20]}\n";
-    let second = "vlans:\n  office: {vid: 10, routes: [x]}\n";
+    let second = "vlans:\n  office: {vid: 10, max_hosts: 3}\n";
     let files = [("faucet.yaml", first), ("vlans.yaml", second)];
     let imported = imported_files(&files).unwrap();
     let ports = [
@@ -254,8 +304,8 @@ fn aliases_merges_and_included_files_count() {
         (at(7, 3), trunk(&[20], Some(10))),
     ];
     assert_eq!(vlans(&imported.toml).ports, ports.into());
-    let expected = "vlans.yaml:2: vlans.office.routes: gateways and routes are not carried over; \
-                    state gateway and [[route]]";
+    let expected = "vlans.yaml:2: vlans.office.max_hosts: rules of learning and flooding are not \
+                    carried over";
     assert_eq!(imported.left_out, [expected]);
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use super::faucet::{Member, Network, Port, Switch};
+use super::faucet::{Gateway, Member, Network, Port, Switch};
 use super::report::{At, Report, shown};
 use crate::run::vlan_name;
 
@@ -22,7 +22,23 @@ pub fn document(network: &Network, report: &mut Report) -> String {
         ports((*id, switch), network, &mut tags_left, &mut text, report);
     }
     acls(network, &mut text);
+    for vlan in network.vlans.values() {
+        for (to, via) in &vlan.gateway.routes {
+            let _ = writeln!(text, "\n[[route]]\nto = \"{to}\"\nvia = \"{via}\"");
+        }
+    }
     text
+}
+
+fn gateway(gateway: &Gateway, text: &mut String) {
+    if gateway.addresses.is_empty() {
+        return;
+    }
+    text.push_str("gateway = ");
+    list(text, &gateway.addresses);
+    if let Some(mac) = &gateway.mac {
+        let _ = writeln!(text, "gateway_mac = \"{mac}\"");
+    }
 }
 
 /// The lists; nothing refers to others.
@@ -90,6 +106,7 @@ fn vlans(network: &Network, text: &mut String) {
             }
         }
         acl_in(network, &vlan.acls, text);
+        gateway(&vlan.gateway, text);
         if let Some(description) = &vlan.description {
             let _ = writeln!(text, "# {}", shown(description));
         }

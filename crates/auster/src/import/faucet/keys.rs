@@ -23,7 +23,11 @@ pub const ACTIONS: &str = "actions of rules are not carried over, but for allow"
 
 const ACLS: &str = "access lists of this place or direction are not carried over";
 const METERS: &str = "meters are not carried over";
-const ROUTES: &str = "gateways and routes are not carried over; state gateway and [[route]]";
+/// A gateway whose VLAN Faucet does not route to all others.
+pub const ROUTERS: &str = "auster routes between all VLANs with a gateway, and Faucet does not";
+pub const ROUTER: &str = "settings of a router are not carried over, but for vlans";
+
+const ROUTES: &str = "settings of routing are not carried over";
 const MIRRORS: &str = "mirrors are not carried over";
 const DOT1X: &str = "802.1X is not carried over";
 const LACP: &str = "link aggregation is not carried over";
@@ -63,7 +67,7 @@ fn common(key: &str) -> Option<&'static str> {
     Some(match key {
         "acl_out" | "acls_out" | "dp_acls" => ACLS,
         "meters" => METERS,
-        "routers" | "routes" | "faucet_vips" | "faucet_mac" => ROUTES,
+        "routes" | "faucet_vips" | "faucet_mac" => ROUTES,
         _ if key.starts_with("bgp_") => ROUTES,
         _ if key.starts_with("dot1x") => DOT1X,
         _ if key.starts_with("lacp") => LACP,
