@@ -21,6 +21,7 @@ mod administered;
 mod ageing;
 mod config;
 mod counts;
+mod crowds;
 mod discovery;
 mod entries;
 mod event;
@@ -85,7 +86,9 @@ pub use event::{
 pub use output::{ControllerCounters, ControllerOutput, RefusedReason};
 
 use administered::Administered;
+use ageing::AgeingTurns;
 use counts::Counts;
+use crowds::Crowds;
 use discovery::Discovery;
 use entries::SETTLE;
 use fabric::Fabric;
@@ -167,6 +170,8 @@ pub struct Controller {
     hosts: Hosts,
     /// The hosts of each VLAN.
     vlan_hosts: BTreeMap<VlanId, Hosts>,
+    crowds: Crowds,
+    ageing: AgeingTurns,
     paths: Paths,
     coarse: SharedEntries,
     updates: Updates,
@@ -216,7 +221,7 @@ impl Controller {
                 .iter()
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
-        let hosts = Hosts::new(VlanId::NONE, shares_of_hosts(&config), word(24));
+        let hosts = Hosts::new(VlanId::NONE, shares_of_hosts(&config), 1, word(24));
         let mut controller = Controller {
             outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
             connections: BTreeMap::new(),
@@ -227,6 +232,8 @@ impl Controller {
             flooded: Flooded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             hosts,
+            crowds: Crowds::new(config.hosts_per_port_max),
+            ageing: AgeingTurns::default(),
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),
             updates: Updates::default(),
