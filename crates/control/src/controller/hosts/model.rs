@@ -67,6 +67,17 @@ struct Known {
     since: Instant,
 }
 
+impl Known {
+    fn new(at: Location, since: Instant) -> Known {
+        Known {
+            at,
+            placed: true,
+            proven: false,
+            since,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Model {
     known: BTreeMap<MacAddr, Known>,
@@ -176,7 +187,7 @@ proptest! {
                     let gone = before.iter().filter(|m| !after.contains(m));
                     let gone: Vec<_> = gone.copied().collect();
                     model.give_way(&givers, &gone);
-                    model.known.insert(mac, Known { at, placed: true, proven: false, since: now });
+                    model.known.insert(mac, Known::new(at, now));
                 }
                 Operation::Adopt { host, at } => {
                     let (mac, at) = (mac(host), place(at));
@@ -193,7 +204,7 @@ proptest! {
                     let gone: Vec<_> = gone.copied().collect();
                     model.give_way(&givers, &gone);
                     if adopts {
-                        model.known.insert(mac, Known { at, placed: true, proven: false, since: now });
+                        model.known.insert(mac, Known::new(at, now));
                         prop_assert!(!hosts.is_heard(mac));
                     }
                 }
