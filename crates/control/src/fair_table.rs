@@ -4,8 +4,9 @@
 //! Each port has its addresses in the order in which they were last heard. Who needs room takes it
 //! from its own port where that has its share, from the greediest port of its switch where the
 //! switch has, and from the greediest port of the greediest switch where the table is full; there
-//! the address goes that was not heard for longest. A port that goes down leaves its addresses
-//! behind: they count to it still, and are the first to go.
+//! the address goes that was not heard for longest. Addresses that have answered a question at
+//! their place are *proven*, and go after all others of their port. A port that goes down leaves
+//! its addresses behind: they count to it still, and are the first to go.
 //!
 //! The slots lie close together and nothing points at them but the index and their neighbours in a
 //! port's list, so that a host takes 20 bytes, and 5 to 10 in the index.
@@ -52,6 +53,8 @@ pub(crate) struct FairTable<V> {
     switches: BTreeMap<DatapathId, Switch>,
     /// Switches by the number of their addresses.
     greediest: BTreeSet<(u32, DatapathId)>,
+    /// Ports that have got one more address, or one less, if anybody wants to know.
+    changes: Option<Vec<(Location, i32)>>,
 }
 
 /// Aligned to nothing, so that slots are as small as can be.
@@ -73,11 +76,14 @@ const HEARD: u8 = 1;
 const LEFT: u8 = 2;
 /// It was asked whether it is alive, and has not been heard since.
 const ASKED: u8 = 4;
+/// It has answered at its place.
+const PROVEN: u8 = 8;
 
 /// A port.
 struct Owner {
     at: Location,
-    here: List,
+    unproven: List,
+    proven: List,
     left: List,
     replaced: Budget,
 }
@@ -133,7 +139,34 @@ impl<V> FairTable<V> {
             by_place: BTreeMap::new(),
             switches: BTreeMap::new(),
             greediest: BTreeSet::new(),
+            changes: None,
         }
+    }
+
+    /// The same, with [`FairTable::take_changes`].
+    pub(crate) fn with_changes(shares: Shares, seed: u64) -> FairTable<V> {
+        FairTable {
+            changes: Some(Vec::new()),
+            ..FairTable::new(shares, seed)
+        }
+    }
+
+    /// Changes the number of addresses that the table takes. Those beyond it stay until they go by
+    /// themselves.
+    pub(crate) fn set_count_max(&mut self, count_max: usize) {
+        self.shares.count_max = count_max.min(SLOT_MASK as usize - 1);
+    }
+
+    /// Ports that have got one more address, or one less, since this was last asked.
+    pub(crate) fn take_changes(&mut self) -> Vec<(Location, i32)> {
+        self.changes
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() >= self.shares.count_max
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -178,12 +211,13 @@ impl<V> FairTable<V> {
             .by_place
             .range(port(PortNo(0))..=port(PortNo(u32::MAX)));
         owners.flat_map(|(at, owner)| {
-            let first = self.owners[*owner as usize].here.first();
+            let owner = &self.owners[*owner as usize];
             let next = |slot: &u32| {
                 let next = u32::from_ne_bytes(self.slots[*slot as usize].next);
                 (next != NONE).then_some(next)
             };
-            let slots = std::iter::successors(first, next);
+            let lists = [owner.unproven, owner.proven].into_iter();
+            let slots = lists.flat_map(move |list| std::iter::successors(list.first(), next));
             slots.map(|slot| (MacAddr(self.slots[slot as usize].mac), *at))
         })
     }
@@ -246,8 +280,9 @@ impl<V> FairTable<V> {
         let before = self.slots[slot].owner() as u32;
         self.unlink(slot as u32);
         self.slots[slot].set_owner(owner);
-        self.slots[slot].set(LEFT, false);
-        self.slots[slot].set(ASKED, false);
+        for flag in [LEFT, ASKED, PROVEN] {
+            self.slots[slot].set(flag, false);
+        }
         self.slots[slot].heard = tick(now);
         self.link(slot as u32);
         if before != owner {
@@ -257,11 +292,18 @@ impl<V> FairTable<V> {
         Ok(gone)
     }
 
-    /// It is alive.
+    /// It is alive. If it was asked at its place, it is proven from now on.
     pub(crate) fn touch(&mut self, now: Instant, mac: MacAddr) {
-        if let Some((_, at)) = self.find(mac) {
-            self.refresh(now, at as u32);
+        let Some((_, at)) = self.find(mac) else {
+            return;
+        };
+        let slot = at as u32;
+        if self.slots[at].has(ASKED) && !self.slots[at].has(LEFT | PROVEN) {
+            self.unlink(slot);
+            self.slots[at].set(PROVEN, true);
+            self.link(slot);
         }
+        self.refresh(now, slot);
     }
 
     pub(crate) fn set_heard(&mut self, mac: MacAddr, heard: bool) {
@@ -296,7 +338,7 @@ impl<V> FairTable<V> {
             return Vec::new();
         };
         let mut unplaced = Vec::new();
-        while let Some(slot) = self.owners[owner as usize].here.first() {
+        while let Some(slot) = self.owners[owner as usize].first_placed() {
             self.unlink(slot);
             let it = &mut self.slots[slot as usize];
             it.set(LEFT, true);
@@ -316,15 +358,17 @@ impl<V> FairTable<V> {
         next.map(|(at, _)| *at)
     }
 
-    /// The address of a port that was not heard for longest, if it is for `idle`.
+    /// The address of a port that was not heard for longest: among those that are not proven if
+    /// that is for `unproven`, and then among the proven ones if it is for `proven`.
     pub(crate) fn oldest_here(
         &self,
         now: Instant,
         at: Location,
-        idle: Duration,
+        (unproven, proven): (Duration, Duration),
     ) -> Option<MacAddr> {
         let owner = &self.owners[*self.by_place.get(&at)? as usize];
-        self.if_idle(now, owner.here, idle)
+        let first = self.if_idle(now, owner.unproven, unproven);
+        first.or_else(|| self.if_idle(now, owner.proven, proven))
     }
 
     /// Among those without a place, the one whose port went first, if that is `idle` ago.
@@ -367,6 +411,28 @@ impl<V> FairTable<V> {
             return Ok(None);
         };
         let victim = victim.ok_or(Full { of: at })?;
+        self.evict(now, victim, own, spared).map(Some)
+    }
+
+    /// Takes out an address of a port that has too many over several tables.
+    pub(crate) fn give_up(
+        &mut self,
+        now: Instant,
+        at: Location,
+        spared: impl Fn(MacAddr, &V) -> bool,
+    ) -> Result<Gone<V>, Full> {
+        let victim = self.by_place.get(&at).copied();
+        self.evict(now, victim.ok_or(Full { of: at })?, victim, spared)
+    }
+
+    /// Takes out the address of a port that goes first, for another one of the port `own`.
+    fn evict(
+        &mut self,
+        now: Instant,
+        victim: u32,
+        own: Option<u32>,
+        spared: impl Fn(MacAddr, &V) -> bool,
+    ) -> Result<Gone<V>, Full> {
         let of = self.owners[victim as usize].at;
         let gone = |slot: Slot<V>| {
             let (mac, was_placed) = (MacAddr(slot.mac), !slot.has(LEFT));
@@ -379,24 +445,24 @@ impl<V> FairTable<V> {
             }
         };
         if let Some(slot) = self.owners[victim as usize].left.first() {
-            return Ok(Some(gone(self.take(slot))));
+            return Ok(gone(self.take(slot)));
         }
         let within = |owner: u32| self.owners[owner as usize].replaced.take(now);
         if !own.is_none_or(within) {
             return Err(Full { of });
         }
         for _ in 0..SPARED_MAX {
-            let oldest = self.owners[victim as usize].here.first();
+            let oldest = self.owners[victim as usize].first_placed();
             let oldest = oldest.ok_or(Full { of })?;
             let slot = &self.slots[oldest as usize];
             if !spared(MacAddr(slot.mac), &slot.value) {
-                return Ok(Some(gone(self.take(oldest))));
+                return Ok(gone(self.take(oldest)));
             }
             self.refresh(now, oldest);
         }
-        let oldest = self.owners[victim as usize].here.first();
+        let oldest = self.owners[victim as usize].first_placed();
         match oldest.filter(|_| own != Some(victim)) {
-            Some(oldest) => Ok(Some(gone(self.take(oldest)))),
+            Some(oldest) => Ok(gone(self.take(oldest))),
             None => Err(Full { of }),
         }
     }
@@ -423,7 +489,8 @@ impl<V> FairTable<V> {
         }
         let owner = Owner {
             at,
-            here: List::EMPTY,
+            unproven: List::EMPTY,
+            proven: List::EMPTY,
             left: List::EMPTY,
             replaced: Budget::new(now, REPLACED_PER_S, REPLACED_BURST),
         };
@@ -444,6 +511,9 @@ impl<V> FairTable<V> {
     /// The owner has one more, or one less.
     fn count(&mut self, owner: u32, change: i32) {
         let at = self.owners[owner as usize].at;
+        if let Some(changes) = &mut self.changes {
+            changes.push((at, change));
+        }
         // It is linked, or not any more.
         let count = self.owners[owner as usize].count();
         let before = count.wrapping_add_signed(-change);
@@ -467,9 +537,10 @@ impl<V> FairTable<V> {
     fn list_of(&mut self, slot: u32) -> &mut List {
         let slot = &self.slots[slot as usize];
         let owner = &mut self.owners[slot.owner()];
-        match slot.has(LEFT) {
-            true => &mut owner.left,
-            false => &mut owner.here,
+        match (slot.has(LEFT), slot.has(PROVEN)) {
+            (true, _) => &mut owner.left,
+            (false, true) => &mut owner.proven,
+            (false, false) => &mut owner.unproven,
         }
     }
 
@@ -671,7 +742,12 @@ impl<V> Slot<V> {
 
 impl Owner {
     fn count(&self) -> u32 {
-        self.here.len + self.left.len
+        self.unproven.len + self.proven.len + self.left.len
+    }
+
+    /// The first to go of those that have their place here.
+    fn first_placed(&self) -> Option<u32> {
+        self.unproven.first().or(self.proven.first())
     }
 }
 
@@ -699,17 +775,28 @@ impl<V> FairTable<V> {
         let owner = &self.owners[number as usize];
         assert_eq!(owner.count() as usize, of_port);
         assert!(switch.unwrap().greediest.contains(&(owner.count(), number)));
-        for (list, is_left) in [(owner.here, false), (owner.left, true)] {
+        let lists = [
+            (owner.unproven, false, Some(false)),
+            (owner.proven, false, Some(true)),
+            (owner.left, true, None),
+        ];
+        for (list, is_left, is_proven) in lists {
             let (mut next, mut before, mut count) = (list.head, NONE, 0);
             while next != NONE {
                 let slot = &self.slots[next as usize];
                 assert_eq!(slot.has(LEFT), is_left);
+                assert!(is_proven.is_none_or(|is| is == slot.has(PROVEN)));
                 assert_eq!(u32::from_ne_bytes(slot.prev), before);
                 (before, next) = (next, u32::from_ne_bytes(slot.next));
                 count += 1;
             }
             assert_eq!((list.tail, list.len), (before, count));
         }
+    }
+
+    pub(crate) fn is_proven(&self, mac: MacAddr) -> bool {
+        self.find(mac)
+            .is_some_and(|(_, at)| self.slots[at].has(PROVEN))
     }
 
     /// Bytes that are held for slots and index.
@@ -883,6 +970,48 @@ mod tests {
         now += Duration::from_secs(2);
         assert_eq!(tries(&mut table, now, 30_000), 200);
         assert_eq!(table.len(), 2000);
+    }
+
+    #[test]
+    fn what_has_answered_at_its_place_goes_last() {
+        let shares = Shares {
+            per_port_max: 4,
+            ..SHARES
+        };
+        let (here, mut now) = (at(1, 1), Instant::START);
+        let mut table = FairTable::with_changes(shares, 7);
+        for n in 1..=4 {
+            insert(&mut table, now, n, here);
+        }
+        // Two are asked, and one of them answers. The third speaks without being asked.
+        table.set_asked(now, mac(1));
+        table.set_asked(now, mac(2));
+        now += Duration::from_secs(8);
+        table.touch(now, mac(1));
+        table.touch(now, mac(3));
+        table.check(here, 4, 4);
+        now += Duration::from_secs(100);
+        let idle = |table: &FairTable<()>, unproven, proven| {
+            let idle = (Duration::from_secs(unproven), Duration::from_secs(proven));
+            table.oldest_here(now, here, idle)
+        };
+        assert_eq!(idle(&table, 60, 600), Some(mac(2)));
+        for (n, gone) in (5..=8).zip([2, 4, 3, 5]) {
+            insert(&mut table, now, n, here);
+            assert!(!table.contains(mac(gone)), "{gone}");
+        }
+        assert_eq!(idle(&table, 60, 600), None);
+        assert_eq!(idle(&table, 60, 60), Some(mac(1)));
+        // Elsewhere it has proved nothing.
+        let _ = table.settle(now, mac(1), at(1, 2), |_, ()| false);
+        let _ = table.settle(now, mac(1), here, |_, ()| false);
+        table.check(here, 4, 4);
+        let changes: i32 = table.take_changes().iter().map(|(_, change)| change).sum();
+        assert_eq!(changes, 4);
+        // The port gives the one up that would go first.
+        let gone = table.give_up(now, here, |_, ()| false);
+        assert_eq!(gone.map(|gone| gone.mac), Ok(mac(6)));
+        table.check(here, 3, 3);
     }
 
     #[test]

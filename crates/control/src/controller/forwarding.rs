@@ -284,6 +284,11 @@ impl Controller {
         let (mac, at) = (packet.src, packet.at);
         let host = HostKey { vlan, mac };
         let is_outside = vlan.is_none();
+        if !self.has_room(now, host, at) {
+            self.tell_forgotten(now, vlan);
+            self.outbox.counters.packet_ins_host_table_full += 1;
+            return false;
+        }
         let (paths, net) = (&self.paths, &self.network);
         let home_gone = |home: Location| !net.is_open(home);
         let is_active = |mac| is_outside && is_active(paths, net)(mac);
@@ -307,7 +312,7 @@ impl Controller {
             let is_kept = self.facts().is_in_class(mac) || self.is_in_qos(mac);
             self.hosts.set_kept(mac, is_kept);
         }
-        self.tell_forgotten(now);
+        self.tell_forgotten(now, vlan);
         // The kernel of a switch's machine sends packets of its own out of its ports, also over
         // cables.
         if is_there && !self.network.is_port_address(mac) {

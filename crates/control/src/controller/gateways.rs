@@ -198,8 +198,8 @@ impl Controller {
         let is_new = |(vlan, gateway): &(VlanId, Gateway)| before.of(*vlan) != Some(gateway);
         for (vlan, gateway) in all.into_iter().filter(is_new) {
             self.begin_gateway(vlan, &gateway);
+            self.tell_forgotten(now, vlan);
         }
-        self.tell_forgotten_members(now);
     }
 
     /// Has no host have an address of a gateway, and announces it in its VLAN.

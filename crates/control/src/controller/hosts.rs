@@ -39,10 +39,10 @@ use crate::vlan::{HostKey, VlanId};
 use super::links::Pair;
 use age::Ageing;
 pub use age::HostCounters;
+pub(super) use age::{Patience, STEP_INTERVAL, Step};
 pub(super) use owners::{AddressAnswer, AddressQuestion, AddressVerdict};
 use owners::{Owned, Owners};
-pub(super) use questions::OWN_MAC;
-use questions::PressureAlarms;
+pub(super) use questions::{OWN_MAC, PressureAlarms};
 
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;
@@ -68,6 +68,8 @@ const DETAILS_MAX: usize = 65_536;
 /// Shares of `DETAILS_MAX`, so that neither one switch nor one port can use all of it.
 const DETAILS_PER_SWITCH_MAX: u32 = 32_768;
 const DETAILS_PER_PORT_MAX: u32 = 16_384;
+/// Hosts of one VLAN of which more is kept, however many VLANs there are.
+const DETAILS_PER_VLAN_MIN: usize = 1024;
 
 /// The hosts of one VLAN, or those outside of all.
 ///
@@ -80,9 +82,6 @@ pub(super) struct Hosts {
     owners: Owners,
     now: Instant,
     ageing: Ageing,
-    /// Whether the timer of ageing is set.
-    is_ageing: bool,
-    pressure_alarms: PressureAlarms,
 }
 
 #[derive(Default)]
@@ -161,21 +160,20 @@ pub(super) enum Answer {
 }
 
 impl Hosts {
-    pub(super) fn new(vlan: VlanId, shares: Shares, seed: u64) -> Hosts {
+    /// The hosts of one of so many VLANs, and `shares` of their room.
+    pub(super) fn new(vlan: VlanId, shares: Shares, vlan_count: usize, seed: u64) -> Hosts {
         let of_details = Shares {
-            count_max: DETAILS_MAX,
+            count_max: details_max(vlan_count),
             per_switch_max: DETAILS_PER_SWITCH_MAX,
             per_port_max: DETAILS_PER_PORT_MAX,
         };
         Hosts {
             vlan,
-            places: FairTable::new(shares, seed),
+            places: FairTable::with_changes(shares, seed),
             details: FairTable::new(of_details, seed),
             owners: Owners::new(seed),
             now: Instant::START,
             ageing: Ageing::default(),
-            is_ageing: false,
-            pressure_alarms: PressureAlarms::default(),
         }
     }
 
@@ -186,6 +184,33 @@ impl Hosts {
 
     pub(super) fn len(&self) -> usize {
         self.places.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.places.is_full()
+    }
+
+    /// Changes the room of these hosts: there are so many VLANs now.
+    pub(super) fn set_room(&mut self, count_max: usize, vlan_count: usize) {
+        self.places.set_count_max(count_max);
+        self.details.set_count_max(details_max(vlan_count));
+    }
+
+    /// Ports that have got one more host, or one less, since this was last asked.
+    pub(super) fn take_changes(&mut self) -> Vec<(Location, i32)> {
+        self.places.take_changes()
+    }
+
+    /// Forgets a host of a port that has its share over all VLANs. False if none may go.
+    pub(super) fn give_up(&mut self, now: Instant, at: Location) -> bool {
+        self.now = now;
+        let gone = self.places.give_up(now, at, |_, ()| false);
+        self.give_way(gone.map(Some))
+    }
+
+    /// Notes that a port gets no further host.
+    pub(super) fn refuse(&mut self, at: Location) {
+        self.ageing.pressed_hosts = Some(at);
     }
 
     pub(super) fn is_known(&self, mac: MacAddr) -> bool {
@@ -445,6 +470,10 @@ impl Hosts {
         let ips = detail.ips.iter().map(|owned| owned.ip);
         self.owners.forget(mac, ips);
     }
+}
+
+fn details_max(vlan_count: usize) -> usize {
+    (DETAILS_MAX / vlan_count.max(1)).max(DETAILS_PER_VLAN_MIN)
 }
 
 /// Whether what is known of a host does not give way to what is known of others.

@@ -198,9 +198,15 @@ impl Controller {
     /// Withdraws a host that has left, or that the edge must not answer for: the edge deletes the
     /// entries that it set for the host.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
-        self.ingress.note_ended(now, at.dpid, None);
         let host = HostKey::untagged(mac);
         self.fabric.forget_host(host, at.dpid, &mut self.outbox);
+        self.lift_host(now, mac, at);
+    }
+
+    /// Has the edge delete the entries that it set for a host, so that its packets come up.
+    pub(super) fn lift_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
+        self.ingress.note_ended(now, at.dpid, None);
+        let host = HostKey::untagged(mac);
         if self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(host)) {
             self.routes_deleted(now, at.dpid, |entry| {
                 entry.key.eth_src == Some(mac) || entry.key.eth_dst == Some(mac)

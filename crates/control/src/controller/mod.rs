@@ -24,6 +24,7 @@ mod bonds;
 mod bpdu;
 mod config;
 mod counts;
+mod crowds;
 mod discovery;
 mod entries;
 mod event;
@@ -93,9 +94,11 @@ pub use output::{ControllerCounters, ControllerOutput, RefusedReason};
 use access::AccessControl;
 pub use access::AccessCounts;
 use administered::Administered;
+use ageing::AgeingTurns;
 use bonds::Bonding;
 use bpdu::Guarded;
 use counts::Counts;
+use crowds::Crowds;
 use discovery::Discovery;
 use entries::SETTLE;
 use fabric::Fabric;
@@ -179,6 +182,8 @@ pub struct Controller {
     hosts: Hosts,
     /// The hosts of each VLAN.
     vlan_hosts: BTreeMap<VlanId, Hosts>,
+    crowds: Crowds,
+    ageing: AgeingTurns,
     paths: Paths,
     coarse: SharedEntries,
     updates: Updates,
@@ -232,7 +237,7 @@ impl Controller {
                 .iter()
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
-        let hosts = Hosts::new(VlanId::NONE, shares_of_hosts(&config), word(24));
+        let hosts = Hosts::new(VlanId::NONE, shares_of_hosts(&config), 1, word(24));
         let mut controller = Controller {
             outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
             connections: BTreeMap::new(),
@@ -247,6 +252,8 @@ impl Controller {
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             gateways: Gatekeeper::new(&config),
             hosts,
+            crowds: Crowds::new(config.hosts_per_port_max),
+            ageing: AgeingTurns::default(),
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),
             updates: Updates::default(),

@@ -65,6 +65,7 @@ impl Controller {
         let vlans = self.config.vlans.all();
         let now = self.outbox.now;
         for vlan in before.difference(&vlans) {
+            self.crowds.forget_vlan(*vlan);
             self.multicast.set_asking(now, *vlan, false);
         }
         for vlan in vlans.iter().chain([&VlanId::NONE]) {
@@ -72,11 +73,15 @@ impl Controller {
         }
         self.vlan_hosts.retain(|vlan, _| vlans.contains(vlan));
         let mut shares = shares_of_hosts(&self.config);
-        shares.count_max /= vlans.len() + 1;
+        let vlan_count = vlans.len() + 1;
+        shares.count_max /= vlan_count;
         for vlan in vlans {
             let seed = self.outbox.random();
-            let fresh = || Hosts::new(vlan, shares, seed);
+            let fresh = || Hosts::new(vlan, shares, vlan_count, seed);
             self.vlan_hosts.entry(vlan).or_insert_with(fresh);
+        }
+        for hosts in self.vlan_hosts.values_mut().chain([&mut self.hosts]) {
+            hosts.set_room(shares.count_max, vlan_count);
         }
         self.outbox.vlans = Arc::new(self.vlans_of_bonds());
         let addresses = self.vlan_hosts.iter();
@@ -299,23 +304,54 @@ impl Controller {
 
     /// Withdraws a host of a VLAN that has left: the edge deletes the entries that it set for it.
     pub(super) fn forget_member(&mut self, now: Instant, host: HostKey, at: Location) {
-        self.ingress.note_ended(now, at.dpid, None);
         self.fabric.forget_host(host, at.dpid, &mut self.outbox);
+        self.lift_member(now, host, at);
+    }
+
+    /// Has the edge delete the entries of a host of a VLAN, so that its packets come up.
+    fn lift_member(&mut self, now: Instant, host: HostKey, at: Location) {
+        self.ingress.note_ended(now, at.dpid, None);
         self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(host));
         self.gateways.end_host(host, &mut self.outbox);
     }
 
-    /// Withdraws the hosts of VLANs that were forgotten.
-    pub(super) fn tell_forgotten_members(&mut self, now: Instant) {
-        let mut gone = Vec::new();
-        for (vlan, hosts) in &mut self.vlan_hosts {
-            let of_vlan = hosts.take_gone().into_iter();
-            gone.extend(of_vlan.map(|(mac, at)| (HostKey { vlan: *vlan, mac }, at)));
-            hosts.tell_pressed(now, &mut self.outbox);
+    /// Withdraws the hosts of a VLAN that were forgotten.
+    pub(super) fn tell_forgotten_members(&mut self, now: Instant, vlan: VlanId) {
+        let Some(hosts) = self.vlan_hosts.get_mut(&vlan) else {
+            return;
+        };
+        let (gone, lifted) = (hosts.take_gone(), hosts.take_lifted());
+        for (mac, at) in gone {
+            self.forget_member(now, HostKey { vlan, mac }, at);
         }
-        for (host, at) in gone {
-            self.forget_member(now, host, at);
+        for (mac, at) in lifted {
+            self.lift_member(now, HostKey { vlan, mac }, at);
         }
+    }
+
+    /// Makes room for one more host of a VLAN. The hosts of a port have one share over all VLANs:
+    /// the VLAN that has most of them gives one up.
+    pub(super) fn has_room(&mut self, now: Instant, host: HostKey, at: Location) -> bool {
+        let Some(hosts) = self.vlan_hosts.get_mut(&host.vlan) else {
+            return true;
+        };
+        if hosts.is_known(host.mac) {
+            return true;
+        }
+        let greediest = self.crowds.over_share(at);
+        if greediest.is_none() && !hosts.is_full() {
+            return true;
+        }
+        if !self.crowds.may_replace(now, at) {
+            hosts.refuse(at);
+            return false;
+        }
+        let Some(greediest) = greediest else {
+            return true;
+        };
+        let gives = hosts_of!(self, greediest).is_some_and(|hosts| hosts.give_up(now, at));
+        self.tell_forgotten(now, greediest);
+        gives
     }
 
     /// Forgets that hosts of VLANs are behind a port.

@@ -2,7 +2,11 @@
 //!
 //! A host whose packets go by entries is not heard, so silence alone says nothing. It is forgotten
 //! when it was not heard for `host_idle`, no path begins or ends at it, and it does not answer when
-//! it is asked, three times. A few ports are looked at in each step, so that no step takes long.
+//! it is asked, three times. Of a port with many hosts, a host that has never answered a question
+//! is asked after a minute: made-up hosts give their room back, and those that are there pay with
+//! one answer. One that has announced no address cannot be asked. Its entries are lifted, so that
+//! its next packet is heard, and it has another minute. A few ports are looked at in each step, so
+//! that no step takes long.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,7 +16,8 @@ use openflow::MacAddr;
 
 use crate::Location;
 
-use super::{Hosts, PROBES};
+use super::{Hosts, PROBES, link_local};
+use crate::controller::crowds::{CROWDED_IDLE, Crowds};
 
 /// Between two steps.
 pub(in crate::controller) const STEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -20,7 +25,7 @@ pub(in crate::controller) const STEP_INTERVAL: Duration = Duration::from_millis(
 /// one that are asked or forgotten, for each of which its switch has to take entries out.
 const PORTS_PER_STEP: usize = 1024;
 const LEFT_PER_STEP: usize = 1024;
-const IDLE_PER_STEP: usize = 64;
+const IDLE_PER_STEP: usize = 512;
 /// Between two questions to a host that may be gone.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// A host without a place is known for this long.
@@ -33,6 +38,8 @@ pub(super) struct Ageing {
     asked: VecDeque<Asked>,
     /// Forgotten hosts that are not reported yet.
     gone: Vec<(MacAddr, Location)>,
+    /// Hosts whose entries are to be deleted, so that they are heard.
+    lifted: Vec<(MacAddr, Location)>,
     /// Ports that had to give something up, or got nothing more, since this was last asked.
     pub pressed_hosts: Option<Location>,
     pub pressed_details: Option<Location>,
@@ -63,6 +70,50 @@ impl HostCounters {
     }
 }
 
+/// The work that is left in one step, for the hosts of all VLANs.
+pub(in crate::controller) struct Step {
+    ports: usize,
+    left: usize,
+    idle: usize,
+}
+
+impl Default for Step {
+    fn default() -> Step {
+        Step {
+            ports: PORTS_PER_STEP,
+            left: LEFT_PER_STEP,
+            idle: IDLE_PER_STEP,
+        }
+    }
+}
+
+impl Step {
+    pub(in crate::controller) fn is_over(&self) -> bool {
+        self.ports == 0 || self.left == 0 || self.idle == 0
+    }
+}
+
+/// How long hosts may be silent.
+#[derive(Clone, Copy)]
+pub(in crate::controller) struct Patience<'a> {
+    pub host_idle: Duration,
+    /// Whether a host whose packets nobody has heard is silent, so that one that cannot be asked is
+    /// gone.
+    pub hears_all: bool,
+    pub crowds: &'a Crowds,
+}
+
+impl Patience<'_> {
+    /// For hosts of a port that are not proven, and for those that are.
+    fn of_port(&self, now: Instant, at: Location) -> (Duration, Duration) {
+        let proven = self.host_idle;
+        match self.crowds.is_crowded(now, at) {
+            true => (proven.min(CROWDED_IDLE), proven),
+            false => (proven, proven),
+        }
+    }
+}
+
 struct Asked {
     mac: MacAddr,
     due: Instant,
@@ -78,54 +129,76 @@ pub(in crate::controller) struct LifeQuestion {
 }
 
 impl Hosts {
-    /// One step. `is_active` says of a host whether entries carry its packets; `hears_all` that a
-    /// host whose packets nobody has heard is silent, so that one that cannot be asked is gone.
+    /// One step. `is_active` says of a host whether entries carry its packets.
     pub(in crate::controller) fn age(
         &mut self,
         now: Instant,
-        host_idle: Duration,
-        hears_all: bool,
+        patience: Patience<'_>,
+        step: &mut Step,
         is_active: impl Fn(MacAddr) -> bool,
     ) -> Vec<LifeQuestion> {
         self.now = now;
         let mut questions = self.ask_again(now);
-        let (mut left, mut idle) = (LEFT_PER_STEP, IDLE_PER_STEP);
-        for _ in 0..PORTS_PER_STEP {
+        while step.ports > 0 {
+            step.ports -= 1;
             let Some(at) = self.places.next_place(self.ageing.last) else {
                 self.ageing.last = None;
                 break;
             };
-            while left > 0
-                && let Some(mac) = self.places.oldest_left(now, at, LEFT_KEPT)
-            {
-                left -= 1;
-                self.ageing.counters.aged += 1;
-                self.forget(mac, None);
-            }
-            while idle > 0
-                && let Some(mac) = self.places.oldest_here(now, at, host_idle)
-            {
-                idle -= 1;
-                if is_active(mac) {
-                    self.places.touch(now, mac);
-                } else if let Some(ips) = self.asked_at(mac) {
-                    self.places.set_asked(now, mac);
-                    self.ask(now, mac, PROBES);
-                    questions.push(LifeQuestion { mac, home: at, ips });
-                } else if hears_all {
-                    self.ageing.counters.aged += 1;
-                    self.forget(mac, Some(at));
-                } else {
-                    self.places.touch(now, mac);
-                }
-            }
-            if left == 0 || idle == 0 {
+            self.forget_left(now, at, step);
+            self.question_idle(now, at, patience, step, &is_active, &mut questions);
+            if step.is_over() {
                 // This port is gone on with.
                 break;
             }
             self.ageing.last = Some(at);
         }
         questions
+    }
+
+    /// Forgets hosts that have been without a place for long.
+    fn forget_left(&mut self, now: Instant, at: Location, step: &mut Step) {
+        while step.left > 0
+            && let Some(mac) = self.places.oldest_left(now, at, LEFT_KEPT)
+        {
+            step.left -= 1;
+            self.ageing.counters.aged += 1;
+            self.forget(mac, None);
+        }
+    }
+
+    /// Asks the silent hosts of a port, or forgets those that cannot be asked.
+    fn question_idle(
+        &mut self,
+        now: Instant,
+        at: Location,
+        patience: Patience<'_>,
+        step: &mut Step,
+        is_active: impl Fn(MacAddr) -> bool,
+        questions: &mut Vec<LifeQuestion>,
+    ) {
+        let idle = patience.of_port(now, at);
+        let is_crowded = patience.crowds.is_crowded(now, at);
+        while step.idle > 0
+            && let Some(mac) = self.places.oldest_here(now, at, idle)
+        {
+            step.idle -= 1;
+            if is_active(mac) {
+                self.places.touch(now, mac);
+            } else if let Some(ips) = self.asked_at(mac, is_crowded && !patience.hears_all) {
+                self.places.set_asked(now, mac);
+                self.ask(now, mac, PROBES);
+                questions.push(LifeQuestion { mac, home: at, ips });
+            } else if patience.hears_all && is_crowded && !self.places.is_asked(mac) {
+                self.places.set_asked(now, mac);
+                self.ageing.lifted.push((mac, at));
+            } else if patience.hears_all {
+                self.ageing.counters.aged += 1;
+                self.forget(mac, Some(at));
+            } else {
+                self.places.touch(now, mac);
+            }
+        }
     }
 
     fn ask(&mut self, now: Instant, mac: MacAddr, left: u32) {
@@ -142,7 +215,7 @@ impl Hosts {
             let Some(home) = self.place(mac).filter(|_| self.places.is_asked(mac)) else {
                 continue;
             };
-            match self.asked_at(mac).filter(|_| asked.left > 0) {
+            match self.asked_at(mac, true).filter(|_| asked.left > 0) {
                 Some(ips) => {
                     self.ask(now, mac, asked.left);
                     questions.push(LifeQuestion { mac, home, ips });
@@ -156,10 +229,14 @@ impl Hosts {
         questions
     }
 
-    /// The addresses at which it is asked, if it has announced one.
-    fn asked_at(&self, mac: MacAddr) -> Option<Vec<IpAddr>> {
+    /// The addresses at which a host is asked: those that it has announced, or the one that many
+    /// hosts make of their hardware address if it is asked `anyway`.
+    fn asked_at(&self, mac: MacAddr, anyway: bool) -> Option<Vec<IpAddr>> {
         let ips = self.ips(mac);
-        (!ips.is_empty()).then_some(ips)
+        match ips.is_empty() {
+            true => anyway.then(|| vec![link_local(mac).into()]),
+            false => Some(ips),
+        }
     }
 
     /// Forgets all that is known of the host. Its switch must learn of `home`.
@@ -174,6 +251,11 @@ impl Hosts {
     /// Hosts that had a place and were forgotten, since this was last asked.
     pub(in crate::controller) fn take_gone(&mut self) -> Vec<(MacAddr, Location)> {
         std::mem::take(&mut self.ageing.gone)
+    }
+
+    /// Hosts whose entries are to be deleted, since this was last asked.
+    pub(in crate::controller) fn take_lifted(&mut self) -> Vec<(MacAddr, Location)> {
+        std::mem::take(&mut self.ageing.lifted)
     }
 
     /// The ports that had too many hosts, and too many IP addresses, since this was last asked.

@@ -57,12 +57,25 @@ const SHARES: Shares = Shares {
 };
 const IDLE: Duration = Duration::from_secs(600);
 
-/// Where each host is or was, whether it is there still, and when that was last said of it.
+/// Where each host is or was, whether it is there still and has answered there, and when it was
+/// last heard of.
 #[derive(Clone, Debug, PartialEq)]
 struct Known {
     at: Location,
     placed: bool,
+    proven: bool,
     since: Instant,
+}
+
+impl Known {
+    fn new(at: Location, since: Instant) -> Known {
+        Known {
+            at,
+            placed: true,
+            proven: false,
+            since,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -119,8 +132,12 @@ impl Model {
                 };
                 let of = self.known[gone].clone();
                 assert!(givers.contains(&of.at), "{of:?} is none of {givers:?}");
-                // Those without a place go first, and then who was silent for longest.
-                let order = |k: &Known| (k.placed, k.since.as_nanos() / 4_000_000_000);
+                // Those without a place go first, then those that have not answered, and of these
+                // who was silent for longest.
+                let order = |k: &Known| {
+                    let tick = k.since.as_nanos() / 4_000_000_000;
+                    (k.placed, k.placed && k.proven, tick)
+                };
                 let there = self.known.values().filter(|k| k.at == of.at);
                 let first = there.map(order).min().unwrap();
                 assert_eq!(order(&of), first, "{gone} goes first of {}", of.at);
@@ -142,7 +159,7 @@ proptest! {
     fn hosts_are_where_they_were_heard_and_no_port_has_more_than_its_share(
         seed: u64, operations in prop::collection::vec(operation(), 1..250),
     ) {
-        let mut hosts = Hosts::new(crate::vlan::VlanId::NONE, SHARES, seed);
+        let mut hosts = Hosts::new(crate::vlan::VlanId::NONE, SHARES, 1, seed);
         let mut model = Model::default();
         let mut now = Instant::START + Duration::from_secs(1000);
         for operation in operations {
@@ -170,7 +187,7 @@ proptest! {
                     let gone = before.iter().filter(|m| !after.contains(m));
                     let gone: Vec<_> = gone.copied().collect();
                     model.give_way(&givers, &gone);
-                    model.known.insert(mac, Known { at, placed: true, since: now });
+                    model.known.insert(mac, Known::new(at, now));
                 }
                 Operation::Adopt { host, at } => {
                     let (mac, at) = (mac(host), place(at));
@@ -187,7 +204,7 @@ proptest! {
                     let gone: Vec<_> = gone.copied().collect();
                     model.give_way(&givers, &gone);
                     if adopts {
-                        model.known.insert(mac, Known { at, placed: true, since: now });
+                        model.known.insert(mac, Known::new(at, now));
                         prop_assert!(!hosts.is_heard(mac));
                     }
                 }
@@ -206,7 +223,7 @@ proptest! {
                 Operation::Age => {
                     // Ten times a step and more, so that who is asked and silent is gone.
                     for _ in 0..12 {
-                        let _ = hosts.age(now, IDLE, true, |_| false);
+                        let _ = tests::age(&mut hosts, now, IDLE);
                         now += Duration::from_secs(1);
                     }
                     model.known.retain(|mac, k| {
@@ -228,6 +245,9 @@ proptest! {
                         }
                     }
                 }
+            }
+            for (mac, k) in &mut model.known {
+                k.proven = hosts.places.is_proven(*mac);
             }
             check(&hosts, &model);
         }

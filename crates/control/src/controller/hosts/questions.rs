@@ -15,7 +15,7 @@ use crate::controller::port_state::PortRole;
 use crate::edge::EdgeUpdate;
 use crate::entry::watch;
 
-use super::age::STEP_INTERVAL;
+use super::age::{Patience, Step};
 use super::{AddressAnswer, AddressQuestion, Answer, Hosts, Question};
 
 /// The controller's own address, from which it sends questions to hosts; locally administered.
@@ -24,9 +24,9 @@ pub(in crate::controller) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b'
 /// Time between two alarms that hosts, or their IP addresses, have taken all their room.
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The times of the last alarms.
+/// The times of the last alarms, over all VLANs.
 #[derive(Default)]
-pub(super) struct PressureAlarms {
+pub(in crate::controller) struct PressureAlarms {
     hosts: Option<Instant>,
     details: Option<Instant>,
 }
@@ -93,23 +93,16 @@ impl Hosts {
         }
     }
 
-    /// Starts the ageing of hosts, once there are any.
-    pub(in crate::controller) fn age_soon(&mut self, now: Instant, outbox: &mut Outbox) {
-        if !std::mem::replace(&mut self.is_ageing, true) {
-            outbox.timer(now + STEP_INTERVAL, Timer::Ageing);
-        }
-    }
-
     /// Takes one step of ageing, and asks the hosts that may be gone.
     pub(in crate::controller) fn ageing_due(
         &mut self,
         now: Instant,
-        (host_idle, hears_all): (Duration, bool),
+        patience: Patience<'_>,
+        step: &mut Step,
         is_active: impl Fn(MacAddr) -> bool,
         outbox: &mut Outbox,
     ) {
-        self.is_ageing = false;
-        for question in self.age(now, host_idle, hears_all, is_active) {
+        for question in self.age(now, patience, step, is_active) {
             for ip in question.ips {
                 self.probe(question.home, question.mac, ip, outbox);
             }
@@ -117,7 +110,12 @@ impl Hosts {
     }
 
     /// Raises alarms that hosts, or their IP addresses, have taken all the room of a port.
-    pub(in crate::controller) fn tell_pressed(&mut self, now: Instant, outbox: &mut Outbox) {
+    pub(in crate::controller) fn tell_pressed(
+        &mut self,
+        now: Instant,
+        alarms: &mut PressureAlarms,
+        outbox: &mut Outbox,
+    ) {
         let (hosts, details) = self.take_pressed();
         let may = |last: &mut Option<Instant>| {
             let may = last.is_none_or(|at| now.since(at) >= PRESSURE_INTERVAL);
@@ -126,7 +124,6 @@ impl Hosts {
             }
             may
         };
-        let alarms = &mut self.pressure_alarms;
         if let Some(at) = hosts.filter(|_| may(&mut alarms.hosts)) {
             outbox.alarm(Alarm::HostTableFull { at });
         }

@@ -32,7 +32,7 @@ impl Setup {
         Setup {
             tables: Tables::new(&config.timeouts),
             net: Network::new(&config),
-            hosts: Hosts::new(crate::vlan::VlanId::NONE, shares, 1),
+            hosts: Hosts::new(crate::vlan::VlanId::NONE, shares, 1, 1),
             outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
             config,
         }
