@@ -20,7 +20,7 @@ use openflow::packet::lacp;
 use openflow::packet::membership::Sender;
 use openflow::text::parse_match;
 use openflow::{MacAddr, Version};
-use sim::network::{HostId, Network, NetworkConfig};
+use sim::network::{HostId, Network, NetworkConfig, Part};
 use sim::topology;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
@@ -313,11 +313,15 @@ fn a_port_that_goes_down_costs_a_few_packets() {
             world.network.stream(far, nics[0], 0, 1000, ms(1));
             world.run(300);
             let link = world.network.link_of(nics[failing]);
+            // The switch leaves it by itself.
+            world.network.stop(Part::Controller);
             world.network.set_link(link, false);
+            world.run(500);
+            world.network.cont(Part::Controller);
             if let Some(partner) = &mut world.partner {
                 partner.set_up(world.network.now(), failing as u16 + 1, false);
             }
-            world.run(1500);
+            world.run(1000);
             let (got, twice) = world.received();
             assert!(got >= 998 && twice == 0, "{protocol:?}: {got} of 1000");
             let other = nics[1 - failing];
@@ -450,7 +454,9 @@ fn send_to_group(world: &mut World, host: HostId, count: u64) {
         ip: GROUP,
     };
     for number in 0..count {
-        let frame = udp(from, to, (4000, 4001), &number.to_be_bytes());
+        // Each is a conversation of its own, so that a bond uses all of its ports.
+        let ports = (4000 + number as u16, 4001);
+        let frame = udp(from, to, ports, &number.to_be_bytes());
         world.network.inject(host, frame);
         world.run(10);
     }

@@ -164,8 +164,11 @@ fn ports(
     }
 }
 
+/// Ports with the same VLANs and access lists.
+type Group<'s> = ((&'s Member, &'s [usize]), Vec<(u32, &'s Port)>);
+
 /// The ports of a switch by their VLANs: links and those outside first, others by number.
-fn groups(switch: &Switch) -> Vec<((&Member, &[usize]), Vec<(u32, &Port)>)> {
+fn groups(switch: &Switch) -> Vec<Group<'_>> {
     // A range has thousands of ports with one long list, which is compared once.
     let mut numbers: BTreeMap<&BTreeSet<u16>, usize> = BTreeMap::new();
     let mut seen: BTreeMap<*const BTreeSet<u16>, usize> = BTreeMap::new();
