@@ -23,8 +23,8 @@ const FILES_MAX: usize = 64;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Print the VLANs, ports and access lists of a configuration of Faucet as auster's; on standard error, a
-    /// line for each statement that is not carried over
+    /// Print the VLANs, ports, access lists and routes of a configuration of Faucet as auster's; on
+    /// standard error, a line for each statement that is not carried over
     #[command(after_help = FAUCET_EXAMPLE)]
     Faucet(FaucetArgs),
 }

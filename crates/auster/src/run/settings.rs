@@ -1302,7 +1302,7 @@ mod tests {
             (text.replace("id = 10", "id = 0"), "net.toml:3: id is 0"),
             (
                 text.replace("1:2", "1:7"),
-                "net.toml:5: at: 0000000000000001:7 is an end",
+                "net.toml:5: 0000000000000001:7 is an end",
             ),
             (format!("{text}{class}"), "[[timeouts.class]]"),
             (format!("vlans = \"ovsdb\"\n{text}"), "--ovsdb METHOD"),

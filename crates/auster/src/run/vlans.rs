@@ -371,12 +371,13 @@ mod tests {
             ),
             (
                 "[[vlan]]\nid = 30\nmtu = 9000",
-                "8: 'mtu' is not known in [[vlan]]; known: id, name, gateway, gateway_mac",
+                "8: 'mtu' is not known in [[vlan]]; known: id, name, acl_in, gateway, gateway_mac",
             ),
             (
                 "[[port]]\nat = \"1:2\"\nacess = 10",
                 "6: access or trunk is missing: access = 10, or trunk = [10, 20]\n\
-                 8: 'acess' is not known in [[port]]; known: at, access, trunk, native",
+                 8: 'acess' is not known in [[port]]; known: at, access, trunk, native, \
+                 acl_in, bind, bpdu",
             ),
             (
                 "[[port]]\naccess = 10",
@@ -497,8 +498,8 @@ mod tests {
         let stated = read(&text).unwrap();
         let end = |text| topology::location(text).unwrap();
         let topology = Topology::new([], &[(end("1:3"), end("2:1"))], &[]).unwrap();
-        let expected = "net.toml:9: at: 0000000000000001:3 is an end of a link in the topology, \
-                        and links carry all VLANs; take it out of one of the two";
+        let expected = "net.toml:9: 0000000000000001:3 is an end of a link in the topology, and \
+                        links carry all VLANs and have no bonds; take it out of one of the two";
         assert_eq!(stated.ends_of_links(&topology, "net.toml"), [expected]);
     }
 }

@@ -107,8 +107,8 @@ impl Orders {
     }
 }
 
-/// Makes the plan of a switch. `access` names the ports of bonds, and `vlans` their places. `links`:
-/// its ports that are ends of links.
+/// Makes the plan of a switch. `access` names the ports of bonds, and `vlans` their places.
+/// `links`: its ports that are ends of links.
 pub fn plan(
     access: &Access,
     orders: &Orders,

@@ -45,7 +45,7 @@ pub struct AccessCounts {
 
 #[derive(Default)]
 pub(super) struct AccessControl {
-    /// As it is stated, with bonds by their places.
+    /// The statements, with bonds by their places.
     stated: Access,
     /// The same with the ports of bonds.
     access: Access,
