@@ -48,7 +48,7 @@ impl Forger {
         let mac = MacAddr([6, 0, kind, a, b, c]);
         let claim = self.sent as usize / 3;
         let real = self.wanted.get(claim / 8 % self.wanted.len().max(1));
-        let ip = real.filter(|_| claim % 8 == 0).copied();
+        let ip = real.filter(|_| claim.is_multiple_of(8)).copied();
         let ip = ip.unwrap_or(Ipv4Addr::new(172, a, b, c));
         match kind {
             0 => arp_request(Address { mac, ip }, Ipv4Addr::new(10, 200, 0, 1)),
