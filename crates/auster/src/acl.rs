@@ -23,8 +23,8 @@ pub enum Command {
 const EXPLAIN_EXAMPLE: &str = "\
 Example:
   auster acl explain --config auster.toml 1:2 'tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=23'
-  port 1:2: VLAN 10
-  dropped: auster.toml:4: no-telnet rule 1 of port 1:2
+  port 0000000000000001:2: VLAN 10
+  dropped: auster.toml:4: no-telnet rule 1
 
 Fields that the packet does not state match no rule that asks for them. VLANs that follow the
 switches' databases are not known here.";
@@ -49,8 +49,9 @@ pub fn run(command: Command) -> Result<(), Failure> {
     let settings = Settings::read(&args.config)?;
     let packet = packet(args.at, &args.packet).map_err(Failure::usage)?;
     let vlans = &settings.vlans.vlans;
+    let place = settings.vlans.bonds.place(args.at);
     let file = args.config.display().to_string();
-    match vlans.classify(args.at, packet.vlan_id()) {
+    match vlans.classify(place, packet.vlan_id()) {
         Some(vlan) if vlan.is_none() => say!("port {}: outside of all VLANs", args.at),
         Some(vlan) => say!("port {}: VLAN {vlan}", args.at),
         None => say!(
@@ -58,7 +59,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             args.at
         ),
     }
-    let verdict = settings.access.access.judge(vlans, args.at, &packet);
+    let verdict = settings.access.access.judge(vlans, place, &packet);
     for line in told(&settings.access, &file, args.at, &verdict) {
         say!("{line}");
     }

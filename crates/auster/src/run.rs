@@ -287,7 +287,6 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     {
                         reload_gateways(file, &settings, &driver, clock, &mut printer).await;
                     }
-                    reload_access(file, &driver, clock, &mut printer).await;
                     reload_bfd(file, &settings, &databases, &mut printer);
                 }
                 if let Some(file) = &settings.topology {
@@ -429,38 +428,8 @@ fn reload_bfd(
     }
 }
 
-/// Reads only what the file has about access. A mistake anywhere in the file refuses it whole, and
-/// the lists in use stay.
-async fn reload_access(
-    file: &Path,
-    driver: &ControllerDriver,
-    clock: Clock,
-    printer: &mut Printer,
-) {
-    let name = file.display().to_string();
-    let stated = match Settings::reread_access(file) {
-        Ok(stated) => stated,
-        Err(failure) => return printer.file_refused("access", &name, failure.message()),
-    };
-    let (now, new) = (clock.now(), stated.access.clone());
-    let asked = driver.ask(move |controller| controller.set_access(now, new));
-    match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
-        Some(Ok(())) => printer.access_used(&name, &stated.access),
-        Some(Err(unable)) => {
-            let unable: Vec<String> = unable.iter().map(ToString::to_string).collect();
-            let problem = format!(
-                "access lists or bindings concern switches that cannot hold them, which takes \
-                 OpenFlow 1.3, groups and 9 tables: {}",
-                unable.join(", ")
-            );
-            printer.file_refused("access", &name, &problem);
-        }
-        None => tracing::warn!("the controller is too busy for the access lists: try again"),
-    }
-}
-
-/// Reads only `vlans`, `[[vlan]]` and `[[port]]` from the file. A mistake anywhere in the file
-/// refuses it whole, and the old VLANs stay. Returns whether the file is right.
+/// Reads what the file has about ports: VLANs, bonds and access. A mistake anywhere in the file
+/// refuses it whole, and all stays as it is. Returns whether the file is in use.
 async fn reload_vlans(
     file: &Path,
     settings: &Settings,
@@ -471,8 +440,8 @@ async fn reload_vlans(
     printer: &mut Printer,
 ) -> bool {
     let name = file.display().to_string();
-    let stated = match settings.reread_vlans(file) {
-        Ok(stated) => stated,
+    let (stated, access) = match settings.reread_ports(file) {
+        Ok(read) => read,
         Err(failure) => {
             printer.file_refused("vlans", &name, failure.message());
             return false;
@@ -492,9 +461,52 @@ async fn reload_vlans(
         printer.file_refused("vlans", &name, problem);
         return false;
     }
+    let before = vlans.stated().clone();
     vlans.set_stated(stated);
-    use_vlans(&name, vlans, driver, clock, printer).await;
+    print_lines(vlans);
+    // Both at once: no packet of a VLAN passes without its lists.
+    let change = vlans.change();
+    let (now, new) = (
+        clock.now(),
+        change.as_ref().map(|change| change.vlans.clone()),
+    );
+    let lists = access.access.clone();
+    let asked = driver.ask(move |controller| controller.set_access_with(now, lists, new));
+    match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
+        Some(Ok(())) => {}
+        Some(Err(unable)) => {
+            vlans.set_stated(before);
+            printer.file_refused("access", &name, &unable_to_hold(&unable));
+            return false;
+        }
+        None => {
+            vlans.set_stated(before);
+            printer.file_refused("access", &name, "the controller is too busy; try again");
+            return false;
+        }
+    }
+    if let Some(change) = change {
+        printer.vlans(&name, &change.vlans, &change.changed);
+        vlans.handle_used(change.vlans);
+    }
+    printer.access_used(&name, &access.access);
     true
+}
+
+fn unable_to_hold(switches: &[openflow::DatapathId]) -> String {
+    let names: Vec<String> = switches.iter().map(ToString::to_string).collect();
+    let names = names.join(", ");
+    format!(
+        "access lists or bindings concern switches that cannot hold them, which takes OpenFlow \
+         1.3, groups and 9 tables: {names}"
+    )
+}
+
+/// Reports the lines about VLANs that are new.
+fn print_lines(vlans: &mut Follower) {
+    for line in vlans.poll_lines() {
+        tracing::warn!("{line}");
+    }
 }
 
 /// Reads only gateways and `[[route]]` from a file whose VLANs are in use.
@@ -527,9 +539,7 @@ async fn use_vlans(
     clock: Clock,
     printer: &mut Printer,
 ) {
-    for line in vlans.poll_lines() {
-        tracing::warn!("{line}");
-    }
+    print_lines(vlans);
     let Some(change) = vlans.change() else {
         return;
     };

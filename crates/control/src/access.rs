@@ -11,6 +11,7 @@
 //! decide the same, and [`order`] the priorities that stay when rules change.
 
 pub mod order;
+pub mod shadow;
 pub mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,7 +170,7 @@ impl Access {
         }
         let trusted = |all: &Option<BTreeSet<Location>>| {
             let ports = |all: &BTreeSet<Location>| {
-                let ports = all.iter().flat_map(|at| bonds.ports(*at));
+                let ports = all.iter().flat_map(|at| bonds.ports(bonds.place(*at)));
                 ports.collect()
             };
             all.as_ref().map(ports)
@@ -281,7 +282,7 @@ pub(crate) fn can_decide(up: &SwitchUp) -> bool {
 }
 
 /// Whether a packet is judged nowhere: LLDP, and what bridges and their neighbours say to each
-/// other (802.1D, 7.12.6). None of it is forwarded.
+/// other (802.1D, 7.12.6). None of it is forwarded, but for spanning trees where ports pass them.
 fn passes_always(packet: &PacketFields) -> bool {
     let is_reserved = |dst: MacAddr| {
         let [head @ .., last] = dst.0;

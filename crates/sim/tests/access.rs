@@ -6,13 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
 use control::access::{Access, Acl, Binding, Rule};
-use control::controller::{ControllerConfig, Event, FabricConfig, Location};
+use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
+use control::entry::EntryKind;
 use control::qos::flow::Matching;
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::message::{FlowMod, FlowModCommand};
+use openflow::message::{ErrorMessage, FlowMod, FlowModCommand};
 use openflow::packet::build::{self, Host as Address};
 use openflow::text::parse_match;
-use openflow::{DatapathId, MacAddr, Match, Message, TableId};
+use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, TableId, Version, Xid};
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology};
 
@@ -550,6 +551,156 @@ fn a_trusted_server_is_heard_across_the_network() {
         let heard = network.host(hosts[3]).recorded.contains(&frame);
         assert_eq!(heard, is_heard, "from host {from}");
     }
+}
+
+/// A list is whole before packets come to it, and set from its first rule on: no rule acts before
+/// those above it.
+#[test]
+fn a_list_is_set_from_its_first_rule_on() {
+    let (mut network, topology) = network(10, true, |network| topology::line(network, 2));
+    let rules = (1..100u16).map(|n| rule(&format!("tcp,tp_dst={n}"), n.is_multiple_of(2)));
+    let list = |last| Acl {
+        name: "list".to_owned(),
+        rules: rules.clone().chain([rule("", last)]).collect(),
+    };
+    let hosts = topology.hosts.clone();
+    let access = at_ports(&network, &hosts[..1], list(true));
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    // Another port's list comes to tables that are in use.
+    let access = at_ports(&network, &hosts, list(false));
+    network.set_access(access).expect("all can");
+    network.run_for(ms(500));
+    for switch in &topology.switches {
+        let entries = network.switch(*switch).entries();
+        let list = entries.filter(|entry| entry.table_id == TableId(2) && entry.priority > 0);
+        let priorities: Vec<u16> = list.map(|entry| entry.priority).collect();
+        assert_eq!(priorities.len(), 101);
+        // The last rule of the first list has changed in its place.
+        let falls = priorities
+            .windows(2)
+            .filter(|pair| pair[0] <= pair[1])
+            .count();
+        assert!(falls <= 1, "{priorities:?}");
+    }
+}
+
+/// In a VLAN with lists the edges answer as in any other: its packet-ins look like theirs.
+#[test]
+fn edges_answer_behind_the_lists_of_a_vlan() {
+    let (mut network, topology) = network(11, true, |network| topology::line(network, 2));
+    let ten = VlanId::new(10).expect("a VLAN id");
+    let hosts = topology.hosts.clone();
+    let more: Vec<HostId> = topology
+        .switches
+        .iter()
+        .map(|at| network.add_host(*at))
+        .collect();
+    let hosts: Vec<HostId> = hosts.into_iter().chain(more).collect();
+    let members = hosts
+        .iter()
+        .map(|host| (network.place(*host), PortVlans::Access(ten)));
+    let vlans = Vlans {
+        ports: members.collect(),
+        ..Vlans::default()
+    };
+    network.set_vlans(vlans);
+    let access = Access {
+        acls: vec![acl(&[("", true)])],
+        vlans: [(ten, vec![0])].into(),
+        ..Access::default()
+    };
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    for (seq, (from, to)) in [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)]
+        .into_iter()
+        .enumerate()
+    {
+        assert!(pings(&mut network, hosts[from], hosts[to], seq as u16 + 1));
+    }
+    let connection = network.connection(topology.switches[0]).expect("connected");
+    let edge = network
+        .process()
+        .edge(connection)
+        .expect("there")
+        .counters();
+    assert!(edge.packet_ins > 0, "{edge:?}");
+}
+
+/// A switch that refuses an entry is named: what the entry was to drop may pass.
+#[test]
+fn a_refused_entry_is_an_alarm_of_its_own() {
+    let (mut network, topology) = network(12, true, |network| topology::line(network, 2));
+    let access = at_ports(
+        &network,
+        &topology.hosts[..1],
+        acl(&[("tcp", false), ("", true)]),
+    );
+    network.set_access(access).expect("all can");
+    network.run_for(ms(4000));
+    let refused = FlowMod {
+        cookie: EntryKind::Access.cookie(1),
+        ..FlowMod::add(9, Match::any(), Vec::new())
+    };
+    let frame = openflow::encode(Version::V13, Xid(77), &Message::FlowMod(refused));
+    let data = frame.expect("it can be said").bytes().slice(..32);
+    for kind in [ErrorKind::FLOW_MOD_TABLE_FULL, ErrorKind::MATCH_BAD_FIELD] {
+        let message = Message::Error(ErrorMessage {
+            kind,
+            experimenter: None,
+            data: data.clone(),
+        });
+        network.say(topology.switches[0], Xid(77), &message);
+        network.run_for(ms(100));
+        let is_told = |event: &&Event| matches!(event, Event::Alarm(Alarm::AccessRefused { error, .. }) if *error == kind);
+        assert_eq!(network.events().filter(is_told).count(), 1, "{kind:?}");
+    }
+}
+
+/// A port of a switch that cannot hold lists comes into a VLAN that has some: better no switch than
+/// one that lets all pass.
+#[test]
+fn no_port_comes_into_a_vlan_without_its_lists() {
+    let controller = ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        ..ControllerConfig::default()
+    };
+    let mut network = Network::new(controller.into(), 13);
+    let switch = network.add_switch_with(DatapathId(7), |options| options.n_tables = 8);
+    let host = network.add_host(switch);
+    network.run_for(ms(3000));
+    let ten = VlanId::new(10).expect("a VLAN id");
+    let access = Access {
+        acls: vec![acl(&[("arp", true)])],
+        vlans: [(ten, vec![0])].into(),
+        ..Access::default()
+    };
+    let vlans = Vlans {
+        ports: [(network.place(host), PortVlans::Access(ten))].into(),
+        ..Vlans::default()
+    };
+    // Both at once are refused, and nothing changes.
+    let (both, access_alone) = ((access.clone(), vlans.clone()), access);
+    let refused =
+        network.ask(move |controller, now| controller.set_access_with(now, both.0, Some(both.1)));
+    assert_eq!(refused, Err(vec![DatapathId(7)]));
+    network.run_for(ms(500));
+    assert!(network.connection(switch).is_some());
+    // The VLANs of databases come later, and nobody can refuse them.
+    network
+        .set_access(access_alone)
+        .expect("it concerns no switch");
+    network.run_for(ms(3000));
+    assert!(network.connection(switch).is_some());
+    network.set_vlans(vlans);
+    network.run_for(ms(3000));
+    let is_up = network
+        .process()
+        .controller
+        .switches()
+        .iter()
+        .any(|view| view.connection.is_some());
+    assert!(!is_up);
 }
 
 /// Lists that a switch cannot hold are refused: the network stays as it is.

@@ -542,6 +542,9 @@ fn read_interface(
 fn member(number: u32, at: At, path: &str, stated: &Stated, report: &mut Report) -> Member {
     let tagged = stated.tagged.clone().filter(|tagged| !tagged.is_empty());
     if stated.is_link == Some(true) {
+        if stated.acls.as_ref().is_some_and(|acls| !acls.is_empty()) {
+            report.left_out(at, path, keys::LINK_LIST);
+        }
         if stated.native.is_some() || tagged.is_some() {
             report.left_out(at, path, keys::LINK);
         }

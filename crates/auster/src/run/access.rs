@@ -31,15 +31,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Range;
 
+use control::access::shadow::Seen;
+use control::access::tables::size;
 use control::access::{Access, Acl, Binding, Place, Rule, RuleId};
 use control::controller::Location;
 use control::qos::flow::Matching;
 use control::vlan::VlanId;
 use openflow::text::parse_match;
-use openflow::{Field, MacAddr};
+use openflow::{DatapathId, Field, MacAddr};
 use toml::de::{DeTable, DeValue};
 
-use super::fields::{Fields, Value};
+use super::fields::{Fields, Value, items};
 use super::qos::tree::is_name;
 use super::topology;
 
@@ -49,11 +51,13 @@ const GUARD: [&str; 2] = ["dhcp_servers", "routers"];
 const RULE: [&str; 3] = ["name", "match", "allow"];
 
 /// The most rules of one place.
-const RULES_MAX: usize = 4096;
+pub const RULES_MAX: usize = 4096;
 /// The most hosts that one port is bound to.
-const BINDINGS_MAX: usize = 256;
+const BINDINGS_MAX: usize = 64;
 /// The most IP addresses of one bound host.
-const ADDRESSES_MAX: usize = 16;
+const ADDRESSES_MAX: usize = 8;
+/// The most entries of one switch, which must be read again in one answer.
+const ENTRIES_MAX: usize = 65_536;
 
 /// Fields that are no packet's, or that the tables of access use themselves.
 const OTHERS: [Field; 4] = [
@@ -62,6 +66,12 @@ const OTHERS: [Field; 4] = [
     Field::Metadata,
     Field::TunnelId,
 ];
+
+/// Fields that Open vSwitch does not have.
+const UNUSUAL: [Field; 2] = [Field::PbbIsid, Field::Ipv6Exthdr];
+
+/// The bit of a VLAN id that says that there is a tag.
+const PRESENT: u128 = 0x1000;
 
 /// The configuration's statements about access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,8 +97,19 @@ impl Stated {
                 stated.access.vlans.insert(vlan, acls);
             }
         }
+        let mut switches = BTreeMap::new();
         for (_, table) in fields.tables_at(root, "port") {
-            stated.read_port(fields, &mut used, table);
+            stated.read_port(fields, &mut used, &mut switches, table);
+        }
+        for (dpid, place) in switches {
+            let count = size(&stated.access, dpid);
+            if count > ENTRIES_MAX {
+                let problem = format!(
+                    "switch {dpid} would need {count} entries for acl_in and bind; at most \
+                     {ENTRIES_MAX} fit one switch"
+                );
+                fields.problem(&place, problem);
+            }
         }
         if let Some(table) = fields.table(root, "guard") {
             fields.only(table, "guard", &GUARD);
@@ -143,7 +164,13 @@ impl Stated {
         }
         let acl = self.access.acls.len();
         let mut all: Vec<Rule> = Vec::new();
-        for (place, table) in rules {
+        if rules.len() > RULES_MAX {
+            let count = rules.len();
+            let problem = format!("rule: {count} rules; at most {RULES_MAX} fit one list");
+            fields.problem(place, problem);
+        }
+        let mut names = BTreeSet::new();
+        for (place, table) in rules.into_iter().take(RULES_MAX) {
             let id = RuleId {
                 acl,
                 rule: all.len(),
@@ -151,8 +178,12 @@ impl Stated {
             self.lines.insert(id.clone(), fields.line(&place));
             places.insert(id, place.clone());
             let rule = rule(fields, &place, table);
-            let is_other = |other: &Rule| other.name == rule.name;
-            if !rule.name.is_empty() && all.iter().any(is_other) {
+            let is_number = !rule.name.is_empty() && rule.name.bytes().all(|b| b.is_ascii_digit());
+            if is_number {
+                let problem = "name: a number is the name of a rule without one; use a word";
+                fields.problem(&place, problem);
+            }
+            if !rule.name.is_empty() && !names.insert(rule.name.clone()) {
                 let problem = format!("name: the list has a rule '{}' already", rule.name);
                 fields.problem(&place, problem);
             }
@@ -180,7 +211,12 @@ impl Stated {
                 None => fields.problem(&place, self.unknown(&name)),
             }
         }
+        if items(table, "acl_in").is_empty() {
+            let problem = "acl_in is empty; name a list, or take it out";
+            fields.problem(&value.span(), problem);
+        }
         used.extend(&found);
+        self.check_order(fields, &value.span(), &found);
         let count = |acl: &usize| self.access.acls[*acl].rules.len();
         let rules: usize = found.iter().map(count).sum();
         if rules > RULES_MAX {
@@ -188,6 +224,33 @@ impl Stated {
             fields.problem(&value.span(), problem);
         }
         Some(found)
+    }
+
+    /// Finds rules of several lists that no packet reaches, because of another list before.
+    fn check_order(&self, fields: &mut Fields<'_>, place: &Range<usize>, acls: &[usize]) {
+        if acls.len() < 2 {
+            return;
+        }
+        let mut seen = Seen::default();
+        let mut all: Vec<RuleId> = Vec::new();
+        for acl in acls {
+            for (rule, found) in self.access.acls[*acl].rules.iter().enumerate() {
+                let covering = seen.add(&found.matching).and_then(|first| all.get(first));
+                let covering = covering.filter(|before| before.acl != *acl);
+                if let Some(before) = covering {
+                    let line = |id| self.line(id).unwrap_or_default();
+                    let id = RuleId { acl: *acl, rule };
+                    let problem = format!(
+                        "acl_in: the rule in line {} is never reached here: the one in line {} \
+                         takes all of its packets",
+                        line(&id),
+                        line(before)
+                    );
+                    return fields.problem(place, problem);
+                }
+                all.push(RuleId { acl: *acl, rule });
+            }
+        }
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -205,15 +268,17 @@ impl Stated {
         &mut self,
         fields: &mut Fields<'_>,
         used: &mut BTreeSet<usize>,
+        places: &mut BTreeMap<DatapathId, Range<usize>>,
         table: &DeTable<'_>,
     ) {
         let acls = self.named(fields, used, table);
         let bindings = bindings(fields, table);
+        let place = ["bind", "acl_in"].iter().find_map(|key| table.get(*key));
         if acls.is_none() && bindings.is_none() {
             return;
         }
         // Their mistakes are those of VLANs, which read them as well.
-        let ports = super::fields::items(table, "at").into_iter();
+        let ports = items(table, "at").into_iter();
         let ports = ports.filter_map(|at| topology::edge_port(at.get_ref().as_str()?).ok());
         for at in ports {
             self.access
@@ -221,6 +286,9 @@ impl Stated {
                 .extend(acls.clone().map(|acls| (at, acls)));
             let bindings = bindings.clone();
             self.access.bindings.extend(bindings.map(|all| (at, all)));
+            if let Some(place) = place {
+                places.entry(at.dpid).or_insert(place.span());
+            }
         }
     }
 
@@ -258,17 +326,10 @@ impl Stated {
 /// The rules that no packet reaches, each with a rule before it that takes all of its packets.
 fn shadowed(number: usize, acl: &Acl) -> Vec<(RuleId, RuleId)> {
     let id = |rule| RuleId { acl: number, rule };
-    let mut found = Vec::new();
-    for (later, rule) in acl.rules.iter().enumerate() {
-        let before = acl.rules[..later].iter();
-        let mut before = before.map(|before| before.matching.covers(&rule.matching));
-        found.extend(
-            before
-                .position(|covers| covers)
-                .map(|first| (id(later), id(first))),
-        );
-    }
-    found
+    let mut seen = Seen::default();
+    let rules = acl.rules.iter().enumerate();
+    let covered = rules.filter_map(|(n, rule)| Some((id(n), id(seen.add(&rule.matching)?))));
+    covered.collect()
 }
 
 fn id_of(value: &Value<'_>) -> Option<VlanId> {
@@ -318,6 +379,9 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> R
 
 /// A field and its value in the words of `ovs-ofctl`.
 fn word(fields: &mut Fields<'_>, key: &str, value: &Value<'_>) -> Option<String> {
+    // As in Faucet, a number is the id in the tag.
+    let is_id = key == "vlan_vid" && value.get_ref().as_integer().is_some();
+    let key = if is_id { "dl_vlan" } else { key };
     match value.get_ref() {
         DeValue::String(text) => Some(format!("{key}={text}")),
         DeValue::Integer(number) => {
@@ -342,12 +406,21 @@ pub fn matching(text: &str) -> Result<Matching, String> {
     let read = parse_match(text).map_err(|error| error.to_string())?;
     let matching = Matching::from_match(&read);
     let matching = matching.ok_or("fields of experimenters are not supported")?;
-    match OTHERS.into_iter().find(|field| matching.has(*field)) {
-        Some(field) => Err(format!(
+    let has = |field: &Field| matching.has(*field);
+    if let Some(field) = OTHERS.into_iter().find(has) {
+        return Err(format!(
             "{} is no field of a packet; the port is what acl_in belongs to",
             field.info().text
+        ));
+    }
+    if let Some(field) = UNUSUAL.into_iter().find(has) {
+        return Err(format!("Open vSwitch cannot match {}", field.info().text));
+    }
+    match matching.exact(Field::VlanVid) {
+        Some(id) if id != 0 && id & PRESENT == 0 => Err(format!(
+            "vlan_vid={id} matches no packet; write dl_vlan={id} for those with this tag"
         )),
-        None => Ok(matching),
+        _ => Ok(matching),
     }
 }
 
@@ -371,6 +444,10 @@ fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Vec<Binding>
             }
             false => all.push(binding),
         }
+    }
+    if items(table, "bind").is_empty() {
+        let problem = "bind is empty; name the hosts of the port, or take it out";
+        fields.problem(&value.span(), problem);
     }
     if all.len() > BINDINGS_MAX {
         let problem = format!("bind: at most {BINDINGS_MAX} hosts fit one port");
@@ -453,6 +530,42 @@ mod tests {
             "either way to say it"
         );
         assert!(!read("").unwrap().access.is_on());
+        let tag = "[[acl]]\nname = \"t\"\n[[acl.rule]]\nvlan_vid = 10\nallow = true\n";
+        let tagged = read(tag).unwrap().access.acls[0].rules[0].matching.clone();
+        assert_eq!(tagged, matching("dl_vlan=10").unwrap());
+    }
+
+    #[test]
+    fn the_manuals_example_is_read() {
+        const MANUAL: &str = include_str!("../../../../docs/run-access.md");
+        let (_, text) = MANUAL.split_once("```toml\n").unwrap();
+        let (text, _) = text.split_once("```").unwrap();
+        assert_eq!(read(text).unwrap().access.acls.len(), 2);
+    }
+
+    /// A switch that needs too many entries is named: its lists could not be read again.
+    #[test]
+    fn lists_fit_the_switch() {
+        let rules = (0..4000)
+            .map(|port| format!("[[acl.rule]]\nmatch = \"tcp,tp_dst={port}\"\nallow = true\n"));
+        let acl = format!("[[acl]]\nname = \"a\"\n{}", rules.collect::<String>());
+        let ports = |count: u32| {
+            let ports = (1..=count).map(|port| format!("\"1:{port}\""));
+            let ports: Vec<String> = ports.collect();
+            format!(
+                "{acl}[[port]]\nat = [{}]\nacl_in = \"a\"\n",
+                ports.join(", ")
+            )
+        };
+        assert!(read(&ports(16)).is_ok());
+        let problems = read(&ports(17)).unwrap_err();
+        let told = "switch 0000000000000001 would need 68017 entries";
+        assert!(problems[0].contains(told), "{problems:?}");
+        let many =
+            acl.replace("tp_dst=3999", "tp_dst=4") + &acl[18..].replace("tp_dst=", "tp_src=");
+        let problems = read(&many).unwrap_err();
+        let is_long = |problem: &String| problem.contains("at most 4096 fit one list");
+        assert!(problems.iter().any(is_long), "{:?}", &problems[..2]);
     }
 
     /// Each case follows a list of eleven lines.
@@ -501,6 +614,25 @@ mod tests {
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"in_port=1\"",
                 "16: match: in_port is no field of a packet",
+            ),
+            ("[[port]]\nat = \"1:2\"\nacl_in = []", "14: acl_in is empty"),
+            ("[[port]]\nat = \"1:2\"\nbind = []", "14: bind is empty"),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nname = \"2\"\nallow = true",
+                "14: name: a number is",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"vlan_vid=10\"",
+                "16: match: vlan_vid=10 matches no packet; write dl_vlan=10",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"ipv6,ipv6_exthdr=1\"",
+                "16: match: Open vSwitch cannot match",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\n[[port]]\nat = \"1:2\"\n\
+                 acl_in = [\"a\", \"web\"]",
+                "18: acl_in: the rule in line 3 is never reached here: the one in line 14",
             ),
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nudp_dst = 53",

@@ -620,6 +620,9 @@ fn describe_alarm(alarm: &Alarm) -> String {
             format!("an entry of somebody else on {dpid} takes what should come to the controller")
         }
         Alarm::FlowTableFull { dpid } => format!("the flow table of {dpid} is full"),
+        Alarm::AccessRefused { dpid, error } => format!(
+            "{dpid} refused an entry of access lists or bindings, and does not hold them: {error}"
+        ),
         Alarm::FlowModRefused { dpid, error } => format!("{dpid} refused a flow-mod: {error}"),
         Alarm::FabricRefused {
             dpid,

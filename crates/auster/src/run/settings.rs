@@ -372,20 +372,14 @@ impl Settings {
         Ok(settings.qos)
     }
 
-    /// The VLANs that the file has now, for a controller that runs with `self`.
-    pub fn reread_vlans(&self, path: &Path) -> Result<Stated, Failure> {
+    /// The VLANs, bonds and statements about access that the file has now, for a controller that
+    /// runs with `self`.
+    pub fn reread_ports(&self, path: &Path) -> Result<(Stated, access::Stated), Failure> {
         let settings = Settings::read(path)?;
         fits_vlans(&settings, self)?;
         let topology = topology::load(self.topology.as_deref())?;
         fits_links(&settings.vlans, topology.as_ref(), Some(path))?;
-        Ok(settings.vlans)
-    }
-
-    /// The statements about access that the file has now.
-    pub fn reread_access(path: &Path) -> Result<access::Stated, Failure> {
-        let settings = Settings::read(path)?;
-        warn(&settings.doubts);
-        Ok(settings.access)
+        Ok((settings.vlans, settings.access))
     }
 
     /// The gateways that the file has now, for a controller that runs with `self`.
@@ -1287,9 +1281,9 @@ mod tests {
         let file = write("net.toml", &text);
         let given = Settings::read(&file).unwrap();
         let running = given.clone().complete().unwrap();
-        assert_eq!(running.reread_vlans(&file).unwrap(), running.vlans);
+        assert_eq!(running.reread_ports(&file).unwrap().0, running.vlans);
         write("net.toml", &text.replace("1:2", "1:3"));
-        let other = running.reread_vlans(&file).unwrap();
+        let (other, _) = running.reread_ports(&file).unwrap();
         let changed = other.vlans.changed(&running.vlans.vlans);
         let changed: Vec<u32> = changed.into_iter().map(|at| at.port.0).collect();
         assert_eq!(changed, [2, 3]);
@@ -1308,7 +1302,7 @@ mod tests {
             (format!("vlans = \"ovsdb\"\n{text}"), "--ovsdb METHOD"),
         ] {
             write("net.toml", &wrong);
-            let refused = running.reread_vlans(&file).unwrap_err();
+            let refused = running.reread_ports(&file).unwrap_err();
             assert!(
                 refused.message().contains(expected),
                 "{}",
@@ -1320,7 +1314,7 @@ mod tests {
         assert!(running.reread_qos(&file).is_err());
         let paths = Settings::parse("forwarding = \"paths\"\n", &file).unwrap();
         write("net.toml", &text);
-        let refused = paths.complete().unwrap().reread_vlans(&file).unwrap_err();
+        let refused = paths.complete().unwrap().reread_ports(&file).unwrap_err();
         assert!(
             refused.message().contains("need forwarding"),
             "{}",

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use openflow::message::FlowMod;
+use openflow::message::{ErrorMessage, FlowMod};
 use openflow::multipart::FlowStats;
 use openflow::{Cookie, DatapathId, Field, Instruction, Match, PortNo, TableId};
 
@@ -54,8 +54,10 @@ pub struct EntryKey {
 pub enum Step {
     Drop,
     Goto(TableId),
-    /// To the lists of this VLAN.
+    /// To the lists of this VLAN, which the metadata names.
     Vlan(VlanId),
+    /// From there to the paths, without the metadata: a packet-in would name it.
+    Leave,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +107,21 @@ impl Orders {
     fn of(&self, place: Place) -> &[(Matching, u16)] {
         self.0.get(&place).map_or(&[], |order| order)
     }
+}
+
+/// The number of entries that a switch needs for its ports and all VLANs, at most.
+pub fn size(access: &Access, dpid: DatapathId) -> usize {
+    let at = |port| Location { dpid, port };
+    let ports = at(PortNo(0))..=at(PortNo(u32::MAX));
+    let lists = access
+        .ports
+        .range(ports.clone())
+        .map(|(at, _)| Place::Port(*at));
+    let lists = lists.chain(access.vlans.keys().map(|vlan| Place::Vlan(*vlan)));
+    let rules = lists.map(|place| access.rules(place).count() + 1);
+    let hosts = access.bindings.range(ports).flat_map(|(_, hosts)| hosts);
+    let hosts = hosts.map(|host| host.resolving().len() + host.sending().len());
+    rules.sum::<usize>() + hosts.sum::<usize>()
 }
 
 /// Makes the plan of a switch. `access` names the ports of bonds, and `vlans` their places.
@@ -284,9 +301,9 @@ impl Planner {
 
     /// The entries of the rules of a place, within `scope`.
     fn lists(&mut self, access: &Access, orders: &Orders, place: Place, scope: Option<Matching>) {
-        let (table, next) = match place {
-            Place::Port(_) => (PORT_ACCESS_TABLE, VLAN_TABLE),
-            Place::Vlan(_) => (VLAN_ACCESS_TABLE, PATH_TABLE),
+        let (table, pass) = match place {
+            Place::Port(_) => (PORT_ACCESS_TABLE, Step::Goto(VLAN_TABLE)),
+            Place::Vlan(_) => (VLAN_ACCESS_TABLE, Step::Leave),
         };
         let mut rules = BTreeMap::new();
         for (id, rule) in access.rules(place) {
@@ -297,7 +314,7 @@ impl Planner {
                 continue;
             };
             let step = match allows {
-                true => Step::Goto(next),
+                true => pass,
                 false => Step::Drop,
             };
             let within = scope.as_ref().and_then(|scope| both(scope, matching));
@@ -466,13 +483,8 @@ impl Step {
         match self {
             Step::Drop => Vec::new(),
             Step::Goto(table) => vec![Instruction::GotoTable(table)],
-            Step::Vlan(vlan) => vec![
-                Instruction::WriteMetadata {
-                    metadata: vlan.number().into(),
-                    mask: u64::MAX,
-                },
-                Instruction::GotoTable(VLAN_ACCESS_TABLE),
-            ],
+            Step::Vlan(vlan) => with_metadata(vlan.number().into(), VLAN_ACCESS_TABLE),
+            Step::Leave => with_metadata(0, PATH_TABLE),
         }
     }
 
@@ -483,10 +495,31 @@ impl Step {
     }
 }
 
+fn with_metadata(metadata: u64, next: TableId) -> Vec<Instruction> {
+    let mask = u64::MAX;
+    vec![
+        Instruction::WriteMetadata { metadata, mask },
+        Instruction::GotoTable(next),
+    ]
+}
+
 /// Whether a switch's entry is one that decides about access.
 pub(crate) fn is_access(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     cookie.0 & MASK == EntryKind::Access.cookie(0).0
+}
+
+/// Whether a switch refuses one of these entries. An error repeats the beginning of the message
+/// that it refuses.
+pub(crate) fn is_refused(error: &ErrorMessage) -> bool {
+    const FLOW_MOD: u8 = 14;
+    const COOKIE: std::ops::Range<usize> = 8..16;
+    let cookie = error
+        .data
+        .get(COOKIE)
+        .and_then(|bytes| bytes.try_into().ok());
+    let cookie = cookie.map(|bytes| Cookie(u64::from_be_bytes(bytes)));
+    error.data.get(1) == Some(&FLOW_MOD) && cookie.is_some_and(is_access)
 }
 
 /// The cookie of these entries, and the bits to compare.

@@ -66,6 +66,8 @@ impl AccessControl {
     }
 
     fn set(&mut self, stated: Access, bonds: &Bonds) {
+        // They name rules by their numbers.
+        self.counts.clear();
         self.access = stated.of_ports(bonds);
         self.stated = stated;
         self.orders = self.orders.change(&self.access);
@@ -88,6 +90,14 @@ impl AccessControl {
     /// Whether a switch cannot do what is stated about it.
     pub(super) fn refuses(&self, up: &SwitchUp, vlans: &Vlans) -> bool {
         !can_decide(up) && self.access.concerns(up.features.datapath_id, vlans)
+    }
+
+    /// The connected switches that statements concern, and that cannot do them.
+    fn concerned(&self, access: &Access, vlans: &Vlans) -> Vec<DatapathId> {
+        let unable = self.unable.iter().copied();
+        unable
+            .filter(|dpid| access.concerns(*dpid, vlans))
+            .collect()
     }
 
     /// Notes that a connection has ended.
@@ -146,7 +156,8 @@ impl AccessControl {
         }
         let plan = self.plan(net, ports, dpid);
         let before = self.sent.insert(dpid, plan.clone()).unwrap_or_default();
-        for (key, planned) in &plan {
+        // Lists are whole before the ways that lead to them, and a list from its first rule on.
+        for (key, planned) in plan.iter().rev() {
             if before.get(key).map(|before| before.step) != Some(planned.step) {
                 outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
             }
@@ -320,7 +331,7 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
             _ => wrong.push(row),
         }
     }
-    for (key, planned) in plan {
+    for (key, planned) in plan.iter().rev() {
         let is_held = right.contains(key);
         counts[usize::from(!is_held)] += 1;
         if !is_held {
@@ -339,10 +350,21 @@ impl Controller {
     /// them: these are returned. Switches whose tables get other numbers connect anew: that is so
     /// for the first statement about access, and after the last.
     pub fn set_access(&mut self, now: Instant, access: Access) -> Result<(), Vec<DatapathId>> {
+        self.set_access_with(now, access, None)
+    }
+
+    /// The same with other VLANs: no packet of a VLAN passes without its lists.
+    pub fn set_access_with(
+        &mut self,
+        now: Instant,
+        access: Access,
+        vlans: Option<Vlans>,
+    ) -> Result<(), Vec<DatapathId>> {
         self.outbox.now = now;
-        let concerned = |dpid: &DatapathId| access.concerns(*dpid, &self.outbox.vlans);
-        let unable = self.access.unable.iter().copied();
-        let unable: Vec<DatapathId> = unable.filter(concerned).collect();
+        let unable = match &vlans {
+            Some(vlans) => self.access.concerned(&access, vlans),
+            None => self.access.concerned(&access, &self.outbox.vlans),
+        };
         if !unable.is_empty() {
             return Err(unable);
         }
@@ -355,8 +377,26 @@ impl Controller {
                 self.handle_down(now, connection);
             }
         }
-        self.update_access();
+        match vlans {
+            Some(vlans) => self.set_vlans(now, vlans),
+            None => self.update_access(),
+        }
         Ok(())
+    }
+
+    /// Closes the connections of switches that lists concern and that cannot hold them: their ports
+    /// are in other VLANs since.
+    pub(super) fn close_unable(&mut self, now: Instant) {
+        let unable = self
+            .access
+            .concerned(&self.access.stated, &self.outbox.vlans);
+        for dpid in unable {
+            let connection = self.network.switch(dpid).and_then(|s| s.connection);
+            if let Some(connection) = connection {
+                self.outbox.close(connection, RefusedReason::NoAccess);
+                self.handle_down(now, connection);
+            }
+        }
     }
 
     /// Sends all switches what has changed about access.

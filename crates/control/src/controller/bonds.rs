@@ -205,7 +205,6 @@ impl Controller {
         self.outbox.bonds = bonds.clone();
         self.config.bonds = (*bonds).clone();
         self.access.set_bonds(&self.config.bonds);
-        self.update_access();
         for bond in &changed {
             self.bonding.states.remove(&bond.place());
         }
@@ -220,6 +219,7 @@ impl Controller {
         }
         let vlans = self.config.vlans.all();
         self.follow_vlans(&vlans);
+        self.update_access();
         self.ingress.forget_edge_ports();
         let switches: BTreeSet<DatapathId> = all.iter().map(|at| at.dpid).collect();
         for dpid in switches {

@@ -169,6 +169,11 @@ pub enum Alarm {
     FlowTableFull {
         dpid: DatapathId,
     },
+    /// A switch refuses an entry of access lists or bindings: what it was to drop may pass.
+    AccessRefused {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
     FlowModRefused {
         dpid: DatapathId,
         error: ErrorKind,

@@ -481,6 +481,7 @@ impl Controller {
         self.routes_soon(now);
         self.adopt_soon(now);
         self.outbox.timer(now, Timer::Readings);
+        self.outbox.timer(now, Timer::Access);
         let others: Vec<DatapathId> = self.network.switches().map(|s| s.dpid).collect();
         for dpid in others {
             self.outbox.timer(now, Timer::HoldOver(dpid));

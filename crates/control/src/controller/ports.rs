@@ -329,6 +329,7 @@ impl Controller {
         self.mending.forget(dpid);
         self.tables.forget(dpid);
         self.multicast.forget(dpid);
+        self.access.handle_down(dpid);
         self.forget_bonds(now, dpid);
         self.gateways.forget(dpid);
         if self.fabric.forget(dpid) {

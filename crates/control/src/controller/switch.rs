@@ -5,6 +5,7 @@ use openflow::message::{ErrorMessage, SwitchConfig};
 use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::ConnectionId;
+use crate::access::tables;
 use crate::fabric::{form, replication};
 use crate::requests::Requests;
 use crate::routing::flow;
@@ -93,6 +94,9 @@ impl Controller {
             }
             Some(request) => return self.handle_unanswered(now, dpid, request),
             None => {}
+        }
+        if tables::is_refused(message) {
+            return self.outbox.alarm(Alarm::AccessRefused { dpid, error });
         }
         self.qos_refused(now, dpid, xid, error);
         if let Some(group) = form::refused_share(message) {

@@ -54,6 +54,7 @@ impl Controller {
         let before = std::mem::replace(&mut self.config.vlans, vlans).all();
         self.follow_vlans(&before);
         self.update_access();
+        self.close_unable(now);
         let switches: BTreeSet<DatapathId> = changed.iter().map(|at| at.dpid).collect();
         for dpid in switches {
             self.tell_all_vlans(dpid);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use control::access::shadow::Seen;
 use control::qos::flow::Matching;
 
 use super::keys;
@@ -23,7 +24,6 @@ pub struct Rule {
     /// The match in the words of `ovs-ofctl`.
     pub text: String,
     pub allows: bool,
-    matching: Matching,
 }
 
 /// The lists that ports and VLANs may refer to.
@@ -42,10 +42,8 @@ impl Acls {
             let rules = rules(entry, &path, report);
             let place = rules.map(|rules| {
                 let number = acls.all.len();
-                let name = match access::name(&entry.key) {
-                    Ok(name) if !acls.all.iter().any(|acl| acl.name == name) => name,
-                    _ => format!("acl-{}", number + 1),
-                };
+                let name = access::name(&entry.key).ok();
+                let name = name.unwrap_or_else(|| free_name(section, number));
                 acls.all.push(Acl { name, rules });
                 number
             });
@@ -87,6 +85,13 @@ impl Acls {
     }
 }
 
+/// A name that no list has.
+fn free_name(section: &[Entry], number: usize) -> String {
+    let names = (number + 1..).map(|n| format!("acl-{n}"));
+    let mut free = names.filter(|name| !section.iter().any(|entry| entry.key == *name));
+    free.next().unwrap_or_default()
+}
+
 /// The rules of a list; `None` if one cannot be carried over.
 fn rules(entry: &Entry, path: &str, report: &mut Report) -> Option<Vec<Rule>> {
     let Value::List(items) = &entry.value.value else {
@@ -94,21 +99,18 @@ fn rules(entry: &Entry, path: &str, report: &mut Report) -> Option<Vec<Rule>> {
         return None;
     };
     let mut all: Vec<Rule> = Vec::new();
-    let mut is_whole = !items.is_empty();
+    let mut seen = Seen::default();
+    let mut is_whole = !items.is_empty() && items.len() <= access::RULES_MAX;
     for item in items {
         let Some(fields) = fields_of(item) else {
             report.mistake(item.at, format!("{path} must list rules: - rule: {{...}}"));
             continue;
         };
         match rule(fields, path, report) {
-            Some(rule)
-                if all
-                    .iter()
-                    .any(|before| before.matching.covers(&rule.matching)) =>
-            {
+            Some((_, matching)) if seen.add(&matching).is_some() => {
                 report.left_out(item.at, path, keys::NEVER_REACHED);
             }
-            Some(rule) => all.push(rule),
+            Some((rule, _)) => all.push(rule),
             None => {
                 report.left_out(item.at, path, keys::MATCH);
                 is_whole = false;
@@ -119,24 +121,20 @@ fn rules(entry: &Entry, path: &str, report: &mut Report) -> Option<Vec<Rule>> {
 }
 
 fn fields_of(item: &Node) -> Option<&[Entry]> {
-    let map = |node: &'_ Node| match &node.value {
-        Value::Map(_) => true,
-        Value::Scalar { .. } | Value::List(_) => node.is_null(),
-    };
     let Value::Map(entries) = &item.value else {
         return None;
     };
     let [entry] = &entries[..] else {
         return None;
     };
-    let is_rule = entry.key == "rule" && map(&entry.value);
     match &entry.value.value {
-        Value::Map(fields) if is_rule => Some(fields),
-        _ => is_rule.then_some(&[]),
+        _ if entry.key != "rule" => None,
+        Value::Map(fields) => Some(fields),
+        _ => entry.value.is_null().then_some(&[]),
     }
 }
 
-fn rule(fields: &[Entry], path: &str, report: &mut Report) -> Option<Rule> {
+fn rule(fields: &[Entry], path: &str, report: &mut Report) -> Option<(Rule, Matching)> {
     let mut words = Vec::new();
     let mut allows = false;
     for field in fields {
@@ -148,11 +146,7 @@ fn rule(fields: &[Entry], path: &str, report: &mut Report) -> Option<Rule> {
     }
     let text = words.join(",");
     let matching = matching(&text).ok()?;
-    Some(Rule {
-        text,
-        allows,
-        matching,
-    })
+    Some((Rule { text, allows }, matching))
 }
 
 fn word(key: &str, value: &Node) -> Option<String> {

@@ -17,7 +17,8 @@ pub const OUTSIDE: &str = "no VLAN: with auster the port reaches others that hav
 
 /// A rule of an access list.
 pub const MATCH: &str = "auster has no match for a field of this rule";
-pub const LIST: &str = "the access list has a rule that auster has no match for";
+pub const LIST: &str = "auster has no match for a rule of the access list, or it is too long";
+pub const LINK_LIST: &str = "auster judges no packets between switches";
 pub const NEVER_REACHED: &str = "rules that an earlier one makes useless are left out";
 pub const ACTIONS: &str = "actions of rules are not carried over, but for allow";
 
