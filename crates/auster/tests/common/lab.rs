@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::ROOT;
+use super::running::PATIENCE;
 
 pub use super::AUSTER;
 
@@ -74,6 +77,15 @@ impl Lab {
         auster(&[&["lab", "exec", &self.id, host, "--"], command].concat())
     }
 
+    /// Runs a line of a shell at a host, which must succeed. Returns what it has printed.
+    pub fn must(&self, host: u32, line: &str) -> String {
+        let output = self.exec(&format!("h{host}"), &["sh", "-c", line]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "h{host}: {line}: {text}{errors}");
+        text
+    }
+
     pub fn down(&self) -> Output {
         auster(&["lab", "down", &self.id])
     }
@@ -84,6 +96,15 @@ impl Drop for Lab {
         if !remains(&self.id).is_empty() {
             self.down();
         }
+    }
+}
+
+/// Asks again until it is so.
+pub fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "{what}");
+        sleep(Duration::from_millis(20));
     }
 }
 

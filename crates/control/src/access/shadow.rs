@@ -6,11 +6,14 @@ use openflow::Field;
 
 use crate::qos::flow::Matching;
 
+/// Fields with their masks.
+type Shape = Vec<(Field, u128)>;
+
 /// Matches by the fields and masks that they look at, so that a further one is compared with each
 /// combination of these once.
 #[derive(Debug, Default)]
 pub struct Seen {
-    shapes: BTreeMap<Vec<(Field, u128)>, BTreeMap<Vec<u128>, usize>>,
+    shapes: BTreeMap<Shape, BTreeMap<Vec<u128>, usize>>,
     count: usize,
 }
 

@@ -5,11 +5,10 @@
 mod common;
 
 use std::fs;
-use std::time::Instant;
 
-use common::lab::Lab;
+use common::lab::{Lab, wait_for};
 use common::run;
-use common::running::{PATIENCE, Running};
+use common::running::Running;
 use tempfile::TempDir;
 
 const NO_PING: &str = r#"
@@ -38,13 +37,6 @@ fn pings(lab: &Lab, from: u32, to: u32) -> bool {
     let ping = format!("ping -c 1 -W 1 10.0.0.{to}");
     let output = lab.exec(&format!("h{from}"), &["sh", "-c", &ping]);
     output.status.success()
-}
-
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what}");
-    }
 }
 
 #[test]

@@ -8,11 +8,9 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use common::lab::Lab;
-use common::running::{AUSTER, PATIENCE, Running};
+use common::lab::{Lab, wait_for};
+use common::running::{AUSTER, Running};
 use tempfile::TempDir;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -75,12 +73,12 @@ impl<'a> Partner<'a> {
             dir: TempDir::new().unwrap(),
             processes: Vec::new(),
         };
-        let space = must(lab, 1, "ip netns identify");
+        let space = lab.must(1, "ip netns identify");
         let taken = format!("ip link set eth0 down netns {} name eth1", space.trim());
-        must(lab, 2, &taken);
+        lab.must(2, &taken);
         for name in ["eth0", "eth1"] {
-            must(lab, 1, &format!("ip addr flush dev {name}"));
-            must(lab, 1, &format!("ip link set {name} arp off up"));
+            lab.must(1, &format!("ip addr flush dev {name}"));
+            lab.must(1, &format!("ip link set {name} arp off up"));
         }
         let db = partner.dir.path().join("conf.db");
         let sock = partner.dir.path().join("db.sock");
@@ -105,7 +103,7 @@ impl<'a> Partner<'a> {
             "ip link set srv up",
             &format!("ip addr add {SERVER}/24 dev srv"),
         ] {
-            must(lab, 1, command);
+            lab.must(1, command);
         }
         partner
     }
@@ -132,7 +130,7 @@ impl<'a> Partner<'a> {
             "ovs-vsctl --timeout=60 --db=unix:{} {words}",
             sock.display()
         );
-        must(self.lab, 1, &command);
+        self.lab.must(1, &command);
     }
 
     /// The partner's view of the bond.
@@ -140,26 +138,7 @@ impl<'a> Partner<'a> {
         let words = self.words().join(" ");
         let pid = self.dir.path().join("ovs-vswitchd.*.ctl");
         let command = format!("{words} ovs-appctl -t {} lacp/show bond0", pid.display());
-        must(self.lab, 1, &command)
-    }
-}
-
-fn must(lab: &Lab, host: u32, command: &str) -> String {
-    let output = lab.exec(&format!("h{host}"), &["sh", "-c", command]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "h{host}: {command}: {text}{errors}"
-    );
-    text
-}
-
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what}");
-        sleep(Duration::from_millis(50));
+        self.lab.must(1, &command)
     }
 }
 
@@ -207,9 +186,9 @@ fn check_broadcasts(lab: &Lab, dir: &Path) {
 
 /// Fails a link of the server: a host reaches it over the other one.
 fn check_failover(lab: &Lab, host: u32, link: &str) {
-    must(lab, 1, &format!("ip link set {link} down"));
+    lab.must(1, &format!("ip link set {link} down"));
     wait_for(&format!("h{host} without {link}"), || answers(lab, host));
-    must(lab, 1, &format!("ip link set {link} up"));
+    lab.must(1, &format!("ip link set {link} up"));
 }
 
 /// Whether the server answers a host. No answer may come twice.
@@ -232,12 +211,8 @@ fn a_bond_of_open_vswitch_is_one_port_that_survives_a_link() {
         let controller_at = format!("tcp:{at}");
         let lab = Lab::up(&["linear,2", "--hosts", "3", "--controller", &controller_at]);
         for host in [3, 4] {
-            must(&lab, host, "ip addr flush dev eth0");
-            must(
-                &lab,
-                host,
-                &format!("ip addr add 10.9.0.{host}/24 dev eth0"),
-            );
+            lab.must(host, "ip addr flush dev eth0");
+            lab.must(host, &format!("ip addr add 10.9.0.{host}/24 dev eth0"));
         }
         let partner = Partner::start(&lab, partner);
         controller.wait_for("bond server at 0000000000000001:1: ports 1, 2");

@@ -6,11 +6,10 @@ mod common;
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
-use common::lab::Lab;
+use common::lab::{Lab, wait_for};
 use common::run;
-use common::running::{AUSTER, PATIENCE, Running};
+use common::running::{AUSTER, Running};
 use tempfile::TempDir;
 
 /// The hosts of each VLAN, on the three switches of a line.
@@ -64,17 +63,6 @@ fn config(gateways: &[u16]) -> String {
     text
 }
 
-fn must(lab: &Lab, host: u32, command: &str) -> String {
-    let output = lab.exec(&format!("h{host}"), &["sh", "-c", command]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "h{host}: {command}: {text}{errors}"
-    );
-    text
-}
-
 fn vlan_of(host: u32) -> u16 {
     let of = VLANS.iter().find(|(_, hosts)| hosts.contains(&host));
     of.expect("it is in a VLAN").0
@@ -96,13 +84,6 @@ fn pings(lab: &Lab, from: u32, to: &str, options: &str) -> (bool, String) {
     (output.status.success(), text)
 }
 
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what}");
-    }
-}
-
 fn configure(lab: &Lab, host: u32) {
     let (vlan, v4, v6) = (vlan_of(host), ipv4(host), ipv6(host));
     let commands = [
@@ -116,7 +97,7 @@ fn configure(lab: &Lab, host: u32) {
         format!("ip -6 route replace default via fd00:{vlan}::fe dev eth0"),
     ];
     for command in commands {
-        must(lab, host, &command);
+        lab.must(host, &command);
     }
 }
 

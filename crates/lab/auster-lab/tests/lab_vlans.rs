@@ -8,11 +8,10 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
-use common::lab::Lab;
+use common::lab::{Lab, wait_for};
 use common::run;
-use common::running::{AUSTER, PATIENCE, Running};
+use common::running::{AUSTER, Running};
 use tempfile::TempDir;
 
 /// The hosts of each VLAN, on the three switches of a line. Those beside each other have the same
@@ -86,13 +85,6 @@ query_interval_s = 10
     )
 }
 
-fn must(lab: &Lab, host: u32, command: &str) -> String {
-    let output = lab.exec(&format!("h{host}"), &["sh", "-c", command]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "h{host}: {command}: {text}");
-    text
-}
-
 /// Whether a host answers another one, once or not at all.
 fn pings(lab: &Lab, from: u32, to: u32) -> bool {
     let ping = format!("ping -c 2 -i 0.2 -W 1 10.9.0.{}", address(to));
@@ -100,13 +92,6 @@ fn pings(lab: &Lab, from: u32, to: u32) -> bool {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("DUP!"), "h{from} hears two hosts: {text}");
     output.status.success()
-}
-
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what}");
-    }
 }
 
 fn python(lab: &Lab, host: u32, program: &Path, stop: &Path) -> Child {
@@ -153,7 +138,7 @@ fn tenants_with_the_same_addresses_never_meet() {
             format!("ip addr add 10.9.0.{n}/24 dev eth0"),
         ];
         for command in commands {
-            must(&lab, *host, &command);
+            lab.must(*host, &command);
         }
     }
     let pairs = VLANS.iter().flat_map(|(_, hosts)| {
