@@ -8,7 +8,8 @@
 //! | "aust"         | generation |  kind  |   0   |
 //! ```
 
-use openflow::message::{FlowMod, FlowModCommand, FlowModFlags};
+use clock::Duration;
+use openflow::message::{FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, FlowRemovedReason};
 use openflow::multipart::{FlowStats, FlowStatsRequest};
 use openflow::packet::PacketFields;
 use openflow::{Action, Cookie, Field, Instruction, MacAddr, Match, MatchField, PortNo, Version};
@@ -42,6 +43,9 @@ const PRIORITY_SUCCESSOR: u16 = 1999;
 const PRIORITY_COARSE: u16 = 1500;
 const PRIORITY_DESTINATION: u16 = 1000;
 const PRIORITY_REPORT: u16 = 500;
+
+/// A switch's clock may run faster than ours by one part in this number.
+const CLOCK_PART: u32 = 64;
 
 /// The length of a reported packet: the headers of every kind that the controller reads.
 const REPORT_BYTES: u16 = 128;
@@ -82,6 +86,31 @@ pub enum EntryKind {
     Access = 14,
     /// Routes a host's packets into another VLAN.
     Routed = 15,
+}
+
+/// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
+/// time since the later one was sent, if that is known; its timeouts: when it is idle, and in any
+/// case, in seconds.
+pub(crate) fn is_earlier(
+    removed: &FlowRemoved,
+    age: Option<Duration>,
+    (idle_s, hard_s): (u16, u16),
+) -> bool {
+    // The longest time that a switch may have counted.
+    let age = age.map(|age| age + age / CLOCK_PART);
+    let is_too_soon = |timeout_s: u16| {
+        let timeout = Duration::from_secs(timeout_s.into());
+        timeout_s == 0 || age.is_some_and(|age| age < timeout)
+    };
+    match removed.reason {
+        FlowRemovedReason::IDLE_TIMEOUT => is_too_soon(idle_s),
+        FlowRemovedReason::HARD_TIMEOUT => is_too_soon(hard_s),
+        _ => {
+            let lived = Duration::from_secs(removed.duration_sec.into())
+                + Duration::from_nanos(removed.duration_nsec.into());
+            age.is_some_and(|age| lived > age)
+        }
+    }
 }
 
 /// The generation in a cookie of ours.

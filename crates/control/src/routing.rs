@@ -264,7 +264,7 @@ impl Routing {
     }
 
     /// The largest part of a network that has an address and no address of another network within,
-    /// nor one that is not routed. Two parts of a network are equal or apart.
+    /// nor one that is not routed or a gateway's own. Two parts of a network are equal or apart.
     fn block(&self, to: IpAddr, network: Prefix) -> Prefix {
         let family = &self.networks[usize::from(to.is_ipv6())];
         let longer = family.range(network.bits() + 1..);
@@ -272,7 +272,7 @@ impl Routing {
             let first = networks.keys();
             first.map(|ip| Prefix::of(*ip, *len))
         });
-        let others = others.chain(unrouted(to));
+        let others = others.chain(unrouted(to)).chain(self.unrouted_hosts(to));
         let within = others.filter(|other| network.covers(*other));
         let len = within.map(|other| Prefix::shared_bits(to, other.ip()) + 1);
         let len = len.fold(network.bits(), u8::max);
@@ -311,6 +311,20 @@ impl Routing {
         let (hop, whole) = self.next_hop(to.ip()).filter(|_| is_of_host)?;
         let has_family = gateway.address_for(to.ip()).is_some();
         (whole == to && has_family).then_some(hop)
+    }
+
+    /// The addresses of an address's family to which packets are not sent on, as they are a
+    /// gateway's or no host's.
+    fn unrouted_hosts(&self, family: IpAddr) -> impl Iterator<Item = Prefix> {
+        let gateways = self.gateways.vlans.values();
+        let subnets = gateways.flat_map(|gateway| &gateway.subnets);
+        let of_family = subnets.filter(move |it| it.address.is_ipv4() == family.is_ipv4());
+        let hosts = of_family.flat_map(|subnet| {
+            let first = subnet.network.ip();
+            let broadcast = subnet.broadcast().map(IpAddr::V4);
+            [Some(subnet.address), Some(first), broadcast]
+        });
+        hosts.flatten().map(Prefix::host)
     }
 
     fn is_own(&self, ip: IpAddr) -> bool {

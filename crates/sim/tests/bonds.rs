@@ -12,15 +12,18 @@ use control::controller::{
 };
 use control::lacp::{Config, Lacp, Output};
 use control::qos::flow::Matching;
+use control::routing::{GATEWAY_MAC, Gateway, Gateways};
 use control::vlan::{PortVlans, VlanId, Vlans};
+use openflow::message::{GroupType, PortReason, PortStatus};
 use openflow::packet::build::{
-    Host as Address, ethernet, group_join, icmp_echo_request, tagged, udp,
+    Host as Address, arp_request, ethernet, group_join, icmp_echo_request, tagged, udp,
 };
 use openflow::packet::lacp;
 use openflow::packet::membership::Sender;
+use openflow::table::plain_port;
 use openflow::text::parse_match;
-use openflow::{MacAddr, Version};
-use sim::network::{HostId, Network, NetworkConfig, Part};
+use openflow::{DatapathId, MacAddr, Message, Version, Xid};
+use sim::network::{HostId, Network, NetworkConfig, Part, SwitchId};
 use sim::topology;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
@@ -597,7 +600,7 @@ fn a_bond_outlives_a_connection_and_a_controller() {
         let (far, nics) = (world.far, world.nics.clone());
         world.network.stream(far, nics[0], 0, 1000, ms(1));
         world.run(200);
-        world.network.disconnect(sim::network::SwitchId(0));
+        world.network.disconnect(SwitchId(0));
         world.run(1500);
         assert_eq!(world.received(), (1000, 0), "{protocol:?}");
         world.network.kill_controller();
@@ -684,5 +687,181 @@ fn bpdus_are_dropped_passed_or_close_their_port() {
     assert_eq!(world.marked(far), 0);
     world.run(12_000);
     assert_eq!(world.silent(4), [], "five minutes are over");
+    assert_eq!(world.network.errors().count(), 0);
+}
+
+/// Both bonds of a switch that takes no select groups use one port at a time, and the switch stays
+/// in the fabric, which it names once.
+#[test]
+fn bonds_of_a_switch_that_refuses_to_share_use_one_port_each() {
+    let controller = ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        ..ControllerConfig::default()
+    };
+    let mut network = Network::new(controller.into(), 3);
+    let switch = network.add_switch_with(DatapathId(1), |options| {
+        options.group_types &= !(1 << GroupType::Select as u32);
+    });
+    let near = network.add_host(switch);
+    let mut servers = Vec::new();
+    let mut bonds = Vec::new();
+    for name in ["a", "b"] {
+        let nics = [0, 1].map(|_| network.add_host(switch));
+        let address = network.host(nics[0]).address;
+        network.host_mut(nics[1]).address = address;
+        let ports = nics.map(|nic| network.place(nic).port).into();
+        servers.push(nics);
+        bonds.push(Bond {
+            name: name.to_owned(),
+            dpid: DatapathId(1),
+            ports,
+            protocol: Protocol::Static,
+            is_fast: true,
+        });
+    }
+    network.set_bonds(Bonds::new(bonds), BTreeMap::new());
+    network.run_for(ms(3000));
+    let groups: Vec<GroupType> = network
+        .switch(switch)
+        .groups()
+        .map(|it| it.group_type)
+        .collect();
+    assert!(
+        groups.len() >= 2 && !groups.contains(&GroupType::Select),
+        "{groups:?}"
+    );
+    for nics in &servers {
+        let ends = [nics[0], near].map(|host| network.host(host).address);
+        let frame = icmp_echo_request(ends[0], ends[1], 1, 1, &[0; 8]);
+        network.inject(nics[0], frame);
+        network.run_for(ms(200));
+        network.ping(near, nics[0], 2);
+        network.run_for(ms(200));
+        let ip = network.host(nics[0]).address.ip;
+        assert_eq!(network.host(near).pongs.get(&(ip, 2)), Some(&1));
+    }
+    let alarms = network
+        .events()
+        .filter(|event| matches!(event, Event::Alarm(_)));
+    let alarms: Vec<&Event> = alarms.collect();
+    let [Event::Alarm(Alarm::BondUnshared { .. })] = alarms[..] else {
+        panic!("{alarms:?}");
+    };
+}
+
+/// The place of a bond is its lowest port, whether or not its switch still has that one.
+#[test]
+fn a_bond_whose_first_port_is_deleted_gets_broadcasts() {
+    let mut world = World::new(Protocol::Static, None);
+    assert_eq!(world.silent(1), []);
+    let link = world.network.link_of(world.nics[0]);
+    world.network.set_link(link, false);
+    let deleted = Message::PortStatus(PortStatus {
+        reason: PortReason::DELETE,
+        port: plain_port(world.bond.place().port),
+    });
+    world.network.say(SwitchId(0), Xid(0), &deleted);
+    world.run(1500);
+    world.broadcast(world.far);
+    assert_eq!(world.marked(world.nics[1]), 1);
+}
+
+/// Nothing is learned from packets that waited at a port which a guard has closed meanwhile.
+#[test]
+fn packets_that_wait_at_a_port_that_a_guard_closes_are_not_handled() {
+    let mut world = World::new(Protocol::Static, None);
+    let at = world.network.place(world.near);
+    let guard = [(at, Bpdu::Guard)].into();
+    let bonds = Bonds::new([world.bond.clone()]);
+    world.network.set_bonds(bonds, guard);
+    let link = world.network.link_of(world.near);
+    world.network.set_link(link, false);
+    world.run(100);
+    world.network.set_link(link, true);
+    world.run(20);
+    let mac = MacAddr([2, 9, 9, 9, 9, 9]);
+    let frame = ethernet(mac, MacAddr::BROADCAST, MARKED, &[1; 46]);
+    world.network.inject(world.near, frame);
+    world.run(20);
+    let near = world.near;
+    bpdu(&mut world, near);
+    world.run(3000);
+    let hosts = world.network.process().controller.hosts();
+    assert!(hosts.iter().all(|host| host.mac != mac), "{hosts:?}");
+    assert_eq!(world.marked(world.far), 0);
+}
+
+/// Packets of a bond are routed by its switch, whichever port they come in by, also back into it.
+#[test]
+fn a_bond_is_routed_by_its_switch() {
+    let mut world = World::new(Protocol::Static, None);
+    let [ten, twenty] = [10, 20].map(|id| VlanId::new(id).expect("an id"));
+    let trunk = PortVlans::Trunk {
+        tagged: [ten, twenty].into(),
+        native: None,
+    };
+    let mut ports: BTreeMap<Location, PortVlans> = BTreeMap::new();
+    ports.insert(world.network.place(world.far), PortVlans::Access(twenty));
+    ports.insert(world.bond.place(), trunk);
+    let names = BTreeMap::new();
+    world.network.set_vlans(Vlans { names, ports });
+    let gateway = |text: &str| Gateway {
+        mac: GATEWAY_MAC,
+        subnets: vec![text.parse().expect("a subnet")],
+    };
+    world.network.set_gateways(Gateways {
+        vlans: [
+            (ten, gateway("10.1.0.254/16")),
+            (twenty, gateway("10.2.0.254/16")),
+        ]
+        .into(),
+        ..Gateways::default()
+    });
+    let address = |n: u8, vlan: u8| Address {
+        mac: MacAddr([2, 0, 0, 8, vlan, n]),
+        ip: Ipv4Addr::new(10, vlan, 0, n),
+    };
+    let far = address(1, 2);
+    world.network.host_mut(world.far).address = far;
+    let (server, other) = (address(2, 1), address(3, 2));
+    world.run(1000);
+    let asks = |own: Address, vlan: u8| arp_request(own, Ipv4Addr::new(10, vlan, 0, 254));
+    world.network.inject(world.far, asks(far, 2));
+    world
+        .network
+        .inject(world.nics[0], tagged(&asks(server, 1), 10, 0));
+    world
+        .network
+        .inject(world.nics[1], tagged(&asks(other, 2), 20, 0));
+    world.run(500);
+    let count = |world: &World| {
+        let counters = world.network.process().controller.counters();
+        counters.packet_ins - counters.lldp_accepted
+    };
+    for (to, n) in [(far, 0u64), (other, 1)] {
+        let send = |world: &mut World, number: u64| {
+            let gateway = Address {
+                mac: GATEWAY_MAC,
+                ..to
+            };
+            let frame = udp(server, gateway, (1, 2), &number.to_be_bytes());
+            let nic = world.nics[number as usize % 2];
+            world.network.inject(nic, tagged(&frame, 10, 0));
+            world.run(20);
+        };
+        (0..2).for_each(|number| send(&mut world, 1000 * n + number));
+        let before = count(&world);
+        for host in world.nics.iter().chain([&world.far]) {
+            world.network.host_mut(*host).recorded.clear();
+        }
+        world.read.fill(0);
+        (2..52).for_each(|number| send(&mut world, 1000 * n + number));
+        let more = count(&world) - before;
+        assert!(more < 5, "{more} came up");
+        let ends = world.nics.iter().chain([&world.far]);
+        let arrived = ends.flat_map(|host| &world.network.host(*host).recorded);
+        let arrived = arrived.filter(|frame| frame[..6] == to.mac.0);
+        assert_eq!(arrived.count(), 50, "to {to:?}");
+    }
     assert_eq!(world.network.errors().count(), 0);
 }

@@ -10,13 +10,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::{Duration, SplitMix64};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig};
+use control::entry::EntryKind;
 use control::routing::{GATEWAY_MAC, Gateway, Gateways};
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::MacAddr;
+use openflow::message::{ErrorMessage, FlowMod};
 use openflow::packet::build::{
-    Host as Address, arp_reply, arp_request, neighbour_solicitation, tagged, udp, udp6,
+    Host as Address, arp_reply, arp_request, neighbour_answer, neighbour_solicitation, tagged, udp,
+    udp6,
 };
 use openflow::packet::ip::Datagram;
+use openflow::{ErrorKind, MacAddr, Match, Message, Version, Xid, encode};
 use sim::network::{HostId, Network, SwitchId};
 use sim::topology::{self, Topology};
 
@@ -519,6 +522,32 @@ fn nobody_is_believed_to_be_the_gateway() {
     assert!(campus.silent(1).is_empty());
 }
 
+/// Neither is an answer to one host alone, which the edge of its switch sends on.
+#[test]
+fn an_answer_to_one_host_makes_nobody_the_gateway() {
+    let mut campus = Campus::line(9, 3);
+    campus.introduce();
+    let [liar, victim] = [0, 2].map(|n| campus.hosts[&10][n]);
+    let ends = [liar, victim].map(|host| campus.network.host(host).address);
+    let ip = ip6(10, 0xfe);
+    // The edge has answered for these two before, and shows what it sends on.
+    for number in 0u64..20 {
+        campus.send(liar, udp(ends[0], ends[1], (1, 2), &number.to_be_bytes()));
+        campus.network.run_for(ms(100));
+    }
+    campus.network.run_for(ms(120_000));
+    let asker = (ends[1].mac, ip6(10, 3));
+    let frame = neighbour_answer((ends[0].mac, ip), asker, true);
+    campus.send(liar, frame);
+    campus.network.run_for(ms(100));
+    let hosts = campus.network.process().controller.hosts();
+    assert!(
+        hosts.iter().all(|host| !host.ips.contains(&ip.into())),
+        "{hosts:?}"
+    );
+    assert_eq!(campus.alarms(), [(Some(ip.into()), ends[0].mac)]);
+}
+
 /// A host that was there before gives the gateway's addresses up.
 #[test]
 fn a_gateway_takes_its_addresses_from_hosts() {
@@ -666,6 +695,33 @@ fn a_reload_takes_a_gateway_away() {
     campus.network.run_for(ms(1000));
     assert!(campus.arrivals(lost) > then[1] + 900, "it is back");
     assert_eq!(campus.crossed(), []);
+}
+
+/// A switch that refuses one entry that routes keeps none: nobody would follow a host with them.
+#[test]
+fn a_switch_that_refuses_an_entry_loses_the_others() {
+    let mut campus = Campus::line(18, 3);
+    assert!(campus.silent(1).is_empty());
+    let count = |campus: &Campus| {
+        let entries = campus.network.switch(campus.switches[0]).entries();
+        let is_it = |cookie| EntryKind::of(cookie) == Some(EntryKind::Routed);
+        entries.filter(|entry| is_it(entry.cookie)).count()
+    };
+    assert!(count(&campus) > 0);
+    let refused = FlowMod {
+        cookie: EntryKind::Routed.cookie(1),
+        ..FlowMod::add(1, Match::any(), Vec::new())
+    };
+    let refused = encode(Version::V13, Xid(7), &Message::FlowMod(refused));
+    let error = Message::Error(ErrorMessage {
+        kind: ErrorKind::ACTION_BAD_TYPE,
+        experimenter: None,
+        data: refused.expect("a message").bytes().clone(),
+    });
+    campus.network.say(campus.switches[0], Xid(7), &error);
+    campus.network.run_for(ms(100));
+    assert_eq!(count(&campus), 0);
+    assert!(campus.silent(3).is_empty(), "the controller routes");
 }
 
 /// Both VLANs are behind one trunk: packets go back to where they came from, by the controller and

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::Instant;
+use openflow::message::GroupModCommand;
 use openflow::packet::lacp;
-use openflow::{DatapathId, ErrorKind, MacAddr, PortNo};
+use openflow::{DatapathId, ErrorKind, GroupId, MacAddr, PortNo};
 
 use crate::Location;
-use crate::bond::{Bond, Bonds, Bpdu, Protocol};
+use crate::bond::{self, Bond, Bonds, Bpdu, Protocol};
 use crate::edge::{BondPort, EdgeUpdate};
 use crate::fabric::form::{self, Part};
 use crate::lacp::{Config, Lacp, Output};
@@ -45,6 +46,8 @@ struct State {
     distributing: BTreeSet<PortNo>,
     /// Whether its switch was found to have no fabric.
     is_unsupported: bool,
+    /// Whether its switch has refused a group that shares the ports.
+    is_unshared: bool,
 }
 
 /// The number of a port in LACP.
@@ -74,6 +77,7 @@ impl Bonding {
             collecting: BTreeSet::new(),
             distributing: BTreeSet::new(),
             is_unsupported: false,
+            is_unshared: false,
         };
         self.states.insert(bond.place(), state);
     }
@@ -89,13 +93,13 @@ impl Bonding {
 
     /// The groups and entries that a switch should hold.
     pub(super) fn parts(&self, dpid: DatapathId, fabric: &Fabric, bonds: &Bonds) -> Vec<Part> {
-        let shares = fabric.shares_ports(dpid);
         let mut parts = Vec::new();
         for bond in bonds.of_switch(dpid) {
             let place = bond.place();
             let Some(state) = self.states.get(&place) else {
                 continue;
             };
+            let shares = fabric.shares_ports(dpid) && !state.is_unshared;
             parts.push(form::bond(place.port, &state.distributing, shares));
             for port in &bond.ports {
                 parts.extend(state.lacp.as_ref().map(|_| form::lacp(*port)));
@@ -144,9 +148,10 @@ impl Bonding {
         }
     }
 
-    fn set_timer(&mut self, outbox: &mut Outbox) {
-        let machines = self.states.values().filter_map(|it| it.lacp.as_ref());
-        let Some(due) = machines.filter_map(Lacp::next_due).min() else {
+    fn set_timer(&mut self, place: Location, outbox: &mut Outbox) {
+        let state = self.states.get(&place);
+        let machine = state.and_then(|state| state.lacp.as_ref());
+        let Some(due) = machine.and_then(Lacp::next_due) else {
             return;
         };
         if self.due.is_none_or(|set| due < set) {
@@ -251,7 +256,7 @@ impl Controller {
         if self.outbox.bonds.contains(at) {
             let place = self.outbox.bonds.place(at);
             self.bonding.set_up(now, place, (at.port, is_up));
-            self.follow_bonds(now);
+            self.follow_one(now, place);
         }
     }
 
@@ -262,14 +267,14 @@ impl Controller {
         let Some(machine) = state.and_then(|state| state.lacp.as_mut()) else {
             return false;
         };
-        match lacp::read(data) {
-            Some(pdu) => {
-                let before = machine.dropped;
-                machine.handle_pdu(now, number(at.port), &pdu);
-                self.outbox.counters.lacp_refused += machine.dropped - before;
-                self.follow_bonds(now);
-            }
-            None => self.outbox.counters.lacp_refused += 1,
+        let before = machine.dropped;
+        let is_heard = lacp::read(data).is_some_and(|pdu| {
+            machine.handle_pdu(now, number(at.port), &pdu);
+            machine.dropped == before
+        });
+        match is_heard {
+            true => self.follow_one(now, place),
+            false => self.outbox.counters.lacp_refused += 1,
         }
         true
     }
@@ -284,13 +289,21 @@ impl Controller {
         self.follow_bonds(now);
     }
 
+    /// Carries out what the machine of one bond has decided.
+    fn follow_one(&mut self, now: Instant, place: Location) {
+        let bonds = self.outbox.bonds.clone();
+        if let Some(bond) = bonds.of(place) {
+            self.follow_bond(now, bond);
+            self.bonding.set_timer(place, &mut self.outbox);
+        }
+    }
+
     /// Carries out what the machines have decided.
     pub(super) fn follow_bonds(&mut self, now: Instant) {
         let bonds = self.outbox.bonds.clone();
         for bond in bonds.iter() {
-            self.follow_bond(now, bond);
+            self.follow_one(now, bond.place());
         }
-        self.bonding.set_timer(&mut self.outbox);
     }
 
     fn follow_bond(&mut self, now: Instant, bond: &Bond) {
@@ -376,13 +389,13 @@ impl Controller {
     }
 
     /// The ports of a bond's group as its switch has it.
-    fn group_of(&self, bond: &Bond) -> Vec<PortNo> {
-        let sent = self.bonding.sent.get(&bond.dpid);
-        let id = crate::bond::group(bond.place().port);
+    fn group_of(&self, of: &Bond) -> Vec<PortNo> {
+        let sent = self.bonding.sent.get(&of.dpid);
+        let id = bond::group(of.place().port);
         let group = sent.into_iter().flatten().find_map(|part| match part {
             Part::Group {
-                id: of, buckets, ..
-            } if *of == id => Some(buckets),
+                id: other, buckets, ..
+            } if *other == id => Some(buckets),
             _ => None,
         });
         let buckets = group.into_iter().flatten();
@@ -403,14 +416,31 @@ impl Controller {
         self.outbox.tell_edge(dpid, EdgeUpdate::Bonds(all));
     }
 
-    /// Has a switch that refuses groups which share ports use one port of each bond at a time.
-    pub(super) fn bond_unshared(&mut self, dpid: DatapathId, error: ErrorKind) {
-        if self.fabric.shares_ports(dpid) {
-            self.outbox.alarm(Alarm::BondUnshared { dpid, error });
+    /// Has a bond use one port at a time, as its switch refuses a group which shares them.
+    pub(super) fn bond_unshared(
+        &mut self,
+        (dpid, error): (DatapathId, ErrorKind),
+        (command, group): (GroupModCommand, GroupId),
+    ) {
+        let bonds = self.outbox.bonds.clone();
+        let states = &mut self.bonding.states;
+        let is_unshared = |place| states.get(&place).is_some_and(|it: &State| it.is_unshared);
+        let is_first = !bonds.of_switch(dpid).map(Bond::place).any(is_unshared);
+        let mut places = bonds.of_switch(dpid).map(Bond::place);
+        let place = places.find(|place| bond::group(place.port) == group);
+        let state = place.and_then(|place| states.get_mut(&place));
+        // Further errors are those of messages that were under way.
+        let Some(state) = state.filter(|state| !state.is_unshared) else {
+            return;
+        };
+        state.is_unshared = true;
+        if command == GroupModCommand::Add
+            && let Some(sent) = self.bonding.sent.get_mut(&dpid)
+        {
+            sent.retain(|part| !matches!(part, Part::Group { id, .. } if *id == group));
         }
-        self.fabric.refuse_shares(dpid);
-        if let Some(sent) = self.bonding.sent.get_mut(&dpid) {
-            sent.retain(|part| !form::is_bond(part));
+        if is_first {
+            self.outbox.alarm(Alarm::BondUnshared { dpid, error });
         }
         self.bonding.update(dpid, &self.fabric, &mut self.outbox);
     }

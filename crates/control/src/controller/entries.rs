@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeFrom;
 
 use clock::{Duration, Instant};
-use openflow::message::{FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason};
+use openflow::message::{FlowMod, FlowModCommand, FlowRemoved};
 use openflow::multipart::FlowStats;
 use openflow::{Match, TableId};
 
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey};
+use crate::entry::{self, COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey};
 
 /// Time before entries are deleted that no packet should use any more.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
@@ -25,9 +25,6 @@ pub(super) const SETTLE: Duration = Duration::from_millis(20);
 /// Maximum number of dropped packets that one report of a switch may add. No switch drops more
 /// between two reports, and with this bound no sum overflows.
 pub(super) const FRESH_MAX: u64 = 1 << 32;
-
-/// A switch's clock may run faster than ours by one part in this number.
-const CLOCK_PART: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Entries(BTreeMap<EntryKey, Wanted>);
@@ -86,22 +83,8 @@ impl Entries {
         let Some(Wanted { entry, sent_at }) = self.0.get(key) else {
             return false;
         };
-        // The longest time that a switch may have counted since then.
         let age = sent_at.map(|at| now.since(at));
-        let age = age.map(|age| age + age / CLOCK_PART);
-        let is_too_soon = |timeout_s: u16| {
-            let timeout = Duration::from_secs(timeout_s.into());
-            timeout_s == 0 || age.is_some_and(|age| age < timeout)
-        };
-        match removed.reason {
-            FlowRemovedReason::IDLE_TIMEOUT => is_too_soon(entry.idle_timeout_s),
-            FlowRemovedReason::HARD_TIMEOUT => is_too_soon(entry.hard_timeout_s),
-            _ => {
-                let lived = Duration::from_secs(removed.duration_sec.into())
-                    + Duration::from_nanos(removed.duration_nsec.into());
-                age.is_some_and(|age| lived > age)
-            }
-        }
+        entry::is_earlier(removed, age, (entry.idle_timeout_s, entry.hard_timeout_s))
     }
 }
 
@@ -123,6 +106,7 @@ pub(super) fn delete_of(table_id: TableId, priority: u16, r#match: &Match) -> Fl
 
 #[cfg(test)]
 mod tests {
+    use openflow::message::FlowRemovedReason;
     use openflow::{MacAddr, PortNo};
 
     use crate::entry::EntryKind;

@@ -287,13 +287,6 @@ impl Fabric {
         node.is_some_and(|node| !node.refuses_shares)
     }
 
-    /// Notes that a switch refuses groups that share ports.
-    pub(super) fn refuse_shares(&mut self, dpid: DatapathId) {
-        if let Some(node) = self.nodes.get_mut(&dpid) {
-            node.refuses_shares = true;
-        }
-    }
-
     /// Whether a switch can take part.
     pub(super) fn is_capable(&self, dpid: DatapathId) -> bool {
         self.nodes.get(&dpid).is_some_and(|node| node.is_capable)

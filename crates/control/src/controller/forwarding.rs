@@ -164,7 +164,9 @@ impl Controller {
     fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {
         if role == PortRole::Gone {
             self.outbox.counters.packet_ins_no_port += 1;
-        } else if role == PortRole::Held {
+            return;
+        }
+        if role == PortRole::Held {
             self.held_by.add(held.at);
             self.held.push_back(held);
             return;

@@ -16,7 +16,7 @@ use openflow::packet::build::{
     Host, arp_reply, arp_request, neighbour_advertisement, neighbour_answer, neighbour_solicitation,
 };
 use openflow::packet::ip::{Datagram, IcmpError};
-use openflow::{DatapathId, Field, MacAddr, Message, Version};
+use openflow::{DatapathId, Field, MacAddr, Message, PortNo, Version};
 
 use crate::Location;
 use crate::entry::can_be_host;
@@ -59,6 +59,8 @@ pub(super) struct Gatekeeper {
 struct Entering<'a> {
     vlan: VlanId,
     at: Location,
+    /// The port itself, which may belong to a bond at `at`.
+    in_port: PortNo,
     /// The Ethernet address of its sender.
     src: MacAddr,
     packet: Datagram<'a>,
@@ -82,9 +84,9 @@ impl Gatekeeper {
     }
 
     /// Has the controller route for the hosts of a switch that refuses such entries.
-    pub(super) fn handle_refused(&mut self, dpid: DatapathId) {
-        self.flows.forget_switch(dpid);
+    pub(super) fn handle_refused(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         self.refusing.insert(dpid);
+        self.end(self.flows.of_switch(dpid), outbox);
     }
 
     /// Deletes the entries from and to a host that has left its place.
@@ -94,7 +96,9 @@ impl Gatekeeper {
 
     /// Deletes the entries of a port that is down, a link, or in another VLAN.
     pub(super) fn end_port(&mut self, at: Location, outbox: &mut Outbox) {
-        self.end(self.flows.of_port(at), outbox);
+        for at in outbox.bonds.ports(at) {
+            self.end(self.flows.of_port(at), outbox);
+        }
     }
 
     fn end(&mut self, keys: Vec<FlowKey>, outbox: &mut Outbox) {
@@ -315,6 +319,7 @@ impl Controller {
         let entering = Entering {
             vlan,
             at: packet.at,
+            in_port: packet.in_port,
             src: packet.src,
             packet: datagram,
         };
@@ -368,7 +373,13 @@ impl Controller {
         (hop, to): (Hop, Prefix),
         (target, place): (HostKey, Location),
     ) {
-        let Entering { vlan, at, src, .. } = *entering;
+        let Entering {
+            vlan,
+            at,
+            in_port,
+            src,
+            ..
+        } = *entering;
         let is_full = |dpid| {
             self.tables
                 .get(dpid)
@@ -379,6 +390,8 @@ impl Controller {
             return;
         }
         let exit = match place.dpid == at.dpid {
+            // Both VLANs may be behind one trunk, and that may be a bond.
+            true if place == at => Some(Exit::Port(PortNo::IN_PORT)),
             true => Some(Exit::Port(place.port)),
             false => self.fabric.exit(at.dpid, target, place),
         };
@@ -392,8 +405,9 @@ impl Controller {
         let (Some((gateway, of_target)), Some(exit), Some(form)) = (macs, exit, form) else {
             return self.tell_member(target, place);
         };
+        let (dpid, port) = (at.dpid, in_port);
         let key = FlowKey {
-            at,
+            at: Location { dpid, port },
             tag,
             src,
             gateway,
@@ -519,6 +533,7 @@ impl Controller {
             at,
             src,
             packet,
+            ..
         } = entering;
         let Some(gateway) = self.gateways.routing.of(*vlan) else {
             return;
@@ -538,6 +553,7 @@ impl Controller {
             at,
             src,
             packet,
+            ..
         } = entering;
         let Some(gateway) = self.gateways.routing.of(*vlan) else {
             return;
@@ -555,13 +571,13 @@ impl Controller {
 
     /// Handles the end of an entry that routes. An entry that was deleted has no record, or is
     /// another one's predecessor.
-    pub(super) fn routed_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
+    pub(super) fn routed_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
         let is_earlier = crate::entry::generation(removed.cookie) != self.outbox.generation;
         let is_deleted = removed.reason == FlowRemovedReason::DELETE;
         if let Some(key) =
             FlowKey::from_match(dpid, &removed.r#match).filter(|_| !is_earlier && !is_deleted)
         {
-            self.gateways.flows.remove(key);
+            self.gateways.flows.handle_removed(now, key, removed);
         }
     }
 
@@ -578,6 +594,7 @@ impl<'a> Entering<'a> {
         Some(Entering {
             vlan: waiting.vlan,
             at: waiting.at,
+            in_port: waiting.at.port,
             src,
             packet: Datagram::read(&waiting.frame)?.ok()?,
         })

@@ -168,6 +168,11 @@ impl Network {
         self.port_addresses.contains_key(&mac)
     }
 
+    /// The place of a port: its bond's, or its own.
+    pub(super) fn place(&self, at: Location) -> Location {
+        self.bonds.place(at)
+    }
+
     /// The role of a port. A bond has one role at its place, and its other ports have none.
     pub(super) fn role(&self, at: Location) -> PortRole {
         if self.closed.contains(&at) {

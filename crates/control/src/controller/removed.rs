@@ -28,7 +28,7 @@ impl Controller {
             return self.sender_removed(dpid, removed);
         }
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Routed) {
-            return self.routed_removed(dpid, removed);
+            return self.routed_removed(now, dpid, removed);
         }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));

@@ -104,15 +104,15 @@ impl Controller {
                 .fabric
                 .handle_unshared(now, (dpid, error), group, &mut self.outbox);
         }
-        if form::is_refused_bond(message) {
-            return self.bond_unshared(dpid, error);
+        if let Some(group) = form::refused_bond(message) {
+            return self.bond_unshared((dpid, error), group);
         }
         if replication::is_refused(message) {
             self.multicast.handle_refused(dpid, &mut self.outbox);
             return self.outbox.alarm(Alarm::MulticastRefused { dpid, error });
         }
         if flow::is_refused(message) {
-            self.gateways.handle_refused(dpid);
+            self.gateways.handle_refused(dpid, &mut self.outbox);
             return self.outbox.alarm(Alarm::FlowModRefused { dpid, error });
         }
         if error.is_of_group_mod() || form::is_refusal(message) {

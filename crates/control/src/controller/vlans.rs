@@ -150,6 +150,7 @@ impl Controller {
         let (held, _) = without_tag(packet);
         let fields = PacketFields::parse(held.at.port, &held.data);
         if let Some(packet) = Packet::read(&held, &fields)
+            && !self.is_claimed(now, vlan, &packet, &fields)
             && self.observe(now, vlan, &packet, &fields)
         {
             self.note_neighbour(now, vlan, &packet, &fields);

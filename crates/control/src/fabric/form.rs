@@ -206,11 +206,6 @@ pub fn bond(place: PortNo, ports: &BTreeSet<PortNo>, shares: bool) -> Part {
     }
 }
 
-/// Whether a part is the group of a bond.
-pub fn is_bond(part: &Part) -> bool {
-    matches!(part, Part::Group { id, .. } if bond::is_group(*id))
-}
-
 /// LACP goes to the controller, also while its port is closed.
 pub fn lacp(port: PortNo) -> Part {
     let lacp = Match::any().with_in_port(port).with_eth_dst(lacp::GROUP);
@@ -417,9 +412,9 @@ pub fn refused_share(error: &ErrorMessage) -> Option<(GroupModCommand, Label)> {
     Some((command, label_of(group)?))
 }
 
-/// Whether a switch refuses the group of a bond that shares its ports.
-pub fn is_refused_bond(error: &ErrorMessage) -> bool {
-    refused_select(error).is_some_and(|(_, group)| bond::is_group(group))
+/// The group of a bond that shares its ports, if a switch refuses one.
+pub fn refused_bond(error: &ErrorMessage) -> Option<(GroupModCommand, GroupId)> {
+    refused_select(error).filter(|(_, group)| bond::is_group(*group))
 }
 
 fn refused_select(error: &ErrorMessage) -> Option<(GroupModCommand, GroupId)> {

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clock::{Duration, Instant};
-use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, FlowModFlags};
+use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, FlowModFlags, FlowRemoved};
 use openflow::{Action, Cookie, DatapathId, ErrorKind, Field, MacAddr, Match, MatchField, PortNo};
 
 use crate::Location;
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind, is_earlier};
 use crate::fabric::{Exit, form};
 use crate::timeouts::Prefix;
 use crate::vlan::{self, Form, HostKey};
@@ -66,6 +66,7 @@ pub struct Flow {
     pub target: HostKey,
     /// The gateway's address in the target's VLAN.
     pub gateway: MacAddr,
+    /// `IN_PORT`: where the packets come in.
     pub exit: Exit,
     /// The form of the target's VLAN at the port of the exit.
     pub form: Form,
@@ -166,11 +167,6 @@ impl Flow {
                 actions.extend(form::ingress_actions(label_tag, label));
             }
             Exit::Port(port) => {
-                // Both VLANs may be behind one trunk.
-                let port = match port == key.at.port {
-                    true => PortNo::IN_PORT,
-                    false => port,
-                };
                 actions.extend(vlan::output(key.tag, self.hop.vlan, self.form, port));
             }
         }
@@ -265,6 +261,16 @@ impl Flows {
         }
     }
 
+    /// Forgets an entry that a switch reports as ended, unless that was an earlier one of the same
+    /// key.
+    pub fn handle_removed(&mut self, now: Instant, key: FlowKey, removed: &FlowRemoved) {
+        let record = self.records.get(&key);
+        let timeouts = (IDLE_TIMEOUT_S, HARD_TIMEOUT_S);
+        if record.is_some_and(|it| !is_earlier(removed, Some(now.since(it.sent_at)), timeouts)) {
+            self.remove(key);
+        }
+    }
+
     /// Forgets an entry.
     pub fn remove(&mut self, key: FlowKey) -> Option<Flow> {
         let Record { flow, sent_at } = self.records.remove(&key)?;
@@ -307,15 +313,17 @@ impl Flows {
             .map(|(key, record)| (*key, &record.flow))
     }
 
+    /// The entries of a switch.
+    pub fn of_switch(&self, dpid: DatapathId) -> Vec<FlowKey> {
+        let port = PortNo(0);
+        let first = FlowKey::first(Location { dpid, port });
+        let keys = self.records.range(first..).map(|(key, _)| *key);
+        keys.take_while(|key| key.at.dpid == dpid).collect()
+    }
+
     /// Forgets the entries of a switch, which has lost them or is about to.
     pub fn forget_switch(&mut self, dpid: DatapathId) {
-        let port = PortNo(0);
-        let keys = self
-            .records
-            .range(FlowKey::first(Location { dpid, port })..);
-        let keys = keys.map(|(key, _)| *key);
-        let keys: Vec<FlowKey> = keys.take_while(|key| key.at.dpid == dpid).collect();
-        for key in keys {
+        for key in self.of_switch(dpid) {
             self.remove(key);
         }
     }

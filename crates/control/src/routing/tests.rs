@@ -1,12 +1,15 @@
 use clock::{Duration, Instant};
+use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::packet::build;
 use openflow::packet::build::Host;
 use openflow::table::{Output, Switch};
-use openflow::{DatapathId, Message, PacketFields, PortNo};
+use openflow::{DatapathId, Match, Message, PacketFields, PortNo};
 use proptest::prelude::*;
 
 use crate::Location;
+use crate::entry::EntryKind;
 use crate::fabric::Exit;
+use crate::pipeline::PATH_TABLE;
 use crate::vlan::{Form, HostKey};
 
 use super::flow::{FLOWS_PER_PORT_MAX, Flow, FlowKey, Flows};
@@ -229,6 +232,25 @@ fn wrong_gateways_are_refused_with_what_would_be_right() {
     }
 }
 
+/// Entries towards a network lead no packet past a gateway's own address, nor to a broadcast
+/// address, where these are in a shorter network than the entry's.
+#[test]
+fn an_entry_covers_no_address_of_a_gateway() {
+    let gateways = gateways(
+        &[(10, &["10.0.5.1/16"])],
+        &[("10.0.5.0/24", "10.0.0.9"), ("10.0.255.0/24", "10.0.0.9")],
+    );
+    let routing = Routing::new(gateways);
+    for (to, own) in [("10.0.5.9", "10.0.5.1"), ("10.0.255.9", "10.0.255.255")] {
+        let (hop, block) = routing.next_hop(ip(to)).expect("a route");
+        assert_eq!(hop.ip, ip("10.0.0.9"));
+        assert!(!block.contains(ip(own)), "{block} has {own}");
+        assert_eq!(routing.leads(vlan(10), block), Some(hop));
+        let whole = Prefix::of(ip(to), 24);
+        assert_eq!(routing.leads(vlan(10), whole), None);
+    }
+}
+
 fn network() -> impl Strategy<Value = Prefix> {
     let v4 = (0u32..64, 0u8..33).prop_map(|(n, len)| {
         Prefix::of(
@@ -427,6 +449,33 @@ fn entries_are_found_by_what_they_depend_on() {
     assert_eq!(flows.of_port(at(1, 1)), [flow_key(1, 1), flow_key(1, 2)]);
     flows.forget_switch(DatapathId(1));
     assert!(flows.is_empty() && flows.of_host(host(9)).is_empty());
+}
+
+/// A report of an entry's end may come after the entry was set again.
+#[test]
+fn a_late_report_ends_no_entry_that_was_set_again() {
+    let (mut flows, now) = (Flows::default(), Instant::START);
+    let key = flow_key(1, 1);
+    assert!(flows.set(now, key, flow(1, 7)));
+    let later = now + Duration::from_secs(61);
+    assert!(flows.set(later, key, flow(1, 8)));
+    let removed = FlowRemoved {
+        cookie: EntryKind::Routed.cookie(3),
+        priority: 1,
+        reason: FlowRemovedReason::IDLE_TIMEOUT,
+        table_id: PATH_TABLE,
+        duration_sec: 60,
+        duration_nsec: 0,
+        idle_timeout: 60,
+        hard_timeout: 600,
+        packet_count: 1,
+        byte_count: 1,
+        r#match: Match::any(),
+    };
+    flows.handle_removed(later + Duration::from_millis(5), key, &removed);
+    assert_eq!(flows.len(), 1, "it ended before");
+    flows.handle_removed(later + Duration::from_secs(61), key, &removed);
+    assert!(flows.is_empty());
 }
 
 #[test]

@@ -5,8 +5,8 @@
 //! (`flood_packet_outs_max`). One port may use a quarter of that and one switch half, so that a
 //! port that storms leaves room for others' broadcasts.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
@@ -94,9 +94,12 @@ impl Ingress {
         if let Some(kept) = kept.filter(|kept| kept.as_of == as_of) {
             return kept.ports.clone();
         }
-        let at = |port: &PortNo| Location { dpid, port: *port };
-        let is_edge = |port: &PortNo| net.role(at(port)) == PortRole::Edge;
-        let ports: Arc<[PortNo]> = known.ports.keys().copied().filter(is_edge).collect();
+        let at = |port: PortNo| Location { dpid, port };
+        let is_edge = |port: &PortNo| net.role(at(*port)) == PortRole::Edge;
+        // The place of a bond stays one when its port is deleted.
+        let places = known.ports.keys().map(|port| net.place(at(*port)).port);
+        let places: BTreeSet<PortNo> = places.collect();
+        let ports: Arc<[PortNo]> = places.into_iter().filter(is_edge).collect();
         if let Some(switch) = switch {
             switch.edge_ports = Some(EdgePorts {
                 ports: ports.clone(),
