@@ -60,7 +60,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         ),
     }
     let verdict = settings.access.access.judge(vlans, place, &packet);
-    for line in told(&settings.access, &file, args.at, &verdict) {
+    for line in told(&settings.access, &file, (args.at, place), &verdict) {
         say!("{line}");
     }
     Ok(())
@@ -85,7 +85,12 @@ fn packet(at: Location, text: &str) -> Result<PacketFields, String> {
 }
 
 /// The verdict, a line for each rule that was asked.
-fn told(stated: &Stated, file: &str, at: Location, verdict: &Verdict) -> Vec<String> {
+fn told(
+    stated: &Stated,
+    file: &str,
+    (at, place): (Location, Location),
+    verdict: &Verdict,
+) -> Vec<String> {
     let rule = |id| {
         let line = stated.line(id).unwrap_or_default();
         format!("{file}:{line}: {}", stated.name(id))
@@ -106,9 +111,15 @@ fn told(stated: &Stated, file: &str, at: Location, verdict: &Verdict) -> Vec<Str
             };
             vec![format!("dropped: no rule of the lists of {place} matches")]
         }
-        Verdict::NotBound => vec![format!(
-            "dropped: no host that port {at} is bound to sends this"
-        )],
+        Verdict::NotBound => {
+            let by_dhcp = match stated.access.by_dhcp.contains(&place) {
+                true => "; hosts with an address by DHCP are not known here",
+                false => "",
+            };
+            vec![format!(
+                "dropped: no host that port {at} is bound to sends this{by_dhcp}"
+            )]
+        }
         Verdict::DhcpServer => {
             vec![format!(
                 "dropped: port {at} is not among dhcp_servers in [guard]"
@@ -142,7 +153,7 @@ mod tests {
             .access
             .access
             .judge(&settings.vlans.vlans, at, &packet);
-        told(&settings.access, "f.toml", at, &verdict)
+        told(&settings.access, "f.toml", (at, at), &verdict)
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! [`Access::judge`] decides about one packet. [`tables`] makes the entries that let switches
 //! decide the same, and [`order`] the priorities that stay when rules change.
 
+pub mod learned;
 pub mod order;
 pub mod shadow;
 pub mod tables;
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use openflow::message::Capabilities;
-use openflow::packet::PacketFields;
+use openflow::packet::{PacketFields, dhcp};
 use openflow::{DatapathId, Field, MacAddr, PortNo, Version};
 
 use crate::Location;
@@ -43,9 +44,9 @@ const LISTENER_REPORT: u8 = 131;
 const LISTENER_DONE: u8 = 132;
 const LISTENER_REPORT_V2: u8 = 143;
 /// The ports to which DHCP and DHCPv6 servers answer (RFC 2131, RFC 8415).
-const DHCP_CLIENT: u16 = 68;
+const DHCP_CLIENT: u16 = dhcp::CLIENT;
 const DHCPV6_CLIENT: u16 = 546;
-const DHCP_SERVER: u16 = 67;
+const DHCP_SERVER: u16 = dhcp::SERVER;
 
 /// The fewest tables of a switch that can decide about access and carry the fabric.
 const TABLES_MIN: u8 = ACCESS_TABLES + 4;
@@ -89,6 +90,8 @@ pub struct Access {
     pub ports: BTreeMap<Location, Vec<usize>>,
     pub vlans: BTreeMap<VlanId, Vec<usize>>,
     pub bindings: BTreeMap<Location, Vec<Binding>>,
+    /// Ports that are bound to the addresses that their hosts have by DHCP, too.
+    pub by_dhcp: BTreeSet<Location>,
     /// The ports with DHCP servers behind them. `None`: any port may have one.
     pub dhcp_servers: Option<BTreeSet<Location>>,
     /// The ports with IPv6 routers behind them. `None`: any port may have one.
@@ -131,7 +134,7 @@ impl Access {
     /// Whether anything is stated.
     pub fn is_on(&self) -> bool {
         let places = self.ports.is_empty() && self.vlans.is_empty() && self.bindings.is_empty();
-        !places || self.dhcp_servers.is_some() || self.routers.is_some()
+        !places || !self.by_dhcp.is_empty() || self.dhcp_servers.is_some() || self.routers.is_some()
     }
 
     /// Whether a switch has to decide something.
@@ -145,7 +148,8 @@ impl Access {
         self.dhcp_servers.is_some()
             || self.routers.is_some()
             || self.ports.range(ports.clone()).next().is_some()
-            || self.bindings.range(ports).next().is_some()
+            || self.bindings.range(ports.clone()).next().is_some()
+            || self.by_dhcp.range(ports).next().is_some()
             || self.vlans.keys().any(has_vlan)
     }
 
@@ -175,11 +179,18 @@ impl Access {
             };
             all.as_ref().map(ports)
         };
+        let by_dhcp = self.by_dhcp.iter().flat_map(|at| bonds.ports(*at));
+        let by_dhcp: BTreeSet<Location> = by_dhcp.collect();
+        let mut bindings = each(bonds, &self.bindings);
+        for at in &by_dhcp {
+            bindings.entry(*at).or_default();
+        }
         Access {
             acls: self.acls.clone(),
             vlans: self.vlans.clone(),
             ports: each(bonds, &self.ports),
-            bindings: each(bonds, &self.bindings),
+            bindings,
+            by_dhcp,
             dhcp_servers: trusted(&self.dhcp_servers),
             routers: trusted(&self.routers),
         }
@@ -217,9 +228,12 @@ impl Access {
         if self.refuses_router(at, packet) {
             return Verdict::Router;
         }
+        let is_by_dhcp = self.by_dhcp.contains(&at);
         let bindings = self.bindings.get(&at);
         let may_send = |binding: &Binding| binding.allows(packet);
-        if bindings.is_some_and(|bindings| !bindings.iter().any(may_send)) {
+        let is_bound = bindings.is_some_and(|bindings| bindings.iter().any(may_send));
+        let asks = is_by_dhcp && asks_server(packet);
+        if (bindings.is_some() || is_by_dhcp) && !is_bound && !asks {
             return Verdict::NotBound;
         }
         let mut allowed = Vec::new();
@@ -263,8 +277,13 @@ impl Access {
             Some(ETH_TYPE_IPV6) => to == Some(DHCPV6_CLIENT.into()),
             _ => false,
         };
+        is_answer && self.dhcp_servers.is_some() && !self.trusts(at)
+    }
+
+    /// Whether a DHCP server is stated to be behind a port.
+    pub(crate) fn trusts(&self, at: Location) -> bool {
         let servers = self.dhcp_servers.as_ref();
-        is_answer && servers.is_some_and(|servers| !servers.contains(&at))
+        servers.is_some_and(|servers| servers.contains(&at))
     }
 
     fn refuses_router(&self, at: Location, packet: &PacketFields) -> bool {
@@ -289,6 +308,14 @@ fn passes_always(packet: &PacketFields) -> bool {
         head == [0x01, 0x80, 0xc2, 0, 0] && last < 0x10
     };
     packet.eth_type() == Some(ETH_TYPE_LLDP) || packet.eth_dst().is_some_and(is_reserved)
+}
+
+/// Whether a packet is from a client of DHCP to a server.
+fn asks_server(packet: &PacketFields) -> bool {
+    let is = |field, port: u16| packet.get(field) == Some(port.into());
+    packet.eth_type() == Some(ETH_TYPE_IPV4)
+        && is(Field::UdpSrc, DHCP_CLIENT)
+        && is(Field::UdpDst, DHCP_SERVER)
 }
 
 impl Binding {
@@ -351,10 +378,7 @@ impl Binding {
 
     /// Whether a packet without an address asks for one.
     fn asks_dhcp(&self, packet: &PacketFields) -> bool {
-        let is = |field, value: u16| packet.get(field) == Some(value.into());
-        packet.get(Field::Ipv4Src) == Some(0)
-            && is(Field::UdpSrc, DHCP_CLIENT)
-            && is(Field::UdpDst, DHCP_SERVER)
+        packet.get(Field::Ipv4Src) == Some(0) && asks_server(packet)
     }
 
     /// The address that hosts make of their hardware address (RFC 4291, appendix A).

@@ -773,14 +773,15 @@ impl Guard {
 /// Whether an entry of a switch is a guard that drops.
 pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
     let drops = || read_actions(&row.instructions).is_some_and(|actions| actions.is_empty());
-    is_to_be_judged(row.cookie) && drops()
+    is_ours(row.cookie) && EntryKind::of(row.cookie) == Some(EntryKind::Guard) && drops()
 }
 
 /// Whether an edge must leave a packet-in to the controller: an entry has sent it up for
 /// inspection.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    cookie.0 & MASK == EntryKind::Guard.cookie(0).0
+    let kinds = [EntryKind::Guard, EntryKind::Access];
+    kinds.iter().any(|kind| cookie.0 & MASK == kind.cookie(0).0)
 }
 
 /// Sends the controller all packets of a host from a port. The entry ends by itself, in case it is

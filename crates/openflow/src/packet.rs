@@ -6,6 +6,7 @@
 //! Bytes past the length that the IP header states are padding and are not read.
 
 pub mod build;
+pub mod dhcp;
 pub mod ip;
 pub mod lacp;
 pub mod membership;

@@ -10,8 +10,9 @@ use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location
 use control::entry::EntryKind;
 use control::qos::flow::Matching;
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::message::{ErrorMessage, FlowMod, FlowModCommand};
+use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, PacketIn, PacketInReason};
 use openflow::packet::build::{self, Host as Address};
+use openflow::packet::dhcp;
 use openflow::text::parse_match;
 use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, TableId, Version, Xid};
 use sim::network::{HostId, Network};
@@ -738,4 +739,275 @@ fn a_switch_without_tables_is_named() {
     assert_eq!(network.set_access(access), Ok(()));
     network.run_for(ms(3000));
     assert!(pings(&mut network, host, other, 2));
+}
+
+/// A port that is bound by DHCP, a DHCP server, and another host.
+struct Lan {
+    network: Network,
+    client: HostId,
+    other: HostId,
+    server: HostId,
+    by_dhcp: Access,
+}
+
+impl Lan {
+    fn new(by_fabric: bool, vlan: Option<u16>) -> Lan {
+        let (mut network, topology) = network(21, by_fabric, |network| topology::line(network, 3));
+        let [client, other, server] = [0, 1, 2].map(|n| topology.hosts[n]);
+        if let Some(id) = vlan {
+            let vlan = VlanId::new(id).expect("an id");
+            let mut ports: std::collections::BTreeMap<_, _> = topology
+                .hosts
+                .iter()
+                .map(|host| (network.place(*host), PortVlans::Access(vlan)))
+                .collect();
+            let trunk = PortVlans::Trunk {
+                tagged: [vlan].into(),
+                native: None,
+            };
+            ports.insert(network.place(server), trunk);
+            network.host_mut(server).vlan = Some(id);
+            network.set_vlans(Vlans {
+                ports,
+                ..Vlans::default()
+            });
+        }
+        for host in [client, other, server] {
+            network.host_mut(host).record = true;
+        }
+        let by_dhcp = Access {
+            by_dhcp: [network.place(client)].into(),
+            dhcp_servers: Some([network.place(server)].into()),
+            ..Access::default()
+        };
+        network.set_access(by_dhcp.clone()).expect("all can");
+        network.run_for(ms(4000));
+        Lan {
+            network,
+            client,
+            other,
+            server,
+            by_dhcp,
+        }
+    }
+
+    fn send(&mut self, from: HostId, frame: Vec<u8>) {
+        let frame = match self.network.host(from).vlan {
+            Some(tag) => build::tagged(&frame, tag, 0),
+            None => frame,
+        };
+        self.network.inject(from, frame);
+        self.network.run_for(ms(100));
+    }
+
+    /// The messages of DHCP that a host has received.
+    fn heard(&self, host: HostId) -> Vec<dhcp::Message> {
+        let host = self.network.host(host);
+        let frames = host.recorded.iter();
+        let untagged = frames.map(|frame| match frame[12..14] == [0x81, 0] {
+            true => [&frame[..12], &frame[16..]].concat(),
+            false => frame.clone(),
+        });
+        untagged
+            .filter_map(|frame| dhcp::Message::read(&frame))
+            .collect()
+    }
+
+    /// Has the client ask for an address.
+    fn ask(&mut self, kind: dhcp::Kind, xid: u32) -> dhcp::Message {
+        let own = self.network.host(self.client).address;
+        let message = dhcp::Message {
+            kind,
+            xid,
+            client: own.mac,
+            client_ip: Ipv4Addr::UNSPECIFIED,
+            your_ip: Ipv4Addr::UNSPECIFIED,
+            lease_s: None,
+        };
+        let from = Address {
+            ip: Ipv4Addr::UNSPECIFIED,
+            ..own
+        };
+        self.send(self.client, message.frame(from, everybody()));
+        message
+    }
+
+    /// Has the server give the client its address.
+    fn give(&mut self, question: dhcp::Message, lease_s: u32) -> dhcp::Message {
+        let own = self.network.host(self.client).address;
+        let answer = dhcp::Message {
+            kind: dhcp::Kind::Ack,
+            your_ip: own.ip,
+            lease_s: Some(lease_s),
+            ..question
+        };
+        let server = self.network.host(self.server).address;
+        self.send(self.server, answer.frame(server, own));
+        answer
+    }
+
+    fn refused(&self) -> u64 {
+        self.network.process().controller.counters().dhcp_refused
+    }
+}
+
+fn everybody() -> Address {
+    Address {
+        mac: MacAddr::BROADCAST,
+        ip: Ipv4Addr::BROADCAST,
+    }
+}
+
+#[test]
+fn a_port_is_bound_to_the_address_that_its_host_has_by_dhcp() {
+    for (by_fabric, vlan) in [(true, None), (false, None), (true, Some(10))] {
+        let mut lan = Lan::new(by_fabric, vlan);
+        let (client, other, server) = (lan.client, lan.other, lan.server);
+        let case = format!("fabric {by_fabric}, VLAN {vlan:?}");
+        assert!(!pings(&mut lan.network, client, other, 1), "{case}");
+        let question = lan.ask(dhcp::Kind::Request, 7);
+        assert_eq!(lan.heard(server), [question], "{case}");
+        let answer = lan.give(question, 60);
+        assert_eq!(lan.heard(client), [answer], "{case}");
+        lan.network.run_for(ms(500));
+        assert!(pings(&mut lan.network, client, other, 2), "{case}");
+        assert!(pings(&mut lan.network, other, client, 3), "{case}");
+
+        let own = lan.network.host(client).address;
+        let to = lan.network.host(other).address;
+        let with_ip = Address {
+            ip: Ipv4Addr::new(10, 66, 0, 1),
+            ..own
+        };
+        let with_mac = Address {
+            mac: MacAddr([2, 0, 0, 0, 0x66, 1]),
+            ..own
+        };
+        let before = lan.network.host(other).recorded.len();
+        for from in [with_ip, with_mac] {
+            lan.send(client, build::udp(from, to, (1, 2), b"abcdefgh"));
+        }
+        assert_eq!(lan.network.host(other).recorded.len(), before, "{case}");
+
+        // A new process takes over what the switch knows.
+        lan.network.kill_controller();
+        lan.network.start_controller(9);
+        lan.network.run_for(ms(5000));
+        assert!(pings(&mut lan.network, client, other, 4), "{case}");
+        let question = lan.ask(dhcp::Kind::Request, 8);
+        lan.give(question, 60);
+        assert!(pings(&mut lan.network, client, other, 5), "{case}");
+        lan.network.run_for(ms(45_000));
+        assert!(pings(&mut lan.network, client, other, 6), "{case}");
+        assert_eq!(lan.network.process().controller.learned().all().count(), 1);
+        lan.network.run_for(ms(30_000));
+        // The time of an adopted address is not known, and a renewal sets it.
+        assert!(
+            !pings(&mut lan.network, client, other, 7),
+            "{case}: time is over"
+        );
+        let mut access = lan.by_dhcp.clone();
+        access.by_dhcp.clear();
+        lan.network.set_access(access).expect("all can");
+        lan.network.run_for(ms(500));
+        assert!(
+            pings(&mut lan.network, client, other, 8),
+            "{case}: no binding"
+        );
+        assert_eq!(lan.network.errors().count(), 0, "{case}");
+    }
+}
+
+/// No host gets, keeps or gives back an address in the name of another.
+#[test]
+fn forged_messages_of_dhcp_bind_nobody() {
+    let mut lan = Lan::new(true, None);
+    let (client, other, server) = (lan.client, lan.other, lan.server);
+    let question = lan.ask(dhcp::Kind::Request, 7);
+    lan.give(question, 3600);
+    lan.network.run_for(ms(200));
+    assert!(pings(&mut lan.network, client, other, 1));
+    let before = lan.heard(server).len();
+    let own = lan.network.host(client).address;
+    let victim = lan.network.host(other).address;
+    let from = Address {
+        ip: Ipv4Addr::UNSPECIFIED,
+        ..own
+    };
+    let release = dhcp::Message {
+        kind: dhcp::Kind::Release,
+        client_ip: victim.ip,
+        ..question
+    };
+    let as_victim = dhcp::Message {
+        client: victim.mac,
+        ..question
+    };
+    let mut unreadable = question.frame(from, everybody());
+    unreadable.truncate(200);
+    let forged = [
+        release.frame(own, lan.network.host(server).address),
+        as_victim.frame(from, everybody()),
+        unreadable,
+    ];
+    let count = forged.len() as u64;
+    for frame in forged {
+        lan.send(client, frame);
+    }
+    assert_eq!(lan.heard(server).len(), before);
+    assert_eq!(lan.refused(), count);
+    // An answer of a port that is not trusted, and one that nobody has asked for.
+    let answer = dhcp::Message {
+        kind: dhcp::Kind::Ack,
+        your_ip: Ipv4Addr::new(10, 66, 0, 1),
+        lease_s: Some(3600),
+        ..question
+    };
+    let question = lan.ask(dhcp::Kind::Request, 8);
+    lan.send(other, dhcp::Message { xid: 8, ..answer }.frame(victim, own));
+    let server_address = lan.network.host(server).address;
+    lan.send(
+        server,
+        dhcp::Message { xid: 9, ..answer }.frame(server_address, own),
+    );
+    let learned = |lan: &Lan| -> Vec<(MacAddr, Ipv4Addr)> {
+        let all = lan.network.process().controller.learned().all();
+        all.map(|(_, mac, lease)| (mac, lease.ip)).collect()
+    };
+    assert_eq!(learned(&lan), [(own.mac, own.ip)]);
+    // A switch says that such an answer came from a trusted port, and it did not.
+    let frame = dhcp::Message { xid: 8, ..answer }.frame(victim, own);
+    let told = PacketIn {
+        buffer_id: None,
+        total_len: frame.len() as u16,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(0),
+        cookie: EntryKind::Access.cookie(0),
+        r#match: Match::any().with_in_port(lan.network.place(other).port),
+        data: frame.into(),
+    };
+    let switch = lan.network.place(other).dpid;
+    let switch = sim::network::SwitchId(switch.0 as usize - 1);
+    lan.network.say(switch, Xid(0), &Message::PacketIn(told));
+    lan.network.run_for(ms(100));
+    assert_eq!(learned(&lan), [(own.mac, own.ip)]);
+    // The client gives its own address back.
+    let release = dhcp::Message {
+        kind: dhcp::Kind::Release,
+        client_ip: own.ip,
+        ..question
+    };
+    lan.send(client, release.frame(own, server_address));
+    assert_eq!(learned(&lan), []);
+    assert!(!pings(&mut lan.network, client, other, 2));
+    // Its port is in another VLAN since.
+    let question = lan.ask(dhcp::Kind::Request, 10);
+    lan.give(question, 3600);
+    assert_eq!(learned(&lan), [(own.mac, own.ip)]);
+    let vlan = PortVlans::Access(VlanId::new(10).expect("an id"));
+    lan.network.set_vlans(Vlans {
+        ports: [(lan.network.place(client), vlan)].into(),
+        ..Vlans::default()
+    });
+    assert_eq!(learned(&lan), []);
 }

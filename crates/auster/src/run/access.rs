@@ -20,7 +20,7 @@
 //! [[port]]
 //! at = "1:2"
 //! acl_in = ["no-telnet", "office"]     # one list, in this order
-//! bind = ["02:00:00:00:00:01 10.0.0.1 fd00::1"]
+//! bind = ["02:00:00:00:00:01 10.0.0.1 fd00::1", "dhcp"]
 //!
 //! [guard]
 //! dhcp_servers = "1:48"                # no other port may have one
@@ -52,6 +52,8 @@ const RULE: [&str; 3] = ["name", "match", "allow"];
 
 /// The most rules of one place.
 pub const RULES_MAX: usize = 4096;
+/// In place of hosts: those that have an address by DHCP.
+const BY_DHCP: &str = "dhcp";
 /// The most hosts that one port is bound to.
 const BINDINGS_MAX: usize = 64;
 /// The most IP addresses of one bound host.
@@ -116,6 +118,7 @@ impl Stated {
             stated.access.dhcp_servers = trusted(fields, table, "dhcp_servers");
             stated.access.routers = trusted(fields, table, "routers");
         }
+        stated.check_dhcp(fields, root);
         stated.check(fields, &places, &used);
         stated
     }
@@ -272,7 +275,8 @@ impl Stated {
         table: &DeTable<'_>,
     ) {
         let acls = self.named(fields, used, table);
-        let bindings = bindings(fields, table);
+        let (bindings, is_by_dhcp) = bindings(fields, table).unzip();
+        let is_by_dhcp = is_by_dhcp.unwrap_or(false);
         let place = ["bind", "acl_in"].iter().find_map(|key| table.get(*key));
         if acls.is_none() && bindings.is_none() {
             return;
@@ -286,8 +290,25 @@ impl Stated {
                 .extend(acls.clone().map(|acls| (at, acls)));
             let bindings = bindings.clone();
             self.access.bindings.extend(bindings.map(|all| (at, all)));
+            self.access.by_dhcp.extend(is_by_dhcp.then_some(at));
             if let Some(place) = place {
                 places.entry(at.dpid).or_insert(place.span());
+            }
+        }
+    }
+
+    /// Finds ports that would believe whoever says that he is a DHCP server.
+    fn check_dhcp<'a>(&self, fields: &mut Fields<'a>, root: &DeTable<'a>) {
+        if self.access.dhcp_servers.is_some() {
+            return;
+        }
+        for (_, table) in fields.tables_at(root, "port") {
+            let bind = table.get("bind").map(Value::span);
+            let is_it = |value: &&Value<'_>| value.get_ref().as_str() == Some(BY_DHCP);
+            if let Some(place) = bind.filter(|_| items(table, "bind").iter().any(is_it)) {
+                let problem = "bind: dhcp needs dhcp_servers in [guard]: without it, any host \
+                               could say which addresses are whose";
+                fields.problem(&place, problem);
             }
         }
     }
@@ -430,12 +451,20 @@ fn trusted(fields: &mut Fields<'_>, table: &DeTable<'_>, key: &str) -> Option<BT
     table.contains_key(key).then(|| ports.into_iter().collect())
 }
 
-/// The hosts of `bind`; `None` without the key.
-fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Vec<Binding>> {
+/// The hosts of `bind`, and whether those that have an address by DHCP come to them; `None` without
+/// the key.
+fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<(Vec<Binding>, bool)> {
     let value = table.get("bind")?;
     let mut all: Vec<Binding> = Vec::new();
+    let mut is_by_dhcp = false;
     let example = "02:00:00:00:00:01 10.0.0.1";
-    for (place, binding) in fields.list_at(table, "bind", example, binding) {
+    for (place, bound) in fields.list_at(table, "bind", example, bound) {
+        let Some(binding) = bound else {
+            if std::mem::replace(&mut is_by_dhcp, true) {
+                fields.problem(&place, "bind: dhcp is listed already");
+            }
+            continue;
+        };
         match all.iter().any(|other| other.mac == binding.mac) {
             true => {
                 let mac = binding.mac;
@@ -453,7 +482,15 @@ fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Vec<Binding>
         let problem = format!("bind: at most {BINDINGS_MAX} hosts fit one port");
         fields.problem(&value.span(), problem);
     }
-    Some(all)
+    Some((all, is_by_dhcp))
+}
+
+/// A host that a port is bound to; `None`: those that have an address by DHCP.
+fn bound(text: &str) -> Result<Option<Binding>, String> {
+    match text == BY_DHCP {
+        true => Ok(None),
+        false => binding(text).map(Some),
+    }
 }
 
 fn binding(text: &str) -> Result<Binding, String> {
@@ -462,8 +499,8 @@ fn binding(text: &str) -> Result<Binding, String> {
     let is_host = |mac: &MacAddr| !mac.is_multicast() && *mac != MacAddr::default();
     let mac = mac.filter(is_host).ok_or_else(|| {
         format!(
-            "'{text}' does not begin with the Ethernet address of a host, such as \
-             \"02:00:00:00:00:01 10.0.0.1\""
+            "'{text}' is not \"dhcp\", nor does it begin with the Ethernet address of a host, such \
+             as \"02:00:00:00:00:01 10.0.0.1\""
         )
     })?;
     let address = |word: &str| {
@@ -582,11 +619,19 @@ mod tests {
             ),
             (
                 "[[port]]\nat = \"1:2\"\nbind = \"x\"",
-                "14: bind: 'x' does not begin with",
+                "14: bind: 'x' is not \"dhcp\", nor does it begin with",
             ),
             (
                 "[[port]]\nat = \"1:2\"\nbind = \"01:00:00:00:00:01\"",
-                "14: bind: '01:00:00:00:00:01' does not begin with",
+                "14: bind: '01:00:00:00:00:01' is not \"dhcp\", nor does",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nbind = \"dhcp\"",
+                "14: bind: dhcp needs dhcp_servers in [guard]",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\nbind = [\"dhcp\", \"dhcp\"]",
+                "14: bind: dhcp is listed already",
             ),
             (
                 "[[port]]\nat = \"1:2\"\nbind = \"02:00:00:00:00:01 10.0.0\"",

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clock::Instant;
 use control::access::Access;
+use control::access::learned::LEARNED_MAX;
 use control::controller::{Alarm, Drained, Event, Location};
 use control::session::{CloseReason, version_names};
 use control::vlan::{VlanId, Vlans};
@@ -659,6 +660,18 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")
         }
+        Alarm::BindingTaken {
+            at,
+            ip,
+            holder,
+            claimant,
+        } => format!(
+            "{claimant} at {at} got {ip} by DHCP, which is still {holder}'s: it is not bound to it"
+        ),
+        Alarm::BindingsFull { at } => format!(
+            "{at} has {LEARNED_MAX} hosts by DHCP, as many as it may: it is not bound to a further \
+             one"
+        ),
         Alarm::Panicked { dpid: Some(dpid) } => format!(
             "a fault in auster while it served {dpid}, whose state begins anew: please report it"
         ),

@@ -63,6 +63,7 @@ struct Answer {
     host_counters: HostCounters,
     paths: usize,
     access: AccessCounts,
+    bound_by_dhcp: usize,
     routed: usize,
 }
 
@@ -91,6 +92,7 @@ impl Metrics {
             host_counters: controller.host_counters(),
             paths: controller.path_count(),
             access: controller.access_counts(),
+            bound_by_dhcp: controller.learned().all().count(),
             routed: controller.routed_count(),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
@@ -484,6 +486,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("vlan", c.packets_vlan_refused),
         ("bond_closed", c.packets_bond_closed),
         ("lacp", c.lacp_refused),
+        ("dhcp", c.dhcp_refused),
         ("membership", c.memberships_refused),
         ("unrouted", c.packets_unrouted),
         ("flood_limited", c.flood_limited),
@@ -574,6 +577,11 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_packets_routed",
             "Packets between VLANs that the controller has sent on",
             c.packets_routed,
+        ),
+        gauge(
+            "auster_hosts_bound_by_dhcp",
+            "Hosts that their port is bound to, as they have an address by DHCP",
+            answer.bound_by_dhcp as f64,
         ),
         gauge(
             "auster_routed_entries",

@@ -15,8 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use openflow::message::{ErrorMessage, FlowMod};
 use openflow::multipart::FlowStats;
-use openflow::{Cookie, DatapathId, Field, Instruction, Match, PortNo, TableId};
+use openflow::{Action, Cookie, DatapathId, Field, Instruction, Match, PortNo, TableId};
 
+use super::learned::LEARNED_MAX;
 use super::order::{self, BOTTOM};
 use super::*;
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
@@ -28,6 +29,8 @@ use crate::vlan::Form;
 /// Above all others: what is judged nowhere.
 const ALWAYS: u16 = 65_000;
 const LINK: u16 = 64_000;
+/// A host's questions to a DHCP server, where its binding depends on the answer.
+const ASKS_SERVER: u16 = 60_000;
 const SERVER: u16 = 50_000;
 const SERVER_ELSEWHERE: u16 = 40_000;
 /// Messages of ARP and neighbour discovery that a bound host cannot have sent, whatever follows.
@@ -58,6 +61,10 @@ pub enum Step {
     Vlan(VlanId),
     /// From there to the paths, without the metadata: a packet-in would name it.
     Leave,
+    /// To the controller, which decides.
+    Up,
+    /// Goes on to this table, and a copy goes to the controller.
+    Show(TableId),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +127,14 @@ pub fn size(access: &Access, dpid: DatapathId) -> usize {
     let lists = lists.chain(access.vlans.keys().map(|vlan| Place::Vlan(*vlan)));
     let rules = lists.map(|place| access.rules(place).count() + 1);
     let hosts = access.bindings.range(ports).flat_map(|(_, hosts)| hosts);
-    let hosts = hosts.map(|host| host.resolving().len() + host.sending().len());
-    rules.sum::<usize>() + hosts.sum::<usize>()
+    let entries = |host: &Binding| host.resolving().len() + host.sending().len();
+    let learning = access.by_dhcp.range(at(PortNo(0))..=at(PortNo(u32::MAX)));
+    let learned = Binding {
+        mac: MacAddr::default(),
+        ips: [Ipv4Addr::LOCALHOST.into()].into(),
+    };
+    let learned = learning.count() * LEARNED_MAX * entries(&learned);
+    rules.sum::<usize>() + hosts.map(entries).sum::<usize>() + learned
 }
 
 /// Makes the plan of a switch. `access` names the ports of bonds, and `vlans` their places.
@@ -142,7 +155,7 @@ pub fn plan(
     planner.plan.extend(links);
     planner.guards(access);
     for (at, bindings) in access.bindings.range(planner.ports()) {
-        planner.bind(at.port, bindings);
+        planner.bind(at.port, bindings, access.by_dhcp.contains(at));
     }
     for (at, _) in access.ports.range(planner.ports()) {
         let scope = by_port(Matching::any(), at.port);
@@ -154,6 +167,16 @@ pub fn plan(
             planner.lists(access, orders, Place::Vlan(*vlan), scope);
         }
     }
+    planner.plan
+}
+
+/// Makes the part of the plan that binds one port to its hosts.
+pub(crate) fn bound(at: Location, bindings: &[Binding], is_by_dhcp: bool) -> Plan {
+    let mut planner = Planner {
+        plan: Plan::new(),
+        dpid: at.dpid,
+    };
+    planner.bind(at.port, bindings, is_by_dhcp);
     planner.plan
 }
 
@@ -178,6 +201,10 @@ fn of_icmpv6(kind: u8) -> Option<Matching> {
 fn to_udp(eth_type: u16, port: u16) -> Option<Matching> {
     let udp = of_type(eth_type)?.and(Field::IpProto, UDP)?;
     udp.and(Field::UdpDst, port)
+}
+
+fn asks_server() -> Option<Matching> {
+    to_udp(ETH_TYPE_IPV4, DHCP_SERVER)?.and(Field::UdpSrc, DHCP_CLIENT)
 }
 
 impl Planner {
@@ -236,10 +263,8 @@ impl Planner {
     }
 
     fn guards(&mut self, access: &Access) {
-        let servers = [
-            to_udp(ETH_TYPE_IPV4, DHCP_CLIENT),
-            to_udp(ETH_TYPE_IPV6, DHCPV6_CLIENT),
-        ];
+        let answers = to_udp(ETH_TYPE_IPV4, DHCP_CLIENT);
+        let servers = [answers.clone(), to_udp(ETH_TYPE_IPV6, DHCPV6_CLIENT)];
         let routers = [of_icmpv6(ROUTER_ADVERTISEMENT), of_icmpv6(REDIRECT)];
         let all = [
             (&access.dhcp_servers, servers, Owner::DhcpServers),
@@ -250,9 +275,15 @@ impl Planner {
                 continue;
             };
             for message in messages.into_iter().flatten() {
+                // Servers of IPv4 say which addresses hosts have.
+                let is_shown = Some(&message) == answers.as_ref() && !access.by_dhcp.is_empty();
+                let on = match is_shown {
+                    true => Step::Show(BINDING_TABLE),
+                    false => Step::Goto(BINDING_TABLE),
+                };
                 for at in places.range(self.ports()) {
                     let from = by_port(message.clone(), at.port);
-                    self.add(GUARD_TABLE, SERVER, from, Step::Goto(BINDING_TABLE));
+                    self.add(GUARD_TABLE, SERVER, from, on);
                 }
                 let message = Some(message);
                 self.add_of(
@@ -267,12 +298,15 @@ impl Planner {
     }
 
     /// Lets pass the packets that the hosts of a bound port can send.
-    fn bind(&mut self, port: PortNo, bindings: &[Binding]) {
+    fn bind(&mut self, port: PortNo, bindings: &[Binding], is_by_dhcp: bool) {
         let on = Step::Goto(PORT_ACCESS_TABLE);
         let mut add = |priority, matching, step| {
             self.add_of(Owner::Bindings, BINDING_TABLE, priority, matching, step);
         };
         let from = |m: Option<Matching>| m.and_then(|m| by_port(m, port));
+        if is_by_dhcp {
+            add(ASKS_SERVER, from(asks_server()), Step::Up);
+        }
         let solicits = of_icmpv6(NEIGHBOUR_SOLICITATION);
         let advertises = of_icmpv6(NEIGHBOUR_ADVERTISEMENT);
         for message in [&solicits, &advertises] {
@@ -420,9 +454,7 @@ impl Binding {
         for ip in self.ips4() {
             all.push(of_type(ETH_TYPE_IPV4).and_then(|m| m.and(Field::Ipv4Src, u32::from(ip))));
         }
-        let dhcp = to_udp(ETH_TYPE_IPV4, DHCP_SERVER);
-        let dhcp = dhcp.and_then(|m| m.and(Field::UdpSrc, DHCP_CLIENT));
-        all.push(dhcp.and_then(|m| m.and(Field::Ipv4Src, 0u32)));
+        all.push(asks_server().and_then(|m| m.and(Field::Ipv4Src, 0u32)));
         for ip in self.ips6() {
             all.push(of_type(ETH_TYPE_IPV6).and_then(|m| m.and(Field::Ipv6Src, u128::from(ip))));
         }
@@ -476,6 +508,18 @@ impl EntryKey {
     pub(crate) fn to_match(&self) -> Match {
         self.matching.to_match()
     }
+
+    /// The port and the host of an entry that lets packets of a bound IPv4 address pass.
+    pub(crate) fn bound_host(&self) -> Option<(PortNo, MacAddr, Ipv4Addr)> {
+        let exact = |field| self.matching.exact(field);
+        let is_it = self.table == BINDING_TABLE
+            && self.priority == OWN
+            && exact(Field::EthType) == Some(ETH_TYPE_IPV4.into())
+            && !self.matching.has(Field::IpProto);
+        let port = PortNo(exact(Field::InPort).filter(|_| is_it)? as u32);
+        let mac = MacAddr::from_u64(exact(Field::EthSrc)? as u64);
+        Some((port, mac, (exact(Field::Ipv4Src)? as u32).into()))
+    }
 }
 
 impl Step {
@@ -485,6 +529,8 @@ impl Step {
             Step::Goto(table) => vec![Instruction::GotoTable(table)],
             Step::Vlan(vlan) => with_metadata(vlan.number().into(), VLAN_ACCESS_TABLE),
             Step::Leave => with_metadata(0, PATH_TABLE),
+            Step::Up => vec![up()],
+            Step::Show(table) => vec![up(), Instruction::GotoTable(table)],
         }
     }
 
@@ -493,6 +539,10 @@ impl Step {
         let wanted = self.instructions();
         wanted.len() == instructions.len() && wanted.iter().all(|step| instructions.contains(step))
     }
+}
+
+fn up() -> Instruction {
+    Instruction::ApplyActions(vec![Action::controller()])
 }
 
 fn with_metadata(metadata: u64, next: TableId) -> Vec<Instruction> {

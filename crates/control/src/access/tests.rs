@@ -62,10 +62,6 @@ fn switch(plan: &Plan) -> Switch {
     switch
 }
 
-fn passes(switch: &Switch, port: u32, frame: &[u8]) -> bool {
-    switch.ports_of(PortNo(port), frame) == [PortNo(PASSED)]
-}
-
 fn planned(access: &Access) -> Plan {
     let orders = Orders::default().change(access);
     let around = (&vlans(), &Bonds::default());
@@ -222,7 +218,16 @@ fn disagreements(seed: u64, access: &Access, frames: usize) -> (usize, usize) {
         // Forwarding drops it.
         let is_allowed = verdict.is_allowed() || verdict == Verdict::NoMember;
         passed += usize::from(is_allowed);
-        wrong += usize::from(passes(&switch, port, &frame) != is_allowed);
+        // The controller decides as the interpreter about questions, and sees a copy of answers.
+        let is_asking = access.by_dhcp.contains(&at(port)) && asks_server(&fields);
+        let is_answer = !access.by_dhcp.is_empty()
+            && fields.eth_type() == Some(ETH_TYPE_IPV4)
+            && fields.get(Field::UdpDst) == Some(DHCP_CLIENT.into())
+            && access.trusts(at(port));
+        let outputs = switch.ports_of(PortNo(port), &frame);
+        let goes = |to| outputs.contains(&to);
+        wrong += usize::from(goes(PortNo::CONTROLLER) != (is_asking || is_answer));
+        wrong += usize::from(goes(PortNo(PASSED)) != (is_allowed && !is_asking));
     }
     (wrong, passed)
 }
@@ -260,6 +265,9 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
             access.bindings.insert(at(port), all);
         }
         access.dhcp_servers = some.is(2).then(|| [at(2), at(4)].into());
+        if access.dhcp_servers.is_some() {
+            access.by_dhcp = [at(2), at(5)].into();
+        }
         access.routers = some.is(2).then(|| [at(4)].into());
         let (wrong, passed) = disagreements(seed, &access, 600);
         assert_eq!(wrong, 0, "seed {seed}");

@@ -10,15 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::{Duration, Instant};
 use openflow::message::MultipartRequest;
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
+use openflow::packet::PacketFields;
 use openflow::{DatapathId, Message, PortNo};
 
+use crate::access::learned::Learned;
 use crate::access::tables::{self, EntryKey, Orders, Owner, Plan, Planned, Step};
-use crate::access::{Access, RuleId, can_decide};
+use crate::access::{Access, RuleId, Verdict, can_decide};
 use crate::bond::Bonds;
 use crate::entry::is_ours;
 use crate::pipeline::{GUARD_TABLE, Numbering};
 use crate::session::SwitchUp;
-use crate::vlan::Vlans;
+use crate::vlan::{VlanId, Vlans};
 use crate::{ConnectionId, Location};
 
 use super::Controller;
@@ -56,6 +58,8 @@ pub(super) struct AccessControl {
     /// The connected switches that cannot decide.
     unable: BTreeSet<DatapathId>,
     is_reading: bool,
+    /// Hosts that have an address by DHCP, at ports that are bound to those.
+    pub(super) learned: Learned,
 }
 
 impl AccessControl {
@@ -70,6 +74,10 @@ impl AccessControl {
         self.counts.clear();
         self.access = stated.of_ports(bonds);
         self.stated = stated;
+        self.learned.retain(&self.stated.by_dhcp);
+        for place in self.stated.by_dhcp.clone() {
+            self.take_learned(place, bonds);
+        }
         self.orders = self.orders.change(&self.access);
     }
 
@@ -77,6 +85,92 @@ impl AccessControl {
     pub(super) fn set_bonds(&mut self, bonds: &Bonds) {
         let stated = std::mem::take(&mut self.stated);
         self.set(stated, bonds);
+    }
+
+    /// Has the ports of a place bound to the hosts that are stated, and those that are learned.
+    fn take_learned(&mut self, place: Location, bonds: &Bonds) {
+        let stated = self.stated.bindings.get(&place);
+        let mut all = stated.cloned().unwrap_or_default();
+        let learned = self.learned.of_port(place);
+        let is_stated = |mac| stated.is_some_and(|all| all.iter().any(|host| host.mac == mac));
+        all.extend(learned.filter(|host| !is_stated(host.mac)));
+        for at in bonds.ports(place) {
+            self.access.bindings.insert(at, all.clone());
+        }
+    }
+
+    /// The same, and has their switch follow.
+    pub(super) fn bind(&mut self, place: Location, bonds: &Bonds, outbox: &mut Outbox) {
+        let ports = bonds.ports(place);
+        let parts = |control: &AccessControl, at: &Location| {
+            let hosts = control.access.bindings.get(at);
+            tables::bound(*at, hosts.map_or(&[][..], |hosts| hosts), true)
+        };
+        let before: Vec<Plan> = ports.iter().map(|at| parts(self, at)).collect();
+        self.take_learned(place, bonds);
+        let after: Vec<Plan> = ports.iter().map(|at| parts(self, at)).collect();
+        let Some(sent) = self.sent.get_mut(&place.dpid) else {
+            return;
+        };
+        for (before, after) in before.into_iter().zip(after) {
+            for (key, planned) in after.iter().rev() {
+                if sent.get(key).map(|sent| sent.step) != Some(planned.step) {
+                    outbox.send_flow_mod(place.dpid, key.to_add(planned.step, outbox.generation));
+                    sent.insert(key.clone(), planned.clone());
+                }
+            }
+            for key in before.keys().filter(|key| !after.contains_key(key)) {
+                sent.remove(key);
+                delete(key, place.dpid, outbox);
+            }
+        }
+    }
+
+    /// Forgets the hosts that a port in another VLAN has learned.
+    pub(super) fn forget_learned_at(&mut self, place: Location, bonds: &Bonds) {
+        if self.stated.by_dhcp.contains(&place) {
+            self.learned.forget_port(place);
+            self.take_learned(place, bonds);
+        }
+    }
+
+    /// Takes over the hosts that an earlier process has learned, according to a switch's entries.
+    fn adopt(
+        &mut self,
+        dpid: DatapathId,
+        held: &[FlowStats],
+        (vlans, bonds): (&Vlans, &Bonds),
+        outbox: &Outbox,
+    ) {
+        let hosts = held
+            .iter()
+            .filter_map(|row| EntryKey::of_row(row)?.bound_host());
+        let mut changed = BTreeSet::new();
+        for (port, mac, ip) in hosts {
+            let at = bonds.place(Location { dpid, port });
+            let stated = self.stated.bindings.get(&at).into_iter().flatten();
+            let is_stated = stated.into_iter().any(|host| host.mac == mac);
+            if self.stated.by_dhcp.contains(&at) && !is_stated {
+                // Behind a trunk the next answer names the VLAN.
+                let vlan = vlans.classify(at, None).unwrap_or(VlanId::NONE);
+                if self.learned.adopt(outbox.now, (vlan, at), (mac, ip)) {
+                    changed.insert(at);
+                }
+            }
+        }
+        for at in changed {
+            self.take_learned(at, bonds);
+        }
+    }
+
+    /// Decides about a packet, as the switches do.
+    pub(super) fn judge(&self, vlans: &Vlans, at: Location, packet: &PacketFields) -> Verdict {
+        self.access.judge(vlans, at, packet)
+    }
+
+    /// Whether a DHCP server may be behind a port.
+    pub(super) fn trusts_server(&self, at: Location) -> bool {
+        self.access.trusts(at)
     }
 
     /// Notes a switch that connects. Returns the numbers of its tables.
@@ -128,6 +222,7 @@ impl AccessControl {
         };
         let held = rows.extract_if(.., is_here);
         let held: Vec<FlowStats> = held.collect();
+        self.adopt(dpid, &held, ports, outbox);
         let mut plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
             Numbering::Access => self.plan(net, ports, dpid),
@@ -423,12 +518,18 @@ impl Controller {
         for dpid in self.network.dpids() {
             self.follow_access_links(dpid);
         }
+        self.forget_learned(now);
         self.access.read(now, &mut self.outbox);
     }
 
     pub(super) fn follow_access_links(&mut self, dpid: DatapathId) {
         self.access
             .follow_links(&self.network, dpid, &mut self.outbox);
+    }
+
+    /// Hosts that ports are bound to as they have an address by DHCP.
+    pub fn learned(&self) -> &Learned {
+        &self.access.learned
     }
 
     /// Packets that access lists and bindings have decided about, as last read from the switches.

@@ -1,6 +1,6 @@
 //! Reports of the controller: events for logs, rows for status tables.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use clock::{Duration, Instant};
 use openflow::multipart::Description;
@@ -220,6 +220,17 @@ pub enum Alarm {
     BpduGuard {
         at: Location,
     },
+    /// A DHCP server has given a host an address that another one has. The port is not bound to it.
+    BindingTaken {
+        at: Location,
+        ip: Ipv4Addr,
+        holder: MacAddr,
+        claimant: MacAddr,
+    },
+    /// A port that is bound by DHCP has as many hosts as it may. A further one is not bound.
+    BindingsFull {
+        at: Location,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,
@@ -238,6 +249,8 @@ impl Alarm {
             Alarm::BondLoop { at } => Some(("bond loop", *at)),
             Alarm::BpduGuard { at } => Some(("bpdu", *at)),
             Alarm::GatewayClaimed { at, .. } => Some(("gateway", *at)),
+            Alarm::BindingTaken { at, .. } => Some(("binding", *at)),
+            Alarm::BindingsFull { at } => Some(("bindings", *at)),
             _ => None,
         }
     }

@@ -58,6 +58,9 @@ impl Controller {
             self.outbox.counters.packets_bond_closed += 1;
             return;
         }
+        if !self.follow_dhcp(now, at, &packet_in, &fields) {
+            return;
+        }
         let at = self.outbox.bonds.place(at);
         let is_shown = packet_in.reason == edge::SHOWN;
         // A shown question, which goes to a group, stands for questions only.

@@ -25,6 +25,7 @@ mod bpdu;
 mod config;
 mod counts;
 mod crowds;
+mod dhcp;
 mod discovery;
 mod entries;
 mod event;

@@ -86,6 +86,9 @@ pub struct ControllerCounters {
     pub packets_bond_closed: u64,
     /// Messages of LACP that cannot be read, or that came too fast.
     pub lacp_refused: u64,
+    /// Messages of DHCP clients in another host's name, or that cannot be read, at ports which are
+    /// bound by DHCP.
+    pub dhcp_refused: u64,
     /// Messages of spanning trees.
     pub bpdus: u64,
     /// Packets between VLANs that the controller has sent on.

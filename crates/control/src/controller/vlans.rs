@@ -47,6 +47,7 @@ impl Controller {
             self.unplace_members(now, *at);
             self.end_multicast(now, *at);
             self.close_edge(now, *at, hosts.clone());
+            self.access.forget_learned_at(*at, &self.config.bonds);
             if !hosts.is_empty() {
                 self.mend_paths(now, Cause::Unknown, &hosts);
             }

@@ -1,10 +1,13 @@
 //! Access lists and bindings on Open vSwitch: they hold at once after SIGHUP, for what is named and
-//! nothing else, and a file with a mistake changes nothing. As root.
+//! nothing else, and a file with a mistake changes nothing. A port learns from a DHCP server, which
+//! is dnsmasq here, and its client udhcpc. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::lab::{Lab, wait_for};
 use common::run;
@@ -78,5 +81,81 @@ fn lists_and_bindings_hold_after_a_reload() {
     );
     reload("", "in use: lists 0, rules 0, bound ports 0");
     all_but(&[], "without all of it");
+    assert!(lab.down().status.success());
+}
+
+/// The third port has the DHCP server.
+const BY_DHCP: &str = r#"
+[[port]]
+at = "1:1"
+bind = "dhcp"
+[guard]
+dhcp_servers = "3:1"
+"#;
+
+/// udhcpc has its script set the address.
+const TAKES_ADDRESS: &str = "#!/bin/sh\nif [ \"$1\" = bound ]; then\n  \
+                             ip addr add $ip/24 dev $interface\nfi\n";
+
+/// dnsmasq at a host of the lab.
+struct Server(PathBuf);
+
+impl Server {
+    fn start(lab: &Lab, host: u32, dir: &Path) -> Server {
+        let pid = dir.join("dnsmasq.pid");
+        let line = format!(
+            "dnsmasq --conf-file=/dev/null --port=0 --user=root --interface=eth0 \
+             --bind-interfaces --dhcp-range=10.0.0.100,10.0.0.100,10m --dhcp-authoritative \
+             --no-ping --leasefile-ro --pid-file={}",
+            pid.display()
+        );
+        lab.must(host, &line);
+        Server(pid)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(pid) = fs::read_to_string(&self.0) {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+    }
+}
+
+#[test]
+fn a_port_learns_the_address_that_its_host_has_by_dhcp() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("auster.toml");
+    fs::write(&file, BY_DHCP).unwrap();
+    let path = file.display().to_string();
+    let mut controller = Running::start(&["run", "ptcp:0:127.0.0.1", "--config", &path]);
+    let at = controller.listening("ptcp");
+    let lab = Lab::up(&["linear,3", "--controller", &format!("tcp:{at}")]);
+    wait_for("2 reaches 3", || pings(&lab, 2, 3));
+    assert!(!pings(&lab, 1, 2), "it has no address from the server");
+    let _server = Server::start(&lab, 3, dir.path());
+    let script = dir.path().join("takes-address");
+    fs::write(&script, TAKES_ADDRESS).unwrap();
+    run("chmod", &["+x", &script.display().to_string()]);
+    lab.must(1, "ip addr flush dev eth0");
+    let asks = format!("udhcpc -i eth0 -n -q -t 5 -T 2 -s {}", script.display());
+    wait_for("the server answers", || {
+        let output = lab.exec("h1", &["sh", "-c", &asks]);
+        output.status.success()
+    });
+    assert!(lab.must(1, "ip addr show eth0").contains("10.0.0.100/24"));
+    wait_for("1 reaches 2", || pings(&lab, 1, 2));
+    lab.must(1, "ip addr add 10.0.0.66/24 dev eth0");
+    let forges = lab.exec("h1", &["sh", "-c", "ping -c 3 -W 1 -I 10.0.0.66 10.0.0.2"]);
+    assert!(!forges.status.success(), "another address passes");
+    // The next process has no question and no answer to learn from, but the switch's entries.
+    let listen = format!("ptcp:{}:{}", at.port(), at.ip());
+    drop(controller);
+    let mut controller = Running::start(&["run", &listen, "--config", &path]);
+    controller.listening("ptcp");
+    wait_for("2 reaches 3 again", || pings(&lab, 2, 3));
+    wait_for("1 reaches 2 again", || pings(&lab, 1, 2));
+    let forges = lab.exec("h1", &["sh", "-c", "ping -c 3 -W 1 -I 10.0.0.66 10.0.0.2"]);
+    assert!(!forges.status.success(), "another address passes now");
     assert!(lab.down().status.success());
 }

@@ -9,12 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::types::MacAddr;
 
 use super::membership::{checksum, ipv6_checksum};
-use super::{ETH_IPV4, ETH_IPV6, ExtensionHeaders, IP_ICMP, IP_ICMPV6};
+use super::{ETH_IPV4, ETH_IPV6, ExtensionHeaders, IP_ICMP, IP_ICMPV6, IP_UDP};
 
 /// The length of an Ethernet header without a tag.
 const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
+const UDP_LEN: usize = 8;
 
 /// Hops that an answer may make.
 const TTL: u8 = 64;
@@ -106,6 +107,15 @@ impl<'a> Datagram<'a> {
             ETH_IPV6 => Some(Datagram::ipv6(packet)),
             _ => None,
         }
+    }
+
+    /// The ports, source and destination, and the data of a UDP datagram. `None` if it is another
+    /// packet, a fragment, or cut short.
+    pub fn udp(&self) -> Option<((u16, u16), &'a [u8])> {
+        let message = self.message.filter(|_| self.protocol == Some(IP_UDP))?;
+        let header = message.first_chunk::<UDP_LEN>()?;
+        let data = message.get(UDP_LEN..usize::from(word(header, 4)))?;
+        Some(((word(header, 0), word(header, 2)), data))
     }
 
     fn ipv4(packet: &'a [u8]) -> Result<Datagram<'a>, Refusal> {
