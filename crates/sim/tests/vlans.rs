@@ -214,6 +214,11 @@ fn tenants_with_the_same_addresses_talk_among_themselves() {
         }
         assert_eq!(tenants.crossed(), [], "{name}");
         assert_eq!(tenants.network.errors().count(), 0, "{name}");
+        let views = tenants.network.process().controller.vlans();
+        let hosts = tenants.hosts.iter().map(|(id, hosts)| (*id, hosts.len()));
+        let shown = views.iter().map(|view| (view.vlan.number(), view.hosts));
+        assert!(hosts.eq(shown), "{name}: {views:?}");
+        assert!(views.iter().all(|view| view.packet_ins > 0), "{views:?}");
     }
 }
 

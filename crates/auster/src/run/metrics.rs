@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use control::controller::{
-    AccessCounts, Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView,
+    AccessCounts, Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView, VlanView,
 };
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
@@ -62,6 +62,7 @@ struct Answer {
     counters: ControllerCounters,
     host_counters: HostCounters,
     paths: usize,
+    vlans: Vec<VlanView>,
     access: AccessCounts,
     bound_by_dhcp: usize,
     routed: usize,
@@ -91,6 +92,7 @@ impl Metrics {
             counters: controller.counters(),
             host_counters: controller.host_counters(),
             paths: controller.path_count(),
+            vlans: controller.vlans(),
             access: controller.access_counts(),
             bound_by_dhcp: controller.learned().all().count(),
             routed: controller.routed_count(),
@@ -120,6 +122,7 @@ impl Metrics {
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));
+            families.extend(of_vlans(&answer.vlans));
             families.extend(of_access(&answer.access));
         }
         text(families)
@@ -437,6 +440,37 @@ fn of_tables(switches: &[SwitchView]) -> Vec<Family> {
 }
 
 /// Packets that switches have decided about, as last read: not yet those of a switch that is away.
+fn of_vlans(vlans: &[VlanView]) -> Vec<Family> {
+    let each = |name, help, value: &dyn Fn(&VlanView) -> Value| Family {
+        name,
+        help,
+        samples: vlans
+            .iter()
+            .map(|view| {
+                let id = ("vlan", view.vlan.to_string());
+                let name = ("name", view.name.clone().unwrap_or_default());
+                (vec![id, name], value(view))
+            })
+            .collect(),
+    };
+    let families = [
+        each(
+            "auster_vlan_hosts",
+            "Hosts of a VLAN that are known",
+            &|view| Value::Gauge(view.hosts as f64),
+        ),
+        each(
+            "auster_vlan_packet_ins",
+            "Packets of a VLAN that the controller has looked at",
+            &|view| Value::Count(view.packet_ins),
+        ),
+    ];
+    let families = families.into_iter();
+    families
+        .filter(|family| !family.samples.is_empty())
+        .collect()
+}
+
 fn of_access(access: &AccessCounts) -> Vec<Family> {
     let rules = access.rules.iter().map(|(acl, rule, allows, count)| {
         let action = if *allows { "allow" } else { "deny" };

@@ -319,6 +319,17 @@ pub struct HostView {
     pub ips: Vec<IpAddr>,
 }
 
+/// A VLAN, for status tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VlanView {
+    pub vlan: VlanId,
+    pub name: Option<String>,
+    /// Its hosts that are known.
+    pub hosts: usize,
+    /// Its packets that the controller has looked at.
+    pub packet_ins: u64,
+}
+
 /// A bond, for status tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BondView {

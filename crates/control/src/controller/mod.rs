@@ -88,7 +88,7 @@ pub use crate::Location;
 pub use config::{ControllerConfig, FabricConfig, LinkPolicy, Mode, MulticastConfig};
 pub use event::{
     Alarm, BondPortView, BondView, Event, HostView, LinkView, SwitchView, TableCounters, TableView,
-    TimeoutsView,
+    TimeoutsView, VlanView,
 };
 pub use output::{ControllerCounters, ControllerOutput, RefusedReason};
 
@@ -183,6 +183,8 @@ pub struct Controller {
     hosts: Hosts,
     /// The hosts of each VLAN.
     vlan_hosts: BTreeMap<VlanId, Hosts>,
+    /// The packets of each VLAN that have come up.
+    vlan_packet_ins: BTreeMap<VlanId, u64>,
     crowds: Crowds,
     ageing: AgeingTurns,
     paths: Paths,
@@ -272,6 +274,7 @@ impl Controller {
             adopt_pending: false,
             in_hand: None,
             vlan_hosts: BTreeMap::new(),
+            vlan_packet_ins: BTreeMap::new(),
             config,
         };
         controller.follow_vlans(&BTreeSet::new());
@@ -603,6 +606,18 @@ impl Controller {
     pub fn host_count(&self) -> usize {
         let vlans = self.vlan_hosts.values().map(Hosts::len);
         self.hosts.len() + vlans.sum::<usize>()
+    }
+
+    /// The VLANs, by id.
+    pub fn vlans(&self) -> Vec<VlanView> {
+        let vlans = self.vlan_hosts.iter();
+        let view = vlans.map(|(vlan, hosts)| VlanView {
+            vlan: *vlan,
+            name: self.config.vlans.names.get(vlan).cloned(),
+            hosts: hosts.len(),
+            packet_ins: self.vlan_packet_ins.get(vlan).copied().unwrap_or(0),
+        });
+        view.collect()
     }
 
     /// Pairs of hosts that have a path of their own.

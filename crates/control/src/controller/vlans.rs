@@ -74,6 +74,7 @@ impl Controller {
             self.multicast.set_asking(now, *vlan, true);
         }
         self.vlan_hosts.retain(|vlan, _| vlans.contains(vlan));
+        self.vlan_packet_ins.retain(|vlan, _| vlans.contains(vlan));
         let mut shares = shares_of_hosts(&self.config);
         let vlan_count = vlans.len() + 1;
         shares.count_max /= vlan_count;
@@ -121,6 +122,7 @@ impl Controller {
         role: PortRole,
         packet: Held,
     ) {
+        *self.vlan_packet_ins.entry(vlan).or_default() += 1;
         let (held, raw) = without_tag(packet);
         let fields = PacketFields::parse(held.at.port, &held.data);
         let Some(packet) = Packet::read(&held, &fields) else {
@@ -148,6 +150,7 @@ impl Controller {
 
     /// Learns from a packet of a VLAN that the edge of its switch has sent on.
     pub(super) fn learn_member(&mut self, now: Instant, vlan: VlanId, packet: Held) {
+        *self.vlan_packet_ins.entry(vlan).or_default() += 1;
         let (held, _) = without_tag(packet);
         let fields = PacketFields::parse(held.at.port, &held.data);
         if let Some(packet) = Packet::read(&held, &fields)
