@@ -454,7 +454,11 @@ async fn reload_vlans(
         return false;
     }
     let (now, bonds, bpdus) = (clock.now(), stated.bonds.clone(), stated.bpdus.clone());
-    let asked = driver.ask(move |controller| controller.set_bonds(now, bonds, bpdus));
+    let crowds = stated.crowd_guards.clone();
+    let asked = driver.ask(move |controller| {
+        controller.set_bonds(now, bonds, bpdus);
+        controller.set_crowd_guards(now, crowds);
+    });
     let told = tokio::time::timeout(RELOAD_MAX, asked).await;
     if told.ok().flatten().is_none() {
         let problem = "the controller is too busy for the bonds; try again";

@@ -653,7 +653,13 @@ impl Network {
         self.tell_controller(|controller, now| controller.set_bonds(now, bonds, bpdus));
     }
 
-    /// Other gateways for the process that runs, and for those after it.
+    /// The same for ports that a crowd of new hosts closes.
+    pub fn set_crowd_guards(&mut self, ports: BTreeSet<Location>) {
+        self.config.process.controller.crowd_guards = ports.clone();
+        self.tell_controller(|controller, now| controller.set_crowd_guards(now, ports));
+    }
+
+    /// The same for gateways and routes.
     pub fn set_gateways(&mut self, gateways: Gateways) {
         self.config.process.controller.gateways = gateways.clone();
         self.tell_controller(|controller, now| controller.set_gateways(now, gateways));

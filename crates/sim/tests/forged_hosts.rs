@@ -8,10 +8,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
-use control::controller::{ControllerConfig, FabricConfig, HostView, Mode};
+use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, HostView, Mode};
 use control::vlan::{PortVlans, VlanId, Vlans};
 use openflow::packet::build::{
     Host as Address, arp_request, ethernet, neighbour_advertisement, tagged,
@@ -355,4 +356,44 @@ fn a_trunk_that_forges_in_each_vlan_has_one_share_over_all() {
         ping(&mut network, *a, *b, 6, 0);
         ping(&mut network, *late, *b, 7, 0);
     }
+}
+
+/// A guarded port is closed within a hundredth of a second or so, each time it opens, and nothing
+/// is left of what it forges. One with a few hundred hosts is left alone.
+#[test]
+fn a_crowd_closes_a_guarded_port_and_no_other() {
+    let mut trial = Trial::new(ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        ..ControllerConfig::default()
+    });
+    let at = trial.network.location(trial.forger.at.0, trial.forger.at.1);
+    trial.network.set_crowd_guards([at].into());
+    trial.forger.send(&mut trial.network, 400);
+    trial.network.run_for(ms(10_000));
+    assert!(trial.network.process().controller.is_edge(at));
+    let closed = |trial: &Trial| {
+        let alarms = trial.network.events().filter(|event| {
+            matches!(event, Event::Alarm(Alarm::CrowdGuard { at: closed }) if *closed == at)
+        });
+        alarms.count()
+    };
+    assert_eq!(closed(&trial), 0);
+    let packet_ins = |trial: &Trial| trial.network.process().controller.counters().packet_ins;
+    let before = packet_ins(&trial);
+    trial.forger.send(&mut trial.network, 100_000);
+    let more = packet_ins(&trial) - before;
+    assert!(more < 1500, "{more} of 100,000 have come up");
+    assert_eq!(closed(&trial), 1);
+    assert!(trial.forged().is_empty(), "{:?}", trial.forged().len());
+    // It opens by itself, and closes again as it goes on.
+    trial.network.run_for(ms(31_000));
+    assert!(trial.network.process().controller.is_edge(at));
+    trial.forger.send(&mut trial.network, 100_000);
+    let more = packet_ins(&trial) - before;
+    assert!(more < 3000, "{more} of 200,000 have come up");
+    assert!(trial.forged().is_empty());
+    trial.network.set_crowd_guards(BTreeSet::new());
+    trial.network.run_for(ms(100));
+    trial.forger.send(&mut trial.network, 3000);
+    assert!(trial.forged().len() > 1000, "it is not guarded any more");
 }

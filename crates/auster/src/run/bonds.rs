@@ -132,6 +132,7 @@ impl Read {
         fields: &mut Fields<'_>,
         (span, at): (&Range<usize>, Location),
         bpdu: Option<Bpdu>,
+        crowd: bool,
     ) {
         let bond = self.bonds.iter().find(|bond| {
             let ports = bond.ports.iter();
@@ -150,6 +151,9 @@ impl Read {
         } else if bpdu.is_some_and(|bpdu| bpdu != Bpdu::Drop) {
             let problem = "bpdu: a port of a bond drops them; take it out of one of the two";
             fields.problem(span, problem);
+        } else if crowd {
+            let problem = "crowd: a port of a bond is not guarded; take it out of one of the two";
+            fields.problem(span, problem);
         }
     }
 
@@ -166,6 +170,16 @@ fn bond_port(text: &str) -> Result<Location, String> {
             "'{text}' is no port for a bond, whose ports are 1 to {PORT_MAX}"
         )),
     }
+}
+
+/// Reads whether a crowd of new hosts closes a port.
+pub(super) fn crowd(fields: &mut Fields<'_>, table: &DeTable<'_>) -> bool {
+    let is_guarded = fields.parsed(table, "crowd", "guard", |text| match text {
+        "keep" => Ok(false),
+        "guard" => Ok(true),
+        _ => Err(format!("'{text}' is none of keep, guard")),
+    });
+    is_guarded.unwrap_or(false)
 }
 
 /// Reads the effect of spanning trees' messages at a port.
@@ -201,7 +215,7 @@ mod tests {
     fn bonds_and_bpdus_are_read() {
         let text = format!(
             "{BOND}[[bond]]\nname = \"b\"\nports = \"2:1\"\nlacp = \"off\"\nrate = \"slow\"\n\
-             [[port]]\nat = [\"1:4\", \"1:5\"]\nbpdu = \"guard\"\n\
+             [[port]]\nat = [\"1:4\", \"1:5\"]\nbpdu = \"guard\"\ncrowd = \"guard\"\n\
              [[vlan]]\nid = 10\n[[port]]\nat = \"1:2\"\naccess = 10\n"
         );
         let stated = read(&text).unwrap();
@@ -217,6 +231,7 @@ mod tests {
         );
         let guards = [at("1:4"), at("1:5")].map(|at| (at, Bpdu::Guard));
         assert_eq!(stated.bpdus, guards.into());
+        assert_eq!(stated.crowd_guards, [at("1:4"), at("1:5")].into());
         let access = stated.vlans.ports.get(&at("1:2"));
         assert!(matches!(access, Some(PortVlans::Access(_))));
         assert_eq!(stated.vlans.ports.len(), 1);
@@ -264,6 +279,14 @@ mod tests {
             (
                 "[[port]]\nat = \"1:4\"\nbpdu = \"block\"",
                 "6: bpdu: 'block' is none of drop, pass, guard",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\ncrowd = \"guard\"",
+                "5: crowd: a port of a bond is not guarded",
+            ),
+            (
+                "[[port]]\nat = \"1:4\"\ncrowd = \"close\"",
+                "6: crowd: 'close' is none of keep, guard",
             ),
             ("[[port]]\nat = \"1:4\"", "4: access or trunk is missing"),
         ];

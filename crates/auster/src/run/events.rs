@@ -660,6 +660,9 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")
         }
+        Alarm::CrowdGuard { at } => format!(
+            "more than 100 new hosts a second at {at}, which is guarded: closed for 30 s at a time"
+        ),
         Alarm::BindingTaken {
             at,
             ip,

@@ -169,6 +169,7 @@ impl Settings {
         settings.controller.access = settings.access.access.clone();
         settings.controller.bonds = settings.vlans.bonds.clone();
         settings.controller.bpdus = settings.vlans.bpdus.clone();
+        settings.controller.crowd_guards = settings.vlans.crowd_guards.clone();
         settings.controller.gateways = settings.gateways.clone();
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;

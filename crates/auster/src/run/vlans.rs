@@ -38,7 +38,9 @@ pub use follower::{Follower, watch};
 
 /// Gateways are read in [`gateways`](super::gateways), and lists in [`access`](super::access).
 const VLAN: [&str; 5] = ["id", "name", "acl_in", "gateway", "gateway_mac"];
-const PORT: [&str; 7] = ["at", "access", "trunk", "native", "acl_in", "bind", "bpdu"];
+const PORT: [&str; 8] = [
+    "at", "access", "trunk", "native", "acl_in", "bind", "bpdu", "crowd",
+];
 const IDS: RangeInclusive<u64> = 1..=4094;
 
 /// The most VLANs that a message names.
@@ -54,6 +56,8 @@ pub struct Stated {
     pub bonds: Bonds,
     /// The ports that do not drop spanning trees' messages.
     pub bpdus: BTreeMap<Location, Bpdu>,
+    /// The ports that a crowd of new hosts closes.
+    pub crowd_guards: BTreeSet<Location>,
     /// The line of each port.
     lines: BTreeMap<Location, usize>,
 }
@@ -64,9 +68,9 @@ impl Stated {
         self.is_followed || self.vlans != Vlans::default()
     }
 
-    /// Whether anything is said of bonds and spanning trees.
+    /// Whether anything is said of bonds and guards of ports.
     pub fn has_bonds(&self) -> bool {
-        !self.bonds.is_empty() || !self.bpdus.is_empty()
+        !self.bonds.is_empty() || !self.bpdus.is_empty() || !self.crowd_guards.is_empty()
     }
 
     /// One line for each port that is an end of a link in the topology. Links carry all VLANs.
@@ -118,6 +122,7 @@ impl Stated {
         }
         let ports = fields.list_at(table, "at", "1:2", topology::edge_port);
         let bpdu = bonds::bpdu(fields, table);
+        let crowd = bonds::crowd(fields, table);
         let vlans = port_vlans(fields, named, place, table);
         for (place, at) in ports {
             let line = fields.line(&place);
@@ -125,7 +130,8 @@ impl Stated {
                 let problem = format!("at: {at} has its [[port]] already, in line {before}");
                 fields.problem(&place, problem);
             }
-            bonds.check_port(fields, (&place, at), bpdu);
+            bonds.check_port(fields, (&place, at), bpdu, crowd);
+            self.crowd_guards.extend(crowd.then_some(at));
             let bpdu = bpdu.filter(|bpdu| *bpdu != Bpdu::Drop);
             self.bpdus.extend(bpdu.map(|bpdu| (at, bpdu)));
             self.vlans
@@ -244,7 +250,7 @@ fn port_vlans(
         let problem = "native needs trunk = [...]; with access, untagged packets have their VLAN";
         fields.problem(&native.span(), problem);
     }
-    let has_others = ["acl_in", "bind", "bpdu"]
+    let has_others = ["acl_in", "bind", "bpdu", "crowd"]
         .iter()
         .any(|key| table.contains_key(*key));
     if let (None, None, None, false) = (access, trunk, native, has_others) {
@@ -377,7 +383,7 @@ mod tests {
                 "[[port]]\nat = \"1:2\"\nacess = 10",
                 "6: access or trunk is missing: access = 10, or trunk = [10, 20]\n\
                  8: 'acess' is not known in [[port]]; known: at, access, trunk, native, \
-                 acl_in, bind, bpdu",
+                 acl_in, bind, bpdu, crowd",
             ),
             (
                 "[[port]]\naccess = 10",

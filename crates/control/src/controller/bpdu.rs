@@ -1,7 +1,7 @@
 //! Messages that bridges do not forward, and those of spanning trees among them: a port drops them,
-//! passes them on, or is closed by them.
+//! passes them on, or is closed by them. A crowd of new hosts closes ports, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
 use openflow::MacAddr;
@@ -14,12 +14,21 @@ use super::event::{Alarm, Event};
 use super::outbox::Timer;
 use super::{Controller, PortRole};
 
-/// How long a port stays closed that does not go down meanwhile.
+/// How long a port stays closed that does not go down meanwhile: by a message of a spanning tree,
+/// and by a crowd. The crowd is noticed again within a hundredth of that.
 const CLOSED_FOR: Duration = Duration::from_secs(300);
+const CROWD_CLOSED_FOR: Duration = Duration::from_secs(30);
 
-/// The ports that a message has closed, and until when.
+/// The cause why a port is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClosedBy {
+    Bpdu,
+    Crowd,
+}
+
+/// The ports that are closed, by what and until when.
 #[derive(Default)]
-pub(super) struct Guarded(BTreeMap<Location, Instant>);
+pub(super) struct Guarded(BTreeMap<Location, (ClosedBy, Instant)>);
 
 impl Controller {
     /// Handles a packet to an address that only bridges use.
@@ -34,7 +43,7 @@ impl Controller {
         self.outbox.counters.bpdus += u64::from(is_bpdu(dst));
         match effect {
             Bpdu::Pass if is_bpdu(dst) => self.pass_bpdu(now, at, packet_in),
-            Bpdu::Guard if is_bpdu(dst) => self.close_port(now, at),
+            Bpdu::Guard if is_bpdu(dst) => self.close_port(now, at, ClosedBy::Bpdu),
             _ => self.outbox.counters.packet_ins_link_local += 1,
         }
     }
@@ -59,7 +68,7 @@ impl Controller {
     }
 
     /// Closes a port: nothing is learned there, and no packet comes in or goes out.
-    fn close_port(&mut self, now: Instant, at: Location) {
+    pub(super) fn close_port(&mut self, now: Instant, at: Location, by: ClosedBy) {
         // Packets on links have been judged where they came in.
         if self.network.is_end(at) || !self.network.is_up(at) {
             self.outbox.counters.packet_ins_link_local += 1;
@@ -68,12 +77,16 @@ impl Controller {
         if self.guarded.0.contains_key(&at) {
             return;
         }
+        let (time, alarm) = match by {
+            ClosedBy::Bpdu => (CLOSED_FOR, Alarm::BpduGuard { at }),
+            ClosedBy::Crowd => (CROWD_CLOSED_FOR, Alarm::CrowdGuard { at }),
+        };
         let was_edge = self.network.role(at) == PortRole::Edge;
-        self.guarded.0.insert(at, now + CLOSED_FOR);
-        self.outbox.alarm_once(now, Alarm::BpduGuard { at });
+        self.guarded.0.insert(at, (by, now + time));
+        self.outbox.alarm_once(now, alarm);
         self.lose(now, at, was_edge);
         self.set_closed(now, at, true);
-        self.outbox.timer(now + CLOSED_FOR, Timer::PortOpen(at));
+        self.outbox.timer(now + time, Timer::PortOpen(at));
     }
 
     /// Opens a port that a message had closed.
@@ -86,7 +99,8 @@ impl Controller {
 
     /// Opens a port whose time is over.
     pub(super) fn port_open_due(&mut self, now: Instant, at: Location) {
-        if self.guarded.0.get(&at).is_some_and(|until| *until <= now) {
+        let until = self.guarded.0.get(&at).map(|(_, until)| *until);
+        if until.is_some_and(|until| until <= now) {
             self.open_port(now, at);
         }
     }
@@ -102,9 +116,27 @@ impl Controller {
     /// Takes other effects over. Ports that are no longer guarded open.
     pub(super) fn set_bpdus(&mut self, now: Instant, bpdus: BTreeMap<Location, Bpdu>) {
         self.config.bpdus = bpdus;
-        let is_guarded = |at: &Location| self.config.bpdus.get(at) == Some(&Bpdu::Guard);
-        let closed = self.guarded.0.keys().copied();
-        let open: Vec<Location> = closed.filter(|at| !is_guarded(at)).collect();
+        self.open_unguarded(now);
+    }
+
+    /// Has other ports guarded against crowds. Ports that are no longer guarded open.
+    pub fn set_crowd_guards(&mut self, now: Instant, ports: BTreeSet<Location>) {
+        self.outbox.now = now;
+        self.crowds.set_guarded(now, &ports);
+        self.config.crowd_guards = ports;
+        self.open_unguarded(now);
+    }
+
+    fn open_unguarded(&mut self, now: Instant) {
+        let is_guarded = |at: Location, by| match by {
+            ClosedBy::Bpdu => self.config.bpdus.get(&at) == Some(&Bpdu::Guard),
+            ClosedBy::Crowd => self.crowds.is_guarded(at),
+        };
+        let closed = self.guarded.0.iter().map(|(at, (by, _))| (*at, *by));
+        let open: Vec<Location> = closed
+            .filter(|(at, by)| !is_guarded(*at, *by))
+            .map(|(at, _)| at)
+            .collect();
         for at in open {
             self.open_port(now, at);
         }

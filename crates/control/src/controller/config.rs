@@ -95,6 +95,8 @@ pub struct ControllerConfig {
     pub bonds: Bonds,
     /// The effect of a spanning tree's messages at ports; they are dropped at any other.
     pub bpdus: BTreeMap<Location, Bpdu>,
+    /// Ports that a crowd of new hosts closes for a while. They need the fabric.
+    pub crowd_guards: BTreeSet<Location>,
     /// Multicast to the ports of members only. Needs the fabric.
     pub multicast: Option<MulticastConfig>,
     /// Access lists and bindings. They need OpenFlow 1.3.
@@ -133,6 +135,7 @@ impl Default for ControllerConfig {
             vlans: Vlans::default(),
             bonds: Bonds::default(),
             bpdus: BTreeMap::new(),
+            crowd_guards: BTreeSet::new(),
             multicast: None,
             access: Access::default(),
             gateways: Gateways::default(),

@@ -4,7 +4,7 @@
 //! A port that forges addresses has many hosts, and so has a port with many hosts behind it. The
 //! hosts of both have to prove that they are there ([`CROWDED_IDLE`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Budget, Duration, Instant};
 
@@ -26,9 +26,15 @@ pub(super) const CROWDED_IDLE: Duration = Duration::from_secs(60);
 const REPLACED_PER_S: u32 = 100;
 const REPLACED_BURST: u32 = 1000;
 
+/// New hosts that a guarded port may have, per second and at once.
+const NEW_PER_S: u32 = 100;
+const NEW_BURST: u32 = 500;
+
 pub(super) struct Crowds {
     per_port_max: u32,
     ports: BTreeMap<Location, Crowd>,
+    /// The guarded ports, and the new hosts that they may still have.
+    guarded: BTreeMap<Location, Budget>,
     pub alarms: PressureAlarms,
 }
 
@@ -45,8 +51,29 @@ impl Crowds {
         Crowds {
             per_port_max,
             ports: BTreeMap::new(),
+            guarded: BTreeMap::new(),
             alarms: PressureAlarms::default(),
         }
+    }
+
+    /// Has these ports guarded against crowds, and no others.
+    pub(super) fn set_guarded(&mut self, now: Instant, ports: &BTreeSet<Location>) {
+        self.guarded.retain(|at, _| ports.contains(at));
+        for at in ports {
+            let budget = || Budget::new(now, NEW_PER_S, NEW_BURST);
+            self.guarded.entry(*at).or_insert_with(budget);
+        }
+    }
+
+    pub(super) fn is_guarded(&self, at: Location) -> bool {
+        self.guarded.contains_key(&at)
+    }
+
+    /// Notes a packet of a host that nobody knows. Returns whether its port is to be closed, since
+    /// there were too many.
+    pub(super) fn is_flood(&mut self, now: Instant, at: Location) -> bool {
+        let budget = self.guarded.get_mut(&at);
+        budget.is_some_and(|budget| !budget.take(now))
     }
 
     fn crowded(&self) -> u32 {

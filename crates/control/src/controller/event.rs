@@ -231,6 +231,10 @@ pub enum Alarm {
     BindingsFull {
         at: Location,
     },
+    /// Too many hosts that nobody knew were heard at a guarded port, which is closed for a while.
+    CrowdGuard {
+        at: Location,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,
@@ -248,6 +252,7 @@ impl Alarm {
             Alarm::BondOtherPartner { at, .. } => Some(("bond partner", *at)),
             Alarm::BondLoop { at } => Some(("bond loop", *at)),
             Alarm::BpduGuard { at } => Some(("bpdu", *at)),
+            Alarm::CrowdGuard { at } => Some(("crowd", *at)),
             Alarm::GatewayClaimed { at, .. } => Some(("gateway", *at)),
             Alarm::BindingTaken { at, .. } => Some(("binding", *at)),
             Alarm::BindingsFull { at } => Some(("bindings", *at)),

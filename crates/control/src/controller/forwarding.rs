@@ -15,6 +15,7 @@ use crate::timeouts::HostName;
 use crate::vlan::{HostKey, VlanId};
 
 use super::ageing::is_active;
+use super::bpdu::ClosedBy;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
 use super::links::Pair;
 use super::mending::Cause;
@@ -289,6 +290,11 @@ impl Controller {
         let (mac, at) = (packet.src, packet.at);
         let host = HostKey { vlan, mac };
         let is_outside = vlan.is_none();
+        let is_new = hosts_of!(self, vlan).is_some_and(|hosts| !hosts.is_known(mac));
+        if is_new && self.crowds.is_flood(now, at) {
+            self.close_port(now, at, ClosedBy::Crowd);
+            return false;
+        }
         if !self.has_room(now, host, at) {
             self.tell_forgotten(now, vlan);
             self.outbox.counters.packet_ins_host_table_full += 1;

@@ -279,6 +279,8 @@ impl Controller {
         };
         controller.follow_vlans(&BTreeSet::new());
         controller.start_bonds();
+        let guarded = &controller.config.crowd_guards;
+        controller.crowds.set_guarded(Instant::START, guarded);
         controller
     }
 
