@@ -1,6 +1,6 @@
 //! Holds first packets beside the switch, so that no packet of a flow is overtaken by later ones.
 //!
-//! A flow is the packet-ins of one port and the same addresses. The first packet-in goes to the
+//! A flow is the packet-ins of one port, one table and the same addresses. The first packet-in goes to the
 //! controller and the others wait here, in order. When an entry comes that takes the first, the
 //! relay sends the waiting packets by packet-outs with the entry's actions. Then it hands the entry
 //! to the switch. Packets that the switch has sent up meanwhile follow by the same path. So the
@@ -122,6 +122,8 @@ pub struct Hold {
 /// Packets that must not overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowKey {
+    /// The table whose entries they have missed.
+    table: TableId,
     in_port: PortNo,
     src: MacAddr,
     dst: MacAddr,
@@ -298,7 +300,9 @@ impl Hold {
     /// it carries the entry's actions. As a first packet it would be overtaken.
     fn late_for(&self, now: Instant, packet_in: &PacketIn, frame: &Frame) -> Option<Frame> {
         let fields = fields(packet_in);
-        let recent = self.on_their_way.iter().filter(|late| late.until > now);
+        let is_here =
+            |late: &&PendingEntry| late.until > now && late.entry.table_id == packet_in.table_id;
+        let recent = self.on_their_way.iter().filter(is_here);
         let taking = recent.filter(|late| fields.matches(&late.entry.r#match));
         let entry = &taking.max_by_key(|late| late.entry.priority)?.entry;
         match verdict(entry)? {
@@ -404,7 +408,11 @@ impl Hold {
             Flow::Asked(asked) => fields(&asked.first).matches(&flow_mod.r#match),
             Flow::Set { .. } | Flow::GivenUp { .. } => false,
         };
-        let taken = self.flows.iter().filter(|(_, flow)| takes(flow));
+        let here = self
+            .flows
+            .iter()
+            .filter(|(key, _)| key.table == flow_mod.table_id);
+        let taken = here.filter(|(_, flow)| takes(flow));
         let taken: Vec<FlowKey> = taken.map(|(key, _)| key.clone()).collect();
         for key in taken {
             match &verdict {
@@ -510,6 +518,7 @@ fn read(frame: &Frame) -> Option<(FlowKey, PacketIn)> {
     }
     let first = |of: &[Field]| of.iter().find_map(|field| fields.get(*field)).unwrap_or(0);
     let key = FlowKey {
+        table: packet_in.table_id,
         in_port,
         src,
         dst,
@@ -532,9 +541,6 @@ fn verdict(flow_mod: &FlowMod) -> Option<Verdict> {
         Action::Output { port, .. } => *port == PortNo::CONTROLLER,
         _ => false,
     };
-    if flow_mod.table_id != TableId(0) {
-        return None;
-    }
     Some(match &flow_mod.instructions[..] {
         [] => Verdict::Actions(Vec::new()),
         [Instruction::ApplyActions(actions) | Instruction::WriteActions(actions)] => {

@@ -26,11 +26,15 @@ fn packet(flow: u8, n: u32) -> Vec<u8> {
 }
 
 fn packet_in(version: Version, data: Vec<u8>) -> Frame {
+    packet_in_of(version, TableId(0), data)
+}
+
+fn packet_in_of(version: Version, table_id: TableId, data: Vec<u8>) -> Frame {
     let message = PacketIn {
         buffer_id: None,
         total_len: data.len() as u16,
         reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
+        table_id,
         cookie: Cookie(u64::MAX),
         r#match: Match::any().with_in_port(PortNo(1)),
         data: data.into(),
@@ -93,6 +97,34 @@ fn downs(hold: &mut Hold) -> Vec<Option<(u8, u32)>> {
         }
     }
     found
+}
+
+/// An entry decides about the packets that have missed its own table, and no others.
+#[test]
+fn an_entry_of_another_table_releases_nothing() {
+    let version = Version::V13;
+    let mut hold = Hold::new(HoldLimits::default());
+    for n in 0..3 {
+        let data = packet(0, n);
+        hold.handle_up(NOW, packet_in_of(version, TableId(5), data));
+    }
+    assert_eq!(ups(&mut hold), [(0, 0)]);
+    hold.handle_down(NOW, [entry(version, 0, out())]);
+    assert_eq!(downs(&mut hold), [None]);
+    assert_eq!(hold.held_count(), 2);
+    let Ok(Message::FlowMod(own)) = decode(&entry(version, 0, out())) else {
+        panic!("it is an entry");
+    };
+    let own = Message::FlowMod(FlowMod {
+        table_id: TableId(5),
+        ..own
+    });
+    hold.handle_down(NOW, [encode(version, Xid(7), &own).unwrap()]);
+    assert_eq!(downs(&mut hold), [Some((0, 1)), Some((0, 2)), None]);
+    hold.handle_up(NOW, packet_in_of(version, TableId(5), packet(0, 3)));
+    assert_eq!(downs(&mut hold), [Some((0, 3))]);
+    hold.handle_up(NOW, packet_in_of(version, TableId(6), packet(0, 4)));
+    assert_eq!(ups(&mut hold), [(0, 4)], "it has missed another table");
 }
 
 #[test]
