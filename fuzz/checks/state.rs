@@ -526,6 +526,7 @@ fn guarded() -> Access {
         name: String::new(),
         matching: Matching::any(),
         allows: true,
+        mirror: None,
     };
     let port = |(peer, port): (usize, u32)| Location {
         dpid: DatapathId(peer as u64 + 1),
@@ -1398,7 +1399,7 @@ fn new_switch(dpid: DatapathId, version: Version) -> Switch {
     Switch::new(SwitchOptions {
         version,
         datapath_id: dpid,
-        n_tables: 9,
+        n_tables: 10,
         entries_max: ENTRIES_MAX,
         ..SwitchOptions::default()
     })

@@ -25,7 +25,7 @@ use openflow::{DatapathId, Field, MacAddr, PortNo, Version};
 use crate::Location;
 use crate::bond::Bonds;
 use crate::entry::ETH_TYPE_LLDP;
-use crate::pipeline::{ACCESS_TABLES, Numbering};
+use crate::pipeline::ACCESS_TABLES;
 use crate::qos::flow::Matching;
 use crate::session::SwitchUp;
 use crate::vlan::{VlanId, Vlans};
@@ -58,6 +58,8 @@ pub struct Rule {
     pub name: String,
     pub matching: Matching,
     pub allows: bool,
+    /// The mirror whose port gets copies of the packets, on its own switch.
+    pub mirror: Option<String>,
 }
 
 /// A named list of rules.
@@ -151,14 +153,6 @@ impl Access {
             || self.bindings.range(ports.clone()).next().is_some()
             || self.by_dhcp.range(ports).next().is_some()
             || self.vlans.keys().any(has_vlan)
-    }
-
-    /// The numbers of the tables of a switch.
-    pub(crate) fn numbering(&self, up: &SwitchUp) -> Numbering {
-        match self.is_on() && can_decide(up) {
-            true => Numbering::Access,
-            false => Numbering::Plain,
-        }
     }
 
     /// The same with all ports of a bond in place of the bond.

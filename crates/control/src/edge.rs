@@ -80,6 +80,8 @@ pub enum EdgeUpdate {
     Vlans(BTreeMap<PortNo, PortVlans>),
     /// The ports of the switch's bonds.
     Bonds(BTreeMap<PortNo, BondPort>),
+    /// The ports out of which packets go to other ports as well.
+    Mirrors(BTreeMap<PortNo, Vec<PortNo>>),
     /// The switch's table is full: until then the edge only sends packets on, and sets no entries.
     Pause(Instant),
     /// The number of entries that the edge may set until the next grant: nobody learns of them
@@ -269,6 +271,7 @@ struct Started {
     hosts: MacTable<PortIndex>,
     vlans: Members,
     bonds: BTreeMap<PortNo, BondPort>,
+    mirrors: BTreeMap<PortNo, Vec<PortNo>>,
     ports: Vec<Port>,
     by_number: BTreeMap<PortNo, PortIndex>,
     /// The port of the last packet: packets of a port come one after another.
@@ -400,6 +403,7 @@ impl Started {
             hosts: MacTable::new(config.seed),
             vlans: Members::default(),
             bonds: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             ports: Vec::new(),
             by_number: BTreeMap::new(),
             last: (PortNo::ANY, 0),
@@ -439,6 +443,10 @@ impl Started {
             EdgeUpdate::Vlans(ports) => self.vlans = Members::new(ports, self.config.seed),
             EdgeUpdate::Bonds(bonds) => {
                 (self.bonds, self.last) = (bonds, (PortNo::ANY, 0));
+                self.renew_templates();
+            }
+            EdgeUpdate::Mirrors(mirrors) => {
+                self.mirrors = mirrors;
                 self.renew_templates();
             }
             EdgeUpdate::Timeouts { idle_s, hard_s } => {
@@ -516,6 +524,7 @@ impl Started {
         self.templates = Templates::new(&self.config, self.leads_on, tag);
         let places = self.bonds.values().map(|port| port.place);
         self.templates.set_bonds(places.collect());
+        self.templates.set_mirrors(self.mirrors.clone());
     }
 
     /// The ports by which packets from a place come in.

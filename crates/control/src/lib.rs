@@ -23,6 +23,7 @@ pub mod lacp;
 mod lldp;
 mod location;
 mod mac_table;
+pub mod mirror;
 pub mod multicast;
 pub mod pipeline;
 pub mod qos;

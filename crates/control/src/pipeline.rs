@@ -1,8 +1,9 @@
 //! The tables of a switch, and the way from one to the next.
 //!
-//! All code names tables by these constants. Where a network has access lists or bindings, their
-//! tables are before those of paths in the switch, and [`Numbering`] translates as messages leave
-//! and come in. So a network without them has the tables that it always had.
+//! All code names tables by these constants. Where a network has access lists or bindings, or a
+//! switch has mirrors of packets that come in, their tables are before those of paths in the switch,
+//! and [`Numbering`] translates as messages leave and come in. So a network without them has the
+//! tables that it always had.
 
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::multipart::{FlowStats, ReplyBody, RequestBody};
@@ -29,26 +30,28 @@ pub fn path_instructions(out: PortNo) -> Vec<Instruction> {
     ]
 }
 
+/// The first table where packets are copied or judged as they come in: copies for mirrors.
+pub const MIRROR_TABLE: TableId = TableId(0xf0);
 /// The first table where access is decided: who may answer hosts, and which ports are not judged.
-pub const GUARD_TABLE: TableId = TableId(0xf0);
+pub const GUARD_TABLE: TableId = TableId(0xf1);
 /// The addresses that ports are bound to.
-pub const BINDING_TABLE: TableId = TableId(0xf1);
+pub const BINDING_TABLE: TableId = TableId(0xf2);
 /// The access lists of ports.
-pub const PORT_ACCESS_TABLE: TableId = TableId(0xf2);
+pub const PORT_ACCESS_TABLE: TableId = TableId(0xf3);
 /// The VLAN of a packet, where that has access lists.
-pub const VLAN_TABLE: TableId = TableId(0xf3);
+pub const VLAN_TABLE: TableId = TableId(0xf4);
 /// The access lists of VLANs, which the metadata names.
-pub const VLAN_ACCESS_TABLE: TableId = TableId(0xf4);
+pub const VLAN_ACCESS_TABLE: TableId = TableId(0xf5);
 
-pub(crate) const ACCESS_TABLES: u8 = 5;
+pub(crate) const ACCESS_TABLES: u8 = 6;
 
 /// The numbers that a switch has for the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// Those of the constants: access is decided nowhere.
+    /// Those of the constants: packets are copied and judged nowhere as they come in.
     #[default]
     Plain,
-    /// The tables of access come first, and all others after them.
+    /// The tables of mirrors and access come first, and all others after them.
     Access,
 }
 
@@ -66,7 +69,7 @@ impl Numbering {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
-            Numbering::Access if table >= GUARD_TABLE => TableId(table.0 - GUARD_TABLE.0),
+            Numbering::Access if table >= MIRROR_TABLE => TableId(table.0 - MIRROR_TABLE.0),
             Numbering::Access => TableId(table.0.saturating_add(ACCESS_TABLES)),
         }
     }
@@ -76,7 +79,7 @@ impl Numbering {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
-            Numbering::Access if table.0 < ACCESS_TABLES => TableId(GUARD_TABLE.0 + table.0),
+            Numbering::Access if table.0 < ACCESS_TABLES => TableId(MIRROR_TABLE.0 + table.0),
             Numbering::Access => TableId(table.0 - ACCESS_TABLES),
         }
     }
@@ -165,6 +168,7 @@ mod tests {
     #[test]
     fn a_number_comes_back_and_access_is_first() {
         let tables = [
+            MIRROR_TABLE,
             GUARD_TABLE,
             BINDING_TABLE,
             PORT_ACCESS_TABLE,

@@ -9,6 +9,7 @@ use control::ConnectionId;
 use control::access::Access;
 use control::bond::{Bonds, Bpdu};
 use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
+use control::mirror::Mirrors;
 use control::routing::Gateways;
 use control::timeouts::Timeouts;
 use control::vlan::Vlans;
@@ -162,6 +163,8 @@ struct Link {
     loss_ppm: u32,
     /// Longer frames are lost.
     longest: usize,
+    /// The frames that it has carried, with their senders, if they are kept.
+    tap: Option<Vec<(End, Bytes)>>,
 }
 
 /// The switches and in-ports that a packet has passed since a host or the controller sent it.
@@ -297,6 +300,7 @@ impl Network {
             delay: None,
             loss_ppm: 0,
             longest: usize::MAX,
+            tap: None,
         });
         id
     }
@@ -313,6 +317,7 @@ impl Network {
             delay: None,
             loss_ppm: 0,
             longest: usize::MAX,
+            tap: None,
         });
         self.hosts.push((Host::numbered(id.0 as u16 + 1), end));
         id
@@ -329,6 +334,7 @@ impl Network {
             delay: None,
             loss_ppm: 0,
             longest: usize::MAX,
+            tap: None,
         });
         match end {
             End::Switch(_, port) => port,
@@ -446,6 +452,25 @@ impl Network {
     /// Any bytes, from where a host is.
     pub fn inject(&mut self, from: HostId, frame: Vec<u8>) {
         self.carry(End::Host(from), frame.into(), Trail::new());
+    }
+
+    /// Keeps the frames that a cable carries from now on, and forgets those of before.
+    pub fn tap(&mut self, id: LinkId) {
+        self.links[id.0].tap = Some(Vec::new());
+    }
+
+    /// The frames that have come in at a switch's end of a tapped cable, and that have gone out.
+    pub fn tapped(&self, id: LinkId, at: Location) -> [Vec<Bytes>; 2] {
+        let is_out = |from: &End| match from {
+            End::Switch(switch, port) => self.location(*switch, *port) == at,
+            End::Host(_) | End::Nowhere => false,
+        };
+        let frames = self.links[id.0].tap.iter().flatten();
+        let of = |wanted: bool| {
+            let some = frames.clone().filter(|(from, _)| is_out(from) == wanted);
+            some.map(|(_, data)| data.clone()).collect()
+        };
+        [of(false), of(true)]
     }
 
     /// Any bytes, into a port.
@@ -659,7 +684,13 @@ impl Network {
         self.tell_controller(|controller, now| controller.set_crowd_guards(now, ports));
     }
 
-    /// The same for gateways and routes.
+    /// Other mirrors for the process that runs, and for those after it.
+    pub fn set_mirrors(&mut self, mirrors: Mirrors) {
+        self.config.process.controller.mirrors = mirrors.clone();
+        self.tell_controller(|controller, now| controller.set_mirrors(now, mirrors));
+    }
+
+    /// Other gateways for the process that runs, and for those after it.
     pub fn set_gateways(&mut self, gateways: Gateways) {
         self.config.process.controller.gateways = gateways.clone();
         self.tell_controller(|controller, now| controller.set_gateways(now, gateways));
@@ -721,6 +752,7 @@ impl Network {
             delay: None,
             loss_ppm: 0,
             longest: usize::MAX,
+            tap: None,
         });
         self.hosts[host.0].1 = end;
     }
@@ -1119,11 +1151,14 @@ impl Network {
             End::Nowhere => None,
         };
         let Some(link) = link
-            .map(|id| &self.links[id.0])
+            .map(|id| &mut self.links[id.0])
             .filter(|l| l.up && !l.dark && data.len() <= l.longest)
         else {
             return;
         };
+        if let Some(tap) = &mut link.tap {
+            tap.push((from, data.clone()));
+        }
         let delay = link.delay;
         let link_loss_ppm = link.loss_ppm;
         let to = if link.ends[0] == from {

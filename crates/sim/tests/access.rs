@@ -30,6 +30,7 @@ fn rule(text: &str, allows: bool) -> Rule {
         name: String::new(),
         matching: Matching::from_match(&matching).expect("a match of packets"),
         allows,
+        mirror: None,
     }
 }
 
@@ -277,7 +278,7 @@ fn what_others_delete_is_set_again_and_counters_count() {
     assert_eq!(denied.map(|(.., count)| *count), Some(5), "{counts:?}");
     let deletion = FlowMod {
         command: FlowModCommand::Delete,
-        table_id: TableId(2),
+        table_id: TableId(3),
         ..FlowMod::add(0, Match::any(), Vec::new())
     };
     network.apply(topology.switches[0], &Message::FlowMod(deletion));
@@ -574,7 +575,7 @@ fn a_list_is_set_from_its_first_rule_on() {
     network.run_for(ms(500));
     for switch in &topology.switches {
         let entries = network.switch(*switch).entries();
-        let list = entries.filter(|entry| entry.table_id == TableId(2) && entry.priority > 0);
+        let list = entries.filter(|entry| entry.table_id == TableId(3) && entry.priority > 0);
         let priorities: Vec<u16> = list.map(|entry| entry.priority).collect();
         assert_eq!(priorities.len(), 101);
         // The last rule of the first list has changed in its place.

@@ -547,6 +547,7 @@ fn a_list_of_a_bond_holds_at_all_of_its_ports() {
         name: String::new(),
         matching: Matching::from_match(&parse_match(text).unwrap()).unwrap(),
         allows,
+        mirror: None,
     };
     let access = Access {
         acls: vec![Acl {

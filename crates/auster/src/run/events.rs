@@ -657,6 +657,10 @@ fn describe_alarm(alarm: &Alarm) -> String {
             "{dpid} uses one port of each bond at a time, as it refused a group that shares them: \
              {error}"
         ),
+        Alarm::MirrorUnsupported { dpid } => format!(
+            "{dpid} may lack copies of its mirrors, and does not close ports that get them: it has \
+             no OpenFlow 1.3 or no part in the fabric"
+        ),
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")
         }

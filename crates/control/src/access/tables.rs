@@ -1,6 +1,7 @@
 //! The entries with which a switch decides what [`Access::judge`] decides.
 //!
 //! ```text
+//! mirrors   packets of mirrored ports -> copies
 //! guards    links, LLDP -> paths; DHCP answers and routers from other ports -> drop
 //! bindings  a bound port: what its hosts can send goes on, all else is dropped
 //! port      the lists of a port, by its number
@@ -21,8 +22,10 @@ use super::learned::LEARNED_MAX;
 use super::order::{self, BOTTOM};
 use super::*;
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::mirror::{Mirrors, Targets};
 use crate::pipeline::{
-    BINDING_TABLE, GUARD_TABLE, PATH_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
+    BINDING_TABLE, GUARD_TABLE, MIRROR_TABLE, PATH_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE,
+    VLAN_TABLE,
 };
 use crate::vlan::Form;
 
@@ -40,6 +43,7 @@ const RESOLVES_OTHER: u16 = 20_000;
 const OWN: u16 = 10_000;
 const OTHER: u16 = 1;
 const MEMBER: u16 = 1;
+const MIRRORED: u16 = 1;
 
 /// The OXM value of a tag that is there.
 const TAGGED: u16 = 0x1000;
@@ -70,6 +74,8 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub step: Step,
+    /// The ports that get copies.
+    pub copies: Targets,
     pub owner: Owner,
 }
 
@@ -137,12 +143,15 @@ pub fn size(access: &Access, dpid: DatapathId) -> usize {
     rules.sum::<usize>() + hosts.map(entries).sum::<usize>() + learned
 }
 
-/// Makes the plan of a switch. `access` names the ports of bonds, and `vlans` their places.
-/// `links`: its ports that are ends of links.
+/// The VLANs, bonds and mirrors of all ports.
+pub type Around<'a> = (&'a Vlans, &'a Bonds, &'a Mirrors);
+
+/// Makes the plan of a switch. `access` and `mirrors` name the ports of bonds, and `vlans` their
+/// places. `links`: its ports that are ends of links.
 pub fn plan(
     access: &Access,
     orders: &Orders,
-    (vlans, bonds): (&Vlans, &Bonds),
+    (vlans, bonds, mirrors): Around<'_>,
     dpid: DatapathId,
     links: &BTreeSet<PortNo>,
 ) -> Plan {
@@ -151,6 +160,9 @@ pub fn plan(
         dpid,
     };
     planner.ways();
+    for (port, targets) in mirrors.ins(dpid) {
+        planner.mirror(port, targets);
+    }
     let links = links.iter().filter_map(|link| EntryKey::of_link(*link));
     planner.plan.extend(links);
     planner.guards(access);
@@ -159,12 +171,12 @@ pub fn plan(
     }
     for (at, _) in access.ports.range(planner.ports()) {
         let scope = by_port(Matching::any(), at.port);
-        planner.lists(access, orders, Place::Port(*at), scope);
+        planner.lists(access, (orders, mirrors), Place::Port(*at), scope);
     }
     for vlan in access.vlans.keys() {
         if planner.members(*vlan, vlans, bonds) {
             let scope = Matching::any().and(Field::Metadata, vlan.number());
-            planner.lists(access, orders, Place::Vlan(*vlan), scope);
+            planner.lists(access, (orders, mirrors), Place::Vlan(*vlan), scope);
         }
     }
     planner.plan
@@ -239,13 +251,34 @@ impl Planner {
                 priority,
                 matching,
             };
-            self.plan.entry(key).or_insert(Planned { step, owner });
+            let copies = Targets::new();
+            self.plan.entry(key).or_insert(Planned {
+                step,
+                copies,
+                owner,
+            });
         }
+    }
+
+    /// Copies all packets that come in at a port, before anything is decided about them.
+    fn mirror(&mut self, port: PortNo, targets: &Targets) {
+        let planned = Planned {
+            step: Step::Goto(GUARD_TABLE),
+            copies: targets.clone(),
+            owner: Owner::Way,
+        };
+        let key = by_port(Matching::any(), port).map(|matching| EntryKey {
+            table: MIRROR_TABLE,
+            priority: MIRRORED,
+            matching,
+        });
+        self.plan.extend(key.map(|key| (key, planned)));
     }
 
     /// The way of packets that nothing concerns, and of those that are never judged.
     fn ways(&mut self) {
         let ways = [
+            (MIRROR_TABLE, GUARD_TABLE),
             (GUARD_TABLE, BINDING_TABLE),
             (BINDING_TABLE, PORT_ACCESS_TABLE),
             (PORT_ACCESS_TABLE, VLAN_TABLE),
@@ -334,25 +367,44 @@ impl Planner {
     }
 
     /// The entries of the rules of a place, within `scope`.
-    fn lists(&mut self, access: &Access, orders: &Orders, place: Place, scope: Option<Matching>) {
+    fn lists(
+        &mut self,
+        access: &Access,
+        (orders, mirrors): (&Orders, &Mirrors),
+        place: Place,
+        scope: Option<Matching>,
+    ) {
         let (table, pass) = match place {
             Place::Port(_) => (PORT_ACCESS_TABLE, Step::Goto(VLAN_TABLE)),
             Place::Vlan(_) => (VLAN_ACCESS_TABLE, Step::Leave),
         };
         let mut rules = BTreeMap::new();
         for (id, rule) in access.rules(place) {
-            rules.entry(&rule.matching).or_insert((id, rule.allows));
+            rules.entry(&rule.matching).or_insert((id, rule));
         }
         for (matching, priority) in orders.of(place) {
-            let Some((id, allows)) = rules.remove(matching) else {
+            let Some((id, rule)) = rules.remove(matching) else {
                 continue;
             };
-            let step = match allows {
+            let step = match rule.allows {
                 true => pass,
                 false => Step::Drop,
             };
             let within = scope.as_ref().and_then(|scope| both(scope, matching));
-            self.add_of(Owner::Rule(id), table, *priority, within, step);
+            let target = rule.mirror.as_ref();
+            let target = target.and_then(|name| mirrors.target_of(name, self.dpid));
+            let key = within.map(|matching| EntryKey {
+                table,
+                priority: *priority,
+                matching,
+            });
+            if let Some(key) = key {
+                self.plan.entry(key).or_insert(Planned {
+                    step,
+                    copies: target.into_iter().collect(),
+                    owner: Owner::Rule(id),
+                });
+            }
         }
         self.add_of(Owner::End(place), table, BOTTOM, scope, Step::Drop);
     }
@@ -471,11 +523,11 @@ impl Binding {
 }
 
 impl EntryKey {
-    pub(crate) fn to_add(&self, step: Step, generation: u16) -> FlowMod {
+    pub(crate) fn to_add(&self, planned: &Planned, generation: u16) -> FlowMod {
         FlowMod {
             table_id: self.table,
             cookie: EntryKind::Access.cookie(generation),
-            instructions: step.instructions(),
+            instructions: planned.instructions(),
             ..FlowMod::add(self.priority, self.matching.to_match(), Vec::new())
         }
     }
@@ -496,9 +548,12 @@ impl EntryKey {
             priority: LINK,
             matching: by_port(Matching::any(), port)?,
         };
-        let step = Step::Goto(PATH_TABLE);
-        let owner = Owner::Way;
-        Some((key, Planned { step, owner }))
+        let planned = Planned {
+            step: Step::Goto(PATH_TABLE),
+            copies: Targets::new(),
+            owner: Owner::Way,
+        };
+        Some((key, planned))
     }
 
     pub(crate) fn is_of_link(&self) -> bool {
@@ -522,8 +577,28 @@ impl EntryKey {
     }
 }
 
+impl Planned {
+    pub(crate) fn instructions(&self) -> Vec<Instruction> {
+        let copies = self.copies.iter().map(|to| Action::output(*to));
+        let copies: Vec<Action> = copies.collect();
+        let copies = (!copies.is_empty()).then_some(Instruction::ApplyActions(copies));
+        copies.into_iter().chain(self.step.instructions()).collect()
+    }
+
+    /// Whether a switch's entry does this.
+    pub(crate) fn is_of(&self, instructions: &[Instruction]) -> bool {
+        let wanted = self.instructions();
+        wanted.len() == instructions.len() && wanted.iter().all(|step| instructions.contains(step))
+    }
+
+    /// Whether packets meet the same in both.
+    pub(crate) fn does_as(&self, other: &Planned) -> bool {
+        (self.step, &self.copies) == (other.step, &other.copies)
+    }
+}
+
 impl Step {
-    pub(crate) fn instructions(self) -> Vec<Instruction> {
+    fn instructions(self) -> Vec<Instruction> {
         match self {
             Step::Drop => Vec::new(),
             Step::Goto(table) => vec![Instruction::GotoTable(table)],
@@ -532,12 +607,6 @@ impl Step {
             Step::Up => vec![up()],
             Step::Show(table) => vec![up(), Instruction::GotoTable(table)],
         }
-    }
-
-    /// Whether a switch's entry does this.
-    pub(crate) fn is_of(self, instructions: &[Instruction]) -> bool {
-        let wanted = self.instructions();
-        wanted.len() == instructions.len() && wanted.iter().all(|step| instructions.contains(step))
     }
 }
 

@@ -7,7 +7,8 @@ use openflow::{Action, Message, TableId};
 
 use super::tables::{Orders, Plan, plan};
 use super::*;
-use crate::pipeline::PATH_TABLE;
+use crate::mirror::Mirrors;
+use crate::pipeline::{Numbering, PATH_TABLE};
 use crate::vlan::PortVlans;
 
 /// A packet that passes leaves by this port.
@@ -52,7 +53,7 @@ fn switch(plan: &Plan) -> Switch {
         taken.expect("the switch takes it");
     };
     for (key, planned) in plan {
-        apply(key.to_add(planned.step, 1));
+        apply(key.to_add(planned, 1));
     }
     let out = vec![Action::output(PortNo(PASSED))];
     apply(openflow::message::FlowMod {
@@ -64,7 +65,7 @@ fn switch(plan: &Plan) -> Switch {
 
 fn planned(access: &Access) -> Plan {
     let orders = Orders::default().change(access);
-    let around = (&vlans(), &Bonds::default());
+    let around = (&vlans(), &Bonds::default(), &Mirrors::default());
     plan(access, &orders, around, DatapathId(1), &BTreeSet::new())
 }
 
@@ -176,6 +177,7 @@ impl Any {
             name: String::new(),
             matching: m,
             allows: self.is(2),
+            mirror: None,
         }
     }
 
@@ -188,6 +190,7 @@ impl Any {
                     name: "rest".to_owned(),
                     matching: Matching::any(),
                     allows: some.is(2),
+                    mirror: None,
                 });
             }
             Acl {
@@ -279,11 +282,11 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
 fn changes(before: &Access, after: &Access) -> (usize, usize) {
     let orders = Orders::default().change(before);
     let none = BTreeSet::new();
-    let (vlans, bonds) = (vlans(), Bonds::default());
-    let around = (&vlans, &bonds);
+    let (vlans, bonds, mirrors) = (vlans(), Bonds::default(), Mirrors::default());
+    let around = (&vlans, &bonds, &mirrors);
     let old = plan(before, &orders, around, DatapathId(1), &none);
     let new = plan(after, &orders.change(after), around, DatapathId(1), &none);
-    let step = |plan: &Plan, key| plan.get(key).map(|planned| planned.step);
+    let step = |plan: &Plan, key| plan.get(key).map(|planned| planned.instructions());
     let set = new.keys().filter(|key| step(&old, key) != step(&new, key));
     let gone = old.keys().filter(|key| !new.contains_key(key));
     (set.count(), gone.count())
@@ -298,6 +301,7 @@ fn one_rule_changes_one_entry() {
             name: String::new(),
             matching: tcp.and(Field::TcpDst, n).unwrap(),
             allows: n.is_multiple_of(2),
+            mirror: None,
         }
     };
     let access = |rules: Vec<Rule>| Access {

@@ -14,11 +14,12 @@ use openflow::packet::PacketFields;
 use openflow::{DatapathId, Message, PortNo};
 
 use crate::access::learned::Learned;
-use crate::access::tables::{self, EntryKey, Orders, Owner, Plan, Planned, Step};
+use crate::access::tables::{self, Around, EntryKey, Orders, Owner, Plan, Planned, Step};
 use crate::access::{Access, RuleId, Verdict, can_decide};
 use crate::bond::Bonds;
 use crate::entry::is_ours;
-use crate::pipeline::{GUARD_TABLE, Numbering};
+use crate::mirror::Mirrors;
+use crate::pipeline::{MIRROR_TABLE, Numbering};
 use crate::session::SwitchUp;
 use crate::vlan::{VlanId, Vlans};
 use crate::{ConnectionId, Location};
@@ -114,8 +115,8 @@ impl AccessControl {
         };
         for (before, after) in before.into_iter().zip(after) {
             for (key, planned) in after.iter().rev() {
-                if sent.get(key).map(|sent| sent.step) != Some(planned.step) {
-                    outbox.send_flow_mod(place.dpid, key.to_add(planned.step, outbox.generation));
+                if !sent.get(key).is_some_and(|sent| sent.does_as(planned)) {
+                    outbox.send_flow_mod(place.dpid, key.to_add(planned, outbox.generation));
                     sent.insert(key.clone(), planned.clone());
                 }
             }
@@ -174,11 +175,21 @@ impl AccessControl {
     }
 
     /// Notes a switch that connects. Returns the numbers of its tables.
-    pub(super) fn handle_up(&mut self, up: &SwitchUp) -> Numbering {
+    pub(super) fn handle_up(&mut self, up: &SwitchUp, mirrors: &Mirrors) -> Numbering {
+        let dpid = up.features.datapath_id;
         if !can_decide(up) {
-            self.unable.insert(up.features.datapath_id);
+            self.unable.insert(dpid);
         }
-        self.access.numbering(up)
+        self.numbering(dpid, mirrors)
+    }
+
+    /// The numbers of the tables that a connected switch should have.
+    fn numbering(&self, dpid: DatapathId, mirrors: &Mirrors) -> Numbering {
+        let is_wanted = self.access.is_on() || mirrors.ins(dpid).next().is_some();
+        match is_wanted && !self.unable.contains(&dpid) {
+            true => Numbering::Access,
+            false => Numbering::Plain,
+        }
     }
 
     /// Whether a switch cannot do what is stated about it.
@@ -201,7 +212,7 @@ impl AccessControl {
         self.unable.remove(&dpid);
     }
 
-    fn plan(&self, net: &Network, around: (&Vlans, &Bonds), dpid: DatapathId) -> Plan {
+    fn plan(&self, net: &Network, around: Around<'_>, dpid: DatapathId) -> Plan {
         let links = links(net, dpid);
         tables::plan(&self.access, &self.orders, around, dpid, &links)
     }
@@ -210,19 +221,19 @@ impl AccessControl {
     /// rows. Returns the numbers kept, added and deleted.
     fn reconcile(
         &mut self,
-        (net, ports): (&Network, (&Vlans, &Bonds)),
+        (net, ports): (&Network, Around<'_>),
         dpid: DatapathId,
         rows: &mut Vec<FlowStats>,
         outbox: &mut Outbox,
     ) -> [usize; 3] {
         // Also entries of a time when the tables had other numbers.
         let is_here = |row: &mut FlowStats| {
-            let is_in_place = row.table_id >= GUARD_TABLE && is_ours(row.cookie);
+            let is_in_place = row.table_id >= MIRROR_TABLE && is_ours(row.cookie);
             is_in_place || tables::is_access(row.cookie)
         };
         let held = rows.extract_if(.., is_here);
         let held: Vec<FlowStats> = held.collect();
-        self.adopt(dpid, &held, ports, outbox);
+        self.adopt(dpid, &held, (ports.0, ports.1), outbox);
         let mut plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
             Numbering::Access => self.plan(net, ports, dpid),
@@ -239,13 +250,7 @@ impl AccessControl {
     }
 
     /// Sends a switch what has changed: what is new before what goes.
-    fn update(
-        &mut self,
-        net: &Network,
-        ports: (&Vlans, &Bonds),
-        dpid: DatapathId,
-        outbox: &mut Outbox,
-    ) {
+    fn update(&mut self, net: &Network, ports: Around<'_>, dpid: DatapathId, outbox: &mut Outbox) {
         if !self.sent.contains_key(&dpid) {
             return;
         }
@@ -253,8 +258,11 @@ impl AccessControl {
         let before = self.sent.insert(dpid, plan.clone()).unwrap_or_default();
         // Lists are whole before the ways that lead to them, and a list from its first rule on.
         for (key, planned) in plan.iter().rev() {
-            if before.get(key).map(|before| before.step) != Some(planned.step) {
-                outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
+            if !before
+                .get(key)
+                .is_some_and(|before| before.does_as(planned))
+            {
+                outbox.send_flow_mod(dpid, key.to_add(planned, outbox.generation));
             }
         }
         for key in before.keys().filter(|key| !plan.contains_key(key)) {
@@ -279,7 +287,7 @@ impl AccessControl {
         }
         for (key, planned) in wanted {
             if let Entry::Vacant(place) = sent.entry(key) {
-                let to_add = place.key().to_add(planned.step, outbox.generation);
+                let to_add = place.key().to_add(&planned, outbox.generation);
                 outbox.send_flow_mod(dpid, to_add);
                 place.insert(planned);
             }
@@ -418,7 +426,7 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
         let key = EntryKey::of_row(row);
         let planned = key.as_ref().and_then(|key| plan.get(key));
         match (key, planned) {
-            (Some(key), Some(planned)) if planned.step.is_of(&row.instructions) => {
+            (Some(key), Some(planned)) if planned.is_of(&row.instructions) => {
                 right.insert(key);
             }
             // It is overwritten.
@@ -430,7 +438,7 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
         let is_held = right.contains(key);
         counts[usize::from(!is_held)] += 1;
         if !is_held {
-            outbox.send_flow_mod(dpid, key.to_add(planned.step, outbox.generation));
+            outbox.send_flow_mod(dpid, key.to_add(planned, outbox.generation));
         }
     }
     for row in wrong {
@@ -463,20 +471,28 @@ impl Controller {
         if !unable.is_empty() {
             return Err(unable);
         }
-        let is_other = self.access.access.is_on() != access.is_on();
         self.access.set(access, &self.config.bonds);
-        if is_other {
-            let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
-            for connection in all {
-                self.outbox.close(connection, RefusedReason::OtherTables);
-                self.handle_down(now, connection);
-            }
-        }
+        self.renumber(now);
         match vlans {
             Some(vlans) => self.set_vlans(now, vlans),
             None => self.update_access(),
         }
         Ok(())
+    }
+
+    /// Closes the connections of switches whose tables should have other numbers.
+    pub(super) fn renumber(&mut self, now: Instant) {
+        let mirrors = self.outbox.mirrors.clone();
+        let is_other = |(_, dpid): &(&ConnectionId, &DatapathId)| {
+            let wanted = self.access.numbering(**dpid, &mirrors);
+            wanted != self.outbox.numbering(**dpid)
+        };
+        let others = self.connections.iter().filter(is_other);
+        let others: Vec<ConnectionId> = others.map(|(connection, _)| *connection).collect();
+        for connection in others {
+            self.outbox.close(connection, RefusedReason::OtherTables);
+            self.handle_down(now, connection);
+        }
     }
 
     /// Closes the connections of switches that lists concern and that cannot hold them: their ports
@@ -496,8 +512,8 @@ impl Controller {
 
     /// Sends all switches what has changed about access.
     pub(super) fn update_access(&mut self) {
-        let vlans = self.outbox.vlans.clone();
-        let ports = (&*vlans, &self.config.bonds);
+        let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
+        let ports = (&*vlans, &self.config.bonds, &*mirrors);
         for dpid in self.network.dpids() {
             let (net, outbox) = (&self.network, &mut self.outbox);
             self.access.update(net, ports, dpid, outbox);
@@ -509,8 +525,9 @@ impl Controller {
         dpid: DatapathId,
         rows: &mut Vec<FlowStats>,
     ) -> [usize; 3] {
-        let vlans = self.outbox.vlans.clone();
-        let around = (&self.network, (&*vlans, &self.config.bonds));
+        let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
+        let ports = (&*vlans, &self.config.bonds, &*mirrors);
+        let around = (&self.network, ports);
         self.access.reconcile(around, dpid, rows, &mut self.outbox)
     }
 

@@ -224,6 +224,7 @@ impl Controller {
         }
         let vlans = self.config.vlans.all();
         self.follow_vlans(&vlans);
+        self.follow_mirrors(now);
         self.update_access();
         self.ingress.forget_edge_ports();
         let switches: BTreeSet<DatapathId> = all.iter().map(|at| at.dpid).collect();
@@ -236,7 +237,7 @@ impl Controller {
     }
 
     /// Treats a port as one that has just come up, in a bond or outside of all.
-    fn begin_again(&mut self, now: Instant, at: Location) {
+    pub(super) fn begin_again(&mut self, now: Instant, at: Location) {
         if !self.network.is_up(at) {
             return;
         }

@@ -105,7 +105,8 @@ impl Controller {
         }
     }
 
-    fn set_closed(&mut self, now: Instant, at: Location, is_closed: bool) {
+    /// Closes a port to all packets, or opens it.
+    pub(super) fn set_closed(&mut self, now: Instant, at: Location, is_closed: bool) {
         self.network.set_closed(at, is_closed);
         self.ingress.forget_edge_ports();
         self.bonding.set_guarded(at, is_closed);

@@ -9,6 +9,7 @@ use crate::Location;
 use crate::access::Access;
 use crate::bond::{Bonds, Bpdu};
 use crate::fabric::Label;
+use crate::mirror::Mirrors;
 use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
 use crate::routing::Gateways;
@@ -93,6 +94,8 @@ pub struct ControllerConfig {
     pub vlans: Vlans,
     /// Ports that are used as one. They need the fabric.
     pub bonds: Bonds,
+    /// Copies of ports' packets. They need the fabric.
+    pub mirrors: Mirrors,
     /// The effect of a spanning tree's messages at ports; they are dropped at any other.
     pub bpdus: BTreeMap<Location, Bpdu>,
     /// Ports that a crowd of new hosts closes for a while. They need the fabric.
@@ -134,6 +137,7 @@ impl Default for ControllerConfig {
             fabric: None,
             vlans: Vlans::default(),
             bonds: Bonds::default(),
+            mirrors: Mirrors::default(),
             bpdus: BTreeMap::new(),
             crowd_guards: BTreeSet::new(),
             multicast: None,

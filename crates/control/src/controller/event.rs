@@ -216,6 +216,11 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A switch with mirrors has no fabric. It may not copy packets that come in, and does not close
+    /// ports that get copies.
+    MirrorUnsupported {
+        dpid: DatapathId,
+    },
     /// A spanning tree's message has come in at a guarded port, which is closed now.
     BpduGuard {
         at: Location,

@@ -49,6 +49,9 @@ impl Controller {
         if self.outbox.bonds.of_switch(dpid).next().is_some() {
             self.tell_bonds(dpid);
         }
+        if self.outbox.mirrors.outs(dpid).next().is_some() {
+            self.tell_mirrors(dpid);
+        }
         self.start_grant(dpid);
     }
 
@@ -179,6 +182,10 @@ impl Controller {
     /// the port. It gets the message even if it never knew of the port: an edge of an earlier
     /// connection may have.
     pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
+        // Its edge would delete the entries that send copies there.
+        if self.outbox.mirrors.is_target(at) {
+            return;
+        }
         self.ingress.note_ended(now, at.dpid, None);
         self.ingress.close_edge(at);
         for mac in &hosts {

@@ -43,6 +43,7 @@ mod lifetimes;
 mod links;
 mod local;
 mod mending;
+mod mirrors;
 mod multicast;
 mod network;
 mod outbox;
@@ -112,9 +113,10 @@ use hosts::Hosts;
 use ingress::Ingress;
 pub use links::Drained;
 use mending::Mending;
+use mirrors::Mirroring;
 use multicast::Multicast;
 use network::Network;
-use outbox::{Outbox, Timer};
+use outbox::{Outbox, Request, Timer};
 use packet::Held;
 use paths::Paths;
 use port_state::PortRole;
@@ -199,6 +201,7 @@ pub struct Controller {
     multicast: Multicast,
     access: AccessControl,
     bonding: Bonding,
+    mirroring: Mirroring,
     guarded: Guarded,
     gateways: Gatekeeper,
     flooded: Flooded,
@@ -251,6 +254,7 @@ impl Controller {
             flooded: Flooded::default(),
             access: AccessControl::new(config.access.clone(), &config.bonds),
             bonding: Bonding::default(),
+            mirroring: Mirroring::default(),
             guarded: Guarded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             gateways: Gatekeeper::new(&config),
@@ -281,6 +285,7 @@ impl Controller {
         controller.start_bonds();
         let guarded = &controller.config.crowd_guards;
         controller.crowds.set_guarded(Instant::START, guarded);
+        controller.start_mirrors();
         controller
     }
 
@@ -362,6 +367,14 @@ impl Controller {
                 row.table_id = numbering.our_number(row.table_id);
             }
         }
+        if let Message::MultipartReply(reply) = &mut message
+            && matches!(
+                self.outbox.asked(dpid, xid),
+                Some(Request::Rows | Request::QosRows)
+            )
+        {
+            self.read_copies(dpid, reply);
+        }
         match message {
             Message::PacketIn(packet_in) => self.handle_packet_in(now, dpid, packet_in),
             Message::PortStatus(PortStatus { reason, port }) => {
@@ -397,6 +410,7 @@ impl Controller {
         }
         self.fabric.handle_down(dpid);
         self.access.handle_down(dpid);
+        self.mirroring.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;

@@ -284,13 +284,18 @@ impl Multicast {
         }
     }
 
+    /// Ends the entries of all senders at a port.
+    pub(super) fn end_senders_of(&mut self, at: Location, outbox: &mut Outbox) {
+        for (key, tag) in self.by_port.remove(&at).unwrap_or_default() {
+            self.end_sender((at.dpid, key), (at.port, tag), outbox);
+        }
+    }
+
     /// Ends what a port sends and receives.
     fn handle_port_gone(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
         self.membership.handle_port_gone(now, at);
         for at in outbox.bonds.clone().ports(at) {
-            for (key, tag) in self.by_port.remove(&at).unwrap_or_default() {
-                self.end_sender((at.dpid, key), (at.port, tag), outbox);
-            }
+            self.end_senders_of(at, outbox);
         }
     }
 
@@ -341,9 +346,10 @@ fn senders_of(key: GroupKey) -> RangeInclusive<(GroupKey, DatapathId, PortNo)> {
     first..=(key, DatapathId(u64::MAX), PortNo(u32::MAX))
 }
 
-/// The bond of a sender's port by its place, or any port.
+/// The port to which a sender's packets are not copied: that of its bond, or its own if copies of
+/// packets to it go elsewhere as well. A switch itself leaves out any other.
 fn home_of(at: Location, outbox: &Outbox) -> PortNo {
-    match outbox.bonds.contains(at) {
+    match outbox.bonds.contains(at) || outbox.mirrors.copies_out(at) {
         true => outbox.bonds.place(at).port,
         false => PortNo::ANY,
     }

@@ -11,6 +11,7 @@ use openflow::multipart::Description;
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::bond::Bonds;
+use crate::mirror::Mirrors;
 use crate::session::SwitchUp;
 use crate::topology::Topology;
 use crate::{ConnectionId, Location};
@@ -32,6 +33,7 @@ pub(super) struct Network {
     topology: Option<Topology>,
     edge_ports: BTreeSet<Location>,
     bonds: Arc<Bonds>,
+    mirrors: Arc<Mirrors>,
     /// The places of bonds with a port that carries packets.
     open_bonds: BTreeSet<Location>,
     /// Ports that are closed to hosts.
@@ -73,6 +75,7 @@ impl Network {
             topology: config.topology.clone(),
             edge_ports: config.edge_ports.clone(),
             bonds: Arc::new(config.bonds.clone()),
+            mirrors: Arc::default(),
             open_bonds: BTreeSet::new(),
             closed: BTreeSet::new(),
             link_policy: config.links,
@@ -147,6 +150,11 @@ impl Network {
         self.bonds = bonds;
     }
 
+    /// Takes other mirrors over. Ports that get copies are no ends of links.
+    pub(super) fn set_mirrors(&mut self, mirrors: Arc<Mirrors>) {
+        self.mirrors = mirrors;
+    }
+
     /// Notes whether a bond has a port that carries packets.
     pub(super) fn set_bond_open(&mut self, place: Location, is_open: bool) {
         match is_open {
@@ -200,7 +208,8 @@ impl Network {
     }
 
     pub(super) fn is_stated_edge(&self, at: Location) -> bool {
-        self.edge_ports.contains(&at) || self.bonds.contains(at)
+        let stated = self.edge_ports.contains(&at) || self.bonds.contains(at);
+        stated || self.mirrors.is_target(at)
     }
 
     fn stated(&self, at: Location) -> Stated {

@@ -17,6 +17,8 @@ use openflow::{Action, Cookie, DatapathId, Frame, Message, PortNo, Version, Xid,
 use crate::bond::Bonds;
 use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKind, is_ours};
+use crate::fabric::form::Place;
+use crate::mirror::Mirrors;
 use crate::pipeline::Numbering;
 use crate::requests::{Reply, Requests};
 use crate::vlan::{self, Form, HostKey, VlanId, Vlans};
@@ -43,11 +45,16 @@ pub(super) struct Outbox {
     pub vlans: Arc<Vlans>,
     /// The bonds of all ports: a message that outputs to a place leads to its bond.
     pub bonds: Arc<Bonds>,
+    /// The mirrors of all ports: a message that outputs to a port sends copies as well.
+    pub mirrors: Arc<Mirrors>,
     outputs: VecDeque<ControllerOutput>,
     timers: BTreeSet<(Instant, Timer)>,
     channels: BTreeMap<DatapathId, Channel>,
     /// Switches with outputs since the last [`Outbox::flush`].
     touched: Vec<DatapathId>,
+    /// The entries and groups that messages have changed of switches whose reports of them are
+    /// under way.
+    sent: BTreeMap<DatapathId, BTreeSet<Place>>,
     /// When alarms were last raised, by kind and port.
     alarmed: BTreeMap<(&'static str, Location), Instant>,
     request_timeout: Duration,
@@ -105,6 +112,9 @@ pub(super) enum Request {
     QosQueues,
     /// Counters of access lists and bindings.
     Access,
+    /// The entries and groups, to give them the copies of other mirrors.
+    MirroredRows,
+    MirroredGroups,
 }
 
 /// Deadlines. A timer is examined when it fires: code that moves a deadline leaves the timer in
@@ -209,6 +219,7 @@ impl Outbox {
             timers: BTreeSet::new(),
             channels: BTreeMap::new(),
             touched: Vec::new(),
+            sent: BTreeMap::new(),
             alarmed: BTreeMap::new(),
             request_timeout: config.requests.timeout,
             has_edges: config.mode != Mode::Proactive,
@@ -216,6 +227,7 @@ impl Outbox {
             random,
             vlans: Arc::new(config.vlans.clone()),
             bonds: Arc::new(config.bonds.clone()),
+            mirrors: Arc::new(config.mirrors.of_ports(&config.bonds)),
         }
     }
 
@@ -240,6 +252,7 @@ impl Outbox {
 
     /// Notes that a switch's connection has ended, or is about to.
     pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+        self.sent.remove(&dpid);
         if let Some(channel) = self.channels.get_mut(&dpid) {
             channel.connection = None;
         }
@@ -341,7 +354,10 @@ impl Outbox {
     pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
         let channel = self.channels.get_mut(&dpid)?;
         let (xid, numbering) = (channel.requests.next_xid(), channel.numbering);
-        let led = self.bonds.lead_message(dpid, message);
+        if let Some(sent) = self.sent.get_mut(&dpid) {
+            sent.extend(Place::of_message(message));
+        }
+        let led = self.led(dpid, message);
         let message = led.as_ref().unwrap_or(message);
         let is_sent = match numbering {
             Numbering::Plain => self.send_as(dpid, xid, message, false),
@@ -354,19 +370,49 @@ impl Outbox {
         is_sent.then_some(xid)
     }
 
+    /// A message with the groups of bonds and the copies of mirrors. `None`: it has neither.
+    fn led(&mut self, dpid: DatapathId, message: &Message) -> Option<Message> {
+        let mut led = self.bonds.lead_message(dpid, message);
+        if !self.mirrors.is_empty() {
+            let mut copying = led.clone().unwrap_or_else(|| message.clone());
+            if self.mirrors.lead_message(dpid, &mut copying) {
+                led = Some(copying);
+            }
+        }
+        led
+    }
+
+    /// Notes from now on which entries and groups of a switch messages change: a report that is
+    /// asked for now may say less of them.
+    pub(super) fn note_sent(&mut self, dpid: DatapathId) {
+        self.sent.entry(dpid).or_default();
+    }
+
+    pub(super) fn forget_sent(&mut self, dpid: DatapathId) {
+        self.sent.remove(&dpid);
+    }
+
+    pub(super) fn has_sent(&self, dpid: DatapathId, place: &Place) -> bool {
+        self.sent
+            .get(&dpid)
+            .is_some_and(|sent| sent.contains(place))
+    }
+
     /// Sends a frame out of a port itself, whatever bond it belongs to.
     pub(super) fn send_at_port(&mut self, at: Location, data: Vec<u8>) {
         let Some(channel) = self.channels.get_mut(&at.dpid) else {
             return;
         };
         let xid = channel.requests.next_xid();
+        let mut actions = vec![Action::output(at.port)];
+        self.mirrors.lead(at.dpid, None, &mut actions);
         let message = Message::PacketOut(PacketOut {
             buffer_id: None,
             in_port: match channel.version {
                 Version::V10 => PortNo::ANY,
                 _ => PortNo::CONTROLLER,
             },
-            actions: vec![Action::output(at.port)],
+            actions,
             data: data.into(),
         });
         self.counters.packet_outs += 1;

@@ -240,6 +240,8 @@ impl Controller {
                 self.open_port(now, at);
                 match is_bonded {
                     true => self.bond_port(now, at, false),
+                    // Nothing is there, and copies to it are not taken out of entries.
+                    false if self.outbox.mirrors.is_target(at) => {}
                     false => self.lose(now, at, was_edge),
                 }
             }
@@ -330,6 +332,7 @@ impl Controller {
         self.tables.forget(dpid);
         self.multicast.forget(dpid);
         self.access.handle_down(dpid);
+        self.mirroring.handle_down(dpid);
         self.forget_bonds(now, dpid);
         self.gateways.forget(dpid);
         if self.fabric.forget(dpid) {

@@ -94,6 +94,9 @@ impl Controller {
                 self.handle_groups(now, dpid, bodies);
                 self.tables.end_reading(now, dpid, &mut self.outbox);
             }
+            Reply::Whole(request @ (Request::MirroredRows | Request::MirroredGroups), bodies) => {
+                self.handle_mirrored(dpid, request, bodies);
+            }
             Reply::Whole(Request::Access, bodies) => {
                 self.access.handle_rows(dpid, bodies, &mut self.outbox);
             }
@@ -112,6 +115,7 @@ impl Controller {
     }
 
     pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
+        let bodies = self.read_mirrored_groups(dpid, bodies);
         // A switch that has lost its entries needs those of hosts that only receive, too.
         let mut of_bonds = self.bonding.parts(dpid, &self.fabric, &self.outbox.bonds);
         let others = (&mut of_bonds, &mut self.outbox);
@@ -163,6 +167,7 @@ impl Controller {
         let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
+        self.read_mirrored_rows(dpid, &mut rows);
         let access = self.reconcile_access(dpid, &mut rows);
         let ingresses = self
             .fabric
@@ -196,6 +201,7 @@ impl Controller {
         }
         self.adopt_held(now, dpid, &held, &mut tally);
         self.network.handle_synced(dpid);
+        self.check_mirrors(dpid);
         self.follow_bonds(now);
         for port in edges_told(&held).chain(ingresses.kept) {
             self.network.handle_told(Location { dpid, port });

@@ -19,7 +19,7 @@ impl Controller {
     /// Takes over a connection: sends settings, and asks for the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
-        let numbering = self.access.handle_up(&up);
+        let numbering = self.access.handle_up(&up, &self.outbox.mirrors);
         let mut up = up;
         up.features.n_tables = numbering.tables_left(up.features.n_tables);
         self.qos_up(now, dpid, up.features.n_tables);
@@ -160,6 +160,7 @@ impl Controller {
             Request::Qos => self.qos_unconfirmed(now, dpid),
             Request::Groups => self.leave_fabric(now, dpid, None),
             Request::Access => {}
+            Request::MirroredRows | Request::MirroredGroups => self.mirrored_unanswered(now, dpid),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());
             }

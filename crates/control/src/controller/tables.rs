@@ -893,7 +893,9 @@ impl Controller {
             | Request::QosRows
             | Request::QosMeters
             | Request::QosQueues
-            | Request::Access => {}
+            | Request::Access
+            | Request::MirroredRows
+            | Request::MirroredGroups => {}
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The tests below check every place in a template against the codec.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{BufMut, BytesMut};
 use openflow::message::{FlowMod, PacketInReason, PacketOut};
@@ -148,6 +148,8 @@ pub(super) struct Templates {
     labelled: Option<Labelled>,
     /// The places of bonds: packets go to their groups.
     bonds: BTreeSet<PortNo>,
+    /// The ports that get copies of packets to a port.
+    mirrors: BTreeMap<PortNo, Vec<PortNo>>,
 }
 
 struct Labelled {
@@ -234,11 +236,16 @@ impl Templates {
             packet_out: packet_out_head(config.version, vec![Action::output(PortNo(2))]),
             labelled,
             bonds: BTreeSet::new(),
+            mirrors: BTreeMap::new(),
         }
     }
 
     pub(super) fn set_bonds(&mut self, places: BTreeSet<PortNo>) {
         self.bonds = places;
+    }
+
+    pub(super) fn set_mirrors(&mut self, mirrors: BTreeMap<PortNo, Vec<PortNo>>) {
+        self.mirrors = mirrors;
     }
 
     /// Whether an exit is a bond, which has a group.
@@ -247,9 +254,23 @@ impl Templates {
         !self.bonds.is_empty() && matches!(exit, Exit::Port(port) if self.bonds.contains(&port))
     }
 
+    /// Whether packets to an exit go to other ports as well.
+    #[inline]
+    fn is_mirrored(&self, exit: Exit) -> bool {
+        let has_copies = |port| self.mirrors.contains_key(&port);
+        !self.mirrors.is_empty() && matches!(exit, Exit::Port(port) if has_copies(port))
+    }
+
+    /// Whether the templates do not fit an answer.
+    #[inline]
+    fn is_special(&self, answer: &Answer<'_>) -> bool {
+        let exit = answer.exit;
+        answer.crossing.is_some() || self.is_bond(exit) || self.is_mirrored(exit)
+    }
+
     #[inline]
     pub(super) fn flow_mod(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
-        if answer.crossing.is_some() || self.is_bond(answer.exit) {
+        if self.is_special(answer) {
             return self.flow_mod_by_actions(xid, answer, out);
         }
         let places = match self.version {
@@ -287,7 +308,7 @@ impl Templates {
     /// that of a packet-in.
     #[inline]
     pub(super) fn packet_out(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
-        if answer.crossing.is_some() || self.is_bond(answer.exit) {
+        if self.is_special(answer) {
             return self.packet_out_by_actions(xid, answer, out);
         }
         let data = match answer.buffer_id {
@@ -324,8 +345,8 @@ impl Templates {
         true
     }
 
-    /// The entry of a packet of a VLAN or to a bond. In a VLAN its match looks at the tag, and its
-    /// actions change it.
+    /// The entry of a packet of a VLAN, to a bond or to a port with copies. In a VLAN its match looks
+    /// at the tag, and its actions change it.
     fn flow_mod_by_actions(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
         let Some(actions) = self.actions(answer) else {
             return;
@@ -348,7 +369,10 @@ impl Templates {
     fn packet_out_by_actions(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
         let message = self.actions(answer).map(|actions| PacketOut {
             buffer_id: answer.buffer_id,
-            in_port: PortNo::CONTROLLER,
+            in_port: match self.version {
+                Version::V10 => PortNo::ANY,
+                _ => PortNo::CONTROLLER,
+            },
             actions,
             data: match answer.buffer_id {
                 Some(_) => bytes::Bytes::new(),
@@ -377,6 +401,11 @@ impl Templates {
             for action in actions.iter_mut().filter(|action| **action == to_port) {
                 *action = to_group.clone();
             }
+        } else if let Exit::Port(port) = answer.exit
+            && let Some(copies) = self.mirrors.get(&port)
+        {
+            // The output is the last of them.
+            actions.extend(copies.iter().map(|to| Action::output(*to)));
         }
         Some(actions)
     }

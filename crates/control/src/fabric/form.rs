@@ -452,10 +452,42 @@ pub struct Holdings(BTreeMap<Place, Part>);
 
 /// The identity of a group or an entry in a switch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+pub enum Place {
     Group(GroupId),
     /// With the text of its match, whose fields are in order.
     Entry(TableId, u16, String),
+}
+
+impl Place {
+    pub fn of_entry(table_id: TableId, priority: u16, r#match: &Match) -> Place {
+        let mut r#match = r#match.clone();
+        sort_fields(&mut r#match);
+        Place::Entry(table_id, priority, format!("{:?}", r#match))
+    }
+
+    /// The group or the one entry that a message changes.
+    pub fn of_message(message: &Message) -> Option<Place> {
+        match message {
+            Message::GroupMod(group_mod) => Some(Place::Group(group_mod.group_id)),
+            Message::FlowMod(flow_mod) => {
+                let table_id = flow_mod.table_id;
+                Some(Place::of_entry(
+                    table_id,
+                    flow_mod.priority,
+                    &flow_mod.r#match,
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The order of the numbers: a field follows those that it requires, also in a deletion.
+fn sort_fields(r#match: &mut Match) {
+    r#match.fields.sort_by_key(|field| match field {
+        MatchField::Basic { field, .. } => *field as u8,
+        MatchField::Other { .. } => u8::MAX,
+    });
 }
 
 impl Holdings {
@@ -476,9 +508,7 @@ impl Holdings {
     }
 
     pub fn add_groups(&mut self, groups: Vec<GroupDesc>) {
-        let ours = groups
-            .into_iter()
-            .filter(|g| label_of(g.group_id).is_some() || is_copy_or_bond(g.group_id));
+        let ours = groups.into_iter().filter(|group| is_group(group.group_id));
         let parts = ours.map(|group| Part::Group {
             id: group.group_id,
             group_type: group.group_type,
@@ -592,14 +622,16 @@ impl Holdings {
         })
     }
 
-    /// The messages that delete all that is left, entries first.
+    /// The messages that delete all that is left, entries first. Copies of multicast lead to the
+    /// groups of labels, whose numbers are lower: these go last.
     pub fn clear(self) -> Vec<Message> {
-        change(self.0.into_values().collect(), Vec::new(), 0)
+        change(self.0.into_values().rev().collect(), Vec::new(), 0)
     }
 }
 
-fn is_copy_or_bond(group: GroupId) -> bool {
-    replication::is_ours(group) || bond::is_group(group)
+/// Whether a group has a number of those that lead somewhere: all of ours but those of mirrors.
+pub fn is_group(group: GroupId) -> bool {
+    label_of(group).is_some() || replication::is_ours(group) || bond::is_group(group)
 }
 
 /// A part in the one form in which parts are compared: switches report fields in an order of their
@@ -622,12 +654,8 @@ fn placed(mut part: Part) -> (Place, Part) {
             r#match,
             ..
         } => {
-            // That of the numbers: a field follows those that it requires, also in a deletion.
-            r#match.fields.sort_by_key(|field| match field {
-                MatchField::Basic { field, .. } => *field as u8,
-                MatchField::Other { .. } => u8::MAX,
-            });
-            Place::Entry(*table_id, *priority, format!("{:?}", r#match))
+            sort_fields(r#match);
+            Place::of_entry(*table_id, *priority, r#match)
         }
     };
     (place, part)

@@ -233,10 +233,12 @@ impl Ingress {
             if ports.is_empty() && tagged.is_empty() {
                 continue;
             }
-            // Its switch's bonds make the frame another one.
-            if outbox.bonds.of_switch(dpid).next().is_some() {
+            // Its switch's bonds and mirrors make the frame another one.
+            let copies = outbox.mirrors.outs(dpid).next().is_some();
+            if copies || outbox.bonds.of_switch(dpid).next().is_some() {
                 let mut actions = outputs_in(vlan, &ports, &tagged);
                 outbox.bonds.lead(dpid, &mut actions);
+                outbox.mirrors.lead(dpid, None, &mut actions);
                 match packet_out(version, actions, data) {
                     Some(frame) => outbox.send_packet_out(connection, frame),
                     None => outbox.counters.unencodable += 1,
