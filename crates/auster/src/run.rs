@@ -12,6 +12,7 @@ pub mod fields;
 mod gateways;
 mod load;
 mod metrics;
+mod mirrors;
 mod multicast;
 mod qos;
 pub(crate) mod settings;
@@ -428,7 +429,7 @@ fn reload_bfd(
     }
 }
 
-/// Reads what the file has about ports: VLANs, bonds and access. A mistake anywhere in the file
+/// Reads what the file has about ports: VLANs, bonds, mirrors and access. A mistake anywhere in the file
 /// refuses it whole, and all stays as it is. Returns whether the file is in use.
 async fn reload_vlans(
     file: &Path,
@@ -454,14 +455,15 @@ async fn reload_vlans(
         return false;
     }
     let (now, bonds, bpdus) = (clock.now(), stated.bonds.clone(), stated.bpdus.clone());
-    let crowds = stated.crowd_guards.clone();
+    let (crowds, mirrors) = (stated.crowd_guards.clone(), stated.mirrors.clone());
     let asked = driver.ask(move |controller| {
         controller.set_bonds(now, bonds, bpdus);
         controller.set_crowd_guards(now, crowds);
+        controller.set_mirrors(now, mirrors);
     });
     let told = tokio::time::timeout(RELOAD_MAX, asked).await;
     if told.ok().flatten().is_none() {
-        let problem = "the controller is too busy for the bonds; try again";
+        let problem = "the controller is too busy for the bonds and mirrors; try again";
         printer.file_refused("vlans", &name, problem);
         return false;
     }
@@ -502,7 +504,7 @@ fn unable_to_hold(switches: &[openflow::DatapathId]) -> String {
     let names = names.join(", ");
     format!(
         "access lists or bindings concern switches that cannot hold them, which takes OpenFlow \
-         1.3, groups and 9 tables: {names}"
+         1.3, groups and 10 tables: {names}"
     )
 }
 

@@ -42,13 +42,14 @@ use openflow::{DatapathId, Field, MacAddr};
 use toml::de::{DeTable, DeValue};
 
 use super::fields::{Fields, Value, items};
+use super::mirrors;
 use super::qos::tree::is_name;
 use super::topology;
 
 const ACL: [&str; 2] = ["name", "rule"];
 const GUARD: [&str; 2] = ["dhcp_servers", "routers"];
 /// The keys of a rule that are no fields of a packet.
-const RULE: [&str; 3] = ["name", "match", "allow"];
+const RULE: [&str; 4] = ["name", "match", "allow", "mirror"];
 
 /// The most rules of one place.
 pub const RULES_MAX: usize = 4096;
@@ -91,6 +92,7 @@ impl Stated {
         for (place, table) in fields.tables_at(root, "acl") {
             stated.read_acl(fields, &mut places, &place, table);
         }
+        stated.check_mirrors(fields, root, &places);
         let mut used = BTreeSet::new();
         for (_, table) in fields.tables_at(root, "vlan") {
             let acls = stated.named(fields, &mut used, table);
@@ -313,6 +315,25 @@ impl Stated {
         }
     }
 
+    /// Finds rules with a mirror that is not stated.
+    fn check_mirrors(
+        &self,
+        fields: &mut Fields<'_>,
+        root: &DeTable<'_>,
+        places: &BTreeMap<RuleId, Range<usize>>,
+    ) {
+        let known = mirrors::names(root);
+        for (id, place) in places {
+            let rule = self.access.acls.get(id.acl);
+            let rule = rule.and_then(|acl| acl.rules.get(id.rule));
+            let name = rule.and_then(|rule| rule.mirror.as_ref());
+            if let Some(name) = name.filter(|name| !known.contains(&name[..])) {
+                let problem = format!("mirror: no [[mirror]] has the name '{name}'; state it");
+                fields.problem(place, problem);
+            }
+        }
+    }
+
     /// Finds rules that no packet ever reaches, and lists that nothing refers to.
     fn check(
         &self,
@@ -395,6 +416,7 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> R
         name: name.unwrap_or_default(),
         matching,
         allows,
+        mirror: fields.string(table, "mirror", "watch"),
     }
 }
 

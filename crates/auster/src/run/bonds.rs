@@ -29,7 +29,7 @@ const BOND: [&str; 4] = ["name", "ports", "lacp", "rate"];
 const PORTS_MAX: usize = 32;
 
 /// The bonds of the file, with the line of each port.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Read {
     bonds: Vec<Bond>,
     names: BTreeMap<String, usize>,

@@ -170,6 +170,7 @@ impl Settings {
         settings.controller.bonds = settings.vlans.bonds.clone();
         settings.controller.bpdus = settings.vlans.bpdus.clone();
         settings.controller.crowd_guards = settings.vlans.crowd_guards.clone();
+        settings.controller.mirrors = settings.vlans.mirrors.clone();
         settings.controller.gateways = settings.gateways.clone();
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
@@ -505,6 +506,7 @@ impl Settings {
             "acl",
             "guard",
             "bond",
+            "mirror",
             "route",
         ];
         fields.only(root, "", &known);
@@ -819,7 +821,7 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// The same for bonds and the effects of spanning trees.
+/// The same for bonds, mirrors and the effects of spanning trees.
 fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
     if !file.vlans.has_bonds() {
         return Ok(());
@@ -827,12 +829,13 @@ fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
     let chooses = !file.controller.timeouts.classes.is_empty() || chooses_packets(&file.qos.qos);
     let problem = match (running.controller.fabric, chooses) {
         (None, _) => {
-            "[[bond]] and bpdu need forwarding = \"fabric\", whose groups choose among the ports: \
+            "[[bond]], [[mirror]] and bpdu need forwarding = \"fabric\", which has their groups: \
              take out mode, forwarding = \"paths\" and first_packets = \"report\", and restart"
         }
         (Some(_), true) => {
             "[[timeouts.class]], [[qos.service]], [[qos.policy]] and [[qos.circuit]] set entries \
-             for one port of a host, so they do not go with [[bond]] and bpdu: take out one of them"
+             for one port of a host, so they do not go with [[bond]], [[mirror]] and bpdu: take out \
+             one of them"
         }
         (Some(_), false) => return Ok(()),
     };

@@ -25,12 +25,14 @@ use std::ops::{Range, RangeInclusive};
 
 use control::bond::{Bonds, Bpdu};
 use control::controller::Location;
+use control::mirror::Mirrors;
 use control::topology::Topology;
 use control::vlan::{PortVlans, VlanId, Vlans};
 use toml::de::{DeTable, DeValue};
 
 use super::bonds;
 use super::fields::{Fields, Value, items};
+use super::mirrors;
 use super::qos::tree::is_name;
 use super::topology;
 
@@ -58,8 +60,11 @@ pub struct Stated {
     pub bpdus: BTreeMap<Location, Bpdu>,
     /// The ports that a crowd of new hosts closes.
     pub crowd_guards: BTreeSet<Location>,
+    pub mirrors: Mirrors,
     /// The line of each port.
     lines: BTreeMap<Location, usize>,
+    /// The line of each port that gets copies.
+    targets: BTreeMap<Location, usize>,
 }
 
 impl Stated {
@@ -68,12 +73,14 @@ impl Stated {
         self.is_followed || self.vlans != Vlans::default()
     }
 
-    /// Whether anything is said of bonds and guards of ports.
+    /// Whether anything is said of bonds, guards of ports and mirrors.
     pub fn has_bonds(&self) -> bool {
-        !self.bonds.is_empty() || !self.bpdus.is_empty() || !self.crowd_guards.is_empty()
+        let has_guards = !self.bpdus.is_empty() || !self.crowd_guards.is_empty();
+        !self.bonds.is_empty() || has_guards || !self.mirrors.is_empty()
     }
 
-    /// One line for each port that is an end of a link in the topology. Links carry all VLANs.
+    /// One line for each port that is an end of a link in the topology, as links carry all VLANs,
+    /// and for each that gets copies and has something in the topology.
     pub fn ends_of_links(&self, topology: &Topology, file: &str) -> Vec<String> {
         let ends = self.lines.iter().filter(|(at, _)| topology.has_end(**at));
         let told = |(at, line): (&Location, &usize)| {
@@ -82,7 +89,18 @@ impl Stated {
                  VLANs and have no bonds; take it out of one of the two"
             )
         };
-        ends.map(told).collect()
+        let is_used = |at: &Location| {
+            let mut hosts = topology.hosts();
+            topology.has_end(*at) || hosts.any(|(_, place)| place.at == *at)
+        };
+        let used = self.targets.iter().filter(|(at, _)| is_used(at));
+        let used = used.map(|(at, line)| {
+            format!(
+                "{file}:{line}: to: {at} has a link or a host in the topology, and a port that \
+                 gets copies has neither; take it out of one of the two"
+            )
+        });
+        ends.map(told).chain(used).collect()
     }
 
     /// Reads what the file says of VLANs. Mistakes go to `fields`.
@@ -98,13 +116,17 @@ impl Stated {
             ..Stated::default()
         };
         let bonds = bonds::Read::of(fields, root);
+        let all = bonds.clone().bonds();
+        let mirrors = mirrors::Read::of(fields, root, &all);
         for (place, table) in fields.tables_at(root, "port") {
-            stated.read_port(fields, (&named, &bonds), &place, table);
+            stated.read_port(fields, (&named, &bonds, &mirrors), &place, table);
         }
         for (at, line) in &bonds.lines {
             stated.lines.entry(*at).or_insert(*line);
         }
-        stated.bonds = bonds.bonds();
+        stated.bonds = all;
+        stated.targets = mirrors.lines.clone();
+        stated.mirrors = mirrors.mirrors();
         stated.vlans.names = named.names;
         stated
     }
@@ -112,7 +134,7 @@ impl Stated {
     fn read_port<'a>(
         &mut self,
         fields: &mut Fields<'a>,
-        (named, bonds): (&Named, &bonds::Read),
+        (named, bonds, mirrors): (&Named, &bonds::Read, &mirrors::Read),
         place: &Range<usize>,
         table: &DeTable<'a>,
     ) {
@@ -132,6 +154,7 @@ impl Stated {
             }
             bonds.check_port(fields, (&place, at), bpdu, crowd);
             self.crowd_guards.extend(crowd.then_some(at));
+            mirrors.check_port(fields, &place, at);
             let bpdu = bpdu.filter(|bpdu| *bpdu != Bpdu::Drop);
             self.bpdus.extend(bpdu.map(|bpdu| (at, bpdu)));
             self.vlans
