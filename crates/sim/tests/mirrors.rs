@@ -6,12 +6,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
 use control::Location;
+use control::access::{Access, Acl, Rule};
 use control::bond::{Bond, Bonds, Protocol};
 use control::controller::{ControllerConfig, Event, FabricConfig, MulticastConfig};
 use control::mirror::{Direction, Mirror, Mirrors};
+use control::qos::flow::Matching;
+use control::routing::{GATEWAY_MAC, Gateway, Gateways};
 use control::vlan::{PortVlans, VlanId, Vlans};
 use openflow::packet::build::{Host as Address, ethernet, group_join, tagged, udp};
 use openflow::packet::membership::Sender;
+use openflow::text::parse_match;
 use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, LinkId, Network, SwitchId};
 use sim::topology;
@@ -642,4 +646,175 @@ fn ports_of_no_switch_do_no_harm() {
     world.run(500);
     world.pings(&world.hosts());
     assert_eq!(world.network.errors().count(), 0);
+}
+
+fn rule(text: &str, allows: bool, mirror: Option<&str>) -> Rule {
+    let read = parse_match(text).expect("a match");
+    Rule {
+        name: String::new(),
+        matching: Matching::from_match(&read).expect("known fields"),
+        allows,
+        mirror: mirror.map(str::to_owned),
+    }
+}
+
+/// Packets that a list drops are copied by the port's mirror.
+#[test]
+fn packets_are_copied_before_they_are_dropped() {
+    let mut world = World::new(2);
+    let seen = world.place(world.seen);
+    let access = Access {
+        acls: vec![Acl {
+            name: "a".to_owned(),
+            rules: vec![rule("ip", false, None), rule("", true, None)],
+        }],
+        ports: [(seen, vec![0])].into(),
+        dhcp_servers: Some([world.place(world.near)].into()),
+        ..Access::default()
+    };
+    world.network.set_access(access).expect("all can");
+    world.set(&[seen], Direction::In);
+    world.run(2000);
+    world.listen();
+    let (host, other) = (world.seen, world.other);
+    for n in 0..50 {
+        let ends = [host, other].map(|host| world.network.host(host).address);
+        let frame = udp(ends[0], ends[1], (4000, 4001), &[n; 8]);
+        world.network.inject(host, frame);
+        world.run(2);
+    }
+    assert_eq!(world.check("dropped"), 50);
+    assert_eq!(world.network.host(other).datagrams.len(), 0);
+}
+
+/// A rule copies the packets that it decides about, in whichever list it is, and no others.
+#[test]
+fn a_rule_copies_what_it_decides_about() {
+    let ten = VlanId::new(10).expect("a VLAN id");
+    for by_vlan in [false, true] {
+        let mut world = World::new(2);
+        let members = world
+            .hosts()
+            .map(|host| (world.place(host), PortVlans::Access(ten)));
+        world.network.set_vlans(Vlans {
+            ports: members.into(),
+            ..Vlans::default()
+        });
+        let mirror = world.mirror(&[], Direction::Both, world.probe);
+        world.set_all([mirror]);
+        let rules = vec![
+            rule("udp,tp_dst=7", true, None),
+            rule("udp,tp_dst=8", true, Some("m")),
+            rule("udp,tp_dst=9", false, Some("m")),
+            rule("udp,tp_dst=10", true, Some("m")),
+            rule("udp", false, None),
+            rule("", true, None),
+        ];
+        let seen = world.place(world.seen);
+        let access = Access {
+            acls: vec![Acl {
+                name: "a".to_owned(),
+                rules,
+            }],
+            ports: (!by_vlan).then(|| (seen, vec![0])).into_iter().collect(),
+            vlans: by_vlan.then(|| (ten, vec![0])).into_iter().collect(),
+            ..Access::default()
+        };
+        let with = |access: &Access, mirror: Option<&str>| {
+            let mut access = access.clone();
+            access.acls[0].rules[1].mirror = mirror.map(str::to_owned);
+            access
+        };
+        world.network.set_access(access.clone()).expect("all can");
+        world.run(3000);
+        world.pings(&world.hosts());
+        // Near is at the switch of the mirror, and far is not.
+        for (round, copied) in [(0, [8, 9, 10]), (1, [9, 10, 10])] {
+            if round == 1 {
+                let access = with(&access, None);
+                world.network.set_access(access).expect("all can");
+                world.run(50);
+            }
+            world.listen();
+            let mut wanted = Vec::new();
+            for from in [world.seen, world.near, world.far] {
+                for port in [7, 8, 9, 10, 11] {
+                    let ends = [from, world.other].map(|host| world.network.host(host).address);
+                    let frame = udp(ends[0], ends[1], (4000, port), &[round; 8]);
+                    let is_judged = match by_vlan {
+                        true => from != world.far,
+                        false => from == world.seen,
+                    };
+                    if is_judged && copied.contains(&port) {
+                        wanted.push(bytes::Bytes::from(frame.clone()));
+                    }
+                    world.network.inject(from, frame);
+                    world.run(10);
+                }
+            }
+            world.run(200);
+            let [_, mut found] = world.frames(world.place(world.probe));
+            found.sort();
+            wanted.sort();
+            assert_eq!(found, wanted, "by VLAN {by_vlan}, round {round}");
+        }
+        assert_eq!(world.network.errors().count(), 0);
+        assert!(!world.knows(world.probe));
+    }
+}
+
+/// A packet that is routed back out of its port is copied as it goes out there.
+#[test]
+fn packets_that_turn_back_are_copied() {
+    let vlans = [10, 20].map(|id| VlanId::new(id).expect("a VLAN id"));
+    for direction in DIRECTIONS {
+        let gateways = vlans.map(|vlan| {
+            let subnet = format!("10.0.{}.254/24", vlan.number());
+            let subnets = vec![subnet.parse().expect("a gateway")];
+            let mac = GATEWAY_MAC;
+            (vlan, Gateway { mac, subnets })
+        });
+        let gateways = Gateways {
+            vlans: gateways.into(),
+            ..Gateways::default()
+        };
+        let mut world = World::with(2, |config| config.gateways = gateways);
+        let seen = world.seen;
+        let trunk = PortVlans::Trunk {
+            tagged: vlans.into(),
+            native: None,
+        };
+        world.network.set_vlans(Vlans {
+            ports: [(world.place(seen), trunk)].into(),
+            ..Vlans::default()
+        });
+        world.set(&[world.place(seen)], direction);
+        let host = |id: u8| Address {
+            mac: MacAddr([2, 0, 0, id, 0, 1]),
+            ip: Ipv4Addr::new(10, 0, id, 1),
+        };
+        let gateway = Address {
+            mac: GATEWAY_MAC,
+            ip: Ipv4Addr::UNSPECIFIED,
+        };
+        for id in [10, 20u8] {
+            let ask = openflow::packet::build::arp_request(host(id), Ipv4Addr::new(10, 0, id, 254));
+            world.network.inject(seen, tagged(&ask, id.into(), 0));
+            world.run(50);
+        }
+        let mut returned = 0;
+        for n in 0..60u8 {
+            let to = Address {
+                mac: gateway.mac,
+                ..host(20)
+            };
+            let frame = udp(host(10), to, (4000, 4001), &[n; 8]);
+            world.network.inject(seen, tagged(&frame, 10, 0));
+            world.run(20);
+            let [_, outs] = world.frames(world.place(seen));
+            returned = outs.iter().filter(|frame| frame.ends_with(&[n; 8])).count();
+        }
+        assert_eq!(returned, 1, "it is routed back");
+        assert!(world.check(&format!("{direction:?}")) >= 50);
+    }
 }

@@ -3,6 +3,7 @@
 mod acls;
 mod gateways;
 mod keys;
+mod mirrors;
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,8 @@ pub use acls::Acl;
 use acls::Acls;
 pub use gateways::Gateway;
 use keys::Section;
+pub use mirrors::Mirror;
+use mirrors::Named;
 
 /// The most ports of all switches together.
 const PORTS_MAX: usize = 1 << 16;
@@ -45,6 +48,7 @@ pub struct Switch {
     pub name: String,
     pub description: Option<String>,
     pub ports: BTreeMap<u32, Port>,
+    pub mirrors: Vec<Mirror>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +58,8 @@ pub struct Port {
     pub description: Option<String>,
     pub member: Member,
     pub acls: Vec<usize>,
+    /// The ports whose packets it gets as well.
+    mirrors: Vec<Named>,
 }
 
 /// The VLANs of a port.
@@ -61,6 +67,8 @@ pub struct Port {
 pub enum Member {
     /// An end of a link between switches, which carries all VLANs.
     Link,
+    /// A port that gets copies of other ports' packets.
+    Target,
     Outside,
     Access(u16),
     Trunk {
@@ -78,6 +86,9 @@ struct Stated {
     tagged: Option<Rc<BTreeSet<u16>>>,
     is_link: Option<bool>,
     acls: Option<Vec<usize>>,
+    mirrors: Option<Vec<Named>>,
+    /// The line that says that nothing comes in at the port.
+    output_only: Option<At>,
     /// Whether a mistake may be why VLANs are missing.
     is_wrong: bool,
 }
@@ -92,6 +103,8 @@ impl Stated {
         self.tagged = self.tagged.take().or_else(|| range.tagged.clone());
         self.is_link = self.is_link.or(range.is_link);
         self.acls = self.acls.take().or_else(|| range.acls.clone());
+        self.mirrors = self.mirrors.take().or_else(|| range.mirrors.clone());
+        self.output_only = self.output_only.or(range.output_only);
         self.is_wrong |= range.is_wrong;
     }
 }
@@ -173,6 +186,7 @@ impl Reader {
         }
         network.vlans = vlans.by_id;
         network.acls = acls.all;
+        mirrors::judge(network.switches.values_mut(), &mut network.acls, report);
         network
     }
 }
@@ -481,13 +495,15 @@ impl Ports<'_> {
             }
         }
         let port = |(number, (at, path, stated)): (u32, (At, String, Stated))| {
-            let member = member(number, at, &path, &stated, report);
+            let is_target = self.acls.copies_to(number, stated.name.as_deref());
+            let member = member(number, at, &path, &stated, is_target, report);
             let port = Port {
                 at,
                 name: stated.name,
                 description: stated.description,
                 member,
                 acls: stated.acls.unwrap_or_default(),
+                mirrors: stated.mirrors.unwrap_or_default(),
             };
             (number, port)
         };
@@ -532,6 +548,8 @@ fn read_interface(
                 let found = acls.find(inner, path, report);
                 stated.acls.get_or_insert_default().extend(found);
             }
+            "mirror" => stated.mirrors = Some(Named::read(inner, path, report)),
+            "output_only" if !inner.value.is_off() => stated.output_only = Some(inner.at),
             "native_vlan" | "tagged_vlans" | "stack" => {}
             _ => leave_out(inner, path, Section::Port, report),
         }
@@ -539,8 +557,25 @@ fn read_interface(
     (number, stated)
 }
 
-fn member(number: u32, at: At, path: &str, stated: &Stated, report: &mut Report) -> Member {
+fn member(
+    number: u32,
+    at: At,
+    path: &str,
+    stated: &Stated,
+    is_target: bool,
+    report: &mut Report,
+) -> Member {
     let tagged = stated.tagged.clone().filter(|tagged| !tagged.is_empty());
+    let has_mirrors = stated.mirrors.as_ref().is_some_and(|all| !all.is_empty());
+    let has_lists = stated.acls.as_ref().is_some_and(|all| !all.is_empty());
+    let is_used = stated.is_link == Some(true) || stated.native.is_some() || tagged.is_some();
+    if (is_target || has_mirrors) && !is_used && !has_lists {
+        return Member::Target;
+    }
+    if let Some(at) = stated.output_only {
+        let path = format!("{path}.output_only");
+        report.left_out(at, &path, keys::OUTPUT_ONLY);
+    }
     if stated.is_link == Some(true) {
         if stated.acls.as_ref().is_some_and(|acls| !acls.is_empty()) {
             report.left_out(at, path, keys::LINK_LIST);

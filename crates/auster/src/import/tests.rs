@@ -138,7 +138,7 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
         "# Links between switches, which carry all VLANs:\n#   0xabcdef0123:24\n",
         "# 0xabcdef0123:2: uplink\n",
         "# desks\\nand = printers\n",
-        "# - mirrors are not carried over: 1\n",
+        "[[mirror]]\nname = \"port-30\"\nfrom = \"0x462d53c8abac0:1\"\nto = \"0x462d53c8abac0:30\"\n",
         "access = 100\nacl_in = \"only_sip\"\n",
         "name = \"phones\"\nacl_in = \"only_sip\"\n",
         "[[acl]]\nname = \"only_sip\"\n[[acl.rule]]\nallow = true\n",
@@ -153,13 +153,8 @@ fn what_is_not_carried_over_has_a_line_with_its_key() {
     let expected = [
         "20: dps.sw1.stack: auster finds links and paths by itself",
         "37: dps.sw2.interfaces.desk.natve_vlan: not known, and not carried over",
-        "39: dps.sw2.interfaces.30.mirror: mirrors are not carried over",
-        "39: dps.sw2.interfaces.30.output_only: packets that come in at the port are not dropped \
-         by auster",
-        "39: dps.sw2.interfaces.30: no VLAN: with auster the port reaches others that have none",
     ];
-    let mut expected = expected.map(|line| format!("faucet.yaml:{line}"));
-    expected[2..].sort();
+    let expected = expected.map(|line| format!("faucet.yaml:{line}"));
     assert_eq!(left_out, expected);
 }
 
@@ -221,7 +216,7 @@ dps:
         [(at(1, 1), vec![0]), (at(1, 2), vec![0])].into()
     );
     for (line, part) in [
-        ("9: acls.office protect", "actions of rules"),
+        ("9: acls.office protect.mirror", "a port that gets copies"),
         ("12: acls.office protect", "makes useless"),
         ("14: acls.odd", "no match for a field"),
         ("13: acls.odd", "no match for"),
@@ -236,6 +231,79 @@ dps:
             imported.left_out
         );
     }
+}
+
+/// Mirrors of ports and rules come over where their port has nothing else.
+#[test]
+fn mirrors_are_carried_over_or_named() {
+    let text = "\
+vlans: {office: {vid: 100}}
+acls:
+  watch:
+    - rule: {dl_type: 0x806, actions: {allow: 1, mirror: 4}}
+    - rule: {dl_type: 0x86dd, actions: {mirror: probe}}
+    - rule: {dl_type: 0x800, ip_proto: 1, actions: {allow: 1, mirror: 1}}
+    - rule: {actions: {allow: 1, mirror: 9}}
+dps:
+  one:
+    dp_id: 1
+    interfaces:
+      1: {native_vlan: office, acl_in: watch}
+      2: {native_vlan: office, name: desk}
+      3: {native_vlan: office, mirror: 2}
+      4: {output_only: true}
+      5: {name: probe, mirror: [1, desk]}
+      6: {output_only: true}
+  two:
+    dp_id: 2
+    interfaces:
+      1: {native_vlan: office}
+      4: {description: analyser}
+";
+    let got = imported(text).unwrap();
+    let settings = Settings::parse(&got.toml, Path::new("auster.toml"));
+    let settings = settings.unwrap_or_else(|problems| panic!("{problems:?}\n{}", got.toml));
+    let mirrors = settings.vlans.mirrors.iter().map(|mirror| {
+        let from: Vec<u32> = mirror.from.iter().map(|port| port.0).collect();
+        (mirror.name.as_str(), mirror.target(), from)
+    });
+    let mirrors: Vec<_> = mirrors.collect();
+    let wanted = [
+        ("port-5", at(1, 5), vec![1, 2]),
+        ("port-4", at(1, 4), vec![]),
+        ("probe", at(1, 5), vec![]),
+        ("port-4", at(2, 4), vec![]),
+    ];
+    assert_eq!(mirrors, wanted);
+    let rules = settings.access.access.acls[0].rules.iter();
+    let rules: Vec<_> = rules
+        .map(|rule| (rule.allows, rule.mirror.as_deref()))
+        .collect();
+    let wanted = [
+        (true, Some("port-4")),
+        (false, Some("probe")),
+        (true, None),
+        (true, None),
+    ];
+    assert_eq!(rules, wanted);
+    for (line, part) in [
+        ("6: acls.watch.mirror", "no VLANs"),
+        ("7: acls.watch.mirror", "no VLANs"),
+        ("14: dps.one.interfaces.3.mirror", "no VLANs"),
+        ("16: dps.one.interfaces.5.mirror", "are copied as well"),
+        ("17: dps.one.interfaces.6.output_only", "not dropped"),
+        ("17: dps.one.interfaces.6", "no VLAN:"),
+    ] {
+        let start = format!("faucet.yaml:{line}: ");
+        let is_it = |told: &&String| told.starts_with(&start) && told.contains(part);
+        let count = got.left_out.iter().filter(is_it).count();
+        assert_eq!(count, 1, "{line}: {:#?}", got.left_out);
+    }
+    assert_eq!(got.left_out.len(), 6, "{:#?}", got.left_out);
+    let wrong = text.replace("[1, desk]", "[1, table]");
+    let problems = imported(&wrong).unwrap_err();
+    let wanted = "faucet.yaml:16: dps.one.interfaces.5.mirror: the switch has no port 'table'";
+    assert_eq!(problems, [wanted]);
 }
 
 /// Gateways come over where auster would route between the same VLANs as Faucet.

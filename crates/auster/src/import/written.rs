@@ -51,6 +51,9 @@ fn acls(network: &Network, text: &mut String) {
                 let _ = writeln!(text, "match = \"{}\"", rule.text);
             }
             let _ = writeln!(text, "allow = {}", rule.allows);
+            if let Some(name) = rule.mirror.as_ref().and_then(|named| named.mirror()) {
+                let _ = writeln!(text, "mirror = \"{name}\"");
+            }
         }
     }
 }
@@ -66,7 +69,8 @@ fn acl_in(network: &Network, acls: &[usize], text: &mut String) {
 }
 
 fn summary(network: &Network, report: &Report) -> String {
-    let is_stated = |port: &&Port| !matches!(port.member, Member::Link | Member::Outside);
+    let is_stated =
+        |port: &&Port| !matches!(port.member, Member::Link | Member::Target | Member::Outside);
     let stated = network.switches.values();
     let stated = stated.map(|switch| switch.ports.values().filter(is_stated).count());
     let file = report.files.first().map_or("", String::as_str);
@@ -133,6 +137,10 @@ fn ports(
                 names(id, &ports, text);
                 continue;
             }
+            Member::Target => {
+                names(id, &ports, text);
+                continue;
+            }
             Member::Outside if acls.is_empty() => {
                 remark(text, "Ports outside of all VLANs:", &at);
                 names(id, &ports, text);
@@ -158,9 +166,18 @@ fn ports(
                     let _ = writeln!(text, "native = {native}");
                 }
             }
-            Member::Link | Member::Outside => {}
+            Member::Link | Member::Target | Member::Outside => {}
         }
         acl_in(network, acls, text);
+    }
+    for mirror in &switch.mirrors {
+        let _ = writeln!(text, "\n[[mirror]]\nname = \"{}\"", mirror.name);
+        if !mirror.from.is_empty() {
+            let from: Vec<String> = mirror.from.iter().map(|n| location(id, *n)).collect();
+            text.push_str("from = ");
+            list(text, &from);
+        }
+        let _ = writeln!(text, "to = \"{}\"", location(id, mirror.to));
     }
 }
 
@@ -176,6 +193,7 @@ fn groups(switch: &Switch) -> Vec<Group<'_>> {
     for (number, port) in &switch.ports {
         let key = match &port.member {
             Member::Link => (0_u8, None, 0_usize),
+            Member::Target => (0, None, 1),
             Member::Outside if port.acls.is_empty() => (1, None, 0),
             Member::Outside => (2, None, 0),
             Member::Access(vlan) => (2, Some(*vlan), 0),

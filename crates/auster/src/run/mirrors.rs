@@ -19,6 +19,7 @@ use std::ops::Range;
 use control::bond::Bonds;
 use control::controller::Location;
 use control::mirror::{Direction, Mirror, Mirrors, PORT_MAX};
+use openflow::DatapathId;
 use toml::de::{DeTable, DeValue};
 
 use super::fields::Fields;
@@ -34,7 +35,8 @@ const PORTS_MAX: usize = 4096;
 #[derive(Default)]
 pub(super) struct Read {
     mirrors: Vec<Mirror>,
-    names: BTreeMap<String, usize>,
+    /// The lines of names at a switch: a rule copies at each switch that has its mirror.
+    names: BTreeMap<(String, DatapathId), usize>,
     /// The lines of the ports that get copies.
     pub lines: BTreeMap<Location, usize>,
     /// The places of ports that are mirrored, with their lines.
@@ -50,8 +52,8 @@ impl Read {
         let of_rules = names_in_rules(root);
         for (place, table) in fields.tables_at(root, "mirror") {
             fields.only(table, "[mirror]", &MIRROR);
-            let name = read.name(fields, &place, table);
             let to = read.to(fields, &place, table, bonds);
+            let name = read.name(fields, (&place, table), to);
             let direction = fields.parsed(table, "direction", "both", |text| match text {
                 "both" => Ok(Direction::Both),
                 "in" => Ok(Direction::In),
@@ -90,8 +92,8 @@ impl Read {
     fn name(
         &mut self,
         fields: &mut Fields<'_>,
-        place: &Range<usize>,
-        table: &DeTable<'_>,
+        (place, table): (&Range<usize>, &DeTable<'_>),
+        to: Option<Location>,
     ) -> Option<String> {
         if !table.contains_key("name") {
             fields.problem(place, "name is missing: a name such as \"watch\"");
@@ -103,8 +105,12 @@ impl Read {
             )),
         })?;
         let line = fields.line(place);
-        if let Some(before) = self.names.insert(name.clone(), line) {
-            let problem = format!("name: '{name}' is the mirror in line {before} already");
+        if let Some(to) = to
+            && let Some(before) = self.names.insert((name.clone(), to.dpid), line)
+        {
+            let problem = format!(
+                "name: '{name}' is the mirror in line {before} already, of the same switch"
+            );
             fields.problem(place, problem);
         }
         Some(name)
@@ -262,6 +268,14 @@ mod tests {
         assert_eq!(found, directions);
         assert_eq!(mirrors[1].target(), topology::location("2:5").unwrap());
         assert!(stated.has_bonds() && stated.bonds.iter().all(|_: &Bond| false));
+    }
+
+    /// A rule copies at each switch with a mirror of its name.
+    #[test]
+    fn two_switches_may_have_mirrors_of_one_name() {
+        let text = "[[mirror]]\nname = \"m\"\nfrom = \"1:2\"\nto = \"1:5\"\n\
+                    [[mirror]]\nname = \"m\"\nfrom = \"2:2\"\nto = \"2:5\"\n";
+        assert_eq!(read(text).unwrap().mirrors.iter().count(), 2);
     }
 
     #[test]

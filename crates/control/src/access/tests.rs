@@ -7,12 +7,14 @@ use openflow::{Action, Message, TableId};
 
 use super::tables::{Orders, Plan, plan};
 use super::*;
-use crate::mirror::Mirrors;
+use crate::mirror::{Direction, Mirror, Mirrors};
 use crate::pipeline::{Numbering, PATH_TABLE};
 use crate::vlan::PortVlans;
 
 /// A packet that passes leaves by this port.
 const PASSED: u32 = 99;
+/// The port that gets copies.
+const PROBE: u32 = 98;
 const PORTS: u32 = 6;
 
 fn at(port: u32) -> Location {
@@ -46,7 +48,7 @@ fn vlans() -> Vlans {
 
 /// A switch that holds a plan, and sends everything that passes out of one port.
 fn switch(plan: &Plan) -> Switch {
-    let mut switch = Switch::with_ports((1..=PORTS).chain([PASSED]));
+    let mut switch = Switch::with_ports((1..=PORTS).chain([PROBE, PASSED]));
     let mut apply = |mut flow_mod: openflow::message::FlowMod| {
         Numbering::Access.translate_flow_mod(&mut flow_mod);
         let taken = switch.apply(Instant::START, &Message::FlowMod(flow_mod));
@@ -275,6 +277,54 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
         let (wrong, passed) = disagreements(seed, &access, 600);
         assert_eq!(wrong, 0, "seed {seed}");
         assert!(passed > 0);
+    }
+}
+
+/// The port of a mirror gets the packets that a rule with it decides about, and no other.
+#[test]
+fn entries_copy_what_rules_with_a_mirror_decide_about() {
+    let mirror = Mirror {
+        name: "m".to_owned(),
+        dpid: DatapathId(1),
+        from: BTreeSet::new(),
+        direction: Direction::Both,
+        to: PortNo(PROBE),
+    };
+    let mirrors = Mirrors::new([mirror]);
+    for seed in 0..20 {
+        let mut some = Any(SplitMix64::new(seed));
+        let mut access = some.access(24);
+        for rule in access.acls.iter_mut().flat_map(|acl| &mut acl.rules) {
+            rule.mirror = some.is(2).then(|| "m".to_owned());
+        }
+        let vlans = vlans();
+        let orders = Orders::default().change(&access);
+        let around = (&vlans, &Bonds::default(), &mirrors);
+        let plan = plan(&access, &orders, around, DatapathId(1), &BTreeSet::new());
+        let switch = switch(&plan);
+        let (mut copied, mut passed) = (0, 0);
+        for _ in 0..400 {
+            let (frame, port) = (some.frame(), 1 + (some.0.next() % u64::from(PORTS)) as u32);
+            let fields = PacketFields::parse(PortNo(port), &frame);
+            let mut places = vec![Place::Port(at(port))];
+            places.extend(vlans.classify(at(port), fields.vlan_id()).map(Place::Vlan));
+            let mut wanted = 0;
+            for place in places.into_iter().filter(|_| !passes_always(&fields)) {
+                let mut rules = access.rules(place);
+                let found = rules.find(|(_, rule)| rule.matching.takes(&fields));
+                let rule = found.map(|(_, rule)| rule);
+                wanted += usize::from(rule.is_some_and(|rule| rule.mirror.is_some()));
+                if access.has_lists(place) && !rule.is_some_and(|rule| rule.allows) {
+                    break;
+                }
+            }
+            let outs = switch.ports_of(PortNo(port), &frame);
+            let found = outs.iter().filter(|out| **out == PortNo(PROBE)).count();
+            assert_eq!(found, wanted, "seed {seed}: port {port}: {frame:02x?}");
+            copied += found;
+            passed += usize::from(outs.contains(&PortNo(PASSED)));
+        }
+        assert!(copied > 20 && passed > 20, "{copied}, {passed}");
     }
 }
 

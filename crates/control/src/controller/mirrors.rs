@@ -11,15 +11,16 @@ use clock::Instant;
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
 use openflow::message::{MultipartReply, MultipartRequest};
 use openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, ReplyBody, RequestBody};
-use openflow::{Bucket, Cookie, DatapathId, GroupId, Instruction, Message};
+use openflow::{Bucket, Cookie, DatapathId, Field, GroupId, Instruction, MacAddr, Message};
 
 use crate::Location;
 use crate::access::tables;
 use crate::edge::EdgeUpdate;
-use crate::entry::is_ours;
+use crate::entry::{EntryKind, is_ours};
 use crate::fabric::form::{self, Place};
 use crate::mirror::{self, Mirrors};
 
+use super::entries::delete_row;
 use super::event::Alarm;
 use super::outbox::{Outbox, Request};
 use super::output::RefusedReason;
@@ -93,10 +94,19 @@ fn mend_rows(dpid: DatapathId, rows: &mut [FlowStats], before: &Mirrors, outbox:
         let place = (dpid, row.r#match.in_port());
         let wanted = mirrors.mend(before, place, &mut row.instructions);
         let at = Place::of_entry(row.table_id, row.priority, &row.r#match);
-        let is_newer = outbox.has_sent(dpid, &at);
-        if wanted.is_some() && !is_newer {
-            outbox.send_flow_mod(dpid, modify_row(row, row.instructions.clone()));
+        if wanted.is_none() || outbox.has_sent(dpid, &at) {
+            continue;
         }
+        let host = row.r#match.exact(Field::EthDst);
+        let host = host.map(|mac| MacAddr::from_u64(mac as u64));
+        let is_edges = EntryKind::of(row.cookie) == Some(EntryKind::Local);
+        // Its edge may have set it anew, and does so again.
+        let is_old = is_edges && host.is_none_or(|host| outbox.has_told(dpid, host));
+        let change = match is_old {
+            true => delete_row(row),
+            false => modify_row(row, row.instructions.clone()),
+        };
+        outbox.send_flow_mod(dpid, change);
     }
 }
 

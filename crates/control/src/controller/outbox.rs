@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::{FlowMod, FlowModCommand, MultipartReply, PacketOut};
-use openflow::{Action, Cookie, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
+use openflow::{Action, Cookie, DatapathId, Frame, MacAddr, Message, PortNo, Version, Xid, encode};
 
 use crate::bond::Bonds;
 use crate::edge::EdgeUpdate;
@@ -52,15 +52,23 @@ pub(super) struct Outbox {
     channels: BTreeMap<DatapathId, Channel>,
     /// Switches with outputs since the last [`Outbox::flush`].
     touched: Vec<DatapathId>,
-    /// The entries and groups that messages have changed of switches whose reports of them are
-    /// under way.
-    sent: BTreeMap<DatapathId, BTreeSet<Place>>,
+    /// Changes of switches whose reports are under way.
+    sent: BTreeMap<DatapathId, Sent>,
     /// When alarms were last raised, by kind and port.
     alarmed: BTreeMap<(&'static str, Location), Instant>,
     request_timeout: Duration,
     has_edges: bool,
     is_qos_used: bool,
     random: SplitMix64,
+}
+
+/// Things of a switch that have changed since its report was asked for.
+#[derive(Default)]
+struct Sent {
+    /// Entries and groups that messages have changed.
+    places: BTreeSet<Place>,
+    /// Hosts that its edge was told of.
+    hosts: BTreeSet<MacAddr>,
 }
 
 /// The messages to one switch.
@@ -355,7 +363,7 @@ impl Outbox {
         let channel = self.channels.get_mut(&dpid)?;
         let (xid, numbering) = (channel.requests.next_xid(), channel.numbering);
         if let Some(sent) = self.sent.get_mut(&dpid) {
-            sent.extend(Place::of_message(message));
+            sent.places.extend(Place::of_message(message));
         }
         let led = self.led(dpid, message);
         let message = led.as_ref().unwrap_or(message);
@@ -393,9 +401,14 @@ impl Outbox {
     }
 
     pub(super) fn has_sent(&self, dpid: DatapathId, place: &Place) -> bool {
-        self.sent
-            .get(&dpid)
-            .is_some_and(|sent| sent.contains(place))
+        let sent = self.sent.get(&dpid);
+        sent.is_some_and(|sent| sent.places.contains(place))
+    }
+
+    /// Whether the edge of a switch may lead packets to a host elsewhere since.
+    pub(super) fn has_told(&self, dpid: DatapathId, host: MacAddr) -> bool {
+        let sent = self.sent.get(&dpid);
+        sent.is_some_and(|sent| sent.hosts.contains(&host))
     }
 
     /// Sends a frame out of a port itself, whatever bond it belongs to.
@@ -547,6 +560,14 @@ impl Outbox {
         let Some(connection) = connection.filter(|_| self.has_edges) else {
             return false;
         };
+        if let Some(sent) = self.sent.get_mut(&dpid) {
+            sent.hosts.extend(match &update {
+                EdgeUpdate::Host { host, .. } => Some(host.mac),
+                EdgeUpdate::Deliver(packet) => Some(packet.dst),
+                EdgeUpdate::Install { dst, .. } => Some(*dst),
+                _ => None,
+            });
+        }
         self.push_output(ControllerOutput::Edge { connection, update });
         true
     }

@@ -8,6 +8,7 @@ use control::access::shadow::Seen;
 use control::qos::flow::Matching;
 
 use super::keys;
+use super::mirrors::Named;
 use crate::import::report::{At, Report, shown};
 use crate::import::yaml::{Entry, Node, Value};
 use crate::run::access::{self, matching};
@@ -24,6 +25,8 @@ pub struct Rule {
     /// The match in the words of `ovs-ofctl`.
     pub text: String,
     pub allows: bool,
+    /// The port that gets copies of its packets.
+    pub mirror: Option<Named>,
 }
 
 /// The lists that ports and VLANs may refer to.
@@ -78,6 +81,13 @@ impl Acls {
             }
         }
         found
+    }
+
+    /// Whether a rule copies packets to a port.
+    pub fn copies_to(&self, number: u32, name: Option<&str>) -> bool {
+        let rules = self.all.iter().flat_map(|acl| &acl.rules);
+        let mut targets = rules.filter_map(|rule| rule.mirror.as_ref());
+        targets.any(|target| target.is(number, name))
     }
 
     fn place(&self, name: &Rc<Node>) -> Option<Option<usize>> {
@@ -136,17 +146,22 @@ fn fields_of(item: &Node) -> Option<&[Entry]> {
 
 fn rule(fields: &[Entry], path: &str, report: &mut Report) -> Option<(Rule, Matching)> {
     let mut words = Vec::new();
-    let mut allows = false;
+    let (mut allows, mut mirror) = (false, None);
     for field in fields {
         match field.key.as_str() {
-            "actions" => allows = actions(field, path, report),
+            "actions" => (allows, mirror) = actions(field, path, report),
             "description" | "cookie" => {}
             key => words.push(word(key, &field.value)?),
         }
     }
     let text = words.join(",");
     let matching = matching(&text).ok()?;
-    Some((Rule { text, allows }, matching))
+    let rule = Rule {
+        text,
+        allows,
+        mirror,
+    };
+    Some((rule, matching))
 }
 
 fn word(key: &str, value: &Node) -> Option<String> {
@@ -161,20 +176,21 @@ fn word(key: &str, value: &Node) -> Option<String> {
     is_word.then(|| format!("{key}={text}"))
 }
 
-/// Whether a rule allows.
-fn actions(field: &Entry, path: &str, report: &mut Report) -> bool {
+/// Whether a rule allows, and the port that gets copies.
+fn actions(field: &Entry, path: &str, report: &mut Report) -> (bool, Option<Named>) {
     let Value::Map(entries) = &field.value.value else {
         let at: At = field.at;
         report.left_out(at, path, keys::ACTIONS);
-        return false;
+        return (false, None);
     };
-    let mut allows = false;
+    let (mut allows, mut mirror) = (false, None);
     for action in entries {
         match action.key.as_str() {
             "allow" => allows = !action.value.is_off(),
             _ if action.value.is_null() => {}
+            "mirror" => mirror = Named::read(action, path, report).pop(),
             _ => report.left_out(action.at, path, keys::ACTIONS),
         }
     }
-    allows
+    (allows, mirror)
 }

@@ -20,7 +20,7 @@ pub const MATCH: &str = "auster has no match for a field of this rule";
 pub const LIST: &str = "auster has no match for a rule of the access list, or it is too long";
 pub const LINK_LIST: &str = "auster judges no packets between switches";
 pub const NEVER_REACHED: &str = "rules that an earlier one makes useless are left out";
-pub const ACTIONS: &str = "actions of rules are not carried over, but for allow";
+pub const ACTIONS: &str = "actions of rules are not carried over, but for allow and mirror";
 
 const ACLS: &str = "access lists of this place or direction are not carried over";
 const METERS: &str = "meters are not carried over";
@@ -29,7 +29,9 @@ pub const ROUTERS: &str = "auster routes between all VLANs with a gateway, and F
 pub const ROUTER: &str = "settings of a router are not carried over, but for vlans";
 
 const ROUTES: &str = "settings of routing are not carried over";
-const MIRRORS: &str = "mirrors are not carried over";
+/// A mirror.
+pub const MIRROR_USED: &str = "a port that gets copies has no VLANs, lists and copies of its own";
+pub const MIRROR_DROPPED: &str = "packets that a list of the port drops are copied as well";
 const DOT1X: &str = "802.1X is not carried over";
 const LACP: &str = "link aggregation is not carried over";
 const LINKS: &str = "auster finds links and paths by itself";
@@ -37,7 +39,7 @@ const TABLES: &str = "auster has tables and priorities of its own";
 const TIMES: &str = "times and rates are not carried over; see [timeouts]";
 const LEARNING: &str = "rules of learning and flooding are not carried over";
 const DISABLED: &str = "the port is not disabled by auster";
-const OUTPUT_ONLY: &str = "packets that come in at the port are not dropped by auster";
+pub const OUTPUT_ONLY: &str = "packets that come in at the port are not dropped by auster";
 const STATUS: &str = "auster follows the state of ports by itself";
 const UNKNOWN: &str = "not known, and not carried over";
 
@@ -135,7 +137,6 @@ fn of_switch(key: &str) -> Option<&'static str> {
 
 fn of_port(key: &str) -> Option<&'static str> {
     Some(match key {
-        "mirror" => MIRRORS,
         "output_only" => OUTPUT_ONLY,
         "opstatus_reconf" => STATUS,
         "lldp_beacon"
