@@ -376,10 +376,10 @@ mod tests {
             out(3),
         ];
         assert_eq!(lead(None, &before), after);
-        let back = Action::output(PortNo::IN_PORT);
-        assert_eq!(lead(Some(2), &[back.clone()]), [back.clone(), out(8)]);
-        assert_eq!(lead(Some(3), &[back.clone()]), [back.clone()]);
-        assert_eq!(lead(None, &[back.clone()]), [back]);
+        let back = [Action::output(PortNo::IN_PORT)];
+        assert_eq!(lead(Some(2), &back), [&back[..], &[out(8)]].concat());
+        assert_eq!(lead(Some(3), &back), back);
+        assert_eq!(lead(None, &back), back);
         let mut elsewhere = vec![out(1)];
         mirrors.lead(DatapathId(2), None, &mut elsewhere);
         assert_eq!(elsewhere, [out(1)]);

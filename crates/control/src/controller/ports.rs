@@ -240,8 +240,6 @@ impl Controller {
                 self.open_port(now, at);
                 match is_bonded {
                     true => self.bond_port(now, at, false),
-                    // Nothing is there, and copies to it are not taken out of entries.
-                    false if self.outbox.mirrors.is_target(at) => {}
                     false => self.lose(now, at, was_edge),
                 }
             }
