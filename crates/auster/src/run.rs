@@ -429,8 +429,8 @@ fn reload_bfd(
     }
 }
 
-/// Reads what the file has about ports: VLANs, bonds, mirrors and access. A mistake anywhere in the file
-/// refuses it whole, and all stays as it is. Returns whether the file is in use.
+/// Reads what the file has about ports: VLANs, bonds, mirrors and access. A mistake anywhere in
+/// the file refuses it whole, and all stays as it is. Returns whether the file is in use.
 async fn reload_vlans(
     file: &Path,
     settings: &Settings,

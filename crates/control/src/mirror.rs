@@ -268,8 +268,8 @@ impl Mirrors {
         }
     }
 
-    /// Takes copies out of the instructions of a switch's entry. Returns those that the entry should
-    /// have, if it has others. `before`: mirrors that the switch may still hold.
+    /// Takes copies out of the instructions of a switch's entry. Returns those that the entry
+    /// should have, if it has others. `before`: mirrors that the switch may still hold.
     pub(crate) fn mend(
         &self,
         before: &Mirrors,
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(elsewhere, [out(1)]);
     }
 
-    /// What is led is read again as it was, and is right; what is not led is mended.
+    /// Entries with copies are read as those without and are right, and others are mended.
     #[test]
     fn entries_and_buckets_are_read_as_they_were_meant() {
         let (none, mirrors) = (Mirrors::default(), mirrors());

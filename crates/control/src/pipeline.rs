@@ -1,9 +1,9 @@
 //! The tables of a switch, and the way from one to the next.
 //!
 //! All code names tables by these constants. Where a network has access lists or bindings, or a
-//! switch has mirrors of packets that come in, their tables are before those of paths in the switch,
-//! and [`Numbering`] translates as messages leave and come in. So a network without them has the
-//! tables that it always had.
+//! switch has mirrors of packets that come in, their tables are before those of paths in the
+//! switch, and [`Numbering`] translates as messages leave and come in. So a network without them
+//! has the tables that it always had.
 
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::multipart::{FlowStats, ReplyBody, RequestBody};

@@ -134,8 +134,8 @@ impl World {
         own.expect("a tapped port")
     }
 
-    /// Whether the port of each mirror has had the frames of its ports since `listen`, and no other.
-    /// Returns how many.
+    /// Checks that the port of each mirror has had the frames of its ports since `listen`, and no
+    /// other. Returns the number of frames.
     fn check(&mut self, when: &str) -> usize {
         self.run(300);
         let bonds = self.network.process().controller.bonds();

@@ -138,7 +138,8 @@ fn names_trunks_ranges_links_and_hex_are_carried_over() {
         "# Links between switches, which carry all VLANs:\n#   0xabcdef0123:24\n",
         "# 0xabcdef0123:2: uplink\n",
         "# desks\\nand = printers\n",
-        "[[mirror]]\nname = \"port-30\"\nfrom = \"0x462d53c8abac0:1\"\nto = \"0x462d53c8abac0:30\"\n",
+        "[[mirror]]\nname = \"port-30\"\nfrom = \"0x462d53c8abac0:1\"\n\
+         to = \"0x462d53c8abac0:30\"\n",
         "access = 100\nacl_in = \"only_sip\"\n",
         "name = \"phones\"\nacl_in = \"only_sip\"\n",
         "[[acl]]\nname = \"only_sip\"\n[[acl.rule]]\nallow = true\n",

@@ -834,8 +834,8 @@ fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
         }
         (Some(_), true) => {
             "[[timeouts.class]], [[qos.service]], [[qos.policy]] and [[qos.circuit]] set entries \
-             for one port of a host, so they do not go with [[bond]], [[mirror]] and bpdu: take out \
-             one of them"
+             for one port of a host, so they do not go with [[bond]], [[mirror]] and bpdu: take \
+             out one of them"
         }
         (Some(_), false) => return Ok(()),
     };

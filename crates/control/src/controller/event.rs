@@ -216,8 +216,8 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A switch with mirrors has no fabric. It may not copy packets that come in, and does not close
-    /// ports that get copies.
+    /// A switch with mirrors has no fabric. It may not copy packets that come in, and does not
+    /// close ports that get copies.
     MirrorUnsupported {
         dpid: DatapathId,
     },

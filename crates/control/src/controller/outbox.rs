@@ -67,7 +67,7 @@ pub(super) struct Outbox {
 struct Sent {
     /// Entries and groups that messages have changed.
     places: BTreeSet<Place>,
-    /// Hosts that its edge was told of.
+    /// Hosts that were announced to its edge.
     hosts: BTreeSet<MacAddr>,
 }
 

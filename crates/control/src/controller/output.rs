@@ -190,7 +190,8 @@ impl fmt::Display for RefusedReason {
             RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
             RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
             RefusedReason::NoAccess => f.write_str(
-                "access lists or bindings concern it, which need OpenFlow 1.3, groups and 10 tables",
+                "access lists or bindings concern it, which need OpenFlow 1.3, groups and 10 \
+                 tables",
             ),
             RefusedReason::OtherTables => {
                 f.write_str("its tables get other numbers; it connects again")

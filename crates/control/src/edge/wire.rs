@@ -345,8 +345,8 @@ impl Templates {
         true
     }
 
-    /// The entry of a packet of a VLAN, to a bond or to a port with copies. In a VLAN its match looks
-    /// at the tag, and its actions change it.
+    /// The entry of a packet of a VLAN, to a bond or to a port with copies. In a VLAN its match
+    /// looks at the tag, and its actions change it.
     fn flow_mod_by_actions(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
         let Some(actions) = self.actions(answer) else {
             return;

@@ -1,5 +1,5 @@
-//! Mirrors of Faucet as auster's. An interface names ports whose packets it gets as well, and a rule
-//! of an access list names a port, at each switch where packets come in.
+//! Mirrors of Faucet as auster's. An interface names ports whose packets it gets as well, and a
+//! rule of an access list names a port, at each switch where packets come in.
 
 use std::collections::BTreeSet;
 
