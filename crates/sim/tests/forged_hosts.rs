@@ -392,6 +392,9 @@ fn a_crowd_closes_a_guarded_port_and_no_other() {
     let more = packet_ins(&trial) - before;
     assert!(more < 3000, "{more} of 200,000 have come up");
     assert!(trial.forged().is_empty());
+    trial.network.run_for(WHOLE_AFTER);
+    let known = trial.network.process().controller.host_count();
+    assert!(known < 10, "{known} hosts are known");
     trial.network.set_crowd_guards(BTreeSet::new());
     trial.network.run_for(ms(100));
     trial.forger.send(&mut trial.network, 3000);
