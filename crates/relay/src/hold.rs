@@ -1,11 +1,11 @@
 //! Holds first packets beside the switch, so that no packet of a flow is overtaken by later ones.
 //!
-//! A flow is the packet-ins of one port, one table and the same addresses. The first packet-in goes
-//! to the controller and the others wait here, in order. When an entry comes that takes the first,
-//! the relay sends the waiting packets by packet-outs with the entry's actions. Then it hands the
-//! entry to the switch. Packets that the switch has sent up meanwhile follow by the same path. So the
-//! packets behind the first detour only over this relay and not over the controller. When the entry
-//! becomes active, only packets of that short detour are under way.
+//! A flow is the packet-ins of one port, one table and the same addresses. The first packet-in
+//! goes to the controller and the others wait here, in order. When an entry comes that takes the
+//! first, the relay sends the waiting packets by packet-outs with the entry's actions. Then it
+//! hands the entry to the switch. Packets that the switch has sent up meanwhile follow by the
+//! same path. So the packets behind the first detour only over this relay and not over the
+//! controller. When the entry becomes active, only packets of that short detour are under way.
 //!
 //! A packet-out alone decides about one packet and not about the next. After it the relay waits
 //! [`ENTRY_WAIT`] for an entry, and then sends the waiting packets up as usual. It also sends them
