@@ -454,6 +454,14 @@ async fn reload_vlans(
         printer.file_refused("vlans", &name, problem);
         return false;
     }
+    // What is refused later must change nothing before.
+    let (lists, members) = (access.access.clone(), stated.vlans.clone());
+    let asked = driver.ask(move |controller| controller.unable_to_hold(&lists, &members));
+    let unable = tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten();
+    if let Some(unable) = unable.filter(|unable| !unable.is_empty()) {
+        printer.file_refused("access", &name, &unable_to_hold(&unable));
+        return false;
+    }
     let (now, bonds, bpdus) = (clock.now(), stated.bonds.clone(), stated.bpdus.clone());
     let (crowds, mirrors) = (stated.crowd_guards.clone(), stated.mirrors.clone());
     let asked = driver.ask(move |controller| {

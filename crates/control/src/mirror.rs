@@ -115,6 +115,11 @@ impl Mirrors {
         Mirrors::new(each)
     }
 
+    /// Adds the ports that get copies by other mirrors.
+    pub(crate) fn unite_targets(&mut self, other: &Mirrors) {
+        self.targets.extend(&other.targets);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
 use control::access::{Access, Acl, Binding, Rule};
+use control::bond::{Bonds, Bpdu};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
 use control::entry::EntryKind;
 use control::qos::flow::Matching;
@@ -1011,4 +1012,45 @@ fn forged_messages_of_dhcp_bind_nobody() {
         ..Vlans::default()
     });
     assert_eq!(learned(&lan), []);
+}
+
+/// Questions at a port that a guard has closed go nowhere: its switch drops them.
+#[test]
+fn a_closed_port_asks_no_server() {
+    let mut lan = Lan::new(true, None);
+    let at = lan.network.place(lan.client);
+    lan.network
+        .set_bonds(Bonds::default(), [(at, Bpdu::Guard)].into());
+    let own = lan.network.host(lan.client).address.mac;
+    let bpdu = build::ethernet(own, MacAddr([1, 0x80, 0xc2, 0, 0, 0]), 39, &[0x42; 46]);
+    lan.send(lan.client, bpdu);
+    let packet_ins = |lan: &Lan| {
+        let counters = lan.network.process().controller.counters();
+        counters.packet_ins - counters.lldp_accepted
+    };
+    let before = packet_ins(&lan);
+    for xid in 0..50 {
+        lan.ask(dhcp::Kind::Discover, xid);
+    }
+    assert!(packet_ins(&lan) - before < 5);
+    assert_eq!(lan.heard(lan.server), []);
+}
+
+/// A lease that has ended while its switch was away is not found again in that switch.
+#[test]
+fn an_ended_lease_is_not_taken_over_again() {
+    let mut lan = Lan::new(true, None);
+    let (client, other) = (lan.client, lan.other);
+    let question = lan.ask(dhcp::Kind::Request, 7);
+    lan.give(question, 5);
+    assert!(pings(&mut lan.network, client, other, 1));
+    lan.network.set_control_delay(ms(15_000));
+    lan.network.disconnect(sim::network::SwitchId(0));
+    let usual = sim::network::NetworkConfig::from(ControllerConfig::default()).control_delay;
+    lan.network.set_control_delay(usual);
+    lan.network.run_for(ms(14_000));
+    assert_eq!(lan.network.process().controller.learned().all().count(), 0);
+    lan.network.run_for(ms(6000));
+    assert_eq!(lan.network.process().controller.learned().all().count(), 0);
+    assert!(!pings(&mut lan.network, client, other, 2));
 }

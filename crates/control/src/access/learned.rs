@@ -8,7 +8,7 @@
 //! [`Access::by_dhcp`]: super::Access::by_dhcp
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use clock::{Duration, Instant};
 use openflow::MacAddr;
@@ -44,6 +44,9 @@ pub struct Lease {
     pub vlan: VlanId,
     pub ip: Ipv4Addr,
     pub until: Instant,
+    /// Whether an earlier process has learned it, so that its end is not known. A server's word is
+    /// worth more.
+    pub is_adopted: bool,
 }
 
 /// The consequence of a server's answer.
@@ -67,7 +70,8 @@ pub enum Answered {
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     asking: BTreeMap<Location, BTreeMap<MacAddr, Asking>>,
-    leases: BTreeMap<Location, BTreeMap<MacAddr, Lease>>,
+    /// By VLAN: a host may have an address in each of a trunk.
+    leases: BTreeMap<Location, BTreeMap<(VlanId, MacAddr), Lease>>,
     holders: BTreeMap<(VlanId, Ipv4Addr), (Location, MacAddr)>,
 }
 
@@ -86,10 +90,10 @@ impl Learned {
             return false;
         }
         if message.kind == Kind::Release {
-            let lease = self.leases.get(&at).and_then(|of_port| of_port.get(&src));
+            let lease = self.lease(at, (vlan, src));
             let is_own = lease.is_some_and(|lease| lease.ip == message.client_ip);
             if is_own {
-                self.remove(at, src);
+                self.remove(at, (vlan, src));
             }
             return is_own;
         }
@@ -131,14 +135,22 @@ impl Learned {
         let has_asked = asking.is_some_and(|asking| {
             asking.vlan == vlan && asking.xid == message.xid && asking.until > now
         });
+        if !has_asked || !matches!(message.kind, Kind::Ack | Kind::Nak) {
+            return Answered::Nothing;
+        }
+        // A question has one answer: others may have asked in its name from elsewhere.
+        if let Some(of_port) = self.asking.get_mut(&at) {
+            of_port.remove(&client);
+        }
         match message.kind {
-            Kind::Ack if has_asked => self.bind(now, (vlan, at), message),
-            Kind::Nak if has_asked => match self.remove(at, client) {
-                true => Answered::Changed([at].into()),
-                false => Answered::Nothing,
-            },
+            Kind::Ack => self.bind(now, (vlan, at), message),
+            _ if self.remove(at, (vlan, client)) => Answered::Changed([at].into()),
             _ => Answered::Nothing,
         }
+    }
+
+    fn lease(&self, at: Location, host: (VlanId, MacAddr)) -> Option<&Lease> {
+        self.leases.get(&at)?.get(&host)
     }
 
     fn bind(
@@ -153,58 +165,62 @@ impl Learned {
         let Some(time) = time.filter(|_| is_host(ip.into())) else {
             return Answered::Nothing;
         };
-        let until = now + time.min(LONGEST);
-        let of_port = self.leases.get(&at);
-        let is_there = of_port.is_some_and(|of_port| of_port.contains_key(&mac));
-        if !is_there && of_port.is_some_and(|of_port| of_port.len() >= LEARNED_MAX) {
-            return Answered::Full { at };
-        }
-        let mut changed = BTreeSet::new();
+        let lease = Lease {
+            vlan,
+            ip,
+            until: now + time.min(LONGEST),
+            is_adopted: false,
+        };
         if let Some((place, holder)) = self.holders.get(&(vlan, ip)).copied() {
-            let lease = self
-                .leases
-                .get(&place)
-                .and_then(|of_port| of_port.get(&holder));
-            let is_over = lease.is_none_or(|lease| lease.until <= now);
+            let held = self.lease(place, (vlan, holder));
+            let is_over = held.is_none_or(|held| held.is_adopted || held.until <= now);
             if holder != mac && !is_over {
                 return Answered::Taken { at, ip, holder };
             }
             if place == at && holder == mac {
-                self.insert(at, mac, Lease { vlan, ip, until });
+                self.insert(at, mac, lease);
                 return Answered::Nothing;
             }
-            self.remove(place, holder);
+        }
+        let mut changed = BTreeSet::new();
+        let of_port = self.leases.get(&at).into_iter().flatten();
+        let is_there = self.lease(at, (vlan, mac)).is_some();
+        if !is_there && of_port.clone().count() >= LEARNED_MAX {
+            let mut adopted = of_port.filter(|(_, lease)| lease.is_adopted);
+            let Some(host) = adopted.next().map(|(host, _)| *host) else {
+                return Answered::Full { at };
+            };
+            self.remove(at, host);
+        }
+        if let Some((place, holder)) = self.holders.get(&(vlan, ip)).copied() {
+            self.remove(place, (vlan, holder));
             changed.insert(place);
         }
         // A host that has moved has left its place.
-        let is_elsewhere = |place: &Location, of_port: &BTreeMap<MacAddr, Lease>| {
-            *place != at && of_port.get(&mac).is_some_and(|lease| lease.vlan == vlan)
-        };
-        let elsewhere = self
-            .leases
-            .iter()
-            .filter(|(place, all)| is_elsewhere(place, all));
-        let elsewhere: Vec<Location> = elsewhere.map(|(place, _)| *place).collect();
+        let places = self.leases.keys().copied();
+        let has_it = |place: &Location| self.lease(*place, (vlan, mac)).is_some();
+        let elsewhere: Vec<Location> = places.filter(|place| *place != at).filter(has_it).collect();
         for place in elsewhere {
-            self.remove(place, mac);
+            self.remove(place, (vlan, mac));
             changed.insert(place);
         }
-        self.insert(at, mac, Lease { vlan, ip, until });
+        self.insert(at, mac, lease);
         changed.insert(at);
         Answered::Changed(changed)
     }
 
     fn insert(&mut self, at: Location, mac: MacAddr, lease: Lease) {
-        self.remove(at, mac);
+        let host = (lease.vlan, mac);
+        self.remove(at, host);
         self.holders.insert((lease.vlan, lease.ip), (at, mac));
-        self.leases.entry(at).or_default().insert(mac, lease);
+        self.leases.entry(at).or_default().insert(host, lease);
     }
 
-    fn remove(&mut self, at: Location, mac: MacAddr) -> bool {
+    fn remove(&mut self, at: Location, host: (VlanId, MacAddr)) -> bool {
         let Some(of_port) = self.leases.get_mut(&at) else {
             return false;
         };
-        let lease = of_port.remove(&mac);
+        let lease = of_port.remove(&host);
         if of_port.is_empty() {
             self.leases.remove(&at);
         }
@@ -224,13 +240,18 @@ impl Learned {
     ) -> bool {
         let of_port = self.leases.get(&at);
         let is_full = of_port.is_some_and(|of_port| of_port.len() >= LEARNED_MAX);
-        let is_there = of_port.is_some_and(|of_port| of_port.contains_key(&mac));
+        let is_there = self.lease(at, (vlan, mac)).is_some();
         let is_taken = self.holders.contains_key(&(vlan, ip));
         if is_full || is_there || is_taken || !is_host(ip.into()) {
             return false;
         }
-        let until = now + ADOPTED;
-        self.insert(at, mac, Lease { vlan, ip, until });
+        let lease = Lease {
+            vlan,
+            ip,
+            until: now + ADOPTED,
+            is_adopted: true,
+        };
+        self.insert(at, mac, lease);
         true
     }
 
@@ -239,11 +260,11 @@ impl Learned {
         let mut changed = BTreeSet::new();
         let over = self.leases.iter().flat_map(|(at, of_port)| {
             let over = of_port.iter().filter(|(_, lease)| lease.until <= now);
-            over.map(|(mac, _)| (*at, *mac))
+            over.map(|(host, _)| (*at, *host))
         });
-        let over: Vec<(Location, MacAddr)> = over.collect();
-        for (at, mac) in over {
-            self.remove(at, mac);
+        let over: Vec<(Location, (VlanId, MacAddr))> = over.collect();
+        for (at, host) in over {
+            self.remove(at, host);
             changed.insert(at);
         }
         changed
@@ -267,18 +288,18 @@ impl Learned {
 
     /// The hosts of a port.
     pub fn of_port(&self, at: Location) -> impl Iterator<Item = Binding> {
-        let leases = self.leases.get(&at).into_iter().flatten();
-        leases.map(|(mac, lease)| Binding {
-            mac: *mac,
-            ips: [lease.ip.into()].into(),
-        })
+        let mut hosts: BTreeMap<MacAddr, BTreeSet<IpAddr>> = BTreeMap::new();
+        for ((_, mac), lease) in self.leases.get(&at).into_iter().flatten() {
+            hosts.entry(*mac).or_default().insert(lease.ip.into());
+        }
+        hosts.into_iter().map(|(mac, ips)| Binding { mac, ips })
     }
 
     /// The addresses of all hosts, by port.
     pub fn all(&self) -> impl Iterator<Item = (Location, MacAddr, Lease)> {
         self.leases.iter().flat_map(|(at, of_port)| {
             let leases = of_port.iter();
-            leases.map(|(mac, lease)| (*at, *mac, *lease))
+            leases.map(|((_, mac), lease)| (*at, *mac, *lease))
         })
     }
 }
@@ -428,6 +449,51 @@ mod tests {
         assert_eq!(lease(&mut learned, secs(120), 2, 8, 71), changed);
         assert_eq!(hosts(&learned, 2), [(mac(8), ip(71))]);
         assert_eq!(hosts(&learned, 1), []);
+    }
+
+    #[test]
+    fn a_question_has_one_answer() {
+        let mut learned = Learned::default();
+        lease(&mut learned, secs(0), 1, 7, 70);
+        for kind in [Kind::Nak, Kind::Ack] {
+            let again = message(kind, 7, 71);
+            let found = learned.handle_answer(secs(1), VLAN, Some(at(1)), &again);
+            assert_eq!(found, Answered::Nothing, "{kind:?}");
+        }
+        assert_eq!(hosts(&learned, 1), [(mac(7), ip(70))]);
+    }
+
+    #[test]
+    fn what_an_earlier_process_has_learned_gives_way_to_a_server() {
+        let mut learned = Learned::default();
+        for n in 0..20 {
+            let is_news = learned.adopt(secs(0), (VLAN, at(1)), (mac(n), ip(100 + n)));
+            assert_eq!(is_news, usize::from(n) < LEARNED_MAX);
+        }
+        // An address that is another host's by now, and a host for which there was no room.
+        let changed = Answered::Changed([at(1), at(2)].into());
+        assert_eq!(lease(&mut learned, secs(1), 2, 30, 100), changed);
+        let changed = Answered::Changed([at(1)].into());
+        for n in 40..56 {
+            assert_eq!(lease(&mut learned, secs(1), 1, n, n), changed);
+        }
+        assert_eq!(hosts(&learned, 1).len(), LEARNED_MAX);
+        let full = Answered::Full { at: at(1) };
+        assert_eq!(lease(&mut learned, secs(1), 1, 60, 60), full);
+    }
+
+    #[test]
+    fn a_host_of_a_trunk_has_an_address_in_each_vlan() {
+        let mut learned = Learned::default();
+        let other = VlanId::new(10).expect("an id");
+        lease(&mut learned, secs(0), 1, 7, 70);
+        let asks = message(Kind::Request, 7, 0);
+        assert!(learned.handle_request(secs(0), (other, at(1)), mac(7), &asks));
+        let answer = message(Kind::Ack, 7, 71);
+        learned.handle_answer(secs(0), other, Some(at(1)), &answer);
+        let bound: Vec<Binding> = learned.of_port(at(1)).collect();
+        let ips = [ip(70), ip(71)].map(IpAddr::from).into();
+        assert_eq!(bound, [Binding { mac: mac(7), ips }]);
     }
 
     #[derive(Clone, Debug)]

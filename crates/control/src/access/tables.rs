@@ -32,6 +32,8 @@ use crate::vlan::Form;
 /// Above all others: what is judged nowhere.
 const ALWAYS: u16 = 65_000;
 const LINK: u16 = 64_000;
+/// Above all that is asked or answered at a port.
+const CLOSED: u16 = 62_000;
 /// A host's questions to a DHCP server, where its binding depends on the answer.
 const ASKS_SERVER: u16 = 60_000;
 const SERVER: u16 = 50_000;
@@ -550,6 +552,21 @@ impl EntryKey {
         };
         let planned = Planned {
             step: Step::Goto(PATH_TABLE),
+            copies: Targets::new(),
+            owner: Owner::Way,
+        };
+        Some((key, planned))
+    }
+
+    /// The entry that drops the packets of a port that is closed.
+    pub(crate) fn of_closed(port: PortNo) -> Option<(EntryKey, Planned)> {
+        let key = EntryKey {
+            table: GUARD_TABLE,
+            priority: CLOSED,
+            matching: by_port(Matching::any(), port)?,
+        };
+        let planned = Planned {
+            step: Step::Drop,
             copies: Targets::new(),
             owner: Owner::Way,
         };

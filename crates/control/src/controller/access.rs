@@ -61,6 +61,8 @@ pub(super) struct AccessControl {
     is_reading: bool,
     /// Hosts that have an address by DHCP, at ports that are bound to those.
     pub(super) learned: Learned,
+    /// The switches whose entries have been taken over, of those with such ports.
+    adopted: BTreeSet<DatapathId>,
 }
 
 impl AccessControl {
@@ -143,6 +145,11 @@ impl AccessControl {
         (vlans, bonds): (&Vlans, &Bonds),
         outbox: &Outbox,
     ) {
+        let learns = self.stated.by_dhcp.iter().any(|at| at.dpid == dpid);
+        // Later, its entries are those that this process has known.
+        if !learns || !self.adopted.insert(dpid) {
+            return;
+        }
         let hosts = held
             .iter()
             .filter_map(|row| EntryKey::of_row(row)?.bound_host());
@@ -162,6 +169,11 @@ impl AccessControl {
         for at in changed {
             self.take_learned(at, bonds);
         }
+    }
+
+    /// Whether a port is bound to the addresses that its hosts have by DHCP.
+    pub(super) fn learns_at(&self, place: Location) -> bool {
+        self.stated.by_dhcp.contains(&place)
     }
 
     /// Decides about a packet, as the switches do.
@@ -214,7 +226,10 @@ impl AccessControl {
 
     fn plan(&self, net: &Network, around: Around<'_>, dpid: DatapathId) -> Plan {
         let links = links(net, dpid);
-        tables::plan(&self.access, &self.orders, around, dpid, &links)
+        let mut plan = tables::plan(&self.access, &self.orders, around, dpid, &links);
+        let closed = net.closed_of(dpid).filter_map(EntryKey::of_closed);
+        plan.extend(closed);
+        plan
     }
 
     /// Compares a switch's entries with the plan, mends what differs, and takes them out of the
@@ -449,6 +464,11 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
 }
 
 impl Controller {
+    /// The connected switches that such lists and bindings would concern, and that cannot hold them.
+    pub fn unable_to_hold(&self, access: &Access, vlans: &Vlans) -> Vec<DatapathId> {
+        self.access.concerned(access, vlans)
+    }
+
     /// Takes other access lists and bindings over, unless switches that they concern cannot hold
     /// them: these are returned. Switches whose tables get other numbers connect anew: that is so
     /// for the first statement about access, and after the last.
@@ -518,6 +538,14 @@ impl Controller {
             let (net, outbox) = (&self.network, &mut self.outbox);
             self.access.update(net, ports, dpid, outbox);
         }
+    }
+
+    /// Sends one switch what has changed about access.
+    pub(super) fn update_access_of(&mut self, dpid: DatapathId) {
+        let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
+        let around = (&*vlans, &self.config.bonds, &*mirrors);
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.access.update(net, around, dpid, outbox);
     }
 
     pub(super) fn reconcile_access(

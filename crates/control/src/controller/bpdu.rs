@@ -111,6 +111,7 @@ impl Controller {
         self.ingress.forget_edge_ports();
         self.bonding.set_guarded(at, is_closed);
         self.update_closed(at.dpid);
+        self.update_access_of(at.dpid);
         self.topology_soon(now);
     }
 

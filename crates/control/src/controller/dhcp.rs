@@ -32,6 +32,10 @@ impl Controller {
             return true;
         }
         let place = self.outbox.bonds.place(at);
+        if self.network.role(place) == PortRole::Gone {
+            self.outbox.counters.packet_ins_no_port += 1;
+            return false;
+        }
         let vlan = self.vlan_at(place, &packet_in.data);
         if packet_in.table_id == GUARD_TABLE {
             if let Some(vlan) = vlan {
@@ -41,6 +45,9 @@ impl Controller {
         }
         let vlans = self.outbox.vlans.clone();
         let is_allowed = self.access.judge(&vlans, at, fields).is_allowed();
+        if !self.access.learns_at(place) {
+            return is_allowed;
+        }
         let message = read(&packet_in.data);
         let asked = message.zip(vlan).zip(fields.eth_src());
         let Some(((message, vlan), src)) = asked.filter(|_| is_allowed) else {

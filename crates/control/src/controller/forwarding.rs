@@ -290,7 +290,10 @@ impl Controller {
         let (mac, at) = (packet.src, packet.at);
         let host = HostKey { vlan, mac };
         let is_outside = vlan.is_none();
-        let is_new = hosts_of!(self, vlan).is_some_and(|hosts| !hosts.is_known(mac));
+        // Where all room is taken by others, each packet would be one of a new host.
+        let has_share = self.crowds.over_share(at).is_some();
+        let is_new = hosts_of!(self, vlan)
+            .is_some_and(|hosts| !hosts.is_known(mac) && (has_share || !hosts.is_full()));
         if is_new && self.crowds.is_flood(now, at) {
             self.close_port(now, at, ClosedBy::Crowd);
             return false;

@@ -19,6 +19,7 @@ use crate::edge::EdgeUpdate;
 use crate::entry::{EntryKind, is_ours};
 use crate::fabric::form::{self, Place};
 use crate::mirror::{self, Mirrors};
+use crate::pipeline::Numbering;
 
 use super::entries::delete_row;
 use super::event::Alarm;
@@ -32,7 +33,7 @@ type Groups = BTreeMap<GroupId, Vec<Bucket>>;
 pub(super) struct Mirroring {
     /// The groups with copies that each switch has.
     sent: BTreeMap<DatapathId, Groups>,
-    /// The mirrors before the reload after which a switch's entries are read again.
+    /// The mirrors before the reloads after which a switch's entries are read again.
     before: BTreeMap<DatapathId, Arc<Mirrors>>,
     /// Connected switches with mirrors that they cannot have.
     unsupported: BTreeSet<DatapathId>,
@@ -225,7 +226,10 @@ impl Controller {
     pub(super) fn check_mirrors(&mut self, dpid: DatapathId) {
         let has_any = self.outbox.mirrors.switches().contains(&dpid);
         let is_known = self.network.is_connected(dpid) && self.network.is_synced(dpid);
-        let is_unsupported = has_any && is_known && !self.fabric.is_capable(dpid);
+        let has_ins = self.outbox.mirrors.ins(dpid).next().is_some();
+        let has_table = self.outbox.numbering(dpid) == Numbering::Access;
+        let is_able = self.fabric.is_capable(dpid) && (has_table || !has_ins);
+        let is_unsupported = has_any && is_known && !is_able;
         if is_unsupported && self.mirroring.unsupported.insert(dpid) {
             self.outbox.alarm(Alarm::MirrorUnsupported { dpid });
         }
@@ -237,7 +241,9 @@ impl Controller {
             return;
         }
         self.outbox.note_sent(dpid);
-        self.mirroring.before.insert(dpid, before.clone());
+        // Another reading may be under way, after another reload.
+        let former = self.mirroring.before.entry(dpid).or_default();
+        Arc::make_mut(former).unite_targets(before);
         let bodies = [
             (
                 Request::MirroredRows,

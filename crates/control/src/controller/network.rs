@@ -164,6 +164,13 @@ impl Network {
     }
 
     /// Closes a port to hosts, or opens it.
+    /// The ports of a switch that are closed to hosts.
+    pub(super) fn closed_of(&self, dpid: DatapathId) -> impl Iterator<Item = PortNo> {
+        let at = |port| Location { dpid, port };
+        let closed = self.closed.range(at(PortNo(0))..=at(PortNo(u32::MAX)));
+        closed.map(|at| at.port)
+    }
+
     pub(super) fn set_closed(&mut self, at: Location, is_closed: bool) {
         match is_closed {
             true => self.closed.insert(at),

@@ -131,6 +131,7 @@ impl Controller {
         self.fabric
             .handle_refused(now, (dpid, error), &mut self.outbox);
         self.exclude_bonds(now, dpid);
+        self.check_mirrors(dpid);
     }
 
     pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
