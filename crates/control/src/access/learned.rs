@@ -70,7 +70,7 @@ pub enum Answered {
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     asking: BTreeMap<Location, BTreeMap<MacAddr, Asking>>,
-    /// By VLAN: a host may have an address in each of a trunk.
+    /// For each VLAN: a host may have an address in each of a trunk.
     leases: BTreeMap<Location, BTreeMap<(VlanId, MacAddr), Lease>>,
     holders: BTreeMap<(VlanId, Ipv4Addr), (Location, MacAddr)>,
 }

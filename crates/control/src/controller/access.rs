@@ -464,7 +464,8 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
 }
 
 impl Controller {
-    /// The connected switches that such lists and bindings would concern, and that cannot hold them.
+    /// The connected switches that such lists and bindings would concern, and that cannot hold
+    /// them.
     pub fn unable_to_hold(&self, access: &Access, vlans: &Vlans) -> Vec<DatapathId> {
         self.access.concerned(access, vlans)
     }
