@@ -3,7 +3,7 @@
 //! Packets that come in are copied by the first table of their switch, before anything is decided.
 //! Packets that go out are copied where the controller writes outputs: a list of actions gets one
 //! more output, and a bucket, which can have one output only, leads to a group with all of them.
-//! [`Mirrors::lead`] makes this change as messages leave, and [`Mirrors::unlead`] takes it back as
+//! `Mirrors::lead` makes this change as messages leave, and `Mirrors::unlead` takes it back as
 //! a switch's reports come in. So no other code knows of mirrors.
 
 use std::collections::{BTreeMap, BTreeSet};
