@@ -21,6 +21,7 @@ use control::ConnectionId;
 use control::access::{Access, Acl, Rule};
 use control::controller::{ControllerConfig, Drained, HostView, LinkView, Location, Mode};
 use control::entry::{COOKIE_PREFIX, Entry, EntryKey, EntryKind};
+use control::mirror::{Direction, Mirror, Mirrors};
 use control::pipeline::Numbering;
 use control::qos::flow::Matching;
 use control::qos::{
@@ -543,6 +544,17 @@ fn guarded() -> Access {
     }
 }
 
+/// Mirrors of the hostile switches, whose entries are read for copies.
+fn mirrored() -> Mirrors {
+    Mirrors::new(HOSTILE.map(|peer| Mirror {
+        name: "watch".to_owned(),
+        dpid: DatapathId(peer as u64 + 1),
+        from: [PortNo(1), PortNo(3)].into(),
+        direction: Direction::Both,
+        to: PortNo(2),
+    }))
+}
+
 /// The controller's knowledge of the honest switches.
 #[derive(Debug, PartialEq)]
 struct Known {
@@ -573,6 +585,7 @@ impl World {
         };
         if access == Numbering::Access {
             controller.access = guarded();
+            controller.mirrors = mirrored();
         }
         if b & 1 == 1 {
             controller.timeouts = Timeouts::fixed(u16::from(b >> 4), 0);

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use cli::failure::Failure;
 use cli::output::say;
-use control::access::{Place, Verdict};
+use control::access::{Place, RuleId, Verdict};
 use control::controller::Location;
+use control::mirror::Mirrors;
 use openflow::packet::PacketFields;
 use openflow::text::parse_match;
 use openflow::{Field, MatchField};
@@ -60,7 +61,12 @@ pub fn run(command: Command) -> Result<(), Failure> {
         ),
     }
     let verdict = settings.access.access.judge(vlans, place, &packet);
-    for line in told(&settings.access, &file, (args.at, place), &verdict) {
+    for line in told(
+        (&settings.access, &settings.vlans.mirrors),
+        &file,
+        (args.at, place),
+        &verdict,
+    ) {
         say!("{line}");
     }
     Ok(())
@@ -86,14 +92,19 @@ fn packet(at: Location, text: &str) -> Result<PacketFields, String> {
 
 /// The verdict, a line for each rule that was asked.
 fn told(
-    stated: &Stated,
+    (stated, mirrors): (&Stated, &Mirrors),
     file: &str,
     (at, place): (Location, Location),
     verdict: &Verdict,
 ) -> Vec<String> {
-    let rule = |id| {
+    let rule = |id: &RuleId| {
         let line = stated.line(id).unwrap_or_default();
-        format!("{file}:{line}: {}", stated.name(id))
+        let acl = stated.access.acls.get(id.acl);
+        let mirror = acl.and_then(|acl| acl.rules.get(id.rule)?.mirror.as_ref());
+        let here = mirror.filter(|name| mirrors.target_of(name, at.dpid).is_some());
+        let copied = here.map(|name| format!(", copied to the mirror '{name}'"));
+        let copied = copied.unwrap_or_default();
+        format!("{file}:{line}: {}{copied}", stated.name(id))
     };
     match verdict {
         Verdict::Allowed(rules) if rules.is_empty() => {
@@ -142,8 +153,10 @@ mod tests {
                           acl_in = \"p\"\nbind = \"02:00:00:00:00:01 10.0.0.1\"\n\
                           [guard]\ndhcp_servers = \"1:9\"\n[[acl]]\nname = \"p\"\n\
                           [[acl.rule]]\nmatch = \"tcp,tp_dst=23\"\nallow = false\n\
+                          mirror = \"watch\"\n\
                           [[acl.rule]]\nmatch = \"ip\"\nallow = true\n[[acl]]\nname = \"v\"\n\
-                          [[acl.rule]]\nname = \"web\"\nmatch = \"tcp,tp_dst=80\"\nallow = true\n";
+                          [[acl.rule]]\nname = \"web\"\nmatch = \"tcp,tp_dst=80\"\nallow = true\n\
+                          [[mirror]]\nname = \"watch\"\nto = \"1:5\"\n";
 
     fn explain(at: &str, text: &str) -> Vec<String> {
         let settings = Settings::parse(CONFIG, Path::new("f.toml")).expect("it is right");
@@ -153,7 +166,12 @@ mod tests {
             .access
             .access
             .judge(&settings.vlans.vlans, at, &packet);
-        told(&settings.access, "f.toml", (at, at), &verdict)
+        told(
+            (&settings.access, &settings.vlans.mirrors),
+            "f.toml",
+            (at, at),
+            &verdict,
+        )
     }
 
     #[test]
@@ -162,11 +180,11 @@ mod tests {
         let cases = [
             (
                 format!("tcp,{host},tp_dst=23"),
-                "dropped: f.toml:13: p rule 1",
+                "dropped: f.toml:13: p rule 1, copied to the mirror 'watch'",
             ),
             (
                 format!("tcp,{host},tp_dst=80"),
-                "passes: f.toml:16: p rule 2",
+                "passes: f.toml:17: p rule 2",
             ),
             (
                 format!("udp,{host},tp_dst=80"),
@@ -189,7 +207,7 @@ mod tests {
         let lines = explain("1:2", &format!("tcp,{host},tp_dst=80"));
         assert_eq!(
             lines.get(1).map(String::as_str),
-            Some("passes: f.toml:21: v 'web'")
+            Some("passes: f.toml:22: v 'web'")
         );
         assert_eq!(
             explain("1:3", "tcp"),

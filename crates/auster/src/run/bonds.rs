@@ -74,15 +74,7 @@ impl Read {
         place: &Range<usize>,
         table: &DeTable<'_>,
     ) -> Option<String> {
-        if !table.contains_key("name") {
-            fields.problem(place, "name is missing: a name such as \"server1\"");
-        }
-        let name = fields.parsed(table, "name", "server1", |text| match is_name(text) {
-            true => Ok(text.to_owned()),
-            false => Err(format!(
-                "'{text}' is no name of letters, digits, '-', '_' and '.'"
-            )),
-        })?;
+        let name = name(fields, (place, table), "server1")?;
         let line = fields.line(place);
         if let Some(before) = self.names.insert(name.clone(), line) {
             let problem = format!("name: '{name}' is the bond in line {before} already");
@@ -103,7 +95,7 @@ impl Read {
         }
         let mut ports = BTreeSet::new();
         let mut first: Option<Location> = None;
-        for (span, at) in fields.list_at(table, "ports", "1:2", bond_port) {
+        for (span, at) in fields.list_at(table, "ports", "1:2", |text| grouped_port("bond", text)) {
             let first = *first.get_or_insert(at);
             if at.dpid != first.dpid {
                 let problem = format!(
@@ -162,14 +154,33 @@ impl Read {
     }
 }
 
-fn bond_port(text: &str) -> Result<Location, String> {
+/// Reads a port that a group names. `thing`: its owner, such as "bond".
+pub(super) fn grouped_port(thing: &str, text: &str) -> Result<Location, String> {
     let at = topology::edge_port(text)?;
     match at.port.0 <= PORT_MAX {
         true => Ok(at),
         false => Err(format!(
-            "'{text}' is no port for a bond, whose ports are 1 to {PORT_MAX}"
+            "'{text}' is no port for a {thing}, whose ports are 1 to {PORT_MAX}"
         )),
     }
+}
+
+/// Reads a name, which is missing without the key.
+pub(super) fn name(
+    fields: &mut Fields<'_>,
+    (place, table): (&Range<usize>, &DeTable<'_>),
+    example: &str,
+) -> Option<String> {
+    if !table.contains_key("name") {
+        let problem = format!("name is missing: a name such as \"{example}\"");
+        fields.problem(place, problem);
+    }
+    fields.parsed(table, "name", example, |text| match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "'{text}' is no name of letters, digits, '-', '_' and '.'"
+        )),
+    })
 }
 
 /// Reads whether a crowd of new hosts closes a port.

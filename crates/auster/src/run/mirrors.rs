@@ -18,13 +18,12 @@ use std::ops::Range;
 
 use control::bond::Bonds;
 use control::controller::Location;
-use control::mirror::{Direction, Mirror, Mirrors, PORT_MAX};
+use control::mirror::{Direction, Mirror, Mirrors};
 use openflow::DatapathId;
 use toml::de::{DeTable, DeValue};
 
+use super::bonds;
 use super::fields::Fields;
-use super::qos::tree::is_name;
-use super::topology;
 
 const MIRROR: [&str; 4] = ["name", "from", "direction", "to"];
 
@@ -95,15 +94,7 @@ impl Read {
         (place, table): (&Range<usize>, &DeTable<'_>),
         to: Option<Location>,
     ) -> Option<String> {
-        if !table.contains_key("name") {
-            fields.problem(place, "name is missing: a name such as \"watch\"");
-        }
-        let name = fields.parsed(table, "name", "watch", |text| match is_name(text) {
-            true => Ok(text.to_owned()),
-            false => Err(format!(
-                "'{text}' is no name of letters, digits, '-', '_' and '.'"
-            )),
-        })?;
+        let name = bonds::name(fields, (place, table), "watch")?;
         let line = fields.line(place);
         if let Some(to) = to
             && let Some(before) = self.names.insert((name.clone(), to.dpid), line)
@@ -189,7 +180,7 @@ impl Read {
         if let Some(line) = self.lines.get(&at) {
             let problem = format!(
                 "at: {at} gets the copies of the mirror in line {line}, so it has no VLANs, lists, \
-                 hosts or bpdu; take it out of one of the two"
+                 hosts, bpdu or crowd; take it out of one of the two"
             );
             fields.problem(span, problem);
         }
@@ -201,13 +192,7 @@ impl Read {
 }
 
 fn port(text: &str) -> Result<Location, String> {
-    let at = topology::edge_port(text)?;
-    match at.port.0 <= PORT_MAX {
-        true => Ok(at),
-        false => Err(format!(
-            "'{text}' is no port for a mirror, whose ports are 1 to {PORT_MAX}"
-        )),
-    }
+    bonds::grouped_port("mirror", text)
 }
 
 /// The texts of `key` in sections of this name.
@@ -241,6 +226,7 @@ pub(super) fn names(root: &DeTable<'_>) -> BTreeSet<String> {
 mod tests {
     use control::bond::Bond;
 
+    use super::super::topology;
     use super::super::vlans::Stated;
     use super::*;
 

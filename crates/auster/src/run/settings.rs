@@ -821,7 +821,7 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// The same for bonds, mirrors and the effects of spanning trees.
+/// The same for bonds, mirrors and guards of ports.
 fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
     if !file.vlans.has_bonds() {
         return Ok(());
@@ -829,13 +829,13 @@ fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
     let chooses = !file.controller.timeouts.classes.is_empty() || chooses_packets(&file.qos.qos);
     let problem = match (running.controller.fabric, chooses) {
         (None, _) => {
-            "[[bond]], [[mirror]] and bpdu need forwarding = \"fabric\", which has their groups: \
-             take out mode, forwarding = \"paths\" and first_packets = \"report\", and restart"
+            "[[bond]], [[mirror]], bpdu and crowd need forwarding = \"fabric\", which has their \
+             groups: take out mode, forwarding = \"paths\" and first_packets = \"report\", and restart"
         }
         (Some(_), true) => {
             "[[timeouts.class]], [[qos.service]], [[qos.policy]] and [[qos.circuit]] set entries \
-             for one port of a host, so they do not go with [[bond]], [[mirror]] and bpdu: take \
-             out one of them"
+             for one port of a host, so they do not go with [[bond]], [[mirror]], bpdu and \
+             crowd: take out one of them"
         }
         (Some(_), false) => return Ok(()),
     };

@@ -157,5 +157,11 @@ fn a_port_learns_the_address_that_its_host_has_by_dhcp() {
     wait_for("1 reaches 2 again", || pings(&lab, 1, 2));
     let forges = lab.exec("h1", &["sh", "-c", "ping -c 3 -W 1 -I 10.0.0.66 10.0.0.2"]);
     assert!(!forges.status.success(), "another address passes now");
+    fs::write(&file, "").unwrap();
+    run("kill", &["-HUP", &controller.child.id().to_string()]);
+    wait_for("another address passes without a binding", || {
+        let forges = lab.exec("h1", &["sh", "-c", "ping -c 1 -W 1 -I 10.0.0.66 10.0.0.2"]);
+        forges.status.success()
+    });
     assert!(lab.down().status.success());
 }
