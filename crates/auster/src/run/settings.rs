@@ -830,7 +830,8 @@ fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
     let problem = match (running.controller.fabric, chooses) {
         (None, _) => {
             "[[bond]], [[mirror]], bpdu and crowd need forwarding = \"fabric\", which has their \
-             groups: take out mode, forwarding = \"paths\" and first_packets = \"report\", and restart"
+             groups: take out mode, forwarding = \"paths\" and first_packets = \"report\", and \
+             restart"
         }
         (Some(_), true) => {
             "[[timeouts.class]], [[qos.service]], [[qos.policy]] and [[qos.circuit]] set entries \
