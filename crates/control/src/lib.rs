@@ -5,7 +5,8 @@
 //! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
 //! application for all switches: discovery, hosts, paths, flow entries. [`qos`] computes the
-//! entries, meters and queues that the operator's services need.
+//! entries, meters and queues that the operator's services need. [`cluster::Cluster`] shares the
+//! switches with other controllers.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! returns `None`, then wait for input or for `poll_timeout`.
@@ -13,6 +14,7 @@
 pub mod access;
 pub mod bfd;
 pub mod bond;
+pub mod cluster;
 pub mod controller;
 pub mod edge;
 pub mod entry;

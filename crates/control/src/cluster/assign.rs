@@ -1,0 +1,1 @@
+//! Which orders are to be written, and who comes first in them.
