@@ -13,7 +13,7 @@ use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::hello::Hello;
 use openflow::message::{
     MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortState, Role,
-    RoleMessage, SwitchFeatures,
+    RoleMessage, RoleReason, RoleStatus, SwitchFeatures,
 };
 use openflow::multipart::{Description, ReplyBody};
 use openflow::{
@@ -152,6 +152,14 @@ fn said(name: &str, xid: Xid) -> Frame {
                 generation_id: 7,
             };
             (Version::V13, Message::RoleReply(role))
+        }
+        "role-lost" => {
+            let status = RoleStatus {
+                role: Role::Secondary,
+                reason: RoleReason::PRIMARY_REQUEST,
+                generation_id: 8,
+            };
+            (Version::V13, Message::RoleStatus(status))
         }
         _ => panic!("nobody says {name}"),
     };

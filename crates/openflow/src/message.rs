@@ -75,6 +75,8 @@ pub enum Message {
     RoleRequest(RoleMessage),
     /// OFPT_ROLE_REPLY (7.3.9).
     RoleReply(RoleMessage),
+    /// OFPT_ROLE_STATUS of 1.4 (7.4.4), which 1.3 has as an extension of the ONF (EXT-191).
+    RoleStatus(RoleStatus),
     /// OFPT_GET_ASYNC_REQUEST (7.3.10).
     GetAsyncRequest,
     /// OFPT_GET_ASYNC_REPLY (7.3.10).
@@ -116,6 +118,7 @@ impl Message {
             Message::QueueGetConfigReply(_) => K::QueueGetConfigReply,
             Message::RoleRequest(_) => K::RoleRequest,
             Message::RoleReply(_) => K::RoleReply,
+            Message::RoleStatus(_) => K::RoleStatus,
             Message::GetAsyncRequest => K::GetAsyncRequest,
             Message::GetAsyncReply(_) => K::GetAsyncReply,
             Message::SetAsync(_) => K::SetAsync,
@@ -150,6 +153,8 @@ impl Experimenter {
     pub const NICIRA: u32 = 0x0000_2320;
     /// The Open Networking Foundation's own extensions (bundles for 1.3 among them).
     pub const ONF: u32 = 0x4f4e_4600;
+    /// Type of the ONF's ROLE_STATUS for 1.3, in the first four bytes of the data.
+    pub const ONF_ROLE_STATUS: u32 = 1911;
 }
 
 /// OFPT_FEATURES_REPLY.
@@ -625,6 +630,30 @@ pub struct RoleMessage {
     /// Role asked for or held.
     pub role: Role,
     /// Master election: a request with an older one is refused as STALE.
+    pub generation_id: u64,
+}
+
+/// OFPCRR_*: the cause of a change of role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RoleReason(pub u8);
+
+impl RoleReason {
+    /// OFPCRR_MASTER_REQUEST: another controller asked to be master.
+    pub const PRIMARY_REQUEST: RoleReason = RoleReason(0);
+    /// OFPCRR_CONFIG: the switch's configuration has changed.
+    pub const CONFIG: RoleReason = RoleReason(1);
+    /// OFPCRR_EXPERIMENTER: a vendor's data have changed.
+    pub const EXPERIMENTER: RoleReason = RoleReason(2);
+}
+
+/// ROLE_STATUS (1.4.0, 7.4.4): the switch has changed the role of this connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleStatus {
+    /// The new role, never NOCHANGE.
+    pub role: Role,
+    /// Cause of the change.
+    pub reason: RoleReason,
+    /// Generation id of the last election; all ones if there was none.
     pub generation_id: u64,
 }
 

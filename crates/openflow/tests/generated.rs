@@ -5,8 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use clock::SplitMix64;
-use openflow::message::{ErrorMessage, MultipartReply, MultipartRequest};
-use openflow::{Frame, Message, Version, Xid, decode, encode};
+use openflow::message::{ErrorMessage, Experimenter, MultipartReply, MultipartRequest};
+use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
 use proptest::prelude::*;
 
 use common::generate::{Rng, v10, v13};
@@ -33,6 +33,30 @@ proptest! {
             let version = frame.version().unwrap_or(Version::V13);
             let written = encode(version, frame.xid(), &message).expect("it was read");
             prop_assert_eq!(decode(&written), Ok(message));
+        }
+    }
+
+    /// The vendor's message that is read: whatever follows its ids, what is read is written alike.
+    #[test]
+    fn a_role_status_of_noise_is_refused_or_read(
+        role in 0..6u32,
+        rest in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let ids = [Experimenter::ONF, Experimenter::ONF_ROLE_STATUS, role];
+        let mut bytes = vec![4, 4, 0, 0, 0, 0, 0, 0];
+        bytes.extend(ids.iter().flat_map(|word| word.to_be_bytes()));
+        bytes.extend(&rest);
+        let frame = reframed(&bytes);
+        let read = decode(&frame);
+        prop_assert_eq!(read.is_ok(), (1..=3).contains(&role) && rest.len() == 12);
+        if let Ok(message) = read {
+            prop_assert_eq!(message.kind(), MessageKind::RoleStatus);
+            let written = encode(Version::V13, frame.xid(), &message).expect("it was read");
+            prop_assert_eq!(&written.bytes()[..21], &frame.bytes()[..21]);
+            prop_assert_eq!(&written.bytes()[24..], &frame.bytes()[24..]);
+            for version in [Version::V10, Version::V12, Version::V14] {
+                prop_assert!(encode(version, frame.xid(), &message).is_err());
+            }
         }
     }
 }
@@ -91,7 +115,7 @@ fn an_entry_without_wildcards_is_read_back_with_the_highest_priority() {
 #[test]
 fn the_generators_make_every_kind_of_message() {
     let seen = kinds(v13::message);
-    assert_eq!(seen.len(), 28 + 16 + 16, "{seen:#?}");
+    assert_eq!(seen.len(), 29 + 16 + 16, "{seen:#?}");
     let seen = kinds(v10::message);
     assert_eq!(seen.len(), 20 + 8 + 8, "{seen:#?}");
 }

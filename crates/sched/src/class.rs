@@ -85,7 +85,7 @@ pub const fn traffic_of(kind: K, profile: Profile) -> TrafficType {
     match (profile, kind) {
         (Profile::Auster, K::BarrierRequest | K::BarrierReply) => TrafficType::FlowSetup,
         (Profile::Auster, K::BundleControl | K::BundleAddMessage) => TrafficType::FlowSetup,
-        (Profile::Auster, K::RoleRequest | K::RoleReply) => TrafficType::Session,
+        (Profile::Auster, K::RoleRequest | K::RoleReply | K::RoleStatus) => TrafficType::Session,
         (Profile::Auster, K::GetAsyncRequest | K::GetAsyncReply | K::SetAsync) => {
             TrafficType::Session
         }

@@ -513,6 +513,7 @@ impl Session {
             Message::PacketIn(_)
                 | Message::PortStatus(_)
                 | Message::FlowRemoved(_)
+                | Message::RoleStatus(_)
                 | Message::Experimenter(_)
         );
         if matches!(message, Message::FeaturesReply(_)) || (ours && is_reply) {

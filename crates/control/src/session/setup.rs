@@ -136,6 +136,8 @@ impl Setup {
                 }
                 _ => return Progress::Unexpected,
             },
+            // The role may be lost again at once: the later report counts.
+            Message::RoleStatus(status) => self.role = status.role,
             Message::Error(error) => match self.handle_error(xid, error.kind) {
                 Some(progress) => return progress,
                 None => self.answered(xid),

@@ -46,6 +46,7 @@ fn header_name(message: &Message) -> String {
     match message {
         Message::MultipartRequest(m) => format!("OFPST_{} request", stats::request_name(&m.body)),
         Message::MultipartReply(m) => format!("OFPST_{} reply", stats::reply_name(&m.body)),
+        Message::RoleStatus(_) => names::ONF_ROLE_STATUS.to_owned(),
         message => names::message(message.kind()).to_owned(),
     }
 }
@@ -83,6 +84,7 @@ fn body(w: &mut String, version: Version, message: &Message) -> fmt::Result {
         Message::QueueGetConfigReply(m) => queue_config(w, m),
         Message::RoleRequest(m) => role(w, *m, m.role != Role::NoChange),
         Message::RoleReply(m) => role(w, *m, true),
+        Message::RoleStatus(m) => role_status(w, *m),
         Message::GetAsyncReply(m) | Message::SetAsync(m) => async_config(w, m),
         Message::MeterMod(m) => meter_mod(w, m),
     }
@@ -474,6 +476,15 @@ fn role(w: &mut String, m: RoleMessage, has_generation: bool) -> fmt::Result {
         write!(w, " generation_id={}", m.generation_id)?;
     }
     Ok(())
+}
+
+fn role_status(w: &mut String, m: RoleStatus) -> fmt::Result {
+    let held = RoleMessage {
+        role: m.role,
+        generation_id: m.generation_id,
+    };
+    role(w, held, true)?;
+    write!(w, " reason={}", names::role_reason(m.reason))
 }
 
 fn async_config(w: &mut String, m: &AsyncConfig) -> fmt::Result {

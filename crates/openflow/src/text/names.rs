@@ -3,7 +3,8 @@
 use crate::error::ErrorKind;
 use crate::kind::MessageKind;
 use crate::match_fields::Field;
-use crate::message::GroupType;
+use crate::message::{GroupType, RoleReason};
+use crate::wire::is_role_status;
 
 /// Every name that flow syntax accepts for a field; the first is how SET_FIELD writes it.
 pub(super) const FIELD_NAMES: &[(Field, &[&str])] = &[
@@ -312,6 +313,21 @@ pub(super) const MESSAGES: &[(MessageKind, &str)] = &[
     (MessageKind::ControllerStatus, "OFPT_CONTROLLER_STATUS"),
 ];
 
+/// ROLE_STATUS as 1.3 has it.
+pub(super) const ONF_ROLE_STATUS: &str = "ONFT_ROLE_STATUS";
+
+/// Causes of a change of role (OFPCRR_*).
+pub(super) const ROLE_REASONS: &[(RoleReason, &str)] = &[
+    (RoleReason::PRIMARY_REQUEST, "primary_request"),
+    (RoleReason::CONFIG, "configuration_changed"),
+    (RoleReason::EXPERIMENTER, "experimenter_data_changed"),
+];
+
+pub(super) fn role_reason(reason: RoleReason) -> &'static str {
+    let found = ROLE_REASONS.iter().find(|(known, _)| *known == reason);
+    found.map_or("(unknown)", |(_, name)| name)
+}
+
 pub(super) fn message(kind: MessageKind) -> &'static str {
     MESSAGES
         .iter()
@@ -337,14 +353,15 @@ pub(super) const MULTIPART_TYPES: &[(u16, &str)] = &[
     (13, "PORT_DESC"),
 ];
 
-/// Names a message by its header alone, and a multipart message by its type too. `None` for a type
-/// that its version does not have.
+/// Names a message by its header, and a multipart message or ROLE_STATUS by its type too. `None` for
+/// a type that its version does not have.
 pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String> {
     let kind = MessageKind::from_wire(version, type_byte);
     let suffix = match kind {
         MessageKind::Unknown => return None,
         MessageKind::MultipartRequest => "request",
         MessageKind::MultipartReply => "reply",
+        _ if is_role_status(message) => return Some(ONF_ROLE_STATUS.to_owned()),
         kind => return Some(self::message(kind).to_owned()),
     };
     let ty = message

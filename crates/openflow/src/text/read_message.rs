@@ -111,10 +111,11 @@ fn read_words(text: &str) -> Result<(Version, Xid, Message), TextError> {
     let message = match name.strip_prefix("OFPST_") {
         Some(name) => Message::MultipartRequest(request(name, body)?),
         None => {
-            let kind = names::MESSAGES
-                .iter()
-                .find(|(_, word)| *word == name)
-                .map(|(kind, _)| *kind);
+            let words = names::MESSAGES.iter().copied();
+            let found = words
+                .chain([(MessageKind::RoleStatus, names::ONF_ROLE_STATUS)])
+                .find(|(_, word)| *word == name);
+            let kind = found.map(|(kind, _)| kind);
             read_body(
                 kind.ok_or_else(|| wrong("a message such as OFPT_FLOW_MOD"))?,
                 body,
@@ -157,6 +158,7 @@ fn read_body(kind: MessageKind, body: Body<'_>) -> Result<Message, TextError> {
         }
         K::RoleRequest => role(body, 0).map(Message::RoleRequest),
         K::RoleReply => role(body, u64::MAX).map(Message::RoleReply),
+        K::RoleStatus => role_status(body).map(Message::RoleStatus),
         K::GetAsyncRequest => nothing(Message::GetAsyncRequest),
         K::MeterMod => read_meter_mod(body.text, body.at).map(Message::MeterMod),
         _ => Err(body.wrong("the line frame=HEX too: words alone do not say all of this message")),
@@ -356,23 +358,59 @@ fn role(body: Body<'_>, generation_default: u64) -> Result<RoleMessage, TextErro
         role: Role::NoChange,
         generation_id: generation_default,
     };
-    each(body, |item| {
-        match item.key {
-            "role" => {
-                message.role = match item.value()? {
-                    "nochange" => Role::NoChange,
-                    "equal" => Role::Equal,
-                    "primary" | "master" => Role::Primary,
-                    "secondary" | "slave" => Role::Secondary,
-                    _ => return Err(item.wrong("nochange, equal, primary or secondary")),
-                }
-            }
-            "generation_id" => message.generation_id = small(item, u128::from(u64::MAX))?,
-            _ => return Err(item.unknown("role=… or generation_id=…")),
-        }
-        Ok(())
+    each(body, |item| match take_role(&mut message, item)? {
+        true => Ok(()),
+        false => Err(item.unknown("role=… or generation_id=…")),
     })?;
     Ok(message)
+}
+
+/// Takes what ROLE_REQUEST, ROLE_REPLY and ROLE_STATUS share. Returns whether `item` is of it.
+fn take_role(message: &mut RoleMessage, item: &Item<'_>) -> Result<bool, TextError> {
+    match item.key {
+        "role" => {
+            message.role = match item.value()? {
+                "nochange" => Role::NoChange,
+                "equal" => Role::Equal,
+                "primary" | "master" => Role::Primary,
+                "secondary" | "slave" => Role::Secondary,
+                _ => return Err(item.wrong("nochange, equal, primary or secondary")),
+            }
+        }
+        "generation_id" => message.generation_id = small(item, u128::from(u64::MAX))?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn role_status(body: Body<'_>) -> Result<RoleStatus, TextError> {
+    let mut held = RoleMessage {
+        role: Role::NoChange,
+        generation_id: u64::MAX,
+    };
+    let mut reason = None;
+    each(body, |item| {
+        if item.key == "reason" {
+            let value = item.value()?;
+            let known = names::ROLE_REASONS.iter().find(|(_, word)| *word == value);
+            let wanted = "primary_request, configuration_changed or experimenter_data_changed";
+            reason = Some(known.ok_or_else(|| item.wrong(wanted))?.0);
+            return Ok(());
+        }
+        match take_role(&mut held, item)? {
+            true => Ok(()),
+            false => Err(item.unknown("role=…, generation_id=… or reason=…")),
+        }
+    })?;
+    let reason = reason.ok_or_else(|| body.wrong("reason=…"))?;
+    if held.role == Role::NoChange {
+        return Err(body.wrong("role=equal, primary or secondary"));
+    }
+    Ok(RoleStatus {
+        role: held.role,
+        reason,
+        generation_id: held.generation_id,
+    })
 }
 
 /// Requests only: replies have numbers that their words leave out.

@@ -29,6 +29,7 @@ use crate::message::Message;
 use crate::multipart::UnreadableRow;
 use crate::types::{Version, Xid};
 
+pub(crate) use v13::is_role_status;
 use writer::Writer;
 
 /// Reads `frame` under its own version (1.0 and 1.3; the symmetric messages of every version).
@@ -37,6 +38,9 @@ use writer::Writer;
 /// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that is not
 /// read here is BAD_VERSION: whoever forwards frames forwards it unread.
 pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
+    if v13::is_role_status(frame.bytes()) {
+        return v13::decode(frame);
+    }
     if let Some(message) = symmetric::decode(frame)? {
         return Ok(message);
     }
@@ -79,7 +83,11 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
         version,
         what: "message of this kind",
     };
-    let Some(type_byte) = message.kind().to_wire(version.wire()) else {
+    let kind = match message {
+        Message::RoleStatus(_) if version == Version::V13 => MessageKind::Experimenter,
+        message => message.kind(),
+    };
+    let Some(type_byte) = kind.to_wire(version.wire()) else {
         return Err(unsupported);
     };
     let mut w = Writer::new(version, type_byte, xid);

@@ -12,10 +12,10 @@ mod table;
 mod table_features;
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
-use crate::frame::Frame;
+use crate::frame::{Frame, HEADER_LEN};
 use crate::kind::MessageKind as K;
-use crate::message::Message;
-use crate::types::{BufferId, PortNo};
+use crate::message::{Experimenter, Message};
+use crate::types::{BufferId, PortNo, Version};
 
 use super::reader::Reader;
 use super::writer::Writer;
@@ -25,7 +25,19 @@ pub(super) use multipart::decode_flow_rows;
 /// OFP_NO_BUFFER.
 const NO_BUFFER: u32 = 0xffff_ffff;
 
-/// Reads `frame`, whose version is 1.3 and which is no symmetric message.
+/// Whether `message` begins like the ONF's ROLE_STATUS for 1.3, which is an EXPERIMENTER message.
+pub(crate) fn is_role_status(message: &[u8]) -> bool {
+    let ids = [Experimenter::ONF, Experimenter::ONF_ROLE_STATUS].map(u32::to_be_bytes);
+    let kind = |m: &[u8; HEADER_LEN]| K::from_wire(m[0], m[1]);
+    match message.split_first_chunk() {
+        Some((header, body)) if header[0] == Version::V13.wire() => {
+            kind(header) == K::Experimenter && body.starts_with(ids.as_flattened())
+        }
+        _ => false,
+    }
+}
+
+/// Reads `frame`, whose version is 1.3 and which is ROLE_STATUS or no symmetric message.
 pub(super) fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     let kind = frame.kind();
     let r = &mut Reader::body_of(frame, name(kind));
@@ -55,11 +67,12 @@ pub(super) fn decode(frame: &Frame) -> Result<Message, DecodeError> {
         K::QueueGetConfigReply => Message::QueueGetConfigReply(queue::decode_config(r)?),
         K::RoleRequest => Message::RoleRequest(switch::decode_role(r)?),
         K::RoleReply => Message::RoleReply(switch::decode_role(r)?),
+        K::Experimenter => Message::RoleStatus(switch::decode_role_status(r)?),
         K::GetAsyncRequest => Message::GetAsyncRequest,
         K::GetAsyncReply => Message::GetAsyncReply(switch::decode_async(r)?),
         K::SetAsync => Message::SetAsync(switch::decode_async(r)?),
         K::MeterMod => Message::MeterMod(meter::decode_meter_mod(r)?),
-        // The symmetric messages are read elsewhere, the others have no number in 1.3.
+        // The other symmetric messages are read elsewhere, the others have no number in 1.3.
         _ => return Err(r.error(ErrorKind::BAD_TYPE)),
     };
     r.done()?;
@@ -94,6 +107,7 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
         }
         Message::QueueGetConfigReply(config) => queue::encode_config(config, w)?,
         Message::RoleRequest(role) | Message::RoleReply(role) => switch::encode_role(role, w),
+        Message::RoleStatus(status) => switch::encode_role_status(status, w)?,
         Message::GetAsyncReply(config) | Message::SetAsync(config) => {
             switch::encode_async(config, w);
         }
@@ -131,6 +145,7 @@ fn name(kind: K) -> &'static str {
         K::QueueGetConfigReply => "QUEUE_GET_CONFIG_REPLY",
         K::RoleRequest => "ROLE_REQUEST",
         K::RoleReply => "ROLE_REPLY",
+        K::Experimenter => "ROLE_STATUS",
         K::GetAsyncRequest => "GET_ASYNC_REQUEST",
         K::GetAsyncReply => "GET_ASYNC_REPLY",
         K::SetAsync => "SET_ASYNC",

@@ -1,7 +1,10 @@
 //! The switch as a whole: features, configuration, roles, asynchronous messages.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
-use crate::message::{AsyncConfig, Capabilities, Role, RoleMessage, SwitchConfig, SwitchFeatures};
+use crate::message::{
+    AsyncConfig, Capabilities, Experimenter, Role, RoleMessage, RoleReason, RoleStatus,
+    SwitchConfig, SwitchFeatures,
+};
 use crate::types::DatapathId;
 
 use super::super::reader::Reader;
@@ -52,15 +55,19 @@ pub(super) fn encode_config(config: &SwitchConfig, w: &mut Writer) {
     w.u16(config.miss_send_len);
 }
 
+fn role_from_wire(role: u32) -> Option<Role> {
+    match role {
+        0 => Some(Role::NoChange),
+        1 => Some(Role::Equal),
+        2 => Some(Role::Primary),
+        3 => Some(Role::Secondary),
+        _ => None,
+    }
+}
+
 pub(super) fn decode_role(r: &mut Reader) -> Result<RoleMessage, DecodeError> {
     let refused = r.error(ErrorKind::ROLE_BAD_ROLE);
-    let role = match r.u32()? {
-        0 => Role::NoChange,
-        1 => Role::Equal,
-        2 => Role::Primary,
-        3 => Role::Secondary,
-        _ => return Err(refused),
-    };
+    let role = role_from_wire(r.u32()?).ok_or(refused)?;
     r.skip(4)?;
     let generation_id = r.u64()?;
     Ok(RoleMessage {
@@ -73,6 +80,35 @@ pub(super) fn encode_role(message: &RoleMessage, w: &mut Writer) {
     w.u32(message.role as u32);
     w.zeros(4);
     w.u64(message.generation_id);
+}
+
+/// Reads the body of an ONF ROLE_STATUS, experimenter id and type included.
+pub(super) fn decode_role_status(r: &mut Reader) -> Result<RoleStatus, DecodeError> {
+    r.skip(8)?;
+    let refused = r.error(ErrorKind::ROLE_BAD_ROLE);
+    let role = role_from_wire(r.u32()?).filter(|role| *role != Role::NoChange);
+    let role = role.ok_or(refused)?;
+    let reason = RoleReason(r.u8()?);
+    r.skip(3)?;
+    let generation_id = r.u64()?;
+    Ok(RoleStatus {
+        role,
+        reason,
+        generation_id,
+    })
+}
+
+pub(super) fn encode_role_status(status: &RoleStatus, w: &mut Writer) -> Result<(), EncodeError> {
+    if status.role == Role::NoChange {
+        return w.unsupported("NOCHANGE in ROLE_STATUS");
+    }
+    w.u32(Experimenter::ONF);
+    w.u32(Experimenter::ONF_ROLE_STATUS);
+    w.u32(status.role as u32);
+    w.u8(status.reason.0);
+    w.zeros(3);
+    w.u64(status.generation_id);
+    Ok(())
 }
 
 pub(super) fn decode_async(r: &mut Reader) -> Result<AsyncConfig, DecodeError> {

@@ -11,7 +11,7 @@ use openflow::types::*;
 use super::Rng;
 
 /// Kinds of messages that [`message`] chooses from.
-pub const KINDS: u64 = 30;
+pub const KINDS: u64 = 31;
 
 /// Any message of 1.3.
 pub fn message(g: &mut Rng) -> Message {
@@ -97,6 +97,11 @@ fn message_of_kind(kind: u64, g: &mut Rng) -> Message {
         26 => Message::GetAsyncRequest,
         27 => Message::GetAsyncReply(async_config(g)),
         28 => Message::SetAsync(async_config(g)),
+        29 => Message::RoleStatus(RoleStatus {
+            role: g.pick(&[Role::Equal, Role::Primary, Role::Secondary]),
+            reason: RoleReason(g.below(4) as u8),
+            generation_id: g.long(),
+        }),
         _ => Message::MeterMod(MeterMod {
             command: g.pick(&[
                 MeterModCommand::Add,
