@@ -1,0 +1,184 @@
+//! What a call can fail with, and the statuses of gRPC behind it.
+
+use std::fmt;
+
+use tonic::{Code, Status};
+
+/// The reason why a call has no answer. A failed write was not done, unless this is
+/// [`Error::Unknown`]; a write never fails with [`Error::Invalid`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No member answers, or none that has a leader. A later call may succeed.
+    Unreachable(String),
+    /// A write was sent, and no believable answer came: it may be done, or be done later.
+    Unknown(String),
+    /// The database is at its quota (NOSPACE). Reads go on.
+    Full,
+    /// The revision asked for is gone. Read the present state instead.
+    Compacted,
+    /// The lease has expired or was revoked.
+    LeaseNotFound,
+    /// TLS or etcd's access control refuses us, or we refuse the server's certificate.
+    Refused(String),
+    /// The request can never succeed: it is too large, or etcd calls it wrong.
+    BadRequest(String),
+    /// The answer is not believed: it is too large, malformed or contradicts itself.
+    Invalid(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unreachable(why) => write!(f, "etcd is unreachable: {why}"),
+            Error::Unknown(why) => write!(f, "the outcome of a write to etcd is unknown: {why}"),
+            Error::Full => f.write_str(
+                "etcd's database is full; compact and defragment it, or raise its quota, and \
+                 disarm the alarm",
+            ),
+            Error::Compacted => f.write_str("etcd has compacted this revision"),
+            Error::LeaseNotFound => f.write_str("etcd does not know this lease any more"),
+            Error::Refused(why) => write!(f, "refused: {why}"),
+            Error::BadRequest(why) => write!(f, "etcd cannot do this: {why}"),
+            Error::Invalid(why) => write!(f, "etcd's answer is not believed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A failed call to one member.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub error: Error,
+    /// The request reached a connection.
+    pub was_sent: bool,
+    /// The member may have done it, or do it later.
+    pub may_be_done: bool,
+}
+
+impl Failure {
+    /// A connection that did not come about.
+    pub fn before(error: Error) -> Failure {
+        Failure {
+            error,
+            was_sent: false,
+            may_be_done: false,
+        }
+    }
+
+    pub fn after(error: Error, may_be_done: bool) -> Failure {
+        Failure {
+            error,
+            was_sent: true,
+            may_be_done,
+        }
+    }
+
+    /// The failure behind a status, from the server or from our side of the connection.
+    pub fn of(member: &dyn fmt::Display, status: &Status) -> Failure {
+        let said = status.message();
+        let why = || format!("{member}: {}", cleaned(&described(status)));
+        let not_done = |error| Failure::after(error, false);
+        // etcd's texts are part of its interface: api/v3rpc/rpctypes/error.go. Those of
+        // `NOT_DONE` come before a request is proposed to the members.
+        match status.code() {
+            Code::ResourceExhausted if said.ends_with("database space exceeded") => {
+                not_done(Error::Full)
+            }
+            Code::OutOfRange if said.ends_with("has been compacted") => not_done(Error::Compacted),
+            Code::NotFound if said.ends_with("requested lease not found") => {
+                not_done(Error::LeaseNotFound)
+            }
+            _ if NOT_DONE.contains(&said) => not_done(Error::Unreachable(why())),
+            Code::PermissionDenied | Code::Unauthenticated => not_done(Error::Refused(why())),
+            Code::InvalidArgument if said == "etcdserver: user name is empty" => {
+                not_done(Error::Refused(why()))
+            }
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::Unimplemented => not_done(Error::BadRequest(why())),
+            // tonic's own statuses of an answer over its limit, or that is not protobuf.
+            Code::OutOfRange | Code::Internal => Failure::after(Error::Invalid(why()), true),
+            _ if described(status).contains("received fatal alert") => {
+                not_done(Error::Refused(why()))
+            }
+            _ => Failure::after(Error::Unreachable(why()), true),
+        }
+    }
+}
+
+const NOT_DONE: [&str; 3] = [
+    "etcdserver: no leader",
+    "etcdserver: too many requests",
+    "etcdserver: revision of auth store is old",
+];
+
+/// A status with all errors behind it.
+fn described(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        source = error.source();
+    }
+    match text.is_empty() {
+        true => status.code().to_string(),
+        false => text,
+    }
+}
+
+/// A text from elsewhere, for a log: bounded, and without control characters.
+pub(crate) fn cleaned(text: &str) -> String {
+    const CHARS_MAX: usize = 200;
+    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(CHARS_MAX).map(visible).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: Code, said: &str) -> Failure {
+        Failure::of(&"m:2379", &Status::new(code, said))
+    }
+
+    #[test]
+    fn only_a_refusal_before_the_proposal_counts_as_not_done() {
+        for (code, said, is_done) in [
+            (Code::Unavailable, "etcdserver: request timed out", true),
+            (Code::Unavailable, "etcdserver: leader changed", true),
+            (Code::Unavailable, "etcdserver: no leader", false),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: too many requests",
+                false,
+            ),
+            (
+                Code::ResourceExhausted,
+                "grpc: trying to send message larger",
+                true,
+            ),
+            (Code::DeadlineExceeded, "context deadline exceeded", true),
+            (Code::Cancelled, "", true),
+            (Code::Unknown, "", true),
+        ] {
+            let failure = failure(code, said);
+            assert_eq!(failure.may_be_done, is_done, "{said}");
+            assert!(matches!(failure.error, Error::Unreachable(_)), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_a_server_is_bounded_and_visible() {
+        let failure = failure(Code::PermissionDenied, &"\x1b[31m\n".repeat(1000));
+        let Error::Refused(why) = failure.error else {
+            panic!("{failure:?}")
+        };
+        assert!(why.len() < 300 && !why.contains(char::is_control), "{why}");
+    }
+}

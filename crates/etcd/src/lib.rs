@@ -1,0 +1,19 @@
+//! A client of etcd v3, with the calls that a cluster of auster makes and no others.
+//!
+//! Everything that a server sends is bounded and checked before a caller sees it. A call has one
+//! deadline a member. Reads go on to another member; a write is sent at most once, and
+//! [`Error::Unknown`] says that nobody knows whether it was done.
+
+mod client;
+mod connection;
+mod error;
+mod watch;
+mod wire;
+
+pub use client::{
+    Answer, Cas, Client, Compare, Config, Header, KeyValue, Lease, Limits, Op, OpResult, Snapshot,
+    Status, Txn, TxnAnswer,
+};
+pub use connection::Endpoint;
+pub use error::Error;
+pub use watch::{Change, Lost, Notice, Watch};
