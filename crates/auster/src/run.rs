@@ -5,6 +5,7 @@ pub(crate) mod access;
 mod api;
 mod bfd;
 mod bonds;
+mod cluster;
 mod databases;
 mod drain;
 mod events;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cli::process::raise_file_limit;
+use control::clustered::Clustered;
 use control::controller::Controller;
 use driver::reconnect::Reconnect;
 use driver::{Driver, Notice};
@@ -183,7 +185,7 @@ const DATABASES: &str = "the databases";
 /// The sources of VLANs that the controller did not take at once.
 const ALL_SOURCES: &str = "the file and the databases";
 
-type ControllerDriver = Driver<Controller>;
+type ControllerDriver = Driver<Clustered>;
 
 /// `given` is what `settings` was made of, to be asked for again on SIGHUP.
 async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failure> {
@@ -196,7 +198,17 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
     let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     config.seed = seed;
-    let (driver, mut notices) = Driver::start(controller, clock, config)
+    let (application, joining) = match settings.cluster.clone() {
+        None => (Clustered::from(controller), None),
+        Some(stated) => {
+            let files = settings.credential_files();
+            let now = clock.now();
+            let (joining, member) =
+                cluster::Joining::begin(stated, files, controller, now, seed).await?;
+            (member, Some(joining))
+        }
+    };
+    let (driver, mut notices) = Driver::start(application, clock, config)
         .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
     let driver = Arc::new(driver);
     let workers = Workers::start(settings.threads)
@@ -251,11 +263,16 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             views: databases.views(),
             metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock),
             meters: Arc::default(),
+            is_member: joining.is_some(),
         };
         let (at, task) = api.serve(at, &settings.api_hosts).await?;
         warn_if_open(&at);
         printer.serving(&at);
         tasks.push(task);
+    }
+    let mut joined = joining.map(|joining| joining.join(&driver, clock));
+    if let Some(joined) = &joined {
+        printer.joined(&joined.name, &joined.heard_at);
     }
     let of_listeners = listeners
         .into_iter()
@@ -303,11 +320,15 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             () = tokio::time::sleep(RELOAD_MAX), if vlans.is_behind() => {
                 use_vlans(ALL_SOURCES, &mut vlans, &driver, clock, &mut printer).await;
             }
+            Some(event) = cluster::next_event(&mut joined) => printer.cluster(&event),
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, clock) => break true,
             () = driver.ended() => break true,
         }
     };
+    if let Some(joined) = joined {
+        joined.leave().await;
+    }
     sampler.stop();
     databases.stop();
     for task in tasks {

@@ -6,7 +6,7 @@
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
 //! application for all switches: discovery, hosts, paths, flow entries. [`qos`] computes the
 //! entries, meters and queues that the operator's services need. [`cluster::Cluster`] shares the
-//! switches with other controllers.
+//! switches with other controllers, and [`clustered::Clustered`] joins the two.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! returns `None`, then wait for input or for `poll_timeout`.
@@ -15,6 +15,7 @@ pub mod access;
 pub mod bfd;
 pub mod bond;
 pub mod cluster;
+pub mod clustered;
 pub mod controller;
 pub mod edge;
 pub mod entry;

@@ -1,8 +1,8 @@
 //! Runs the pure controller on real connections.
 //!
 //! Each connection is one task. It reads, splits frames, lets its [`control::session::Session`]
-//! answer what must be answered at once, and writes. The application (a [`Controller`], for all
-//! connections) runs on a thread of its own. It sees only what the sessions deliver, through a
+//! answer what must be answered at once, and writes. The application (a [`Clustered`] controller,
+//! for all connections) runs on a thread of its own. It sees only what the sessions deliver, through a
 //! bounded inbox. So a slow or stuck application delays no hello, echo or error: they never leave
 //! the connection's task.
 //!
@@ -65,9 +65,8 @@ use std::time::Duration;
 
 use clock::Instant;
 use control::ConnectionId;
-use control::controller::{
-    Admission, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
-};
+use control::clustered::Clustered;
+use control::controller::{Admission, ControllerOutput, Event, PeerIdentity, RefusedReason};
 use control::edge::EdgeCounters;
 use control::inbox::{ClassCounters, InboxConfig, InboxCounters};
 use control::session::{CloseReason, SessionConfig, SessionCounters, SwitchUp};
@@ -92,7 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The application behind the driver. The product uses [`Controller`]; tests have others.
+/// The application behind the driver. The product uses [`Clustered`]; tests have others.
 pub trait Application: Send + 'static {
     fn handle_up(
         &mut self,
@@ -114,7 +113,7 @@ pub trait Application: Send + 'static {
     }
 }
 
-impl Application for Controller {
+impl Application for Clustered {
     fn handle_up(
         &mut self,
         now: Instant,
@@ -122,31 +121,31 @@ impl Application for Controller {
         up: SwitchUp,
         peer: PeerIdentity,
     ) -> Admission {
-        Controller::handle_up(self, now, connection, up, peer)
+        Clustered::handle_up(self, now, connection, up, peer)
     }
 
     fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
-        Controller::handle_frame(self, now, connection, frame);
+        Clustered::handle_frame(self, now, connection, frame);
     }
 
     fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
-        Controller::handle_down(self, now, connection);
+        Clustered::handle_down(self, now, connection);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        Controller::handle_timeout(self, now);
+        Clustered::handle_timeout(self, now);
     }
 
     fn poll_output(&mut self) -> Option<ControllerOutput> {
-        Controller::poll_output(self)
+        Clustered::poll_output(self)
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        Controller::poll_timeout(self)
+        Clustered::poll_timeout(self)
     }
 
     fn handle_panicked(&mut self, now: Instant) {
-        Controller::handle_panicked(self, now);
+        Clustered::handle_panicked(self, now);
     }
 }
 

@@ -9,6 +9,7 @@ use std::io::Read;
 
 use common::listen;
 use common::switch::{PATIENCE, Switch};
+use control::clustered::Clustered;
 use control::controller::{Controller, ControllerConfig};
 use driver::{Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
@@ -33,7 +34,7 @@ const STALE: Cookie = Cookie(0x6175_7374_0000_ee00);
 type Slow = Switch<OwnedReadHalf, OwnedWriteHalf>;
 
 struct Stage {
-    driver: Driver<Controller>,
+    driver: Driver<Clustered>,
     notices: mpsc::Receiver<Notice>,
     switch: Slow,
 }
@@ -48,7 +49,7 @@ impl Stage {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
         let stream = socket.connect(([127, 0, 0, 1], port).into()).await.unwrap();
-        let controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        let controller = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
         let (driver, notices) =
             Driver::start(controller, Clock::start(), DriverConfig::default()).unwrap();
         driver.serve(listener.accept().await);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::switch::Switch;
 use common::{Leaf, Pki, dial_method, listen};
+use control::clustered::Clustered;
 use control::controller::{Controller, ControllerConfig, RefusedReason};
 use driver::{Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
@@ -84,7 +85,7 @@ async fn seven_abuses_get_no_features_request_and_a_switch_gets_one() {
     let strange = other.issue("strange", &Leaf::of(Role::Switch));
     let controller = pki.issue("stolen", &Leaf::of(Role::Controller));
 
-    let application = Controller::new(ControllerConfig::default(), [7; 32]);
+    let application = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
     let (driver, mut notices) =
         Driver::start(application, Clock::start(), DriverConfig::default()).unwrap();
     let driver = std::sync::Arc::new(driver);
@@ -144,7 +145,7 @@ async fn seven_abuses_get_no_features_request_and_a_switch_gets_one() {
 
 #[tokio::test]
 async fn no_notice_is_lost_without_a_count() {
-    let application = Controller::new(ControllerConfig::default(), [1; 32]);
+    let application = Clustered::from(Controller::new(ControllerConfig::default(), [1; 32]));
     let (driver, notices) =
         Driver::start(application, Clock::start(), DriverConfig::default()).unwrap();
     drop::<tokio::sync::mpsc::Receiver<Notice>>(notices);
@@ -159,7 +160,7 @@ async fn no_notice_is_lost_without_a_count() {
 #[tokio::test]
 async fn a_datapath_id_that_is_not_the_certificates_is_refused() {
     let pki = Pki::new();
-    let application = Controller::new(ControllerConfig::default(), [7; 32]);
+    let application = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
     let (driver, mut notices) =
         Driver::start(application, Clock::start(), DriverConfig::default()).unwrap();
     let mut listener = listen("pssl:0:127.0.0.1", &pki.controller()).await;

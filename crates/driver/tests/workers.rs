@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 
 use common::dial_method;
 use common::switch::PATIENCE;
+use control::clustered::Clustered;
 use control::controller::{Controller, ControllerConfig};
 use driver::{Driver, DriverConfig};
 use net::clock::Clock;
@@ -30,7 +31,7 @@ async fn listen_over(workers: &Workers) -> Listener {
 #[tokio::test]
 async fn a_connection_is_served_while_the_runtime_that_accepted_it_is_stuck() {
     let workers = Workers::start(NonZeroUsize::MIN).unwrap();
-    let controller = Controller::new(ControllerConfig::default(), [7; 32]);
+    let controller = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
     let (driver, _notices) =
         Driver::start(controller, Clock::start(), DriverConfig::default()).unwrap();
     let mut listener = listen_over(&workers).await;

@@ -108,6 +108,22 @@ impl Method {
         }
     }
 
+    /// The method that dials this one; `None` where the host is every address, and for sockets of
+    /// this machine.
+    pub fn dialled(&self) -> Option<Method> {
+        let is_any = |host: &Host| match host {
+            Host::V4(address) => address.is_unspecified(),
+            Host::V6 { address, .. } => address.is_unspecified(),
+            Host::Name(_) => false,
+        };
+        match self {
+            Method::Listen(transport, host, port) if !is_any(host) => {
+                Some(Method::Dial(*transport, host.clone(), *port))
+            }
+            _ => None,
+        }
+    }
+
     /// The same method on another port: what a listener on port 0 reports.
     #[must_use]
     pub fn with_port(&self, port: u16) -> Method {

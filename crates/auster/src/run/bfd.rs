@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use control::Location;
 use control::bfd::{Facts, Link, Port, START_MAX, Session, Wanted, Watch, link};
-use control::controller::{Controller, LinkView};
+use control::clustered::Clustered;
+use control::controller::LinkView;
 use driver::Driver;
 use driver::databases::{Databases, PortView, Views, WantedBfd};
 use net::clock::Clock;
@@ -22,7 +23,7 @@ type Rows = BTreeMap<Location, (String, Bfd)>;
 
 /// Keeps BFD as `interval` says, `None` being off, until the task is aborted.
 pub async fn keep(
-    driver: Arc<Driver<Controller>>,
+    driver: Arc<Driver<Clustered>>,
     databases: Arc<Databases>,
     clock: Clock,
     mut interval: watch::Receiver<Option<Duration>>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::Controller;
+use control::clustered::Clustered;
 use control::qos::plan::PortPlan;
 use control::qos::verify::{Beside, Came};
 use control::qos::{QueuesBy, Rate};
@@ -40,7 +40,7 @@ pub struct Kept {
 pub async fn start(
     settings: &Settings,
     security: &Security,
-    driver: &Arc<Driver<Controller>>,
+    driver: &Arc<Driver<Clustered>>,
     clock: Clock,
     seed: u64,
 ) -> Result<Kept, Failure> {
@@ -141,7 +141,7 @@ fn beside(port: &PortView) -> Beside {
 
 /// Reports to the controller what databases say. What was said last of one that is gone is still
 /// so.
-async fn tell(driver: Arc<Driver<Controller>>, clock: Clock, mut views: watch::Receiver<Views>) {
+async fn tell(driver: Arc<Driver<Clustered>>, clock: Clock, mut views: watch::Receiver<Views>) {
     let mut told: BTreeMap<DatapathId, Said> = BTreeMap::new();
     loop {
         let said: Vec<(DatapathId, Said)> = views
@@ -182,7 +182,7 @@ async fn tell(driver: Arc<Driver<Controller>>, clock: Clock, mut views: watch::R
 }
 
 /// The queues that the controller wants go to the databases.
-async fn ask(driver: Arc<Driver<Controller>>, databases: Arc<Databases>, has_any: bool) {
+async fn ask(driver: Arc<Driver<Clustered>>, databases: Arc<Databases>, has_any: bool) {
     if !has_any {
         return;
     }

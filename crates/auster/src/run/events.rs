@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clock::Instant;
 use control::access::Access;
 use control::access::learned::LEARNED_MAX;
+use control::cluster::{ClusterEvent, MemberId};
 use control::controller::{Alarm, Drained, Event, Location};
 use control::session::{CloseReason, version_names};
 use control::vlan::{VlanId, Vlans};
@@ -300,6 +301,21 @@ impl Printer {
         );
     }
 
+    /// This controller is a member of a cluster from now on.
+    pub fn joined(&mut self, name: &MemberId, heard_at: &str) {
+        self.print(
+            &format!("member {name} of the cluster: hears the others on {heard_at}"),
+            json!({"event": "member", "name": name.as_str(), "listen": heard_at}),
+        );
+    }
+
+    /// Something that the cluster's members did.
+    pub fn cluster(&mut self, event: &ClusterEvent) {
+        let (kind, text, about) = describe_cluster(event);
+        let document = json!({"event": format!("cluster_{kind}"), "about": about});
+        self.print_limited(kind, &format!("cluster: {text}"), document);
+    }
+
     pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
             Notice::HostsLearned(count) => {
@@ -382,6 +398,79 @@ impl Printer {
             true => say!("{}", with_time(document)),
             false => say!("{text}"),
         }
+    }
+}
+
+/// The kind of an event, its text, and the member, switch or epoch that it is about.
+fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
+    match event {
+        ClusterEvent::Suspected(member) => (
+            "suspected",
+            format!("member {member} is silent"),
+            member.to_string(),
+        ),
+        ClusterEvent::Confirmed(member) => (
+            "confirmed",
+            format!("member {member} is silent for others too"),
+            member.to_string(),
+        ),
+        ClusterEvent::Heard(member) => (
+            "heard",
+            format!("member {member} is heard"),
+            member.to_string(),
+        ),
+        ClusterEvent::TookOver { from, rank, .. } => (
+            "took_over",
+            format!("took over from member {from}, at place {rank} of the order"),
+            from.to_string(),
+        ),
+        ClusterEvent::Holds { .. } => (
+            "holds",
+            "this member serves the switches".to_owned(),
+            String::new(),
+        ),
+        ClusterEvent::Yielded { to, .. } => {
+            let to = to.as_ref().map(ToString::to_string);
+            let to = to.unwrap_or_else(|| "nobody that is known".to_owned());
+            ("yielded", format!("the switches are with {to} now"), to)
+        }
+        ClusterEvent::Assigned { owner, .. } => (
+            "assigned",
+            format!("the switches are given to member {owner}"),
+            owner.to_string(),
+        ),
+        ClusterEvent::Restored { from, .. } => (
+            "restored",
+            format!(
+                "etcd is behind revision {}, which it had before, or is another one: was it \
+                 restored from a backup? Raising the epoch",
+                from.revision
+            ),
+            from.revision.to_string(),
+        ),
+        ClusterEvent::Foreign { dpid, generation } => (
+            "foreign",
+            format!(
+                "switch {dpid} has seen generation {generation}, which is nobody's of this \
+                 cluster: does another controller claim it?"
+            ),
+            dpid.to_string(),
+        ),
+        ClusterEvent::Exhausted { dpid, generation } => (
+            "exhausted",
+            format!(
+                "switch {dpid} has seen generation {generation}, which is too great to exceed: \
+                 restart it"
+            ),
+            dpid.to_string(),
+        ),
+        ClusterEvent::Epoch(epoch) => ("epoch", format!("epoch {epoch}"), epoch.to_string()),
+        ClusterEvent::StoreLost => (
+            "store_lost",
+            "etcd does not answer; switches are served and taken over as before".to_owned(),
+            String::new(),
+        ),
+        ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), String::new()),
     }
 }
 

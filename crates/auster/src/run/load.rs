@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::Controller;
+use control::clustered::Clustered;
 use control::timeouts::{Load, Timeouts};
 use driver::Driver;
 use net::clock::Clock;
@@ -24,7 +24,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    pub fn start(driver: &Arc<Driver<Controller>>, clock: Clock, timeouts: &Timeouts) -> Sampler {
+    pub fn start(driver: &Arc<Driver<Clustered>>, clock: Clock, timeouts: &Timeouts) -> Sampler {
         let (wanted, told) = watch::channel(wanted(timeouts));
         let task = tokio::spawn(sample(driver.clone(), clock, told));
         Sampler { wanted, task }
@@ -44,11 +44,7 @@ fn wanted(timeouts: &Timeouts) -> Wanted {
     interval.map(|interval| (timeouts.load, interval))
 }
 
-async fn sample(
-    driver: Arc<Driver<Controller>>,
-    clock: Clock,
-    mut wanted: watch::Receiver<Wanted>,
-) {
+async fn sample(driver: Arc<Driver<Clustered>>, clock: Clock, mut wanted: watch::Receiver<Wanted>) {
     loop {
         let now_wanted = *wanted.borrow_and_update();
         let Some((load, interval)) = now_wanted else {

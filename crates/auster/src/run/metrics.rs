@@ -7,8 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use control::cluster::{ClusterCounts, MemberId};
+use control::clustered::Clustered;
 use control::controller::{
-    AccessCounts, Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView, VlanView,
+    AccessCounts, ControllerCounters, HostCounters, SwitchView, TimeoutsView, VlanView,
 };
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
@@ -30,7 +32,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// The sources of the figures.
 #[derive(Clone)]
 pub struct Metrics {
-    driver: Arc<Driver<Controller>>,
+    driver: Arc<Driver<Clustered>>,
     refusals: Vec<(String, Arc<Refusals>)>,
     security: Security,
     clock: Clock,
@@ -66,11 +68,36 @@ struct Answer {
     access: AccessCounts,
     bound_by_dhcp: usize,
     routed: usize,
+    cluster: Option<ClusterView>,
+}
+
+/// A member's view of its cluster.
+struct ClusterView {
+    counts: ClusterCounts,
+    peers: Vec<(MemberId, bool)>,
+    served: usize,
+    passed_over: u64,
+}
+
+impl ClusterView {
+    fn of(controller: &Clustered) -> Option<ClusterView> {
+        let cluster = controller.cluster()?;
+        Some(ClusterView {
+            counts: *cluster.counts(),
+            peers: cluster.peers(),
+            served: cluster
+                .shards()
+                .iter()
+                .filter(|shard| shard.is_held)
+                .count(),
+            passed_over: controller.passed_over(),
+        })
+    }
 }
 
 impl Metrics {
     pub fn new(
-        driver: Arc<Driver<Controller>>,
+        driver: Arc<Driver<Clustered>>,
         refusals: Vec<(String, Arc<Refusals>)>,
         security: Security,
         clock: Clock,
@@ -96,6 +123,7 @@ impl Metrics {
             access: controller.access_counts(),
             bound_by_dhcp: controller.learned().all().count(),
             routed: controller.routed_count(),
+            cluster: ClusterView::of(controller),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -124,6 +152,7 @@ impl Metrics {
             families.extend(of_controller(answer));
             families.extend(of_vlans(&answer.vlans));
             families.extend(of_access(&answer.access));
+            families.extend(answer.cluster.iter().flat_map(of_cluster));
         }
         text(families)
     }
@@ -501,6 +530,78 @@ fn of_access(access: &AccessCounts) -> Vec<Family> {
     families
         .filter(|family| !family.samples.is_empty())
         .collect()
+}
+
+fn of_cluster(view: &ClusterView) -> Vec<Family> {
+    let c = &view.counts;
+    let peers = view.peers.iter().map(|(peer, is_heard)| {
+        let labels = vec![("member", peer.to_string())];
+        (labels, Value::Gauge(f64::from(u8::from(*is_heard))))
+    });
+    let role_requests = [
+        ("sent", c.role_requests),
+        ("stale", c.stale),
+        ("unanswered", c.role_timeouts),
+    ];
+    let by_outcome = |outcomes: &[(&'static str, u64)]| {
+        let sample = |(outcome, count): &(&'static str, u64)| {
+            let labels = vec![("outcome", (*outcome).to_owned())];
+            (labels, Value::Count(*count))
+        };
+        outcomes.iter().map(sample).collect()
+    };
+    vec![
+        Family {
+            name: "auster_cluster_member_heard",
+            help: "Whether another member of the cluster is heard",
+            samples: peers.collect(),
+        },
+        gauge(
+            "auster_cluster_serves",
+            "Whether this member serves the switches",
+            view.served as f64,
+        ),
+        count(
+            "auster_cluster_takeovers",
+            "Times that this member took over from a silent one",
+            c.takeovers,
+        ),
+        count(
+            "auster_cluster_yields",
+            "Times that this member yielded to another",
+            c.yields,
+        ),
+        count(
+            "auster_cluster_suspicions",
+            "Times that another member was silent",
+            c.suspicions,
+        ),
+        count(
+            "auster_cluster_foreign_generations",
+            "Times that a switch had seen a generation which is nobody's of the cluster",
+            c.foreign,
+        ),
+        count(
+            "auster_cluster_watch_repaired",
+            "Full readings of etcd that found what its watch had not reported",
+            c.watch_repaired,
+        ),
+        Family {
+            name: "auster_cluster_role_requests",
+            help: "Requests for roles, and of them those that were refused or not answered",
+            samples: by_outcome(&role_requests),
+        },
+        Family {
+            name: "auster_cluster_etcd_requests",
+            help: "Requests to etcd, and of them those without an answer in time",
+            samples: by_outcome(&[("sent", c.store_requests), ("unanswered", c.store_timeouts)]),
+        },
+        count(
+            "auster_cluster_messages_passed_over",
+            "Messages of switches that another member serves",
+            view.passed_over,
+        ),
+    ]
 }
 
 fn of_controller(answer: &Answer) -> Vec<Family> {

@@ -21,6 +21,7 @@ use toml::de::DeTable;
 
 use super::Args;
 use super::access;
+use super::cluster;
 use super::drain;
 use super::fields::Fields;
 use super::gateways;
@@ -100,6 +101,8 @@ pub struct Settings {
     pub access: access::Stated,
     /// The gateways of VLANs, and the routes behind them.
     gateways: Gateways,
+    /// The cluster that this controller is a member of.
+    pub cluster: Option<cluster::Stated>,
     /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
@@ -138,6 +141,7 @@ impl Default for Settings {
             vlans: Stated::default(),
             access: access::Stated::default(),
             gateways: Gateways::default(),
+            cluster: None,
             doubts: Vec::new(),
             files: TlsFiles::default(),
         }
@@ -165,6 +169,7 @@ impl Settings {
         fits_fabric(&settings.controller, &settings.controller.timeouts)?;
         fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
         fits_vlans(&settings, &settings)?;
+        fits_cluster(&settings)?;
         settings.controller.vlans = settings.vlans.vlans.clone();
         settings.controller.access = settings.access.access.clone();
         settings.controller.bonds = settings.vlans.bonds.clone();
@@ -225,10 +230,12 @@ impl Settings {
             .collect();
         let methods = self.listen.iter().chain(&self.connect);
         let mut secure = methods.chain(&self.ovsdb);
-        if let Some(method) = secure.find(|m| m.is_secure()) {
+        let secure = secure.find(|m| m.is_secure()).map(ToString::to_string);
+        let of_cluster = self.cluster.as_ref().filter(|cluster| cluster.is_secure());
+        if let Some(secure) = secure.or(of_cluster.map(|_| "[cluster]".to_owned())) {
             let missing = missing.join(" ");
             return Err(Failure::usage(format!(
-                "{method} needs certificates on both sides; give {missing} too (auster pki makes \
+                "{secure} needs certificates on both sides; give {missing} too (auster pki makes \
                  them)"
             )));
         }
@@ -296,6 +303,7 @@ impl Settings {
             ("threads", ours.threads != theirs.threads),
             ("policy", ours.policy != theirs.policy),
             ("topology", ours.topology != theirs.topology),
+            ("[cluster]", ours.cluster != theirs.cluster),
             ("[tls]", has_files(ours) != has_files(theirs)),
             ("[controller]", controller(ours) != controller(theirs)),
             ("[session]", session(ours) != session(theirs)),
@@ -467,6 +475,7 @@ impl Settings {
         settings.vlans = Stated::read(&mut fields, &root);
         settings.access = access::Stated::read(&mut fields, &root);
         settings.gateways = gateways::read(&mut fields, &root);
+        settings.cluster = cluster::Stated::read(&mut fields, &root, dir);
         settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
@@ -508,6 +517,7 @@ impl Settings {
             "bond",
             "mirror",
             "route",
+            "cluster",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {
@@ -819,6 +829,17 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::usage(problems.join("; "))),
     }
+}
+
+/// Checks that a member of a cluster keeps nothing that each member would keep in its own way.
+fn fits_cluster(settings: &Settings) -> Result<(), Failure> {
+    if settings.cluster.is_some() && !settings.ovsdb.is_empty() {
+        return Err(Failure::usage(
+            "[cluster] does not go with ovsdb: a member that stands by would change the queues of \
+             switches which another one serves; take out one of them",
+        ));
+    }
+    Ok(())
 }
 
 /// The same for bonds, mirrors and guards of ports.

@@ -30,9 +30,10 @@ use std::time::Duration;
 
 use control::ConnectionId;
 use control::bond::Protocol;
+use control::clustered::Clustered;
 use control::controller::{
-    BondPortView, BondView, Controller, ControllerCounters, HostView, LinkView, SwitchView,
-    TableView, TimeoutsView,
+    BondPortView, BondView, ControllerCounters, HostView, LinkView, SwitchView, TableView,
+    TimeoutsView,
 };
 use control::lacp::Partner;
 use control::topology::Difference;
@@ -48,7 +49,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 pub struct Status {
-    driver: Arc<Driver<Controller>>,
+    driver: Arc<Driver<Clustered>>,
     refusals: Vec<(String, Arc<Refusals>)>,
     databases: watch::Receiver<Views>,
     clock: Clock,
@@ -63,7 +64,7 @@ const STEP_MAX: Duration = Duration::from_secs(2);
 
 impl Status {
     pub fn new(
-        driver: Arc<Driver<Controller>>,
+        driver: Arc<Driver<Clustered>>,
         refusals: Vec<(String, Arc<Refusals>)>,
         databases: watch::Receiver<Views>,
         clock: Clock,

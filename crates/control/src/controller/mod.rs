@@ -660,9 +660,13 @@ impl Controller {
         self.outbox.counters
     }
 
-    fn refusal(
+    pub(crate) fn config(&self) -> &ControllerConfig {
+        &self.config
+    }
+
+    /// The reason to refuse a switch whoever else is connected, if there is one.
+    pub(crate) fn refusal_of(
         &mut self,
-        connection: ConnectionId,
         up: &SwitchUp,
         peer: PeerIdentity,
     ) -> Option<RefusedReason> {
@@ -683,6 +687,19 @@ impl Controller {
             self.outbox.counters.too_many_ports += 1;
             return Some(RefusedReason::TooManyPorts);
         }
+        None
+    }
+
+    fn refusal(
+        &mut self,
+        connection: ConnectionId,
+        up: &SwitchUp,
+        peer: PeerIdentity,
+    ) -> Option<RefusedReason> {
+        if let Some(reason) = self.refusal_of(up, peer) {
+            return Some(reason);
+        }
+        let dpid = up.features.datapath_id;
         match self.network.switch(dpid) {
             Some(switch) => {
                 let older = switch.connection.filter(|older| *older != connection)?;

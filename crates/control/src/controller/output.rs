@@ -172,6 +172,8 @@ pub enum RefusedReason {
     NoAccess,
     /// Access lists or bindings are the first or the last ones: its tables get other numbers.
     OtherTables,
+    /// It speaks OpenFlow 1.0, which has no roles, so members of a cluster cannot share it.
+    NoRoles,
     /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,
 }
@@ -196,6 +198,10 @@ impl fmt::Display for RefusedReason {
             RefusedReason::OtherTables => {
                 f.write_str("its tables get other numbers; it connects again")
             }
+            RefusedReason::NoRoles => f.write_str(
+                "it speaks OpenFlow 1.0 only, without the roles that a cluster needs: set \
+                 protocols=OpenFlow13 at its bridge",
+            ),
             RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
         }
     }

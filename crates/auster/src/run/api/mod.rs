@@ -17,10 +17,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use control::controller::Controller;
+use control::clustered::Clustered;
 use control::qos::Meter;
 use driver::Driver;
 use driver::databases::Views;
@@ -45,13 +47,16 @@ pub use server::Duplex;
 /// The state that handlers share.
 #[derive(Clone)]
 pub struct Api {
-    pub driver: Arc<Driver<Controller>>,
+    pub driver: Arc<Driver<Clustered>>,
     pub clock: Clock,
     pub held: Arc<Held>,
     pub views: watch::Receiver<Views>,
     pub metrics: Metrics,
     /// The meters that Ryu's clients have asked for, by switch and number, for rules to name.
     pub meters: Arc<Mutex<BTreeMap<(DatapathId, u32), Meter>>>,
+    /// Whether the controller is a member of a cluster, whose other members would not hear of what
+    /// one of them is asked for.
+    pub is_member: bool,
 }
 
 #[derive(OpenApi)]
@@ -103,7 +108,12 @@ impl Api {
             let kind = (header::CONTENT_TYPE, metrics::CONTENT_TYPE);
             ([kind], metrics.exposition().await)
         };
+        let is_member = self.is_member;
         let router = router.merge(ryu).with_state(self);
+        let router = match is_member {
+            true => router.layer(from_fn(only_reads)),
+            false => router,
+        };
         let document = Arc::new(document);
         let told = move || async move { Json((*document).clone()) };
         router
@@ -123,6 +133,16 @@ fn documented() -> (Router<Api>, Value) {
         .split_for_parts();
     let document = serde_json::to_value(document).expect("a document is JSON");
     (router, document)
+}
+
+/// Refuses what would change something.
+async fn only_reads(request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let detail = "this controller is a member of a cluster, and changes by the API do not reach \
+                  the other members: put them into the configuration of all members";
+    Problem::new(StatusCode::CONFLICT, detail.to_owned()).into_response()
 }
 
 async fn unknown(request: Request) -> Problem {

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use axum::body::Body as HttpBody;
 use axum::http::{Request, StatusCode, header};
 use axum::response::Response;
+use control::clustered::Clustered;
 use control::controller::{Controller, ControllerConfig};
 use control::qos::{Qos, Service};
 use driver::databases::Views;
@@ -23,8 +24,12 @@ struct Served {
 
 impl Served {
     fn new() -> Served {
+        Served::with(false)
+    }
+
+    fn with(is_member: bool) -> Served {
         let clock = Clock::start();
-        let controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        let controller = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
         let (driver, _) = Driver::start(controller, clock, DriverConfig::default()).unwrap();
         let driver = Arc::new(driver);
         let held = Arc::new(Held::new(driver.clone(), clock));
@@ -35,6 +40,7 @@ impl Served {
             held: held.clone(),
             views: watch::channel(Views::new()).1,
             meters: Arc::default(),
+            is_member,
         };
         let router = server::guarded(api.router(), &[]);
         Served { router, held }

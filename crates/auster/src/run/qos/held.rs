@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::{Controller, Location};
+use control::clustered::Clustered;
+use control::controller::Location;
 use control::qos::asked::Edit;
 use control::qos::check::Problem;
 use control::qos::{Circuit, Policy, PortQueues, Qos, Service};
@@ -21,7 +22,7 @@ const APPLY_MAX: Duration = Duration::from_secs(5);
 
 /// The requests of both layers.
 pub struct Held {
-    driver: Arc<Driver<Controller>>,
+    driver: Arc<Driver<Clustered>>,
     clock: Clock,
     layers: Mutex<Layers>,
 }
@@ -78,7 +79,7 @@ pub enum Done {
 }
 
 impl Held {
-    pub fn new(driver: Arc<Driver<Controller>>, clock: Clock) -> Held {
+    pub fn new(driver: Arc<Driver<Clustered>>, clock: Clock) -> Held {
         Held {
             driver,
             clock,
@@ -239,7 +240,7 @@ impl Held {
     async fn ask<R: Send + 'static>(
         &self,
         layers: &mut Layers,
-        question: impl FnOnce(&mut Controller) -> R + Send + 'static,
+        question: impl FnOnce(&mut Clustered) -> R + Send + 'static,
     ) -> Result<R, Refused> {
         let answer = tokio::time::timeout(APPLY_MAX, self.driver.ask(question)).await;
         let answer = answer.ok().flatten();

@@ -1,0 +1,493 @@
+//! `auster run` as a member of a cluster: `[cluster]` in the file, and the sockets of
+//! [`control::cluster`]: etcd, the other members, and a file.
+
+mod bells;
+mod documents;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clock::Instant;
+use control::cluster::{Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId};
+use control::clustered::{Clustered, Outward, Sink};
+use control::controller::Controller;
+use driver::Driver;
+use net::clock::Clock;
+use net::method::Method;
+use net::tls::{CredentialFiles, Role, Security};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use toml::de::DeTable;
+
+use super::fields::Fields;
+use cli::failure::Failure;
+use store::Presence;
+
+/// One member serves all switches, and the others stand by.
+const SHARDS: u16 = 1;
+/// The time that a member which ends has to hand over.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// `[cluster]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stated {
+    etcd: Vec<etcd::Endpoint>,
+    /// Whether etcd and the other members are reached by TLS.
+    is_secure: bool,
+    name: MemberId,
+    listen: Method,
+    /// Where the others dial, unless that is where this one listens.
+    address: Option<Method>,
+    ca: Option<PathBuf>,
+    state: PathBuf,
+}
+
+const FIELDS: [&str; 6] = ["etcd", "name", "listen", "address", "ca", "state"];
+
+impl Stated {
+    /// Reads the table; `None` if something is wrong with it, which `fields` has noted.
+    pub fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>, dir: &Path) -> Option<Stated> {
+        let table = fields.table(root, "cluster")?;
+        fields.only(table, "cluster", &FIELDS);
+        let at = root.get_key_value("cluster").map(|(key, _)| key.span());
+        let at = at.unwrap_or(0..0);
+        for needed in ["etcd", "name", "listen", "state"] {
+            if !table.contains_key(needed) {
+                let problem = format!(
+                    "[cluster] needs {needed}; its keys are {}",
+                    FIELDS.join(", ")
+                );
+                fields.problem(&at, problem);
+            }
+        }
+        let endpoints = fields.list(table, "etcd", "https://10.0.0.1:2379", endpoint);
+        let is_secure = endpoints.iter().any(|(is_secure, _)| *is_secure);
+        if is_secure && endpoints.iter().any(|(is_secure, _)| !is_secure) {
+            fields.problem(&at, "etcd: either all are https:// or all are http://");
+        }
+        let name = fields.parsed(table, "name", "a", |text| {
+            MemberId::new(text).ok_or_else(|| {
+                format!("'{text}' is no name of a member: 1 to 63 of a-z, 0-9 and -")
+            })
+        });
+        let listen = fields.parsed(table, "listen", "pssl:6655:10.0.0.5", |text| {
+            bell(text, true)
+        });
+        let address = fields.parsed(table, "address", "ssl:10.0.0.5:6655", |text| {
+            bell(text, false)
+        });
+        let file = |fields: &mut Fields<'_>, key, example| {
+            fields
+                .string(table, key, example)
+                .map(|file| dir.join(file))
+        };
+        let ca = file(fields, "ca", "controllerca/cacert.pem");
+        let state = file(fields, "state", "/var/lib/auster");
+        let (name, listen, state) = (name?, listen?, state?);
+        if address.is_none() && listen.dialled().is_none() {
+            let problem = format!(
+                "[cluster] needs address: the other members cannot dial {listen}; write address = \
+                 \"ssl:HOST:PORT\""
+            );
+            fields.problem(&at, problem);
+        }
+        let is_secure_too = address.as_ref().map(Method::is_secure);
+        if is_secure_too.is_some_and(|too| too != listen.is_secure()) {
+            fields.problem(
+                &at,
+                "listen and address are of one kind: pssl and ssl, ptcp and tcp",
+            );
+        }
+        Some(Stated {
+            etcd: endpoints.into_iter().map(|(_, at)| at).collect(),
+            is_secure,
+            name,
+            listen,
+            address,
+            ca,
+            state,
+        })
+    }
+
+    /// Whether it needs certificates.
+    pub fn is_secure(&self) -> bool {
+        self.is_secure || self.listen.is_secure()
+    }
+
+    fn high_water_file(&self) -> PathBuf {
+        self.state.join(format!("cluster-{}.json", self.name))
+    }
+}
+
+fn endpoint(text: &str) -> Result<(bool, etcd::Endpoint), String> {
+    let (is_secure, at) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+        (Some(at), _) => (true, at),
+        (_, Some(at)) => (false, at),
+        _ => {
+            return Err(format!(
+                "'{text}' is no address of etcd: write https://HOST:2379 or http://HOST:2379"
+            ));
+        }
+    };
+    let endpoint = at.trim_end_matches('/').parse();
+    endpoint
+        .map(|at| (is_secure, at))
+        .map_err(|problem| format!("'{text}': {problem}"))
+}
+
+fn bell(text: &str, is_passive: bool) -> Result<Method, String> {
+    let method: Method = text
+        .parse()
+        .map_err(|error: net::method::MethodError| error.to_string())?;
+    let is_stream = matches!(
+        text.split(':').next(),
+        Some("ptcp" | "pssl" | "tcp" | "ssl")
+    );
+    match (is_stream && method.is_passive() == is_passive, is_passive) {
+        (true, _) => Ok(method),
+        (false, true) => Err(format!("'{text}': write pssl:PORT:HOST or ptcp:PORT:HOST")),
+        (false, false) => Err(format!("'{text}': write ssl:HOST:PORT or tcp:HOST:PORT")),
+    }
+}
+
+/// A member before the driver runs.
+pub struct Joining {
+    stated: Stated,
+    etcd: etcd::Client,
+    ear: bells::Ear,
+    /// For the bells.
+    security: Security,
+    outward: mpsc::UnboundedReceiver<Outward>,
+}
+
+impl Joining {
+    /// Opens the sockets, and makes the application that the driver runs. `files` are those of the
+    /// switches' side.
+    pub async fn begin(
+        stated: Stated,
+        files: Option<CredentialFiles>,
+        controller: Controller,
+        now: Instant,
+        seed: u64,
+    ) -> Result<(Joining, Clustered), Failure> {
+        let security = match files.filter(|_| stated.is_secure()) {
+            None => Security::plain(),
+            Some(files) => {
+                let files = CredentialFiles {
+                    ca: stated.ca.clone().unwrap_or(files.ca),
+                    crl: None,
+                    ..files
+                };
+                Security::new(Arc::new(files.load()?))
+            }
+        };
+        let mut config = etcd::Config::new(stated.etcd.clone());
+        config.tls = stated.is_secure.then(|| security.clone());
+        let etcd = etcd::Client::new(config)
+            .map_err(|error| Failure::usage(format!("[cluster] etcd: {error}")))?;
+        let security = security.expecting(Role::Controller);
+        let ear = bells::Ear::bind(&stated.listen, &security)
+            .await
+            .map_err(Failure::network)?;
+        let high_water = read_high_water(&stated)?;
+        let config = ClusterConfig {
+            id: stated.name.clone(),
+            shards: SHARDS,
+            seed,
+        };
+        let cluster = Cluster::new(now, config, high_water);
+        let (sender, outward) = mpsc::unbounded_channel();
+        let sink: Sink = Box::new(move |output| {
+            let _ = sender.send(output);
+        });
+        let application = Clustered::member(now, controller, cluster, sink);
+        let joining = Joining {
+            stated,
+            etcd,
+            ear,
+            security,
+            outward,
+        };
+        Ok((joining, application))
+    }
+
+    /// Starts the tasks.
+    pub fn join(self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Joined {
+        let told = Told {
+            driver: driver.clone(),
+            clock,
+        };
+        let name = &self.stated.name;
+        let address = self.stated.address.clone();
+        let address = address.or_else(|| self.ear.local().dialled());
+        let address = address.expect("checked when it was read").to_string();
+        let (events, to_print) = mpsc::channel(EVENTS_MAX);
+        let (presence, present) = watch::channel(Presence::default());
+        let presence = Arc::new(presence);
+        let (requests, requested) = mpsc::unbounded_channel();
+        let (high_water, marks) = watch::channel(None);
+        let heard_at = self.ear.local().to_string();
+        let outlet = Outlet {
+            bells: bells::Bells::new(name.clone(), self.security),
+            requests,
+            high_water,
+            presence: presence.clone(),
+            events,
+        };
+        let key = store::keep_member(
+            self.etcd.clone(),
+            name.clone(),
+            address,
+            present,
+            told.clone(),
+        );
+        let tasks = vec![
+            tokio::spawn(store::carry_out(self.etcd, requested, told.clone())),
+            tokio::spawn(self.ear.listen(name.clone(), told.clone())),
+            tokio::spawn(keep_high_water(self.stated.high_water_file(), marks)),
+            tokio::spawn(outlet.run(self.outward)),
+        ];
+        Joined {
+            name: name.clone(),
+            heard_at,
+            events: to_print,
+            told,
+            presence,
+            key: tokio::spawn(key),
+            tasks,
+        }
+    }
+}
+
+/// Events that may wait to be printed; more are lost.
+const EVENTS_MAX: usize = 256;
+
+/// A member of a running cluster.
+pub struct Joined {
+    pub name: MemberId,
+    /// Where the other members ring.
+    pub heard_at: String,
+    pub events: mpsc::Receiver<ClusterEvent>,
+    told: Told,
+    presence: Arc<watch::Sender<Presence>>,
+    key: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Joined {
+    /// Hands the switches over to the others, for two seconds at most, and ends.
+    pub async fn leave(self) {
+        self.presence
+            .send_modify(|presence| presence.is_ready = false);
+        self.told
+            .cluster(|cluster, now| cluster.set_ready(now, false))
+            .await;
+        let handed_over = async {
+            loop {
+                let asked = self
+                    .told
+                    .driver
+                    .ask(|application| application.cluster().is_none_or(Cluster::holds_nothing));
+                match asked.await {
+                    Some(false) => sleep(LOOK_AGAIN).await,
+                    Some(true) | None => return,
+                }
+            }
+        };
+        let _ = timeout(LEAVE_MAX, handed_over).await;
+        self.presence
+            .send_modify(|presence| presence.is_gone = true);
+        let _ = timeout(LEAVE_MAX, self.key).await;
+        for task in self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// The next event, of a controller that is a member.
+pub async fn next_event(joined: &mut Option<Joined>) -> Option<ClusterEvent> {
+    match joined {
+        Some(joined) => joined.events.recv().await,
+        None => None,
+    }
+}
+
+/// The application, for the tasks of a member.
+#[derive(Clone)]
+struct Told {
+    driver: Arc<Driver<Clustered>>,
+    clock: Clock,
+}
+
+impl Told {
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Hands something to the cluster. Waits while the application has too much to do; nothing is
+    /// lost until it ends.
+    async fn cluster(&self, input: impl FnOnce(&mut Cluster, Instant) + Send + 'static) {
+        let input = Arc::new(Mutex::new(Some(input)));
+        let take =
+            |input: &Mutex<Option<_>>| input.lock().unwrap_or_else(PoisonError::into_inner).take();
+        loop {
+            let (clock, given) = (self.clock, input.clone());
+            let asked = self.driver.ask(move |application: &mut Clustered| {
+                if let Some(input) = take(&given) {
+                    let now = clock.now();
+                    application.tell_cluster(now, |cluster| input(cluster, now));
+                }
+            });
+            if asked.await.is_some() {
+                return;
+            }
+            tokio::select! {
+                () = self.driver.ended() => return,
+                () = sleep(LOOK_AGAIN) => {}
+            }
+        }
+    }
+}
+
+/// Takes what the application's thread has for others.
+struct Outlet {
+    bells: bells::Bells,
+    requests: mpsc::UnboundedSender<(u32, control::cluster::StoreRequest)>,
+    high_water: watch::Sender<Option<HighWater>>,
+    presence: Arc<watch::Sender<Presence>>,
+    events: mpsc::Sender<ClusterEvent>,
+}
+
+impl Outlet {
+    async fn run(mut self, mut outward: mpsc::UnboundedReceiver<Outward>) {
+        while let Some(output) = outward.recv().await {
+            match output {
+                Outward::Reaches(reaches) => {
+                    self.presence
+                        .send_modify(|presence| presence.is_ready = reaches);
+                }
+                Outward::Cluster(ClusterOutput::Store { number, request }) => {
+                    let _ = self.requests.send((number, request));
+                }
+                Outward::Cluster(ClusterOutput::Peer { to, message }) => {
+                    self.bells.send(&to, message);
+                }
+                Outward::Cluster(ClusterOutput::Members(members)) => {
+                    self.bells.set_members(&members);
+                }
+                Outward::Cluster(ClusterOutput::HighWater(mark)) => {
+                    self.high_water.send_replace(Some(mark));
+                }
+                Outward::Cluster(ClusterOutput::Event(event)) => {
+                    let _ = self.events.try_send(event);
+                }
+                // The application carries these out itself.
+                Outward::Cluster(
+                    ClusterOutput::Role { .. }
+                    | ClusterOutput::Serve { .. }
+                    | ClusterOutput::Yield { .. },
+                ) => {}
+            }
+        }
+    }
+}
+
+/// Reads the mark that an earlier process of this member left, and makes its directory.
+fn read_high_water(stated: &Stated) -> Result<Option<HighWater>, Failure> {
+    let file = stated.high_water_file();
+    std::fs::create_dir_all(&stated.state).map_err(|error| Failure::file(&stated.state, error))?;
+    match std::fs::read(&file) {
+        Ok(text) => documents::high_water(&text).map(Some).map_err(|problem| {
+            Failure::usage(format!(
+                "{}: {problem}; delete it if etcd was never restored from a backup",
+                file.display()
+            ))
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::file(&file, error)),
+    }
+}
+
+/// Writes the latest mark whenever there is another one.
+async fn keep_high_water(file: PathBuf, mut marks: watch::Receiver<Option<HighWater>>) {
+    let mut has_failed = false;
+    while marks.changed().await.is_ok() {
+        let Some(mark) = *marks.borrow_and_update() else {
+            continue;
+        };
+        let at = file.clone();
+        let written = tokio::task::spawn_blocking(move || store::write_high_water(&at, &mark));
+        match written.await {
+            Ok(Ok(())) => has_failed = false,
+            Ok(Err(error)) if !has_failed => {
+                has_failed = true;
+                tracing::error!("cluster: {}: {error}; trying again", file.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Stated>, Vec<String>> {
+        let (mut fields, root) = Fields::parse(text);
+        let stated = Stated::read(&mut fields, &root, Path::new("/etc/auster"));
+        fields.finish("net.toml").map(|()| stated)
+    }
+
+    #[test]
+    fn a_member_listens_where_the_others_dial() {
+        let text = r#"
+            [cluster]
+            etcd = ["http://10.0.0.1:2379", "http://[::1]:2379"]
+            name = "a"
+            listen = "ptcp:6655:10.0.0.5"
+            state = "state"
+        "#;
+        let stated = read(text).unwrap().unwrap();
+        let dialled = stated.listen.dialled().unwrap();
+        assert_eq!(dialled.to_string(), "tcp:10.0.0.5:6655");
+        assert!(!stated.is_secure());
+        let file = stated.high_water_file();
+        assert_eq!(file, Path::new("/etc/auster/state/cluster-a.json"));
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_together() {
+        let text = r#"
+[cluster]
+etcd = ["https://10.0.0.1:2379", "10.0.0.2"]
+name = "A b"
+listen = "quic:10.0.0.5"
+address = "pssl:6655"
+shards = 3
+"#;
+        let problems = read(text).unwrap_err().join("\n");
+        for part in [
+            "net.toml:2: [cluster] needs state",
+            "net.toml:3: etcd: '10.0.0.2' is no address of etcd",
+            "net.toml:4: name: 'A b' is no name of a member",
+            "net.toml:5: listen: ",
+            "net.toml:6: address: ",
+            "net.toml:7: ",
+        ] {
+            assert!(problems.contains(part), "{part}\n{problems}");
+        }
+        let everywhere = r#"
+            [cluster]
+            etcd = ["http://10.0.0.1:2379"]
+            name = "a"
+            listen = "ptcp:6655:0.0.0.0"
+            state = "state"
+        "#;
+        let problems = read(everywhere).unwrap_err().join("\n");
+        assert!(problems.contains("needs address"), "{problems}");
+    }
+}

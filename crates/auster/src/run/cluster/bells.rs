@@ -1,0 +1,284 @@
+//! The bells: one connection from each member to each other one. Whoever dials speaks, whoever
+//! listens hears. So the end of a connection, and the silence of a member, are heard at once.
+//!
+//! The bounds of what a peer can make grow:
+//!
+//! | what | bound | at the bound |
+//! | --- | --- | --- |
+//! | connections | [`CONNECTIONS_MAX`] | refused |
+//! | a line | [`LINE_BYTES_MAX`] | the connection is closed |
+//! | lines in a second | [`LINES_PER_SECOND_MAX`] | the same |
+//! | the time to the first line | [`HELLO_MAX`] | the same |
+//! | messages for a member that does not read | [`WAITING_MAX`] | dropped |
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clock::Budget;
+use control::cluster::{Member, MemberId, PeerMessage};
+use net::method::Method;
+use net::tls::Security;
+use net::transport::{Connection, Limits, Listener, Reader, TransportError, connect};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::Told;
+use super::documents::{self, BELL_VERSION, Hello};
+
+/// Incoming connections of all members together.
+const CONNECTIONS_MAX: usize = 64;
+const LINE_BYTES_MAX: u64 = 16 << 10;
+/// A member sends 10 heartbeats a second, and a few questions when another one is silent.
+const LINES_PER_SECOND_MAX: u32 = 500;
+const HELLO_MAX: Duration = Duration::from_secs(3);
+/// A write that takes longer ends the connection.
+const WRITE_MAX: Duration = Duration::from_secs(1);
+const WAITING_MAX: usize = 64;
+/// The pause before a member is dialled again.
+const DIAL_AGAIN: Duration = Duration::from_millis(200);
+
+/// The bells to the other members.
+pub struct Bells {
+    own: MemberId,
+    security: Security,
+    lines: BTreeMap<MemberId, Bell>,
+}
+
+struct Bell {
+    address: String,
+    messages: mpsc::Sender<PeerMessage>,
+    task: AbortHandle,
+}
+
+impl Bells {
+    pub fn new(own: MemberId, security: Security) -> Bells {
+        Bells {
+            own,
+            security,
+            lines: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps a bell to each of these members, and to no other.
+    pub fn set_members(&mut self, members: &BTreeMap<MemberId, Member>) {
+        let stays = |id: &MemberId, bell: &Bell| {
+            members
+                .get(id)
+                .is_some_and(|member| member.address == bell.address)
+        };
+        self.lines.retain(|id, bell| {
+            let stays = stays(id, bell);
+            if !stays {
+                bell.task.abort();
+            }
+            stays
+        });
+        for (id, member) in members {
+            if !self.lines.contains_key(id) {
+                let bell = self.start(id.clone(), member.address.clone());
+                self.lines.insert(id.clone(), bell);
+            }
+        }
+    }
+
+    /// Sends a message if there is a connection that takes it.
+    pub fn send(&self, to: &MemberId, message: PeerMessage) {
+        if let Some(bell) = self.lines.get(to) {
+            let _ = bell.messages.try_send(message);
+        }
+    }
+
+    fn start(&self, id: MemberId, address: String) -> Bell {
+        let (messages, waiting) = mpsc::channel(WAITING_MAX);
+        let (own, security) = (self.own.clone(), self.security.clone());
+        let at = address.clone();
+        let task = tokio::spawn(async move {
+            match at.parse::<Method>() {
+                Ok(method) if !method.is_passive() => {
+                    keep_ringing(own, id, method, security, waiting).await;
+                }
+                _ => tracing::error!("cluster: member {id} has no address to dial: {at:?}"),
+            }
+        });
+        let task = task.abort_handle();
+        Bell {
+            address,
+            messages,
+            task,
+        }
+    }
+}
+
+impl Drop for Bells {
+    fn drop(&mut self) {
+        for bell in self.lines.values() {
+            bell.task.abort();
+        }
+    }
+}
+
+/// Dials a member until the task is aborted, and sends it what there is.
+async fn keep_ringing(
+    own: MemberId,
+    id: MemberId,
+    method: Method,
+    security: Security,
+    mut waiting: mpsc::Receiver<PeerMessage>,
+) {
+    let mut told: Option<String> = None;
+    loop {
+        match connect(&method, &security).await {
+            Ok(connection) => {
+                told = None;
+                ring(&own, connection, &mut waiting).await;
+            }
+            Err(error) => {
+                let problem = error.to_string();
+                if told.as_ref() != Some(&problem) {
+                    tracing::warn!("cluster: member {id}: {problem}; trying again");
+                }
+                told = Some(problem);
+            }
+        }
+        sleep(DIAL_AGAIN).await;
+        // What has waited is old.
+        while waiting.try_recv().is_ok() {}
+    }
+}
+
+async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiver<PeerMessage>) {
+    let (mut reader, mut writer) = (connection.reader, connection.writer);
+    let hello = Hello {
+        auster_cluster: BELL_VERSION,
+        name: own.to_string(),
+    };
+    let mut line = documents::line(&hello);
+    let mut byte = [0];
+    loop {
+        let written = timeout(WRITE_MAX, async {
+            writer.write_all(&line).await?;
+            writer.flush().await
+        });
+        if !matches!(written.await, Ok(Ok(()))) {
+            return;
+        }
+        line = tokio::select! {
+            message = waiting.recv() => match message {
+                Some(message) => documents::peer_text(&message),
+                None => return,
+            },
+            // Whoever listens says nothing.
+            _ = reader.read(&mut byte) => return,
+        };
+    }
+}
+
+/// Where the other members ring.
+pub struct Ear {
+    listener: Listener,
+}
+
+impl Ear {
+    pub async fn bind(method: &Method, security: &Security) -> Result<Ear, TransportError> {
+        let limits = Limits {
+            connections_max: CONNECTIONS_MAX,
+            connections_per_source_max: CONNECTIONS_MAX,
+            handshakes_max: CONNECTIONS_MAX,
+        };
+        let listener = Listener::bind(method, security, limits).await?;
+        Ok(Ear { listener })
+    }
+
+    pub fn local(&self) -> &Method {
+        self.listener.local()
+    }
+
+    /// Listens until the task is aborted, which closes the connections too.
+    pub async fn listen(mut self, own: MemberId, told: Told) {
+        let mut heard = JoinSet::new();
+        let counts = Arc::new(Counts::default());
+        loop {
+            let connection = self.listener.accept().await;
+            heard.spawn(hear(own.clone(), connection, told.clone(), counts.clone()));
+            while heard.try_join_next().is_some() {}
+        }
+    }
+}
+
+/// The connections of each member. While another one is there, the end of one says nothing.
+#[derive(Default)]
+struct Counts(Mutex<BTreeMap<MemberId, usize>>);
+
+impl Counts {
+    fn add(&self, id: &MemberId) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(id.clone()).or_default() += 1;
+    }
+
+    /// Returns whether it was the last one.
+    fn remove(&self, id: &MemberId) -> bool {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = counts.get_mut(id) else {
+            return false;
+        };
+        *count -= 1;
+        let was_last = *count == 0;
+        if was_last {
+            counts.remove(id);
+        }
+        was_last
+    }
+}
+
+async fn hear(own: MemberId, connection: Connection, told: Told, counts: Arc<Counts>) {
+    let peer = connection.peer.address.clone();
+    let _ticket = connection.ticket;
+    let mut reader = BufReader::new(connection.reader);
+    let first = timeout(HELLO_MAX, line_of(&mut reader)).await;
+    let Some(id) = first.ok().flatten().and_then(|line| name_in(&line)) else {
+        tracing::warn!("cluster: {peer}: says nothing that a member of auster {BELL_VERSION} says");
+        return;
+    };
+    if id == own {
+        tracing::error!(
+            "cluster: {peer}: another member is named {id} too; give it another name in [cluster]"
+        );
+        return;
+    }
+    counts.add(&id);
+    let mut budget = Budget::new(told.now(), LINES_PER_SECOND_MAX, LINES_PER_SECOND_MAX);
+    while let Some(line) = line_of(&mut reader).await {
+        let Some(message) = documents::peer_message(&line) else {
+            tracing::warn!("cluster: member {id}: a message that cannot be read");
+            break;
+        };
+        if !budget.take(told.now()) {
+            tracing::warn!("cluster: member {id}: more than {LINES_PER_SECOND_MAX} messages/s");
+            break;
+        }
+        let from = id.clone();
+        told.cluster(move |cluster, now| cluster.handle_peer_message(now, &from, message))
+            .await;
+    }
+    if counts.remove(&id) {
+        told.cluster(move |cluster, now| cluster.handle_peer_reset(now, &id))
+            .await;
+    }
+}
+
+fn name_in(line: &[u8]) -> Option<MemberId> {
+    let hello: Hello = serde_json::from_slice(line).ok()?;
+    (hello.auster_cluster == BELL_VERSION).then_some(())?;
+    MemberId::new(&hello.name)
+}
+
+/// The next line without its end; `None` at the end, and for one that is too long.
+async fn line_of(reader: &mut BufReader<Reader>) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    let mut bounded = reader.take(LINE_BYTES_MAX);
+    bounded.read_until(b'\n', &mut line).await.ok()?;
+    (line.pop() == Some(b'\n')).then_some(line)
+}

@@ -1,0 +1,338 @@
+//! The keys and documents of a cluster in etcd, and its messages between members: all as JSON, so
+//! that an operator can read them with `etcdctl`.
+
+use control::cluster::{
+    Changed, HighWater, InUse, Member, MemberId, Order, Own, PeerMessage, ShardId, Snapshot,
+};
+use serde::{Deserialize, Serialize};
+
+/// Before every key.
+pub const PREFIX: &str = "/auster/v1/";
+
+const OWN: &str = "own/";
+const MEMBERS: &str = "members/";
+const EPOCH: &str = "epoch";
+
+/// A key below [`PREFIX`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    Own(ShardId),
+    Member(MemberId),
+    Epoch,
+}
+
+impl Key {
+    /// Reads a key. Other keys than these may be there, and are nobody's here.
+    pub fn read(key: &[u8]) -> Option<Key> {
+        let name = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
+        if let Some(shard) = name.strip_prefix(OWN) {
+            return shard.parse().ok().map(|shard| Key::Own(ShardId(shard)));
+        }
+        if let Some(member) = name.strip_prefix(MEMBERS) {
+            return MemberId::new(member).map(Key::Member);
+        }
+        (name == EPOCH).then_some(Key::Epoch)
+    }
+
+    pub fn text(&self) -> String {
+        match self {
+            Key::Own(shard) => format!("{PREFIX}{OWN}{shard}"),
+            Key::Member(member) => format!("{PREFIX}{MEMBERS}{member}"),
+            Key::Epoch => format!("{PREFIX}{EPOCH}"),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct OrderText {
+    order: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MemberText {
+    address: String,
+    ready: bool,
+    #[serde(default)]
+    version: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HighWaterText {
+    cluster_id: u64,
+    revision: u64,
+    epoch: u16,
+}
+
+fn to_json(document: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(document).unwrap_or_default()
+}
+
+pub fn order_text(order: &Order) -> Vec<u8> {
+    let order = order.places().iter().map(ToString::to_string).collect();
+    to_json(&OrderText { order })
+}
+
+/// Reads an order. One that cannot be read is empty: nobody owns the shard.
+pub fn order(text: &[u8]) -> Order {
+    let read = || {
+        let text: OrderText = serde_json::from_slice(text).ok()?;
+        let places: Option<Vec<MemberId>> =
+            text.order.iter().map(|name| MemberId::new(name)).collect();
+        Order::new(places?)
+    };
+    read().unwrap_or_default()
+}
+
+pub fn member_text(member: &Member) -> Vec<u8> {
+    to_json(&MemberText {
+        address: member.address.clone(),
+        ready: member.is_ready,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+pub fn member(text: &[u8]) -> Option<Member> {
+    let text: MemberText = serde_json::from_slice(text).ok()?;
+    Some(Member {
+        address: text.address,
+        is_ready: text.ready,
+    })
+}
+
+pub fn epoch_text(epoch: u16) -> Vec<u8> {
+    to_json(&epoch)
+}
+
+/// Reads an epoch. One that cannot be read is 0: the cluster raises it if it has seen a greater.
+pub fn epoch(text: &[u8]) -> u16 {
+    serde_json::from_slice(text).unwrap_or(0)
+}
+
+pub fn high_water_text(mark: &HighWater) -> Vec<u8> {
+    to_json(&HighWaterText {
+        cluster_id: mark.cluster_id,
+        revision: mark.revision,
+        epoch: mark.epoch,
+    })
+}
+
+/// Reads a high-water mark, or says what is wrong with it.
+pub fn high_water(text: &[u8]) -> Result<HighWater, String> {
+    let text: HighWaterText = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    Ok(HighWater {
+        cluster_id: text.cluster_id,
+        revision: text.revision,
+        epoch: text.epoch,
+    })
+}
+
+/// The state that etcd's keys have.
+pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
+    let mut snapshot = Snapshot {
+        cluster_id: read.header.cluster_id,
+        revision: revision(read.header.revision),
+        ..Snapshot::default()
+    };
+    for pair in &read.kvs {
+        let revision = revision(pair.mod_revision);
+        match Key::read(&pair.key) {
+            Some(Key::Own(shard)) => {
+                let order = order(&pair.value);
+                snapshot.own.insert(shard, Own { order, revision });
+            }
+            Some(Key::Member(id)) => {
+                let member = member(&pair.value);
+                snapshot.members.extend(member.map(|member| (id, member)));
+            }
+            Some(Key::Epoch) => snapshot.epoch = Some((epoch(&pair.value), revision)),
+            None => {}
+        }
+    }
+    snapshot
+}
+
+/// What a change of the watch means, with its revision; `None` for keys of others.
+pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
+    let value = match change {
+        etcd::Change::Put(pair) => Some(&pair.value[..]),
+        etcd::Change::Delete { .. } => None,
+    };
+    let changed = match Key::read(change.key())? {
+        Key::Own(shard) => Changed::Own(shard, value.map(order)),
+        Key::Member(id) => Changed::Member(id, value.and_then(member)),
+        Key::Epoch => Changed::Epoch(value.map(epoch)),
+    };
+    Some((revision(change.revision()), changed))
+}
+
+/// The client has checked that revisions are positive.
+pub fn revision(of_etcd: i64) -> u64 {
+    u64::try_from(of_etcd).unwrap_or(0)
+}
+
+/// The first line of a bell.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The version of the messages after it.
+    pub auster_cluster: u32,
+    pub name: String,
+}
+
+/// The version of the messages between members.
+pub const BELL_VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PeerText {
+    Heartbeat {
+        ready: bool,
+        epoch: u16,
+        #[serde(default)]
+        in_use: Vec<(u8, u64, u8)>,
+    },
+    Question {
+        number: u32,
+        about: String,
+    },
+    Answer {
+        number: u32,
+        heard: bool,
+    },
+}
+
+/// A message as one line, with its end.
+pub fn peer_text(message: &PeerMessage) -> Vec<u8> {
+    let text = match message {
+        PeerMessage::Heartbeat(heartbeat) => {
+            let places = heartbeat.in_use.iter();
+            PeerText::Heartbeat {
+                ready: heartbeat.is_ready,
+                epoch: heartbeat.epoch,
+                in_use: places
+                    .map(|place| (place.shard.0, place.revision, place.rank))
+                    .collect(),
+            }
+        }
+        PeerMessage::Question { number, about } => PeerText::Question {
+            number: *number,
+            about: about.to_string(),
+        },
+        PeerMessage::Answer { number, is_heard } => PeerText::Answer {
+            number: *number,
+            heard: *is_heard,
+        },
+    };
+    line(&text)
+}
+
+/// A document as one line, with its end.
+pub fn line(document: &impl Serialize) -> Vec<u8> {
+    let mut line = to_json(document);
+    line.push(b'\n');
+    line
+}
+
+/// Reads a line of a peer; `None` if it is no message.
+pub fn peer_message(line: &[u8]) -> Option<PeerMessage> {
+    Some(match serde_json::from_slice(line).ok()? {
+        PeerText::Heartbeat {
+            ready,
+            epoch,
+            in_use,
+        } => {
+            let places = in_use.into_iter();
+            let places = places.map(|(shard, revision, rank)| InUse {
+                shard: ShardId(shard),
+                revision,
+                rank,
+            });
+            PeerMessage::Heartbeat(control::cluster::Heartbeat {
+                is_ready: ready,
+                epoch,
+                in_use: places.collect(),
+            })
+        }
+        PeerText::Question { number, about } => PeerMessage::Question {
+            number,
+            about: MemberId::new(&about)?,
+        },
+        PeerText::Answer { number, heard } => PeerMessage::Answer {
+            number,
+            is_heard: heard,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use control::cluster::Heartbeat;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(name: &str) -> MemberId {
+        MemberId::new(name).unwrap()
+    }
+
+    #[test]
+    fn keys_and_documents_are_read_as_they_were_written() {
+        for key in [Key::Own(ShardId(255)), Key::Member(id("a-1")), Key::Epoch] {
+            assert_eq!(Key::read(key.text().as_bytes()), Some(key));
+        }
+        for other in [
+            "/auster/v1/own/256",
+            "/auster/v1/members/A",
+            "/other/epoch",
+            "\u{fffd}",
+        ] {
+            assert_eq!(Key::read(other.as_bytes()), None, "{other}");
+        }
+        let two = Order::repeating(&[id("a"), id("b")]);
+        assert_eq!(order(&order_text(&two)), two);
+        let one = Member {
+            address: "ssl:10.0.0.1:6655".to_owned(),
+            is_ready: true,
+        };
+        assert_eq!(member(&member_text(&one)), Some(one));
+        assert_eq!(epoch(&epoch_text(7)), 7);
+        let mark = HighWater {
+            cluster_id: u64::MAX,
+            revision: 9,
+            epoch: 3,
+        };
+        assert_eq!(high_water(&high_water_text(&mark)), Ok(mark));
+    }
+
+    #[test]
+    fn an_order_that_cannot_be_read_is_nobodys() {
+        let long = format!(r#"{{"order":[{}"a"]}}"#, r#""a","#.repeat(16));
+        for text in ["", "{}", r#"{"order":["A"]}"#, r#"{"order":[1]}"#, &long] {
+            assert_eq!(order(text.as_bytes()), Order::default(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn messages_of_peers_are_read_as_they_were_written(
+            ready: bool, epoch: u16, number: u32, heard: bool,
+            in_use in proptest::collection::vec((any::<u8>(), any::<u64>(), any::<u8>()), 0..300),
+        ) {
+            let in_use = in_use.into_iter().map(|(shard, revision, rank)| InUse {
+                shard: ShardId(shard), revision, rank,
+            });
+            let heartbeat = Heartbeat { is_ready: ready, epoch, in_use: in_use.collect() };
+            for message in [
+                PeerMessage::Heartbeat(heartbeat),
+                PeerMessage::Question { number, about: id("b") },
+                PeerMessage::Answer { number, is_heard: heard },
+            ] {
+                prop_assert_eq!(peer_message(&peer_text(&message)), Some(message));
+            }
+        }
+
+        #[test]
+        fn any_line_of_a_peer_is_read_without_a_panic(line: Vec<u8>) {
+            let _ = peer_message(&line);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
+//! cluster's keys, and one keeps this member's own key.
+
+use std::time::Duration;
+
+use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
+use etcd::{Cas, Client, Error, Header, Notice};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::Told;
+use super::documents::{self, Key, PREFIX, revision};
+
+/// How long the key of a member outlives it, in seconds.
+const LEASE_S: u32 = 10;
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
+/// The pause after a failure.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The time between two readings of everything. Servers before 3.4.36 and 3.5.18 can lose a
+/// deletion in a watch.
+const REPAIR: Duration = Duration::from_secs(300);
+
+/// Carries out requests until the task is aborted.
+pub async fn carry_out(
+    client: Client,
+    mut requests: mpsc::UnboundedReceiver<(u32, StoreRequest)>,
+    told: Told,
+) {
+    let mut watching: Option<Watching> = None;
+    loop {
+        let request = tokio::select! {
+            request = requests.recv() => request,
+            () = sleep(REPAIR) => {
+                told.cluster(|cluster, now| cluster.handle_watch_lost(now)).await;
+                continue;
+            }
+        };
+        let Some((number, request)) = request else {
+            return;
+        };
+        let answer = match request {
+            StoreRequest::Read => match client.read_all(PREFIX.as_bytes()).await {
+                Ok(read) => {
+                    drop(watching.take());
+                    let snapshot = documents::snapshot(&read);
+                    told.cluster(move |cluster, now| {
+                        cluster.handle_store_answer(now, number, StoreAnswer::Read(snapshot));
+                    })
+                    .await;
+                    let from = read.header.revision + 1;
+                    let task = tokio::spawn(follow(client.clone(), from, told.clone()));
+                    watching = Some(Watching(task.abort_handle()));
+                    continue;
+                }
+                Err(error) => failed(&error),
+            },
+            StoreRequest::PutOwn {
+                shard,
+                order,
+                expected,
+            } => {
+                let text = documents::order_text(&order);
+                put(&client, Key::Own(shard), text, expected).await
+            }
+            StoreRequest::PutEpoch { epoch, expected } => {
+                put(&client, Key::Epoch, documents::epoch_text(epoch), expected).await
+            }
+        };
+        told.cluster(move |cluster, now| cluster.handle_store_answer(now, number, answer))
+            .await;
+    }
+}
+
+/// A watch that ends with its owner.
+struct Watching(AbortHandle);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn put(client: &Client, key: Key, text: Vec<u8>, expected: Option<u64>) -> StoreAnswer {
+    let expected = expected.and_then(|revision| i64::try_from(revision).ok());
+    let key = key.text();
+    let put = client.cas(key.as_bytes(), expected.unwrap_or(0), &text, 0);
+    let at = |header: &Header| (header.cluster_id, revision(header.revision));
+    match put.await {
+        Ok(Cas::Won(header)) => {
+            let (cluster_id, revision) = at(&header);
+            StoreAnswer::Written {
+                cluster_id,
+                revision,
+            }
+        }
+        Ok(Cas::LostTo(header, _)) => {
+            let (cluster_id, revision) = at(&header);
+            StoreAnswer::Conflict {
+                cluster_id,
+                revision,
+            }
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &Error) -> StoreAnswer {
+    tracing::debug!("cluster: etcd: {error}");
+    StoreAnswer::Unreachable
+}
+
+/// Reports the changes from a revision on, until the watch ends.
+async fn follow(client: Client, from: i64, told: Told) {
+    if let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await {
+        loop {
+            match watch.next().await {
+                Notice::Changes(header, changes) => {
+                    let cluster_id = header.cluster_id;
+                    let changes: Vec<StoreChange> = changes
+                        .iter()
+                        .filter_map(documents::change)
+                        .map(|(revision, changed)| StoreChange {
+                            cluster_id,
+                            revision,
+                            changed,
+                        })
+                        .collect();
+                    told.cluster(move |cluster, now| {
+                        for change in changes {
+                            cluster.handle_store_change(now, change);
+                        }
+                    })
+                    .await;
+                }
+                Notice::Progress(_) => {}
+                Notice::ReadAnew(lost) => {
+                    tracing::info!("cluster: reading etcd anew: {lost:?}");
+                    break;
+                }
+            }
+        }
+    }
+    told.cluster(|cluster, now| cluster.handle_watch_lost(now))
+        .await;
+}
+
+/// What this member's key says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    pub is_ready: bool,
+    /// It serves nothing any more: its key and lease go.
+    pub is_gone: bool,
+}
+
+/// Keeps this member's key on a lease, until the task is aborted or the member has gone. The
+/// cluster hears that the member is ready once the key says so.
+pub async fn keep_member(
+    client: Client,
+    id: MemberId,
+    address: String,
+    mut presence: watch::Receiver<Presence>,
+    told: Told,
+) {
+    let mut problems = Problems::default();
+    let mut lease = None;
+    loop {
+        let now = *presence.borrow_and_update();
+        if now.is_gone {
+            if let Some(lease) = lease {
+                let _ = client.lease_revoke(lease).await;
+            }
+            return;
+        }
+        let kept = match lease {
+            None => begin(&client, &id, &address, now).await,
+            Some(lease) => renew(&client, &id, &address, lease, now).await,
+        };
+        let pause = match kept {
+            Ok(kept) => {
+                problems.over();
+                lease = Some(kept);
+                told.cluster(move |cluster, at| cluster.set_ready(at, now.is_ready))
+                    .await;
+                KEEP_ALIVE
+            }
+            Err(problem) => {
+                if problem.is_lease_gone {
+                    lease = None;
+                }
+                problems.tell(&problem.text);
+                AGAIN
+            }
+        };
+        let _ = timeout(pause, presence.changed()).await;
+    }
+}
+
+/// Why a key is not kept.
+struct Problem {
+    is_lease_gone: bool,
+    text: String,
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        Problem {
+            is_lease_gone: matches!(error, Error::LeaseNotFound),
+            text: format!("etcd: {error}"),
+        }
+    }
+}
+
+/// Takes the key, unless another process has it: one that listens somewhere else.
+async fn begin(
+    client: &Client,
+    id: &MemberId,
+    address: &str,
+    presence: Presence,
+) -> Result<i64, Problem> {
+    let key = Key::Member(id.clone()).text();
+    let there = client.get(key.as_bytes()).await?.value;
+    let (expected, holder) = match &there {
+        None => (0, None),
+        Some(pair) => (pair.mod_revision, documents::member(&pair.value)),
+    };
+    if let Some(other) = holder.filter(|holder| holder.address != address) {
+        let text = format!(
+            "another member is named {id} too, at {}: give one of them another name in [cluster]; \
+             standing by until its key is gone",
+            other.address
+        );
+        return Err(Problem {
+            is_lease_gone: false,
+            text,
+        });
+    }
+    let lease = client.lease_grant(LEASE_S).await?;
+    let text = member_text(address, presence);
+    match client
+        .cas(key.as_bytes(), expected, &text, lease.id)
+        .await?
+    {
+        Cas::Won(_) => Ok(lease.id),
+        Cas::LostTo(..) => {
+            let _ = client.lease_revoke(lease.id).await;
+            Err(Problem {
+                is_lease_gone: true,
+                text: format!("the key of member {id} changes meanwhile"),
+            })
+        }
+    }
+}
+
+async fn renew(
+    client: &Client,
+    id: &MemberId,
+    address: &str,
+    lease: i64,
+    presence: Presence,
+) -> Result<i64, Problem> {
+    client.lease_keep_alive(lease).await?;
+    let key = Key::Member(id.clone()).text();
+    let text = member_text(address, presence);
+    let there = client.get(key.as_bytes()).await?.value;
+    if there.is_none_or(|pair| pair.value != text || pair.lease != lease) {
+        client.put(key.as_bytes(), &text, lease).await?;
+    }
+    Ok(lease)
+}
+
+fn member_text(address: &str, presence: Presence) -> Vec<u8> {
+    documents::member_text(&Member {
+        address: address.to_owned(),
+        is_ready: presence.is_ready,
+    })
+}
+
+/// Says each problem once, and when it is over.
+#[derive(Default)]
+struct Problems {
+    told: Option<String>,
+}
+
+impl Problems {
+    fn tell(&mut self, problem: &str) {
+        if self.told.as_deref() != Some(problem) {
+            tracing::warn!("cluster: {problem}; trying again");
+        }
+        self.told = Some(problem.to_owned());
+    }
+
+    fn over(&mut self) {
+        if self.told.take().is_some() {
+            tracing::info!("cluster: etcd answers again");
+        }
+    }
+}
+
+/// Writes the high-water mark in place of the earlier one, whole or not at all.
+pub fn write_high_water(file: &std::path::Path, mark: &HighWater) -> std::io::Result<()> {
+    use std::io::Write;
+    let beside = file.with_extension("new");
+    let mut written = std::fs::File::create(&beside)?;
+    written.write_all(&documents::high_water_text(mark))?;
+    written.sync_all()?;
+    std::fs::rename(&beside, file)
+}

@@ -1,0 +1,486 @@
+//! The application of the driver: a controller, alone or as a member of a cluster.
+//!
+//! The controller knows nothing of clusters. A switch that this member comes to serve is, for the
+//! controller, one that has just connected. A switch that another member serves has gone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, DerefMut};
+
+use clock::{Duration, Instant};
+use openflow::message::{ErrorMessage, PortReason, PortStatus, RoleMessage};
+use openflow::{DatapathId, ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, encode};
+
+use crate::ConnectionId;
+use crate::cluster::{Cluster, ClusterOutput, RoleRefusal, ShardId};
+use crate::controller::{
+    Admission, Alarm, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
+};
+use crate::session::SwitchUp;
+
+/// The time between two ticks of the application. The cluster wants one each 50 ms.
+const TICK: Duration = Duration::from_millis(40);
+/// Role requests of one connection whose answers may be outstanding. Of more, the oldest is given
+/// up: the cluster asks again.
+const ASKED_MAX: usize = 8;
+/// OFPT_ROLE_REQUEST of OpenFlow 1.3, as an error quotes it.
+const ROLE_REQUEST_TYPE: u8 = 24;
+
+/// How long a member without any switch counts as able to serve. Switches that one restarts come
+/// back in this time.
+const EMPTY_MAX: Duration = Duration::from_secs(5);
+
+/// What a member has for others than its switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outward {
+    /// A request to the store, a message to a peer, the high-water mark, the peers, an event.
+    Cluster(ClusterOutput),
+    /// Whether this member reaches switches, and so can serve them. Call [`Cluster::set_ready`]
+    /// once the store has it.
+    Reaches(bool),
+}
+
+/// Where that goes. The application's thread calls it, so it must not wait.
+pub type Sink = Box<dyn FnMut(Outward) + Send>;
+
+/// A controller, alone or as a member of a cluster. Its settings and its state are those of the
+/// [`Controller`].
+pub struct Clustered {
+    controller: Controller,
+    membership: Option<Box<Membership>>,
+}
+
+struct Membership {
+    cluster: Cluster,
+    sink: Sink,
+    /// [`ControllerConfig::port_count_max`](crate::controller::ControllerConfig::port_count_max).
+    ports_max: usize,
+    /// The admitted connections, whether this member serves their switches or stands by.
+    lines: BTreeMap<ConnectionId, Line>,
+    by_dpid: BTreeMap<DatapathId, ConnectionId>,
+    outputs: VecDeque<ControllerOutput>,
+    ticked: Instant,
+    /// When the last switch has gone; `None` while there is one.
+    empty_since: Option<Instant>,
+    reaches: bool,
+    /// Messages of switches that another member serves.
+    passed_over: u64,
+}
+
+struct Line {
+    /// Kept up to date, for the controller that begins to serve it.
+    up: SwitchUp,
+    peer: PeerIdentity,
+    is_served: bool,
+    /// Role requests without an answer, oldest first, with their numbers.
+    asked: VecDeque<(Xid, u32)>,
+    next_xid: u32,
+}
+
+/// Whether the controller gets a message.
+#[derive(PartialEq, Eq)]
+enum Taken {
+    ForController,
+    Done,
+}
+
+impl Deref for Clustered {
+    type Target = Controller;
+
+    fn deref(&self) -> &Controller {
+        &self.controller
+    }
+}
+
+impl DerefMut for Clustered {
+    fn deref_mut(&mut self) -> &mut Controller {
+        &mut self.controller
+    }
+}
+
+impl From<Controller> for Clustered {
+    /// A controller that serves every switch which connects.
+    fn from(controller: Controller) -> Clustered {
+        Clustered {
+            controller,
+            membership: None,
+        }
+    }
+}
+
+impl Clustered {
+    /// A member that serves the switches which the cluster gives it. `cluster` is new.
+    pub fn member(now: Instant, controller: Controller, cluster: Cluster, sink: Sink) -> Clustered {
+        let membership = Membership {
+            cluster,
+            sink,
+            ports_max: controller.config().port_count_max,
+            lines: BTreeMap::new(),
+            by_dpid: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            ticked: now,
+            empty_since: Some(now),
+            reaches: false,
+            passed_over: 0,
+        };
+        Clustered {
+            controller,
+            membership: Some(Box::new(membership)),
+        }
+    }
+
+    /// The cluster that this controller is a member of.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.membership
+            .as_ref()
+            .map(|membership| &membership.cluster)
+    }
+
+    /// Messages of switches that other members served.
+    pub fn passed_over(&self) -> u64 {
+        self.membership
+            .as_ref()
+            .map_or(0, |membership| membership.passed_over)
+    }
+
+    /// Hands something to the cluster, and carries out what follows. Does nothing alone.
+    pub fn tell_cluster(&mut self, now: Instant, input: impl FnOnce(&mut Cluster)) {
+        if let Some(membership) = &mut self.membership {
+            input(&mut membership.cluster);
+            membership.carry_out(now, &mut self.controller);
+        }
+    }
+
+    /// Handles a switch that is up, as [`Controller::handle_up`]. In a cluster the controller hears
+    /// of it once this member serves it.
+    pub fn handle_up(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        up: SwitchUp,
+        peer: PeerIdentity,
+    ) -> Admission {
+        let controller = &mut self.controller;
+        let Some(membership) = &mut self.membership else {
+            return controller.handle_up(now, connection, up, peer);
+        };
+        if let Some(reason) = membership.refusal(controller, connection, &up, peer) {
+            return Admission::Refused(reason);
+        }
+        let dpid = up.features.datapath_id;
+        if let Some(older) = membership.by_dpid.get(&dpid).copied() {
+            let reason = RefusedReason::DuplicateDatapath { dpid };
+            let close = ControllerOutput::Close {
+                connection: older,
+                reason,
+            };
+            membership.outputs.push_back(close);
+            membership.take_down(now, controller, older);
+        }
+        let line = Line {
+            up,
+            peer,
+            is_served: false,
+            asked: VecDeque::new(),
+            next_xid: 0,
+        };
+        membership.lines.insert(connection, line);
+        membership.by_dpid.insert(dpid, connection);
+        let shard = ShardId::of(dpid, membership.cluster.config().shards);
+        membership
+            .cluster
+            .handle_switch_up(now, dpid, connection, shard);
+        membership.carry_out(now, controller);
+        Admission::Admitted
+    }
+
+    /// Handles a message of an admitted connection.
+    pub fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
+        if let Some(membership) = &mut self.membership {
+            let taken = membership.take_frame(now, connection, &frame);
+            membership.carry_out(now, &mut self.controller);
+            if taken == Taken::Done {
+                return;
+            }
+        }
+        self.controller.handle_frame(now, connection, frame);
+    }
+
+    /// Handles the end of a connection.
+    pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
+        match &mut self.membership {
+            None => self.controller.handle_down(now, connection),
+            Some(membership) => {
+                membership.take_down(now, &mut self.controller, connection);
+                membership.carry_out(now, &mut self.controller);
+            }
+        }
+    }
+
+    /// Handles what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(membership) = &mut self.membership {
+            membership.handle_timeout(now);
+            membership.carry_out(now, &mut self.controller);
+        }
+        self.controller.handle_timeout(now);
+    }
+
+    /// The next deadline and its purpose.
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let own = self.membership.as_ref().map(|membership| {
+            let tick = membership.ticked + TICK;
+            let due = membership.cluster.poll_timeout();
+            (due.map_or(tick, |due| due.min(tick)), "cluster")
+        });
+        let of_controller = self.controller.poll_timeout();
+        own.into_iter()
+            .chain(of_controller)
+            .min_by_key(|(due, _)| *due)
+    }
+
+    /// The next output, or `None` when there is none.
+    pub fn poll_output(&mut self) -> Option<ControllerOutput> {
+        let Some(membership) = &mut self.membership else {
+            return self.controller.poll_output();
+        };
+        if let Some(output) = membership.outputs.pop_front() {
+            return Some(output);
+        }
+        // What the controller has said about a switch that another member serves by now is void.
+        loop {
+            match self.controller.poll_output()? {
+                ControllerOutput::Send { connection, .. }
+                | ControllerOutput::Edge { connection, .. }
+                    if !membership.serves(connection) => {}
+                output => return Some(output),
+            }
+        }
+    }
+
+    /// Repairs the state after another method has panicked.
+    pub fn handle_panicked(&mut self, now: Instant) {
+        self.controller.handle_panicked(now);
+    }
+}
+
+impl Membership {
+    fn serves(&self, connection: ConnectionId) -> bool {
+        self.lines
+            .get(&connection)
+            .is_some_and(|line| line.is_served)
+    }
+
+    /// The reasons of the controller, and those of a cluster.
+    fn refusal(
+        &mut self,
+        controller: &mut Controller,
+        connection: ConnectionId,
+        up: &SwitchUp,
+        peer: PeerIdentity,
+    ) -> Option<RefusedReason> {
+        if up.version == Version::V10 {
+            return Some(RefusedReason::NoRoles);
+        }
+        let dpid = up.features.datapath_id;
+        if let Some(reason) = controller.refusal_of(up, peer) {
+            return Some(reason);
+        }
+        let Some(older) = self.by_dpid.get(&dpid).copied() else {
+            let is_full = self.by_dpid.len() >= controller.config().switch_count_max;
+            return is_full.then_some(RefusedReason::TooManySwitches);
+        };
+        if peer.dpid.is_some() {
+            return None;
+        }
+        let alarm = Alarm::DuplicateDatapath { dpid, connection };
+        let probe = ControllerOutput::Probe { connection: older };
+        let alarm = ControllerOutput::Event(Event::Alarm(alarm));
+        self.outputs.extend([probe, alarm]);
+        Some(RefusedReason::DuplicateDatapath { dpid })
+    }
+
+    fn take_down(&mut self, now: Instant, controller: &mut Controller, connection: ConnectionId) {
+        let Some(line) = self.lines.remove(&connection) else {
+            return;
+        };
+        let dpid = line.up.features.datapath_id;
+        self.by_dpid.remove(&dpid);
+        if line.is_served {
+            controller.handle_down(now, connection);
+        }
+        self.cluster.handle_switch_down(now, dpid, connection);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if now >= self.ticked + TICK {
+            self.ticked = now;
+            self.cluster.handle_application_tick(now);
+            self.look_at_reach(now);
+        }
+        self.cluster.handle_timeout(now);
+    }
+
+    fn look_at_reach(&mut self, now: Instant) {
+        self.empty_since = match self.by_dpid.is_empty() {
+            true => self.empty_since.or(Some(now)),
+            false => None,
+        };
+        let reaches = match self.empty_since {
+            None => true,
+            Some(since) => self.reaches && now.since(since) < EMPTY_MAX,
+        };
+        if reaches != self.reaches {
+            self.reaches = reaches;
+            (self.sink)(Outward::Reaches(reaches));
+        }
+    }
+
+    /// Reads what the cluster needs of a switch's message.
+    fn take_frame(&mut self, now: Instant, connection: ConnectionId, frame: &Frame) -> Taken {
+        let Some(line) = self.lines.get_mut(&connection) else {
+            return Taken::Done;
+        };
+        let dpid = line.up.features.datapath_id;
+        let otherwise = match line.is_served {
+            true => Taken::ForController,
+            false => Taken::Done,
+        };
+        let concerns = matches!(
+            frame.kind(),
+            MessageKind::RoleReply
+                | MessageKind::Experimenter
+                | MessageKind::Error
+                | MessageKind::PortStatus
+        );
+        let message = if concerns { decode(frame).ok() } else { None };
+        match message {
+            Some(Message::RoleReply(reply)) => {
+                if let Some(number) = line.answered(frame.xid()) {
+                    self.cluster
+                        .handle_role_reply(now, dpid, connection, number, reply);
+                }
+                return Taken::Done;
+            }
+            Some(Message::RoleStatus(status)) => {
+                let status = RoleMessage {
+                    role: status.role,
+                    generation_id: status.generation_id,
+                };
+                self.cluster
+                    .handle_role_status(now, dpid, connection, status);
+                return Taken::Done;
+            }
+            Some(Message::Error(error)) => {
+                if let Some(refusal) = line.refused(frame.xid(), &error) {
+                    self.cluster
+                        .handle_role_refused(now, dpid, connection, refusal);
+                    return Taken::Done;
+                }
+            }
+            Some(Message::PortStatus(status)) => {
+                line.port_changed(&status);
+                if line.up.ports.len() > self.ports_max && !line.is_served {
+                    let reason = RefusedReason::TooManyPorts;
+                    self.outputs
+                        .push_back(ControllerOutput::Close { connection, reason });
+                    return Taken::Done;
+                }
+            }
+            _ => {}
+        }
+        if otherwise == Taken::Done {
+            self.passed_over += 1;
+        }
+        otherwise
+    }
+
+    /// Carries out what the cluster says.
+    fn carry_out(&mut self, now: Instant, controller: &mut Controller) {
+        while let Some(output) = self.cluster.poll_output() {
+            match output {
+                ClusterOutput::Role {
+                    connection,
+                    number,
+                    request,
+                    ..
+                } => self.ask_role(connection, number, request),
+                ClusterOutput::Serve { connection, .. } => {
+                    self.serve(now, controller, connection);
+                }
+                ClusterOutput::Yield { connection, .. } => {
+                    if let Some(line) = self.lines.get_mut(&connection) {
+                        line.is_served = false;
+                        controller.handle_down(now, connection);
+                    }
+                }
+                other => (self.sink)(Outward::Cluster(other)),
+            }
+        }
+    }
+
+    fn ask_role(&mut self, connection: ConnectionId, number: u32, request: RoleMessage) {
+        let Some(line) = self.lines.get_mut(&connection) else {
+            return;
+        };
+        line.next_xid = line.next_xid.wrapping_add(1) & !crate::session::SESSION_XID;
+        let xid = Xid(line.next_xid);
+        let message = Message::RoleRequest(request);
+        if let Ok(frame) = encode(line.up.version, xid, &message) {
+            if line.asked.len() == ASKED_MAX {
+                line.asked.pop_front();
+            }
+            line.asked.push_back((xid, number));
+            self.outputs
+                .push_back(ControllerOutput::Send { connection, frame });
+        }
+    }
+
+    fn serve(&mut self, now: Instant, controller: &mut Controller, connection: ConnectionId) {
+        let Some(line) = self.lines.get_mut(&connection) else {
+            return;
+        };
+        line.is_served = true;
+        let admission = controller.handle_up(now, connection, line.up.clone(), line.peer);
+        if let Admission::Refused(reason) = admission {
+            line.is_served = false;
+            self.outputs
+                .push_back(ControllerOutput::Close { connection, reason });
+        }
+    }
+}
+
+impl Line {
+    /// The number of the request with this xid, which is answered now.
+    fn answered(&mut self, xid: Xid) -> Option<u32> {
+        let at = self.asked.iter().position(|(asked, _)| *asked == xid)?;
+        self.asked.remove(at).map(|(_, number)| number)
+    }
+
+    /// What an error says about this member's role. The controller's messages have xids of their
+    /// own, so an error counts as an answer to a role request only if it quotes one.
+    fn refused(&mut self, xid: Xid, error: &ErrorMessage) -> Option<RoleRefusal> {
+        if error.kind == ErrorKind::IS_SLAVE {
+            return Some(RoleRefusal::IsSlave);
+        }
+        if error.data.get(1) != Some(&ROLE_REQUEST_TYPE) {
+            return None;
+        }
+        let number = self.answered(xid)?;
+        Some(match error.kind {
+            ErrorKind::ROLE_STALE => RoleRefusal::Stale { number },
+            _ => RoleRefusal::Other { number },
+        })
+    }
+
+    /// Keeps the ports that the controller is given when this member begins to serve the switch.
+    fn port_changed(&mut self, status: &PortStatus) {
+        let ports = &mut self.up.ports;
+        let at = ports.binary_search_by_key(&status.port.port_no, |port| port.port_no);
+        match (status.reason, at) {
+            (PortReason::DELETE, Ok(at)) => drop(ports.remove(at)),
+            (PortReason::DELETE, Err(_)) => {}
+            (_, Ok(at)) => ports[at] = status.port.clone(),
+            (_, Err(at)) => ports.insert(at, status.port.clone()),
+        }
+    }
+}
