@@ -591,9 +591,6 @@ impl Cluster {
         let (id, Some(seen)) = (switch.shard, switch.seen) else {
             return;
         };
-        let Some(shard) = self.shards.get(&id) else {
-            return;
-        };
         if seen.epoch() == self.epoch {
             self.note_in_use(id, seen.revision(), seen.rank());
         }
@@ -898,8 +895,7 @@ impl Cluster {
         }
         let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
         let times = self.raises.get(&dpid).copied().unwrap_or_default();
-        let may_raise =
-            has_room && epoch <= EPOCH_MAX && times < RAISES_MAX && self.raise_budget.take(now);
+        let may_raise = has_room && epoch <= FOREIGN_EPOCH_MAX && times < RAISES_MAX;
         self.counts.foreign += 1;
         if may_raise {
             self.raises.insert(dpid, times + 1);
