@@ -32,13 +32,17 @@ mod store;
 mod suspicion;
 mod term;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use clock::{Duration, Instant};
+use clock::{Budget, Duration, Instant};
 use openflow::DatapathId;
-use openflow::message::RoleMessage;
+use openflow::message::{Role, RoleMessage};
 
 use crate::ConnectionId;
+use assign::Writer;
+use roles::{Step, Switch, Want};
+use store::{News, Store};
+use suspicion::{HEARTBEAT, Peers};
 
 pub use roles::RoleRefusal;
 pub use store::{
@@ -49,6 +53,26 @@ pub use term::{
     EPOCH_MAX, Generation, MEMBERS_MAX, MemberId, NAME_BYTES_MAX, Order, PLACES, Rank, SHARDS_MAX,
     ShardId,
 };
+
+/// The age of the application's tick above which no heartbeat leaves.
+const TICK_MAX: Duration = Duration::from_millis(100);
+/// The age of the application's tick above which this member takes nothing over.
+const STALLED: Duration = Duration::from_millis(300);
+/// How long the next member waits for each that is suspected too.
+const NEXT_RANK: Duration = Duration::from_millis(100);
+/// How long an owner goes on at a switch that its successor has not asked for yet.
+const HANDOVER_MAX: Duration = Duration::from_secs(1);
+/// How long members have to be there, or gone, until an owner renews its order.
+const STEADY: Duration = Duration::from_secs(1);
+/// Switches for which the epoch was raised are remembered, and how often each may be the reason.
+const RAISED_SWITCHES_MAX: usize = 512;
+const RAISES_MAX: u8 = 8;
+/// The largest epoch for the sake of a switch. The rest is for restored stores: a hostile switch
+/// cannot use it up.
+const FOREIGN_EPOCH_MAX: u16 = 1024;
+/// Questions to switches whether they answer, per second and at once.
+const PROBES_PER_S: u32 = 50;
+const PROBES_BURST: u32 = 8;
 
 /// The settings of a member.
 #[derive(Clone, Debug)]
@@ -92,8 +116,14 @@ pub enum ClusterOutput {
     /// Write this to the state directory, in place of the earlier one; at most once a second but
     /// for new terms.
     HighWater(HighWater),
-    /// The members of the store other than this one: keep a bell to each, and to no other.
+    /// The members of the store other than this one: keep a bell to each. A connection to another
+    /// stays as long as it lives: the store may have lost its data.
     Members(BTreeMap<MemberId, Member>),
+    /// Close the connection: the switch knows no roles, and another member serves its shard.
+    Close {
+        dpid: DatapathId,
+        connection: ConnectionId,
+    },
     /// Something for the log.
     Event(ClusterEvent),
 }
@@ -191,17 +221,82 @@ pub struct ShardStatus {
 #[derive(Debug)]
 pub struct Cluster {
     config: ClusterConfig,
+    is_ready: bool,
+    ticked_at: Option<Instant>,
+    next_beat: Instant,
+    peers: Peers,
+    store: Store,
+    shards: BTreeMap<ShardId, Shard>,
+    switches: BTreeMap<DatapathId, Switch>,
+    members: BTreeMap<MemberId, Member>,
+    epoch: u16,
+    /// The epoch that exceeds what a switch has seen.
+    raise: Option<u16>,
+    raises: BTreeMap<DatapathId, u8>,
+    probe_budget: Budget,
+    number: u32,
+    /// Roles may have to change, and when they have to be looked at otherwise.
+    is_dirty: bool,
+    roles_due: Option<Instant>,
+    /// When this member may take a shard over.
+    shards_due: Option<Instant>,
+    has_new_terms: bool,
     outputs: VecDeque<ClusterOutput>,
     counts: ClusterCounts,
+}
+
+/// A shard with an order.
+#[derive(Debug)]
+struct Shard {
+    own: Own,
+    /// The place in use, as far as this member knows.
+    in_use: Rank,
+    is_held: bool,
+    /// This member has held it until now, and serves each switch until its successor asks for it.
+    handover_until: Option<Instant>,
+    /// Since when other members are there than the order has.
+    outdated_since: Option<Instant>,
+}
+
+impl Shard {
+    fn holder(&self) -> Option<&MemberId> {
+        self.own.order.holder(self.in_use)
+    }
+
+    fn generation(&self, epoch: u16) -> Generation {
+        Generation::new(epoch, self.own.revision, self.in_use)
+    }
+
+    /// The greatest generation of the order.
+    fn top(&self, epoch: u16) -> Generation {
+        Generation::new(epoch, self.own.revision, PLACES as Rank - 1)
+    }
 }
 
 impl Cluster {
     /// A member that has just started and is not ready. `high_water` is what an earlier process of
     /// this member wrote last.
     pub fn new(now: Instant, config: ClusterConfig, high_water: Option<HighWater>) -> Cluster {
-        let _ = (now, high_water);
+        let store = Store::new(now, config.seed, high_water);
         Cluster {
             config,
+            is_ready: false,
+            ticked_at: None,
+            next_beat: now,
+            peers: Peers::new(now),
+            store,
+            shards: BTreeMap::new(),
+            switches: BTreeMap::new(),
+            members: BTreeMap::new(),
+            epoch: 0,
+            raise: None,
+            raises: BTreeMap::new(),
+            probe_budget: Budget::new(now, PROBES_PER_S, PROBES_BURST),
+            number: 0,
+            is_dirty: false,
+            roles_due: None,
+            shards_due: None,
+            has_new_terms: false,
             outputs: VecDeque::new(),
             counts: ClusterCounts::default(),
         }
@@ -211,42 +306,101 @@ impl Cluster {
     /// goes on until others have taken its shards: see [`Cluster::holds_nothing`]. Write the same
     /// into the member's entry in the store.
     pub fn set_ready(&mut self, now: Instant, is_ready: bool) {
-        let _ = (now, is_ready);
+        self.peers.advance(now);
+        self.is_ready = is_ready;
+        self.next_beat = self.next_beat.min(now);
+        self.settle(now);
     }
 
     /// The application has taken its own tick. Call this at least each 50 ms from the thread that
     /// serves switches: without it for 100 ms, no heartbeat leaves, so a stalled controller does
     /// not keep its place.
     pub fn handle_application_tick(&mut self, now: Instant) {
-        let _ = now;
+        self.peers.advance(now);
+        self.ticked_at = Some(now);
+        self.settle(now);
     }
 
     /// An answer of the store to the request with this number.
     pub fn handle_store_answer(&mut self, now: Instant, number: u32, answer: StoreAnswer) {
-        let _ = (now, number, answer);
+        self.peers.advance(now);
+        let news = self.store.handle_answer(now, number, answer);
+        if let Some(News::Own(shard)) = &news
+            && let Some(owner) = self.store.owner(*shard)
+        {
+            self.event(ClusterEvent::Assigned {
+                shard: *shard,
+                owner,
+            });
+        }
+        if news == Some(News::Epoch) {
+            self.counts.epochs_raised += 1;
+        }
+        self.handle_news(now, news);
+        self.settle(now);
     }
 
     /// A change that the watch reports: one call for each event, in order. The watch runs from the
     /// revision after that of the last [`Snapshot`]; each snapshot ends the watch before it.
     pub fn handle_store_change(&mut self, now: Instant, change: StoreChange) {
-        let _ = (now, change);
+        self.peers.advance(now);
+        let news = self.store.handle_change(change);
+        self.handle_news(now, news);
+        self.settle(now);
     }
 
     /// The watch has ended: compacted, closed, or its connection is gone. The machine reads
     /// everything anew. Do not resume a watch in place of calling this.
     pub fn handle_watch_lost(&mut self, now: Instant) {
-        let _ = now;
+        self.peers.advance(now);
+        self.store.lose_watch();
+        self.settle(now);
     }
 
     /// A message of a peer, whose certificate or key has proven its name.
     pub fn handle_peer_message(&mut self, now: Instant, from: &MemberId, message: PeerMessage) {
-        let _ = (now, from, message);
+        self.peers.advance(now);
+        if *from == self.config.id || !self.peers.accept(now, from) {
+            self.counts.peer_messages_refused += 1;
+            return;
+        }
+        match message {
+            PeerMessage::Heartbeat(beat) => self.handle_heartbeat(now, from, beat),
+            PeerMessage::Question { number, about } => {
+                let is_heard = about == self.config.id || self.peers.hears(now, &about);
+                let answer = PeerMessage::Answer { number, is_heard };
+                self.send(from.clone(), answer);
+            }
+            PeerMessage::Answer { number, is_heard } => self.peers.answer(from, number, is_heard),
+        }
+        self.settle(now);
+    }
+
+    fn handle_heartbeat(&mut self, now: Instant, from: &MemberId, beat: Heartbeat) {
+        if beat.in_use.len() > usize::from(SHARDS_MAX) || beat.epoch > EPOCH_MAX {
+            self.counts.peer_messages_refused += 1;
+            return;
+        }
+        self.peers.hear(now, from, beat.is_ready);
+        match beat.epoch.cmp(&self.epoch) {
+            std::cmp::Ordering::Equal => {
+                for used in beat.in_use {
+                    self.note_in_use(used.shard, used.revision, used.rank);
+                }
+            }
+            std::cmp::Ordering::Greater => {
+                self.store.hint(now);
+            }
+            std::cmp::Ordering::Less => {}
+        }
     }
 
     /// The connection to a peer was closed or reset by it. Do not call this for a connection that
     /// could not be opened, nor if another to the same peer is there.
     pub fn handle_peer_reset(&mut self, now: Instant, peer: &MemberId) {
-        let _ = (now, peer);
+        self.peers.advance(now);
+        self.peers.reset(now, peer);
+        self.settle(now);
     }
 
     /// A switch has completed its handshake, without a role request. A connection before is gone.
@@ -258,12 +412,25 @@ impl Cluster {
         connection: ConnectionId,
         shard: ShardId,
     ) {
-        let _ = (now, dpid, connection, shard);
+        self.peers.advance(now);
+        let switch = Switch::new(now, connection, shard);
+        self.switches.insert(dpid, switch);
+        self.is_dirty = true;
+        self.settle(now);
     }
 
     /// A switch's connection is gone.
     pub fn handle_switch_down(&mut self, now: Instant, dpid: DatapathId, connection: ConnectionId) {
-        let _ = (now, dpid, connection);
+        self.peers.advance(now);
+        if self.switch(dpid, connection).is_some() {
+            self.switches.remove(&dpid);
+        }
+        self.settle(now);
+    }
+
+    fn switch(&mut self, dpid: DatapathId, connection: ConnectionId) -> Option<&mut Switch> {
+        let switch = self.switches.get_mut(&dpid)?;
+        (switch.connection == connection).then_some(switch)
     }
 
     /// OFPT_ROLE_REPLY to the request with this number.
@@ -275,7 +442,14 @@ impl Cluster {
         number: u32,
         reply: RoleMessage,
     ) {
-        let _ = (now, dpid, connection, number, reply);
+        self.peers.advance(now);
+        if let Some(switch) = self.switch(dpid, connection)
+            && switch.handle_reply(now, number, reply)
+        {
+            self.peers.handle_probe();
+            self.learn(dpid);
+        }
+        self.settle(now);
     }
 
     /// An error in answer to the role request with this number, or IS_SLAVE to any other message.
@@ -286,7 +460,17 @@ impl Cluster {
         connection: ConnectionId,
         refusal: RoleRefusal,
     ) {
-        let _ = (now, dpid, connection, refusal);
+        self.peers.advance(now);
+        let Some(switch) = self.switch(dpid, connection) else {
+            return;
+        };
+        let is_stale = switch.handle_refused(now, refusal);
+        self.counts.stale += u64::from(is_stale);
+        if is_stale || refusal == RoleRefusal::IsSlave {
+            self.stop_serving(dpid);
+        }
+        self.is_dirty = true;
+        self.settle(now);
     }
 
     /// OFPT_ROLE_STATUS, or its ONF extension 1911 of OpenFlow 1.3.
@@ -297,12 +481,21 @@ impl Cluster {
         connection: ConnectionId,
         status: RoleMessage,
     ) {
-        let _ = (now, dpid, connection, status);
+        self.peers.advance(now);
+        if let Some(switch) = self.switch(dpid, connection)
+            && status.role == Role::Secondary
+        {
+            switch.handle_demotion(now, Generation(status.generation_id));
+            self.stop_serving(dpid);
+            self.learn(dpid);
+        }
+        self.settle(now);
     }
 
     /// Handles what is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
+        self.peers.advance(now);
+        self.settle(now);
     }
 
     /// The next output, until `None`.
@@ -312,28 +505,43 @@ impl Cluster {
 
     /// When to call [`Cluster::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let due = [
+            Some(self.next_beat),
+            self.peers.poll_timeout(),
+            self.store.poll_timeout(),
+            self.roles_due,
+            self.shards_due,
+        ];
+        due.into_iter().flatten().min()
     }
 
     /// Whether this member serves a switch.
     pub fn serves(&self, dpid: DatapathId) -> bool {
-        let _ = dpid;
-        false
+        let switch = self.switches.get(&dpid);
+        switch.is_some_and(|switch| switch.is_served)
     }
 
     /// Whether this member serves no shard and no switch: one that leaves may exit.
     pub fn holds_nothing(&self) -> bool {
-        true
+        let holds = self.shards.values().any(|shard| shard.is_held);
+        !holds && !self.switches.values().any(|switch| switch.is_served)
     }
 
     /// All shards that have an order, by number.
     pub fn shards(&self) -> Vec<ShardStatus> {
-        Vec::new()
+        let status = |(id, shard): (&ShardId, &Shard)| ShardStatus {
+            shard: *id,
+            holder: shard.holder().cloned(),
+            generation: shard.generation(self.epoch),
+            is_held: shard.is_held,
+        };
+        self.shards.iter().map(status).collect()
     }
 
     /// The peers and whether each is heard now, by name.
     pub fn peers(&self) -> Vec<(MemberId, bool)> {
-        Vec::new()
+        let heard = self.peers.heard();
+        heard.map(|(id, is_heard)| (id.clone(), is_heard)).collect()
     }
 
     /// The settings.
@@ -342,7 +550,372 @@ impl Cluster {
     }
 
     /// The counters.
-    pub fn counts(&self) -> &ClusterCounts {
-        &self.counts
+    pub fn counts(&self) -> ClusterCounts {
+        let store = self.store.counts;
+        ClusterCounts {
+            suspicions: self.peers.suspicions,
+            store_requests: store.requests,
+            store_timeouts: store.timeouts,
+            watch_repaired: store.repaired,
+            ..self.counts
+        }
+    }
+
+    fn event(&mut self, event: ClusterEvent) {
+        self.outputs.push_back(ClusterOutput::Event(event));
+    }
+
+    fn send(&mut self, to: MemberId, message: PeerMessage) {
+        self.counts.peer_messages += 1;
+        self.outputs.push_back(ClusterOutput::Peer { to, message });
+    }
+
+    fn stop_serving(&mut self, dpid: DatapathId) {
+        self.is_dirty = true;
+        if let Some(switch) = self.switches.get_mut(&dpid)
+            && std::mem::take(&mut switch.is_served)
+        {
+            let connection = switch.connection;
+            self.outputs
+                .push_back(ClusterOutput::Yield { dpid, connection });
+        }
+    }
+
+    /// Takes note of the generation that a switch has.
+    fn learn(&mut self, dpid: DatapathId) {
+        self.is_dirty = true;
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.seen_reads = self.store.reads;
+        let (id, Some(seen)) = (switch.shard, switch.seen) else {
+            return;
+        };
+        if seen.epoch() == self.epoch {
+            self.note_in_use(id, seen.revision(), seen.rank());
+        }
+    }
+
+    /// Notes the place of an order that is in use, if it is a later one.
+    fn note_in_use(&mut self, id: ShardId, revision: u64, rank: Rank) {
+        let Some(shard) = self.shards.get_mut(&id) else {
+            return;
+        };
+        let is_place = usize::from(rank) < shard.own.order.places().len();
+        if shard.own.revision != revision || rank <= shard.in_use || !is_place {
+            return;
+        }
+        shard.in_use = rank;
+        shard.handover_until = None;
+        self.is_dirty = true;
+        let holder = shard.holder().cloned();
+        if holder.as_ref() == Some(&self.config.id) {
+            return;
+        }
+        if std::mem::take(&mut shard.is_held) {
+            self.note_yield(id, holder.clone());
+        }
+        if let Some(holder) = holder {
+            self.peers.note_action(&holder);
+        }
+    }
+
+    fn note_yield(&mut self, shard: ShardId, to: Option<MemberId>) {
+        self.counts.yields += 1;
+        self.event(ClusterEvent::Yielded { shard, to });
+    }
+
+    fn handle_news(&mut self, now: Instant, news: Option<News>) {
+        match news {
+            None => return,
+            Some(News::All { is_restored }) => {
+                for id in self.store.shards() {
+                    self.note_own(now, id, is_restored);
+                }
+            }
+            Some(News::Own(id)) => self.note_own(now, id, false),
+            Some(News::Members | News::Epoch) => {}
+        }
+        self.is_dirty = true;
+        let epoch = self.store.epoch();
+        if std::mem::replace(&mut self.epoch, epoch) != epoch {
+            self.has_new_terms = true;
+            self.event(ClusterEvent::Epoch(epoch));
+        }
+        self.raise = self.raise.filter(|raise| *raise > epoch);
+        self.note_members(now);
+    }
+
+    /// Takes over the order of a shard from the store.
+    fn note_own(&mut self, now: Instant, id: ShardId, is_restored: bool) {
+        let own = self.store.view().and_then(|view| view.own.get(&id));
+        let Some(own) = own.filter(|own| !own.order.places().is_empty()) else {
+            return;
+        };
+        let known = self.shards.get(&id);
+        if u16::from(id.0) >= self.config.shards
+            || (!is_restored && known.is_some_and(|known| known.own.revision == own.revision))
+        {
+            return;
+        }
+        let was_held = known.is_some_and(|known| known.is_held);
+        let is_change = known.is_some() && !is_restored;
+        let first = own.order.holder(0).cloned();
+        let is_mine = first.as_ref() == Some(&self.config.id);
+        let shard = Shard {
+            own: own.clone(),
+            in_use: 0,
+            is_held: was_held && is_mine,
+            handover_until: (was_held && !is_mine).then_some(now + HANDOVER_MAX),
+            outdated_since: None,
+        };
+        self.shards.insert(id, shard);
+        self.has_new_terms = true;
+        if is_mine {
+            return;
+        }
+        if let Some(first) = first.as_ref().filter(|_| is_change) {
+            self.peers.note_action(first);
+        }
+        if was_held {
+            self.note_yield(id, first);
+        }
+    }
+
+    /// Follows the members of the store and those of the orders.
+    fn note_members(&mut self, now: Instant) {
+        let Some(view) = self.store.view() else {
+            return;
+        };
+        let me = &self.config.id;
+        let others = view.members.iter().filter(|(id, _)| *id != me);
+        let members: BTreeMap<MemberId, Member> =
+            others.map(|(id, m)| (id.clone(), m.clone())).collect();
+        let places = self.shards.values().flat_map(|s| s.own.order.places());
+        let placed: BTreeSet<MemberId> = places.filter(|id| *id != me).cloned().collect();
+        let ids = members.keys().cloned().collect();
+        self.peers.set_members(now, &ids, &placed);
+        if members != self.members {
+            self.members.clone_from(&members);
+            self.outputs.push_back(ClusterOutput::Members(members));
+        }
+    }
+
+    /// Does what follows from the latest input and what is due.
+    fn settle(&mut self, now: Instant) {
+        self.beat(now);
+        self.peers.evaluate(now);
+        self.evaluate_shards(now);
+        let is_due = self.roles_due.is_some_and(|due| due <= now);
+        if std::mem::take(&mut self.is_dirty) || is_due || self.peers.wants_probe {
+            self.evaluate_switches(now);
+        }
+        for event in std::mem::take(&mut self.peers.events) {
+            self.event(event);
+        }
+        for (to, message) in std::mem::take(&mut self.peers.messages) {
+            self.send(to, message);
+        }
+        let writer = Writer {
+            now,
+            config: &self.config,
+            is_ready: self.is_ready,
+            peers: &self.peers,
+            shards: &self.shards,
+            raise: self.raise,
+        };
+        if let Some((number, request)) = self.store.poll_request(now, |view| writer.next(view)) {
+            self.outputs
+                .push_back(ClusterOutput::Store { number, request });
+        }
+        for event in std::mem::take(&mut self.store.events) {
+            self.event(event);
+        }
+        let has_new_terms = std::mem::take(&mut self.has_new_terms);
+        if let Some(mark) = self.store.poll_high_water(now, has_new_terms) {
+            self.outputs.push_back(ClusterOutput::HighWater(mark));
+        }
+    }
+
+    fn is_alive(&self, now: Instant, age_max: Duration) -> bool {
+        self.ticked_at.is_some_and(|at| now - at <= age_max)
+    }
+
+    fn beat(&mut self, now: Instant) {
+        if now < self.next_beat {
+            return;
+        }
+        let next = self.next_beat + HEARTBEAT;
+        self.next_beat = if next <= now { now + HEARTBEAT } else { next };
+        if !self.is_alive(now, TICK_MAX) {
+            return;
+        }
+        let used = |(id, shard): (&ShardId, &Shard)| InUse {
+            shard: *id,
+            revision: shard.own.revision,
+            rank: shard.in_use,
+        };
+        let used = self.shards.iter().map(used).filter(|used| used.rank > 0);
+        let beat = Heartbeat {
+            is_ready: self.is_ready,
+            epoch: self.epoch,
+            in_use: used.collect(),
+        };
+        let peers: Vec<MemberId> = self.peers.ids().cloned().collect();
+        for peer in peers {
+            self.send(peer, PeerMessage::Heartbeat(beat.clone()));
+        }
+    }
+
+    /// Holds the shards that are this member's, and takes over those of suspected members.
+    fn evaluate_shards(&mut self, now: Instant) {
+        self.shards_due = None;
+        let may_hold = self.is_ready && self.is_alive(now, STALLED);
+        let me = &self.config.id;
+        let mut events = Vec::new();
+        for (id, shard) in &mut self.shards {
+            if shard.handover_until.is_some_and(|until| until <= now) {
+                shard.handover_until = None;
+                self.is_dirty = true;
+            }
+            let mut due = shard.handover_until;
+            let holder = shard.own.order.holder(shard.in_use);
+            if holder == Some(me) {
+                if may_hold && !shard.is_held {
+                    shard.is_held = true;
+                    self.is_dirty = true;
+                    events.push(ClusterEvent::Holds { shard: *id });
+                }
+                let order = &shard.own.order;
+                let is_outdated =
+                    |view: &Snapshot| assign::is_outdated(me, order, &self.peers, &view.members);
+                let is_outdated = self.store.view().is_some_and(is_outdated);
+                let since = shard.outdated_since.unwrap_or(now);
+                shard.outdated_since = is_outdated.then_some(since);
+            } else if let (true, Some(from)) = (may_hold, holder)
+                && let Some(confirmed_at) = self.peers.confirmed_at(from)
+                && let Some((rank, is_next)) = assign::turn(me, shard, &self.peers)
+            {
+                let at = confirmed_at + if is_next { Duration::ZERO } else { NEXT_RANK };
+                if now < at {
+                    due = Some(due.map_or(at, |due| due.min(at)));
+                } else {
+                    events.push(ClusterEvent::TookOver {
+                        shard: *id,
+                        from: from.clone(),
+                        rank,
+                    });
+                    self.counts.takeovers += 1;
+                    self.is_dirty = true;
+                    self.next_beat = now;
+                    shard.in_use = rank;
+                    (shard.is_held, shard.handover_until) = (true, None);
+                    due = None;
+                }
+            }
+            self.shards_due = self.shards_due.into_iter().chain(due).min();
+        }
+        for event in events {
+            self.event(event);
+        }
+    }
+
+    /// Asks switches for the roles that follow from the shards.
+    fn evaluate_switches(&mut self, now: Instant) {
+        let mut hint = None;
+        self.roles_due = None;
+        let (mut foreign, mut closed) = (Vec::new(), Vec::new());
+        for (dpid, switch) in &mut self.switches {
+            let shard = self.shards.get(&switch.shard);
+            let want = want(shard, switch, self.epoch);
+            let connection = switch.connection;
+            let dpid = *dpid;
+            if let (Want::Slave(_) | Want::AnySlave, true) = (want, switch.is_served) {
+                switch.is_served = false;
+                self.outputs
+                    .push_back(ClusterOutput::Yield { dpid, connection });
+            }
+            if let (Want::Master(_), Some(shard), Some(seen)) = (want, shard, switch.seen)
+                && shard.top(self.epoch).is_stale_after(seen)
+                && !switch.is_exhausted
+            {
+                match switch.seen_reads < self.store.reads && self.store.is_current() {
+                    true => foreign.push((dpid, seen)),
+                    false => hint = Some(self.store.hint(now)),
+                }
+            }
+            let is_probed = self.peers.wants_probe && self.probe_budget.has(now, 1);
+            let (step, is_late) = switch.step(now, want, is_probed);
+            self.counts.role_timeouts += u64::from(is_late);
+            match step {
+                Step::Nothing => {}
+                Step::Serve if switch.is_served => {}
+                Step::Serve => {
+                    switch.is_served = true;
+                    self.outputs
+                        .push_back(ClusterOutput::Serve { dpid, connection });
+                }
+                Step::Ask(request) => {
+                    if is_probed {
+                        self.probe_budget.take(now);
+                    }
+                    self.number = self.number.wrapping_add(1);
+                    self.counts.role_requests += 1;
+                    switch.note_asked(now, self.number, request);
+                    self.outputs.push_back(ClusterOutput::Role {
+                        dpid,
+                        connection,
+                        number: self.number,
+                        request,
+                    });
+                }
+                Step::Close => {
+                    closed.push(dpid);
+                    self.outputs
+                        .push_back(ClusterOutput::Close { dpid, connection });
+                }
+            }
+            let due = switch.poll_timeout(now);
+            self.roles_due = self.roles_due.into_iter().chain(due).min();
+        }
+        self.roles_due = self.roles_due.into_iter().chain(hint).min();
+        for dpid in closed {
+            self.switches.remove(&dpid);
+        }
+        for (dpid, generation) in foreign {
+            self.note_foreign(dpid, generation);
+        }
+    }
+
+    /// A switch has seen more than the cluster gave: the epoch is raised to exceed it.
+    fn note_foreign(&mut self, dpid: DatapathId, generation: Generation) {
+        let epoch = generation.epoch().max(self.epoch) + 1;
+        if self.raise.is_some_and(|raise| epoch <= raise) {
+            return;
+        }
+        let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
+        let times = self.raises.get(&dpid).copied().unwrap_or_default();
+        let may_raise = has_room && epoch <= FOREIGN_EPOCH_MAX && times < RAISES_MAX;
+        self.counts.foreign += 1;
+        if may_raise {
+            self.raises.insert(dpid, times + 1);
+            self.raise = Some(epoch);
+            self.event(ClusterEvent::Foreign { dpid, generation });
+        } else {
+            if let Some(switch) = self.switches.get_mut(&dpid) {
+                switch.is_exhausted = true;
+            }
+            self.event(ClusterEvent::Exhausted { dpid, generation });
+        }
+    }
+}
+
+/// The role that follows from a switch's shard.
+fn want(shard: Option<&Shard>, switch: &Switch, epoch: u16) -> Want {
+    match shard {
+        None => Want::AnySlave,
+        Some(shard) if shard.is_held => Want::Master(shard.generation(epoch)),
+        Some(shard) if switch.is_served && shard.handover_until.is_some() => Want::Keep,
+        Some(shard) => Want::Slave(shard.generation(epoch)),
     }
 }

@@ -1,1 +1,133 @@
 //! Which orders are to be written, and who comes first in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::Instant;
+
+use super::store::{Member, Snapshot, StoreRequest};
+use super::suspicion::Peers;
+use super::term::{MemberId, Order, Rank, ShardId, weight};
+use super::{ClusterConfig, STEADY, Shard};
+
+/// The order of a shard over `members`: `first` has place 0 if it is given, and the others follow
+/// by weight (rendezvous hashing). Empty without members.
+pub(super) fn order(
+    shard: ShardId,
+    first: Option<&MemberId>,
+    members: &BTreeSet<MemberId>,
+) -> Order {
+    let mut places: Vec<MemberId> = members.iter().cloned().collect();
+    places.sort_by_key(|id| (Some(id) != first, std::cmp::Reverse(weight(shard, id))));
+    Order::repeating(&places)
+}
+
+/// The place at which it is this member's turn once the present holder is suspected, and whether no
+/// other member was passed over.
+pub(super) fn turn(me: &MemberId, shard: &Shard, peers: &Peers) -> Option<(Rank, bool)> {
+    let holder = shard.holder()?;
+    let mut is_next = true;
+    let places = shard.own.order.places().iter().zip(0..);
+    for (place, rank) in places.skip(usize::from(shard.in_use) + 1) {
+        if place == me {
+            return Some((rank, is_next));
+        }
+        if peers.is_ready(place) {
+            return None;
+        }
+        is_next &= place == holder;
+    }
+    None
+}
+
+/// Whether a member that is ready has no place, or one with a place has left or is about to.
+pub(super) fn is_outdated(
+    me: &MemberId,
+    order: &Order,
+    peers: &Peers,
+    members: &BTreeMap<MemberId, Member>,
+) -> bool {
+    let is_there = |id| members.get(id).is_some_and(|member| member.is_ready);
+    let mut new = members
+        .keys()
+        .filter(|id| is_there(id) && peers.is_ready(id));
+    new.any(|id| !order.contains(id)) || order.places().iter().any(|id| id != me && !is_there(id))
+}
+
+/// The choice of the next write, from the point of view of one member.
+pub(super) struct Writer<'a> {
+    pub now: Instant,
+    pub config: &'a ClusterConfig,
+    pub is_ready: bool,
+    pub peers: &'a Peers,
+    pub shards: &'a BTreeMap<ShardId, Shard>,
+    pub raise: Option<u16>,
+}
+
+impl Writer<'_> {
+    /// The next write, if one is needed.
+    pub(super) fn next(&self, view: &Snapshot) -> Option<StoreRequest> {
+        let (epoch, expected) = view.epoch.map_or((0, None), |(e, at)| (e, Some(at)));
+        if let Some(epoch) = self.raise.filter(|raise| *raise > epoch) {
+            return Some(StoreRequest::PutEpoch { epoch, expected });
+        }
+        if !self.is_ready {
+            return None;
+        }
+        let live = self.live(view);
+        let is_assigner = live.first() == Some(&self.config.id);
+        let ids = (0..=u8::MAX).take(usize::from(self.config.shards));
+        ids.map(ShardId).find_map(|id| {
+            let expected = view.own.get(&id).map(|own| own.revision);
+            let known = self.shards.get(&id);
+            let known = known.filter(|shard| Some(shard.own.revision) == expected);
+            let order = match known {
+                Some(shard) if shard.is_held => {
+                    let is_steady = |since| since + STEADY <= self.now;
+                    let is_outdated = shard.outdated_since.is_some_and(is_steady);
+                    (shard.in_use > 0 || is_outdated)
+                        .then(|| order(id, Some(&self.config.id), &live))
+                }
+                Some(shard) if is_assigner && self.is_without_owner(shard, view) => {
+                    let mut others = live.clone();
+                    others.retain(|id| Some(id) != shard.holder());
+                    Some(order(id, None, &others))
+                }
+                None if is_assigner => Some(order(id, None, &live)),
+                _ => None,
+            };
+            Some(StoreRequest::PutOwn {
+                shard: id,
+                order: order?,
+                expected,
+            })
+        })
+    }
+
+    /// The members that are ready: this one, and those that are heard and in the store.
+    fn live(&self, view: &Snapshot) -> BTreeSet<MemberId> {
+        let is_live = |(id, member): &(&MemberId, &Member)| {
+            member.is_ready && **id != self.config.id && self.peers.is_ready(id)
+        };
+        let others = view.members.iter().filter(is_live);
+        let others = others.map(|(id, _)| id.clone());
+        others.chain([self.config.id.clone()]).collect()
+    }
+
+    /// Whether the holder of a shard is about to leave, or is gone and nobody can follow it.
+    fn is_without_owner(&self, shard: &Shard, view: &Snapshot) -> bool {
+        let me = &self.config.id;
+        let Some(holder) = shard.holder().filter(|holder| *holder != me) else {
+            return shard.holder().is_none();
+        };
+        match view.members.get(holder) {
+            Some(member) if !member.is_ready => true,
+            None => self.peers.is_suspected(holder),
+            Some(_) => {
+                let later = shard.own.order.places().iter();
+                let mut later = later.skip(usize::from(shard.in_use) + 1);
+                self.peers.confirmed_at(holder).is_some()
+                    && !later.any(|id| id == me || self.peers.is_ready(id))
+            }
+        }
+    }
+}

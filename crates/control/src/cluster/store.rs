@@ -6,7 +6,22 @@
 
 use std::collections::BTreeMap;
 
-use super::term::{MemberId, Order, ShardId};
+use clock::{Duration, Instant, SplitMix64};
+
+use super::ClusterEvent;
+use super::term::{EPOCH_MAX, MEMBERS_MAX, MemberId, Order, ShardId};
+
+/// The time for an answer.
+const ANSWER_MAX: Duration = Duration::from_millis(300);
+/// The pause after a failure: doubled each time, and spread by a fifth.
+const BACK_OFF: Duration = Duration::from_millis(50);
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// Everything is read again after this time: servers can lose an event of a watch.
+const READ_AGAIN: Duration = Duration::from_secs(300);
+/// The time between two reads that peers' messages ask for.
+const HINT_PAUSE: Duration = Duration::from_secs(1);
+/// The time between two reports of the high-water mark, but for new terms.
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A request to the store. Both writes are one transaction each: compare, then put.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,4 +108,389 @@ pub struct HighWater {
     pub cluster_id: u64,
     pub revision: u64,
     pub epoch: u16,
+}
+
+/// A change of what this member knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Everything may be new. After a restore, revisions start anew.
+    All {
+        is_restored: bool,
+    },
+    /// A shard has another order, or none.
+    Own(ShardId),
+    Members,
+    Epoch,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    random: SplitMix64,
+    high_water: Option<HighWater>,
+    reported: Option<(HighWater, Instant)>,
+    view: Snapshot,
+    has_view: bool,
+    /// The revision of the last event of the watch, or of the view.
+    applied: u64,
+    /// The watch runs from the view's revision, and no restore is being handled.
+    is_current: bool,
+    asked: Option<Asked>,
+    number: u32,
+    wants_read: bool,
+    read_at: Instant,
+    hinted_at: Instant,
+    /// The store was restored: this epoch is to be put before anything else.
+    restored_epoch: Option<Raise>,
+    is_restore_reported: bool,
+    retry_at: Instant,
+    failures: u32,
+    is_lost: bool,
+    /// Reads sent.
+    pub reads: u64,
+    pub counts: Counts,
+    pub events: Vec<ClusterEvent>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub requests: u64,
+    pub timeouts: u64,
+    pub repaired: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Raise {
+    epoch: u16,
+    expected: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    number: u32,
+    request: StoreRequest,
+    until: Instant,
+    /// The high-water mark when the request was sent: an answer below it comes from a restored
+    /// store.
+    floor: Option<HighWater>,
+}
+
+impl Store {
+    pub(super) fn new(now: Instant, seed: u64, high_water: Option<HighWater>) -> Store {
+        Store {
+            random: SplitMix64::new(seed),
+            high_water,
+            reported: high_water.map(|mark| (mark, now)),
+            view: Snapshot::default(),
+            has_view: false,
+            applied: 0,
+            is_current: false,
+            asked: None,
+            number: 0,
+            wants_read: true,
+            read_at: now,
+            hinted_at: now,
+            restored_epoch: None,
+            is_restore_reported: false,
+            retry_at: now,
+            failures: 0,
+            is_lost: false,
+            reads: 0,
+            counts: Counts::default(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The store as far as it is known; nothing before the first read.
+    pub(super) fn view(&self) -> Option<&Snapshot> {
+        self.has_view.then_some(&self.view)
+    }
+
+    pub(super) fn epoch(&self) -> u16 {
+        self.view.epoch.map_or(0, |(epoch, _)| epoch)
+    }
+
+    /// Whether what is known follows the store, and no restore is being handled.
+    pub(super) fn is_current(&self) -> bool {
+        self.is_current
+    }
+
+    /// The shards that have keys.
+    pub(super) fn shards(&self) -> Vec<ShardId> {
+        self.view.own.keys().copied().collect()
+    }
+
+    /// The first owner of a shard.
+    pub(super) fn owner(&self, shard: ShardId) -> Option<MemberId> {
+        self.view.own.get(&shard)?.order.holder(0).cloned()
+    }
+
+    /// Wants everything read again, at most once a second. Returns when to try again.
+    pub(super) fn hint(&mut self, now: Instant) -> Instant {
+        if self.hinted_at + HINT_PAUSE <= now {
+            self.hinted_at = now;
+            self.wants_read = true;
+        }
+        self.hinted_at + HINT_PAUSE
+    }
+
+    pub(super) fn lose_watch(&mut self) {
+        self.is_current = false;
+        self.wants_read = true;
+    }
+
+    /// The request to send now. `write` is asked for a write if nothing else is to be sent.
+    pub(super) fn poll_request(
+        &mut self,
+        now: Instant,
+        write: impl FnOnce(&Snapshot) -> Option<StoreRequest>,
+    ) -> Option<(u32, StoreRequest)> {
+        if self.asked.as_ref().is_some_and(|asked| asked.until <= now) {
+            self.counts.timeouts += 1;
+            self.fail(now);
+        }
+        self.wants_read |= self.read_at + READ_AGAIN <= now;
+        if self.asked.is_some() || now < self.retry_at {
+            return None;
+        }
+        let request = match self.restored_epoch.take() {
+            Some(raise) => StoreRequest::PutEpoch {
+                epoch: raise.epoch,
+                expected: raise.expected,
+            },
+            None if self.wants_read => StoreRequest::Read,
+            None if self.is_current => write(&self.view)?,
+            None => return None,
+        };
+        if request == StoreRequest::Read {
+            self.wants_read = false;
+            self.reads += 1;
+        }
+        self.number = self.number.wrapping_add(1);
+        self.counts.requests += 1;
+        self.asked = Some(Asked {
+            number: self.number,
+            request: request.clone(),
+            until: now + ANSWER_MAX,
+            floor: self.high_water,
+        });
+        Some((self.number, request))
+    }
+
+    /// The request is without answer; what it did is unknown.
+    fn fail(&mut self, now: Instant) {
+        self.asked = None;
+        self.wants_read = true;
+        if !self.is_lost {
+            self.is_lost = true;
+            self.events.push(ClusterEvent::StoreLost);
+        }
+        let pause = (BACK_OFF * 2u32.pow(self.failures.min(6))).min(BACK_OFF_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = now + pause.mul_f64(0.8 + 0.4 * self.random.uniform());
+    }
+
+    pub(super) fn handle_answer(
+        &mut self,
+        now: Instant,
+        number: u32,
+        answer: StoreAnswer,
+    ) -> Option<News> {
+        let asked = self.asked.take_if(|asked| asked.number == number)?;
+        let (cluster_id, revision) = match &answer {
+            StoreAnswer::Read(snapshot) => (snapshot.cluster_id, snapshot.revision),
+            StoreAnswer::Written {
+                cluster_id,
+                revision,
+            }
+            | StoreAnswer::Conflict {
+                cluster_id,
+                revision,
+            } => (*cluster_id, *revision),
+            StoreAnswer::Unreachable => {
+                self.fail(now);
+                return None;
+            }
+        };
+        self.failures = 0;
+        if std::mem::take(&mut self.is_lost) {
+            self.events.push(ClusterEvent::StoreBack);
+        }
+        let is_behind = asked
+            .floor
+            .is_some_and(|floor| floor.cluster_id != cluster_id || revision < floor.revision);
+        match (answer, asked.request) {
+            (StoreAnswer::Read(snapshot), StoreRequest::Read) => {
+                self.handle_read(now, snapshot, asked.floor, is_behind)
+            }
+            // What was written went to a store that has lost data. It is read first.
+            _ if is_behind => {
+                self.lose_watch();
+                None
+            }
+            (StoreAnswer::Written { .. }, StoreRequest::PutOwn { shard, order, .. }) => {
+                self.raise_revision(revision);
+                self.view.own.insert(shard, Own { order, revision });
+                Some(News::Own(shard))
+            }
+            (StoreAnswer::Written { .. }, StoreRequest::PutEpoch { epoch, .. })
+                if self.is_current =>
+            {
+                self.raise_revision(revision);
+                self.set_epoch(Some((epoch, revision)));
+                Some(News::Epoch)
+            }
+            _ => {
+                self.wants_read = true;
+                None
+            }
+        }
+    }
+
+    fn handle_read(
+        &mut self,
+        now: Instant,
+        snapshot: Snapshot,
+        floor: Option<HighWater>,
+        is_behind: bool,
+    ) -> Option<News> {
+        let epoch = snapshot.epoch.map_or(0, |(epoch, _)| epoch);
+        let is_lower = |(shard, own): (&ShardId, &Own)| {
+            let known = self.view.own.get(shard);
+            known.is_some_and(|known| own.revision < known.revision)
+        };
+        let is_restored = is_behind
+            || floor.is_some_and(|floor| epoch < floor.epoch)
+            || snapshot.own.iter().any(is_lower);
+        if let Some(floor) = floor.filter(|_| is_restored)
+            && epoch <= floor.epoch
+            && floor.epoch < EPOCH_MAX
+        {
+            if !std::mem::replace(&mut self.is_restore_reported, true) {
+                self.events.push(ClusterEvent::Restored {
+                    from: floor,
+                    cluster_id: snapshot.cluster_id,
+                });
+            }
+            self.restored_epoch = Some(Raise {
+                epoch: floor.epoch + 1,
+                expected: snapshot.epoch.map(|(_, revision)| revision),
+            });
+            self.lose_watch();
+            return None;
+        }
+        if self.is_current && !is_restored {
+            let is_missed = |(shard, own): (&ShardId, &Own)| {
+                own.revision <= self.applied && self.view.own.get(shard) != Some(own)
+            };
+            self.counts.repaired += u64::from(snapshot.own.iter().any(is_missed));
+        }
+        self.is_restore_reported = false;
+        self.high_water = Some(HighWater {
+            cluster_id: snapshot.cluster_id,
+            revision: snapshot.revision,
+            epoch,
+        });
+        self.view = snapshot;
+        while self.view.members.len() > MEMBERS_MAX {
+            self.view.members.pop_last();
+        }
+        self.applied = self.view.revision;
+        (self.has_view, self.is_current, self.read_at) = (true, true, now);
+        Some(News::All { is_restored })
+    }
+
+    pub(super) fn handle_change(&mut self, change: StoreChange) -> Option<News> {
+        let is_reading = |asked: &Asked| asked.request == StoreRequest::Read;
+        // The watch begins anew with the snapshot that is under way.
+        if !self.is_current || self.asked.as_ref().is_some_and(is_reading) {
+            return None;
+        }
+        if change.cluster_id != self.view.cluster_id {
+            self.lose_watch();
+            return None;
+        }
+        if change.revision <= self.view.revision {
+            return None;
+        }
+        let revision = change.revision;
+        self.applied = self.applied.max(revision);
+        match change.changed {
+            Changed::Own(shard, order) => {
+                let known = self.view.own.get(&shard);
+                if known.is_some_and(|known| revision <= known.revision) {
+                    return None;
+                }
+                match order {
+                    Some(order) => self.view.own.insert(shard, Own { order, revision }),
+                    None => self.view.own.remove(&shard),
+                };
+                self.raise_revision(revision);
+                Some(News::Own(shard))
+            }
+            Changed::Member(id, member) => {
+                let is_known = self.view.members.contains_key(&id);
+                match member {
+                    Some(member) if is_known || self.view.members.len() < MEMBERS_MAX => {
+                        self.view.members.insert(id, member);
+                    }
+                    Some(_) => return None,
+                    None => {
+                        self.view.members.remove(&id);
+                    }
+                }
+                self.raise_revision(revision);
+                Some(News::Members)
+            }
+            Changed::Epoch(epoch) => {
+                if self.view.epoch.is_some_and(|(_, known)| revision <= known) {
+                    return None;
+                }
+                self.raise_revision(revision);
+                match epoch {
+                    Some(epoch) if epoch >= self.epoch() => {
+                        self.set_epoch(Some((epoch, revision)));
+                        Some(News::Epoch)
+                    }
+                    // An epoch never falls but in a restore: the read finds out.
+                    _ => {
+                        self.lose_watch();
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    fn raise_revision(&mut self, revision: u64) {
+        if let Some(mark) = &mut self.high_water {
+            mark.revision = mark.revision.max(revision);
+        }
+    }
+
+    fn set_epoch(&mut self, epoch: Option<(u16, u64)>) {
+        self.view.epoch = epoch;
+        if let (Some(mark), Some((epoch, _))) = (&mut self.high_water, epoch) {
+            mark.epoch = mark.epoch.max(epoch);
+        }
+    }
+
+    /// The high-water mark, if it is to be written. `is_term` says that terms are new.
+    pub(super) fn poll_high_water(&mut self, now: Instant, is_term: bool) -> Option<HighWater> {
+        let mark = self.high_water?;
+        let is_due = |(reported, at): (HighWater, Instant)| {
+            mark != reported && (is_term || at + REPORT_PAUSE <= now)
+        };
+        if !self.reported.is_none_or(is_due) {
+            return None;
+        }
+        self.reported = Some((mark, now));
+        Some(mark)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match &self.asked {
+            Some(asked) => Some(asked.until),
+            None => (self.wants_read || self.restored_epoch.is_some()).then_some(self.retry_at),
+        }
+    }
 }

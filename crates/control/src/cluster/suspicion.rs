@@ -1,6 +1,36 @@
 //! Which peers are heard, and which are suspected by more than this member.
+//!
+//! A peer is suspected after three missed heartbeats, or at once when its connection is reset. The
+//! others are asked whether they hear it: the majority of those that answer within 50 ms confirms.
+//! Without others, a switch that still answers confirms that it is not this member that is cut off.
 
-use super::term::{MemberId, Rank, ShardId};
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::{Budget, Duration, Instant};
+
+use super::ClusterEvent;
+use super::term::{MEMBERS_MAX, MemberId, Rank, ShardId};
+
+/// The time between two heartbeats.
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(100);
+/// The silence after which a peer is suspected: three heartbeats are missed.
+const SILENCE_MAX: Duration = Duration::from_millis(300);
+/// The silence after which a peer no longer counts as heard in an answer: the one who asks has
+/// heard the last heartbeat a little earlier or later.
+const SILENCE_ANSWERED: Duration = Duration::from_millis(250);
+/// The time that a peer has to connect once it is known.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// The time for answers to a question.
+const ANSWER_MAX: Duration = Duration::from_millis(50);
+/// The time for a switch's answer, where it confirms.
+const PROBE_MAX: Duration = Duration::from_millis(200);
+/// The first rounds of questions follow at once: others may notice a reset a little later.
+const ROUNDS_AT_ONCE: u32 = 4;
+const ROUND_PAUSE: Duration = Duration::from_millis(500);
+/// The member was stopped if it was not called for so long: a heartbeat is due more often.
+const STOPPED: Duration = Duration::from_millis(250);
+/// Messages that a peer may send a second.
+const PER_S: u32 = 200;
 
 /// A message between two members. All are small; at most a few dozen a second and peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,4 +61,309 @@ pub struct InUse {
     pub revision: u64,
     /// 1 to 15.
     pub rank: Rank,
+}
+
+/// The other members.
+#[derive(Debug)]
+pub(super) struct Peers {
+    peers: BTreeMap<MemberId, Peer>,
+    number: u32,
+    called_at: Instant,
+    pub events: Vec<ClusterEvent>,
+    /// Messages to send.
+    pub messages: Vec<(MemberId, PeerMessage)>,
+    /// Switches are to be asked: there is no member to confirm a suspicion.
+    pub wants_probe: bool,
+    pub suspicions: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    /// It has an entry in the store.
+    is_member: bool,
+    was_heard: bool,
+    /// When it counts as suspected, if nothing is heard.
+    deadline: Instant,
+    is_ready: bool,
+    /// It has taken over while it was not heard.
+    has_acted: bool,
+    suspicion: Option<Suspicion>,
+    budget: Budget,
+}
+
+#[derive(Debug)]
+struct Suspicion {
+    confirmed_at: Option<Instant>,
+    round: Option<Round>,
+    next_round: Instant,
+    rounds: u32,
+}
+
+#[derive(Debug)]
+struct Round {
+    number: u32,
+    until: Instant,
+    /// Empty if a switch is asked.
+    waiting: BTreeSet<MemberId>,
+    is_probe: bool,
+    hears: u32,
+    hears_not: u32,
+}
+
+impl Peer {
+    fn new(now: Instant) -> Peer {
+        Peer {
+            is_member: false,
+            was_heard: false,
+            deadline: now + CONNECT_MAX,
+            is_ready: false,
+            has_acted: false,
+            suspicion: None,
+            budget: Budget::new(now, PER_S, PER_S),
+        }
+    }
+
+    fn is_heard(&self) -> bool {
+        self.was_heard && self.suspicion.is_none()
+    }
+
+    fn is_confirmed(&self) -> bool {
+        let suspicion = self.suspicion.as_ref();
+        suspicion.is_some_and(|suspicion| suspicion.confirmed_at.is_some())
+    }
+}
+
+impl Peers {
+    pub(super) fn new(now: Instant) -> Peers {
+        Peers {
+            peers: BTreeMap::new(),
+            number: 0,
+            called_at: now,
+            events: Vec::new(),
+            messages: Vec::new(),
+            wants_probe: false,
+            suspicions: 0,
+        }
+    }
+
+    /// Notes that time has passed. After a stop of this member, what peers have sent meanwhile is
+    /// still to be read, so their silence does not count.
+    pub(super) fn advance(&mut self, now: Instant) {
+        let gap = now - self.called_at;
+        self.called_at = self.called_at.max(now);
+        if gap > STOPPED {
+            for peer in self.peers.values_mut() {
+                peer.deadline += gap;
+                if let Some(suspicion) = &mut peer.suspicion {
+                    suspicion.next_round += gap;
+                    suspicion.round = None;
+                }
+            }
+        }
+    }
+
+    /// Sets the members with entries in the store, and the others with places in orders.
+    pub(super) fn set_members(
+        &mut self,
+        now: Instant,
+        members: &BTreeSet<MemberId>,
+        placed: &BTreeSet<MemberId>,
+    ) {
+        for id in members.iter().chain(placed) {
+            if self.peers.len() < MEMBERS_MAX && !self.peers.contains_key(id) {
+                self.peers.insert(id.clone(), Peer::new(now));
+            }
+        }
+        for (id, peer) in &mut self.peers {
+            peer.is_member = members.contains(id);
+            peer.has_acted &= peer.is_member;
+        }
+        let is_kept = |id: &MemberId, peer: &mut Peer| {
+            peer.is_member || peer.is_heard() || placed.contains(id)
+        };
+        self.peers.retain(is_kept);
+    }
+
+    /// Notes a message. Returns whether it counts: the peer is one of few and sends few.
+    pub(super) fn accept(&mut self, now: Instant, from: &MemberId) -> bool {
+        if self.peers.len() < MEMBERS_MAX && !self.peers.contains_key(from) {
+            self.peers.insert(from.clone(), Peer::new(now));
+        }
+        let peer = self.peers.get_mut(from);
+        peer.is_some_and(|peer| peer.budget.take(now))
+    }
+
+    pub(super) fn hear(&mut self, now: Instant, from: &MemberId, is_ready: bool) {
+        let Some(peer) = self.peers.get_mut(from) else {
+            return;
+        };
+        peer.was_heard = true;
+        peer.is_ready = is_ready;
+        peer.has_acted = false;
+        peer.deadline = now + SILENCE_MAX;
+        if peer.suspicion.take().is_some() {
+            self.events.push(ClusterEvent::Heard(from.clone()));
+        }
+    }
+
+    pub(super) fn reset(&mut self, now: Instant, peer: &MemberId) {
+        if let Some(peer) = self.peers.get_mut(peer)
+            && peer.was_heard
+        {
+            peer.deadline = peer.deadline.min(now);
+        }
+    }
+
+    /// The answer to another's question.
+    pub(super) fn hears(&self, now: Instant, about: &MemberId) -> bool {
+        self.peers.get(about).is_some_and(|peer| {
+            peer.is_heard() && now + (SILENCE_MAX - SILENCE_ANSWERED) < peer.deadline
+        })
+    }
+
+    pub(super) fn answer(&mut self, from: &MemberId, number: u32, is_heard: bool) {
+        for peer in self.peers.values_mut() {
+            let round = peer.suspicion.as_mut().and_then(|s| s.round.as_mut());
+            if let Some(round) = round
+                && round.number == number
+                && round.waiting.remove(from)
+            {
+                round.hears += u32::from(is_heard);
+                round.hears_not += u32::from(!is_heard);
+            }
+        }
+    }
+
+    /// A switch of this member has answered a probe.
+    pub(super) fn handle_probe(&mut self) {
+        for peer in self.peers.values_mut() {
+            if let Some(suspicion) = &mut peer.suspicion
+                && let Some(round) = &mut suspicion.round
+                && round.is_probe
+            {
+                round.hears_not = 1;
+            }
+        }
+    }
+
+    /// Notes that a member has taken over. If it was not heard, it is alive all the same.
+    pub(super) fn note_action(&mut self, member: &MemberId) {
+        if let Some(peer) = self.peers.get_mut(member)
+            && let Some(suspicion) = &mut peer.suspicion
+            && peer.is_member
+        {
+            peer.has_acted = true;
+            suspicion.confirmed_at = None;
+            suspicion.round = None;
+        }
+    }
+
+    /// Handles what is due.
+    pub(super) fn evaluate(&mut self, now: Instant) {
+        self.wants_probe = false;
+        for (id, peer) in &mut self.peers {
+            if peer.suspicion.is_none() && peer.deadline <= now {
+                self.suspicions += 1;
+                self.events.push(ClusterEvent::Suspected(id.clone()));
+                peer.suspicion = Some(Suspicion {
+                    confirmed_at: None,
+                    round: None,
+                    next_round: now,
+                    rounds: 0,
+                });
+            }
+        }
+        let is_voter = |peer: &Peer| (peer.is_member || peer.is_heard()) && !peer.is_confirmed();
+        let voters = self.peers.iter().filter(|(_, peer)| is_voter(peer));
+        let voters: Vec<_> = voters.map(|(id, p)| (id.clone(), p.is_heard())).collect();
+        for (id, peer) in &mut self.peers {
+            let Some(suspicion) = &mut peer.suspicion else {
+                continue;
+            };
+            if suspicion.confirmed_at.is_some() || peer.has_acted {
+                continue;
+            }
+            if let Some(round) = &suspicion.round {
+                let is_over = match round.is_probe {
+                    true => round.hears_not > 0,
+                    false => round.waiting.is_empty(),
+                };
+                if !is_over && now < round.until {
+                    self.wants_probe |= round.is_probe;
+                    continue;
+                }
+                if round.hears_not > round.hears {
+                    suspicion.confirmed_at = Some(now);
+                    self.events.push(ClusterEvent::Confirmed(id.clone()));
+                    continue;
+                }
+                suspicion.round = None;
+            }
+            if now < suspicion.next_round {
+                continue;
+            }
+            let mut others = voters.iter().filter(|(voter, _)| voter != id).peekable();
+            let is_probe = others.peek().is_none();
+            let asked = others.filter(|(_, is_heard)| *is_heard);
+            let waiting: BTreeSet<_> = asked.map(|(voter, _)| voter.clone()).collect();
+            suspicion.rounds += 1;
+            let is_first = suspicion.rounds <= ROUNDS_AT_ONCE && !is_probe;
+            suspicion.next_round = now + if is_first { ANSWER_MAX } else { ROUND_PAUSE };
+            if waiting.is_empty() && !is_probe {
+                continue;
+            }
+            self.number = self.number.wrapping_add(1);
+            for voter in &waiting {
+                let question = PeerMessage::Question {
+                    number: self.number,
+                    about: id.clone(),
+                };
+                self.messages.push((voter.clone(), question));
+            }
+            self.wants_probe |= is_probe;
+            suspicion.round = Some(Round {
+                number: self.number,
+                until: now + if is_probe { PROBE_MAX } else { ANSWER_MAX },
+                waiting,
+                is_probe,
+                hears: 0,
+                hears_not: 0,
+            });
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let due = |peer: &Peer| match &peer.suspicion {
+            None => Some(peer.deadline),
+            Some(s) if s.confirmed_at.is_some() || peer.has_acted => None,
+            Some(s) => Some(s.round.as_ref().map_or(s.next_round, |round| round.until)),
+        };
+        self.peers.values().filter_map(due).min()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = &MemberId> {
+        self.peers.keys()
+    }
+
+    /// The peers, and whether each is heard.
+    pub(super) fn heard(&self) -> impl Iterator<Item = (&MemberId, bool)> {
+        self.peers.iter().map(|(id, peer)| (id, peer.is_heard()))
+    }
+
+    /// Whether a peer is heard and can serve switches.
+    pub(super) fn is_ready(&self, id: &MemberId) -> bool {
+        let peer = self.peers.get(id);
+        peer.is_some_and(|peer| peer.is_heard() && peer.is_ready)
+    }
+
+    /// Whether a peer is suspected by this member. One that is new is not yet.
+    pub(super) fn is_suspected(&self, id: &MemberId) -> bool {
+        self.peers.get(id).is_none_or(|p| p.suspicion.is_some())
+    }
+
+    /// Since when a peer is suspected by enough members to be replaced.
+    pub(super) fn confirmed_at(&self, id: &MemberId) -> Option<Instant> {
+        let suspicion = self.peers.get(id)?.suspicion.as_ref()?;
+        suspicion.confirmed_at
+    }
 }
