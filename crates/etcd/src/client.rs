@@ -311,14 +311,21 @@ impl Client {
         let mut kvs: Vec<KeyValue> = Vec::new();
         let mut bytes = 0;
         loop {
-            let (header, page): (Header, wire::RangeResponse) =
-                self.call(Kind::Read, path::RANGE, &request).await?;
+            let answer = self.call(Kind::Read, path::RANGE, &request).await;
+            let (header, page): (Header, wire::RangeResponse) = match answer {
+                // Fewer keys may be an answer within its bound.
+                Err(Error::Invalid(_)) if request.limit > 1 => {
+                    request.limit = (request.limit / 8).max(1);
+                    continue;
+                }
+                answer => answer?,
+            };
             let snapshot = *first.get_or_insert(header);
             if header.cluster_id != snapshot.cluster_id || header.revision < snapshot.revision {
                 return Err(invalid("pages of different clusters"));
             }
             request.revision = snapshot.revision;
-            let is_full = page.kvs.len() >= usize::from(limits.page_keys.max(1));
+            let is_full = i64::try_from(page.kvs.len()) == Ok(request.limit);
             for kv in page.kvs {
                 let kv = KeyValue::checked(kv)?;
                 let is_next = kvs.last().is_none_or(|last| last.key < kv.key);
