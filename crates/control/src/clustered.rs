@@ -484,3 +484,274 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
+
+    use super::*;
+    use crate::cluster::{
+        ClusterConfig, Member, MemberId, Own, Snapshot, StoreAnswer, StoreRequest,
+    };
+    use crate::controller::ControllerConfig;
+    use crate::controller::fixture::{port, up};
+
+    const CONNECTION: ConnectionId = ConnectionId(1);
+    const DPID: DatapathId = DatapathId(7);
+
+    /// A lone member, its store and one switch with roles.
+    struct Trial {
+        now: Instant,
+        member: Clustered,
+        outward: Arc<Mutex<Vec<Outward>>>,
+        store: Snapshot,
+        role: Role,
+        generation: u64,
+        /// Messages to the switch but role requests, by kind.
+        sent: Vec<MessageKind>,
+        closed: Vec<RefusedReason>,
+    }
+
+    impl Trial {
+        fn new() -> Trial {
+            let now = Instant::START + Duration::from_secs(1);
+            let id = MemberId::new("a").unwrap();
+            let config = ClusterConfig {
+                id: id.clone(),
+                shards: 1,
+                seed: 1,
+            };
+            let cluster = Cluster::new(now, config, None);
+            let outward = Arc::new(Mutex::new(Vec::new()));
+            let into = outward.clone();
+            let sink: Sink = Box::new(move |output| into.lock().unwrap().push(output));
+            let controller = Controller::new(ControllerConfig::default(), [7; 32]);
+            let entry = Member {
+                address: "tcp:127.0.0.1:1".to_owned(),
+                is_ready: true,
+            };
+            Trial {
+                now,
+                member: Clustered::member(now, controller, cluster, sink),
+                outward,
+                store: Snapshot {
+                    cluster_id: 5,
+                    revision: 10,
+                    members: BTreeMap::from([(id, entry)]),
+                    ..Snapshot::default()
+                },
+                role: Role::Equal,
+                generation: u64::MAX,
+                sent: Vec::new(),
+                closed: Vec::new(),
+            }
+        }
+
+        fn come_up(&mut self) -> Admission {
+            let switch = up(DPID.0);
+            self.member
+                .handle_up(self.now, CONNECTION, switch, PeerIdentity::default())
+        }
+
+        /// Lets time pass while the store and the switch answer.
+        fn pass(&mut self, time: Duration) {
+            let end = self.now + time;
+            while self.now < end {
+                self.answer();
+                self.now += Duration::from_millis(10);
+                self.member.handle_timeout(self.now);
+            }
+            self.answer();
+        }
+
+        fn answer(&mut self) {
+            loop {
+                let outward: Vec<Outward> = self.outward.lock().unwrap().drain(..).collect();
+                for output in &outward {
+                    self.outward_came(output);
+                }
+                let mut is_quiet = outward.is_empty();
+                while let Some(output) = self.member.poll_output() {
+                    is_quiet = false;
+                    match output {
+                        ControllerOutput::Send { frame, .. } => self.frame_came(&frame),
+                        ControllerOutput::Close { reason, .. } => self.closed.push(reason),
+                        _ => {}
+                    }
+                }
+                if is_quiet {
+                    return;
+                }
+            }
+        }
+
+        fn outward_came(&mut self, output: &Outward) {
+            let now = self.now;
+            match output {
+                Outward::Reaches(reaches) => {
+                    let reaches = *reaches;
+                    self.member
+                        .tell_cluster(now, |cluster| cluster.set_ready(now, reaches));
+                }
+                Outward::Cluster(ClusterOutput::Store { number, request }) => {
+                    let answer = self.stored(request);
+                    let number = *number;
+                    self.member.tell_cluster(now, |cluster| {
+                        cluster.handle_store_answer(now, number, answer);
+                    });
+                }
+                Outward::Cluster(_) => {}
+            }
+        }
+
+        fn stored(&mut self, request: &StoreRequest) -> StoreAnswer {
+            match request {
+                StoreRequest::Read => return StoreAnswer::Read(self.store.clone()),
+                StoreRequest::PutOwn { shard, order, .. } => {
+                    self.store.revision += 1;
+                    let own = Own {
+                        order: order.clone(),
+                        revision: self.store.revision,
+                    };
+                    self.store.own.insert(*shard, own);
+                }
+                StoreRequest::PutEpoch { epoch, .. } => {
+                    self.store.revision += 1;
+                    self.store.epoch = Some((*epoch, self.store.revision));
+                }
+            }
+            StoreAnswer::Written {
+                cluster_id: 5,
+                revision: self.store.revision,
+            }
+        }
+
+        fn frame_came(&mut self, frame: &Frame) {
+            let Ok(Message::RoleRequest(request)) = decode(frame) else {
+                self.sent.push(frame.kind());
+                return;
+            };
+            if request.role != Role::NoChange {
+                (self.role, self.generation) = (request.role, request.generation_id);
+            }
+            let reply = RoleMessage {
+                role: self.role,
+                generation_id: self.generation,
+            };
+            self.say(frame.xid(), &Message::RoleReply(reply));
+        }
+
+        fn say(&mut self, xid: Xid, message: &Message) {
+            let frame = encode(Version::V13, xid, message).unwrap();
+            self.member.handle_frame(self.now, CONNECTION, frame);
+        }
+
+        fn ports(&self) -> Vec<usize> {
+            let switches = self.member.switches();
+            let connected = switches.iter().filter(|view| view.connection.is_some());
+            connected.map(|view| view.port_count).collect()
+        }
+    }
+
+    /// The controller hears nothing of a switch before this member is its master, and gets its
+    /// ports as they are then. When another member has it, the controller is done with it.
+    #[test]
+    fn the_controller_has_a_switch_while_this_member_serves_it() {
+        let mut trial = Trial::new();
+        assert_eq!(trial.come_up(), Admission::Admitted);
+        assert_eq!(trial.ports(), [], "not before the switch has agreed");
+
+        let status = PortStatus {
+            reason: PortReason::ADD,
+            port: port(3),
+        };
+        trial.say(Xid(0), &Message::PortStatus(status));
+        trial.pass(Duration::from_secs(2));
+        assert_eq!(trial.role, Role::Primary);
+        assert_eq!(trial.ports(), [3]);
+        assert!(!trial.sent.is_empty());
+
+        // Another member takes it.
+        trial.sent.clear();
+        trial.generation += 1;
+        trial.role = Role::Secondary;
+        let status = RoleStatus {
+            role: Role::Secondary,
+            reason: RoleReason::PRIMARY_REQUEST,
+            generation_id: trial.generation,
+        };
+        trial.say(Xid(0), &Message::RoleStatus(status));
+        trial.answer();
+        assert_eq!(trial.ports(), []);
+        assert_eq!(trial.sent, [], "nothing is written any more");
+        assert_eq!(trial.closed, []);
+    }
+
+    #[test]
+    fn a_refused_message_of_the_controllers_is_no_answer_to_a_role_request() {
+        let mut line = Line {
+            up: up(1),
+            peer: PeerIdentity::default(),
+            is_served: true,
+            asked: VecDeque::from([(Xid(1), 9)]),
+            next_xid: 1,
+        };
+        let error = |kind, type_byte: u8| ErrorMessage {
+            kind,
+            experimenter: None,
+            data: vec![4, type_byte, 0, 8, 0, 0, 0, 1].into(),
+        };
+        let of_flow_mod = error(ErrorKind::FLOW_MOD_TABLE_FULL, 14);
+        assert_eq!(line.refused(Xid(1), &of_flow_mod), None);
+        let stale = error(ErrorKind::ROLE_STALE, ROLE_REQUEST_TYPE);
+        assert_eq!(line.refused(Xid(2), &stale), None);
+        let refused = line.refused(Xid(1), &stale);
+        assert_eq!(refused, Some(RoleRefusal::Stale { number: 9 }));
+        assert_eq!(line.refused(Xid(1), &stale), None, "answered once");
+        let slave = error(ErrorKind::IS_SLAVE, 14);
+        assert_eq!(line.refused(Xid(5), &slave), Some(RoleRefusal::IsSlave));
+    }
+
+    /// A switch cannot make a member that stands by hold more ports than the controller would.
+    #[test]
+    fn a_switch_that_adds_ports_without_end_is_closed() {
+        let mut trial = Trial::new();
+        let _ = trial.come_up();
+        for number in 3..=5000 {
+            let status = PortStatus {
+                reason: PortReason::ADD,
+                port: port(number),
+            };
+            trial.say(Xid(0), &Message::PortStatus(status));
+        }
+        trial.answer();
+        assert!(trial.closed.contains(&RefusedReason::TooManyPorts));
+    }
+
+    #[test]
+    fn who_has_no_roles_or_a_datapath_id_that_is_there_is_refused() {
+        let mut trial = Trial::new();
+        let mut old = up(1);
+        old.version = Version::V10;
+        let refused = |member: &mut Clustered, connection, switch| {
+            member.handle_up(
+                Instant::START,
+                ConnectionId(connection),
+                switch,
+                PeerIdentity::default(),
+            )
+        };
+        assert_eq!(
+            refused(&mut trial.member, 5, old),
+            Admission::Refused(RefusedReason::NoRoles)
+        );
+        assert_eq!(trial.come_up(), Admission::Admitted);
+        let reason = RefusedReason::DuplicateDatapath { dpid: DPID };
+        assert_eq!(
+            refused(&mut trial.member, 6, up(DPID.0)),
+            Admission::Refused(reason)
+        );
+    }
+}

@@ -83,7 +83,7 @@ impl ClusterView {
     fn of(controller: &Clustered) -> Option<ClusterView> {
         let cluster = controller.cluster()?;
         Some(ClusterView {
-            counts: *cluster.counts(),
+            counts: cluster.counts(),
             peers: cluster.peers(),
             served: cluster
                 .shards()

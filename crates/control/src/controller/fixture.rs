@@ -8,7 +8,7 @@ use openflow::{DatapathId, MacAddr, PortNo, Version};
 use crate::session::SwitchUp;
 
 /// A port that is up.
-pub(super) fn port(number: u32) -> Port {
+pub(crate) fn port(number: u32) -> Port {
     Port {
         port_no: PortNo(number),
         hw_addr: MacAddr::from_u64(number.into()),
@@ -25,7 +25,7 @@ pub(super) fn port(number: u32) -> Port {
 }
 
 /// A switch of two ports, 1 and 2.
-pub(super) fn up(n: u64) -> SwitchUp {
+pub(crate) fn up(n: u64) -> SwitchUp {
     SwitchUp {
         version: Version::V13,
         features: SwitchFeatures {

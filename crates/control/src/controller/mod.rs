@@ -33,7 +33,7 @@ mod fabric;
 mod facts;
 mod first;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod forwarding;
 mod gateways;
 mod guards;
