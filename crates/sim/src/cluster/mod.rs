@@ -314,7 +314,7 @@ impl World {
         self.note(|| format!("kill {member}"));
         let node = &mut self.nodes[member];
         node.process += 1;
-        node.is_stopped = false;
+        (node.is_stopped, node.is_leaving) = (false, false);
         node.held.clear();
         for other in 0..self.nodes.len() {
             if other != member && self.is_running(other) && !self.is_cut(member, other) {
@@ -635,7 +635,8 @@ impl World {
         let entry = self.store.members().get(&owner);
         let is_leaving = entry.is_none_or(|entry| !entry.is_ready);
         self.handovers += u64::from(is_leaving);
-        if !is_leaving && !self.taken.contains(&(*shard, revision)) {
+        let is_suspected = !self.hears(member, &owner);
+        if !is_leaving && !is_suspected && !self.taken.contains(&(*shard, revision)) {
             self.fault(format!(
                 "member {member} gives shard {shard} of {owner} to {:?} without a suspicion",
                 order.holder(0)
@@ -916,14 +917,19 @@ impl World {
         }
     }
 
+    /// Whether a member has heard another within the time of three heartbeats.
+    fn hears(&self, member: usize, other: &MemberId) -> bool {
+        let silence = Duration::from_millis(300);
+        let other = self.nodes.iter().position(|node| node.id == *other);
+        let heard = other.and_then(|other| self.nodes[member].heard[other]);
+        heard.is_some_and(|heard| self.now - heard < silence)
+    }
+
     /// A member takes over only from one that it has not heard for a while.
     fn check_takeover(&mut self, member: usize, shard: ShardId, from: &MemberId) {
-        let silence = Duration::from_millis(300);
-        let from = self.nodes.iter().position(|node| node.id == *from);
-        let heard = from.and_then(|from| self.nodes[member].heard[from]);
-        if heard.is_some_and(|heard| self.now - heard < silence) {
+        if self.hears(member, from) {
             self.fault(format!(
-                "{member} takes over {shard} from {from:?}, which it hears"
+                "{member} takes over {shard} from {from}, which it hears"
             ));
         }
         let status = self
