@@ -7,6 +7,7 @@
 
 pub mod cache;
 pub mod channel;
+pub mod cluster;
 pub mod host;
 pub mod link;
 pub mod network;

@@ -85,7 +85,7 @@ struct Peer {
     /// When it counts as suspected, if nothing is heard.
     deadline: Instant,
     is_ready: bool,
-    /// It has taken over while it was not heard.
+    /// It has taken over since it was heard last.
     has_acted: bool,
     suspicion: Option<Suspicion>,
     budget: Budget,
@@ -211,6 +211,8 @@ impl Peers {
             && peer.was_heard
         {
             peer.deadline = peer.deadline.min(now);
+            // A process that ended resets its connections; a cut does not.
+            peer.has_acted = false;
         }
     }
 
@@ -246,15 +248,16 @@ impl Peers {
         }
     }
 
-    /// Notes that a member has taken over. If it was not heard, it is alive all the same.
+    /// Notes that a member has taken over: it is alive, even if it is not heard.
     pub(super) fn note_action(&mut self, member: &MemberId) {
         if let Some(peer) = self.peers.get_mut(member)
-            && let Some(suspicion) = &mut peer.suspicion
             && peer.is_member
         {
             peer.has_acted = true;
-            suspicion.confirmed_at = None;
-            suspicion.round = None;
+            if let Some(suspicion) = &mut peer.suspicion {
+                suspicion.confirmed_at = None;
+                suspicion.round = None;
+            }
         }
     }
 

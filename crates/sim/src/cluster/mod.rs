@@ -1,0 +1,1009 @@
+//! A cluster of controllers under virtual time: the real [`Cluster`] machines, a model store, model
+//! switches with roles, and the network between them.
+//!
+//! Every member writes to each switch that it serves, each 50 ms. [`World`] judges as it runs; what
+//! is wrong is in [`World::faults`].
+
+mod store;
+mod switch;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use clock::{Duration, Instant, SplitMix64};
+use control::ConnectionId;
+use control::cluster::{
+    Cluster, ClusterConfig, ClusterEvent, ClusterOutput, Generation, HighWater, Member, MemberId,
+    PeerMessage, RoleRefusal, ShardId, StoreAnswer, StoreChange, StoreRequest,
+};
+use openflow::DatapathId;
+use openflow::message::{Role, RoleMessage};
+
+use crate::channel::EventQueue;
+
+pub use store::{LEASE, ModelStore};
+pub use switch::{Connection, ModelSwitch, RoleAnswer};
+
+const TICK: Duration = Duration::from_millis(50);
+const KEEPALIVE: Duration = Duration::from_secs(1);
+const EXPIRY_STEP: Duration = Duration::from_millis(500);
+/// Faults that are kept.
+const FAULTS_MAX: usize = 8;
+/// Messages of one member a second: to each peer, to the store, and to each switch.
+const PEER_MESSAGES_MAX: u64 = 60;
+const STORE_REQUESTS_MAX: u64 = 40;
+const ROLE_REQUESTS_MAX: u64 = 60;
+
+/// A message or an event at a member.
+#[derive(Clone, Debug)]
+enum Input {
+    Timer,
+    Tick,
+    Keepalive,
+    Ready(bool),
+    Store(u32, StoreAnswer),
+    Change(u32, StoreChange),
+    WatchLost(u32),
+    Peer(usize, PeerMessage),
+    Reset(usize),
+    SwitchUp(usize, ConnectionId),
+    SwitchDown(usize, ConnectionId),
+    Role(usize, ConnectionId, u32, RoleAnswer),
+    Demoted(usize, ConnectionId, RoleMessage),
+    IsSlave(usize, ConnectionId),
+}
+
+#[derive(Clone, Debug)]
+enum ToStore {
+    Request(u32, StoreRequest),
+    /// A keepalive with the entry, and whether the watch runs.
+    Register(bool),
+    Revoke,
+}
+
+#[derive(Clone, Debug)]
+enum ToSwitch {
+    Role(u32, RoleMessage),
+    Write,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// For a member, if it is still the same process.
+    Node(usize, u32, Input),
+    Store(usize, u32, ToStore),
+    Switch(usize, usize, ConnectionId, ToSwitch),
+    Connect(usize, usize, u32),
+    Expiry,
+    Exit(usize, u32),
+}
+
+/// A member's process, and what its host keeps of it.
+#[derive(Debug)]
+struct Node {
+    id: MemberId,
+    cluster: Option<Cluster>,
+    /// Counts its processes.
+    process: u32,
+    is_ready: bool,
+    is_leaving: bool,
+    is_stopped: bool,
+    /// The application does not tick.
+    is_stalled: bool,
+    held: VecDeque<Input>,
+    timer_at: Option<Instant>,
+    high_water: Option<HighWater>,
+    /// The watch: its number, and whether the store serves it.
+    watch: u32,
+    is_watching: bool,
+    /// When each peer was heard last; `None` once it was reset.
+    heard: Vec<Option<Instant>>,
+    sent: Sent,
+}
+
+/// Messages within the present second.
+#[derive(Debug, Default)]
+struct Sent {
+    second: u64,
+    peer: u64,
+    store: u64,
+    role: u64,
+}
+
+/// A take-over from a suspected member.
+#[derive(Clone, Debug)]
+pub struct Takeover {
+    pub at: Instant,
+    pub by: usize,
+    pub shard: ShardId,
+}
+
+/// The whole.
+#[derive(Debug)]
+pub struct World {
+    now: Instant,
+    random: SplitMix64,
+    events: EventQueue<Event>,
+    nodes: Vec<Node>,
+    pub store: ModelStore,
+    backup: Option<ModelStore>,
+    pub switches: Vec<ModelSwitch>,
+    shards: u16,
+    /// Pairs of members, members and switches, and members, that do not reach each other, a switch,
+    /// or the store.
+    cut_peers: BTreeSet<(usize, usize)>,
+    cut_switches: BTreeSet<(usize, usize)>,
+    cut_store: BTreeSet<usize>,
+    /// The last arrival between two places: nothing overtakes on a connection.
+    last: BTreeMap<(Place, Place), Instant>,
+    connections: u64,
+    /// The member of each generation that was asked for.
+    claims: BTreeMap<u64, usize>,
+    /// Orders whose use has begun because of a suspicion.
+    taken: BTreeSet<(ShardId, u64)>,
+    pub takeovers: Vec<Takeover>,
+    /// Changes of the first owner in the store, without a suspicion.
+    pub handovers: u64,
+    /// When each switch took a write last, and the longest time without since it was set to zero.
+    written_at: Vec<Option<Instant>>,
+    pub longest_gap: Duration,
+    /// Writes that a switch refused.
+    pub refused: u64,
+    pub writes: u64,
+    pub faults: Vec<String>,
+    pub log: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Node(usize),
+    Switch(usize),
+    Store,
+}
+
+impl World {
+    /// A world whose members are not started.
+    pub fn new(seed: u64, members: usize, switches: usize, shards: u16) -> World {
+        let node = |n: usize| Node {
+            id: MemberId::new(&format!("m{n}")).expect("a name"),
+            cluster: None,
+            process: 0,
+            is_ready: false,
+            is_leaving: false,
+            is_stopped: false,
+            is_stalled: false,
+            held: VecDeque::new(),
+            timer_at: None,
+            high_water: None,
+            watch: 0,
+            is_watching: false,
+            heard: vec![None; members],
+            sent: Sent::default(),
+        };
+        let switch = |n: usize| {
+            let dpid = DatapathId(n as u64 + 1);
+            ModelSwitch::new(dpid, ShardId::of(dpid, shards), members)
+        };
+        let mut world = World {
+            now: Instant::START,
+            random: SplitMix64::new(seed),
+            events: EventQueue::default(),
+            nodes: (0..members).map(node).collect(),
+            store: ModelStore::new(1),
+            backup: None,
+            switches: (0..switches).map(switch).collect(),
+            shards,
+            cut_peers: BTreeSet::new(),
+            cut_switches: BTreeSet::new(),
+            cut_store: BTreeSet::new(),
+            last: BTreeMap::new(),
+            connections: 0,
+            claims: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            takeovers: Vec::new(),
+            handovers: 0,
+            written_at: vec![None; switches],
+            longest_gap: Duration::ZERO,
+            refused: 0,
+            writes: 0,
+            faults: Vec::new(),
+            log: None,
+        };
+        world.events.push(Instant::START, Event::Expiry);
+        world
+    }
+
+    /// A world whose members have all been ready for three seconds.
+    pub fn started(seed: u64, members: usize, switches: usize, shards: u16) -> World {
+        let mut world = World::new(seed, members, switches, shards);
+        for member in 0..members {
+            world.start(member);
+        }
+        world.run_for(Duration::from_secs(3));
+        world
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub fn members(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn is_running(&self, member: usize) -> bool {
+        self.nodes[member].cluster.is_some()
+    }
+
+    pub fn is_stopped(&self, member: usize) -> bool {
+        self.nodes[member].is_stopped
+    }
+
+    pub fn cluster(&self, member: usize) -> Option<&Cluster> {
+        self.nodes[member].cluster.as_ref()
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.random.next() % end.max(1)
+    }
+
+    /// A time for a message to arrive: 0.2 to 2.2 ms, after what has left before.
+    fn arrival(&mut self, from: Place, to: Place) -> Instant {
+        let delay = Duration::from_micros(200 + self.below(2000));
+        let last = self.last.entry((from, to)).or_default();
+        *last = (self.now + delay).max(*last);
+        *last
+    }
+
+    fn fault(&mut self, fault: String) {
+        if self.faults.len() < FAULTS_MAX {
+            let at = self.now.as_nanos() / 1_000;
+            self.faults.push(format!("{at} us: {fault}"));
+        }
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        let at = self.now.as_nanos() / 1_000;
+        if let Some(log) = &mut self.log {
+            log.push(format!("{at} {}", text()));
+        }
+    }
+
+    fn deliver(&mut self, at: Instant, member: usize, input: Input) {
+        let process = self.nodes[member].process;
+        self.events.push(at, Event::Node(member, process, input));
+    }
+
+    /// Starts a member's process. It is ready within half a second.
+    pub fn start(&mut self, member: usize) {
+        if self.is_running(member) {
+            return;
+        }
+        self.note(|| format!("start {member}"));
+        let seed = self.random.next();
+        let members = self.nodes.len();
+        let node = &mut self.nodes[member];
+        node.process += 1;
+        let config = ClusterConfig {
+            id: node.id.clone(),
+            shards: self.shards,
+            seed,
+        };
+        node.cluster = Some(Cluster::new(self.now, config, node.high_water));
+        (node.is_ready, node.is_leaving, node.is_stalled) = (false, false, false);
+        (node.timer_at, node.is_watching) = (None, false);
+        node.heard = vec![None; members];
+        let process = node.process;
+        let now = self.now;
+        let ready_at = now + Duration::from_millis(50 + self.below(450));
+        for input in [Input::Timer, Input::Tick, Input::Keepalive] {
+            self.deliver(now, member, input);
+        }
+        self.deliver(ready_at, member, Input::Ready(true));
+        for switch in 0..self.switches.len() {
+            let at = now + Duration::from_millis(1 + self.below(50));
+            self.events
+                .push(at, Event::Connect(switch, member, process));
+        }
+    }
+
+    /// Kills a process: its connections are reset within a few milliseconds.
+    pub fn kill(&mut self, member: usize) {
+        if self.nodes[member].cluster.take().is_none() {
+            return;
+        }
+        self.note(|| format!("kill {member}"));
+        let node = &mut self.nodes[member];
+        node.process += 1;
+        (node.is_stopped, node.is_leaving) = (false, false);
+        node.held.clear();
+        for other in 0..self.nodes.len() {
+            if other != member && self.is_running(other) && !self.is_cut(member, other) {
+                let at = self.now + Duration::from_millis(3 + self.below(11));
+                self.deliver(at, other, Input::Reset(member));
+            }
+        }
+        for switch in &mut self.switches {
+            switch.connections[member] = None;
+        }
+    }
+
+    /// Has a member leave in order: others take its shards, then it exits.
+    pub fn terminate(&mut self, member: usize) {
+        if self.is_running(member) && !self.nodes[member].is_leaving {
+            self.note(|| format!("terminate {member}"));
+            let node = &mut self.nodes[member];
+            node.is_leaving = true;
+            let process = node.process;
+            self.deliver(self.now, member, Input::Ready(false));
+            let last = self.now + Duration::from_secs(2);
+            self.events.push(last, Event::Exit(member, process));
+        }
+    }
+
+    /// SIGSTOP and SIGCONT.
+    pub fn set_stopped(&mut self, member: usize, is_stopped: bool) {
+        if !self.is_running(member) {
+            return;
+        }
+        self.note(|| format!("stopped {member}: {is_stopped}"));
+        self.nodes[member].is_stopped = is_stopped;
+        while !self.nodes[member].is_stopped
+            && let Some(input) = self.nodes[member].held.pop_front()
+        {
+            self.handle(member, input);
+        }
+    }
+
+    /// Stalls the application of a member, or lets it go on.
+    pub fn set_stalled(&mut self, member: usize, is_stalled: bool) {
+        self.note(|| format!("stalled {member}: {is_stalled}"));
+        self.nodes[member].is_stalled = is_stalled;
+    }
+
+    fn is_cut(&self, a: usize, b: usize) -> bool {
+        self.cut_peers.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// Cuts two members from each other, or mends it.
+    pub fn set_cut(&mut self, a: usize, b: usize, is_cut: bool) {
+        self.note(|| format!("cut {a} {b}: {is_cut}"));
+        let pair = (a.min(b), a.max(b));
+        match is_cut {
+            true => self.cut_peers.insert(pair),
+            false => self.cut_peers.remove(&pair),
+        };
+    }
+
+    /// Cuts a member from a switch, or mends it.
+    pub fn set_switch_cut(&mut self, switch: usize, member: usize, is_cut: bool) {
+        self.note(|| format!("cut switch {switch} {member}: {is_cut}"));
+        match is_cut {
+            true => {
+                self.cut_switches.insert((switch, member));
+                self.disconnect(switch, member);
+            }
+            false => {
+                self.cut_switches.remove(&(switch, member));
+            }
+        }
+    }
+
+    /// Cuts a member from the store, or mends it.
+    pub fn set_store_cut(&mut self, member: usize, is_cut: bool) {
+        self.note(|| format!("cut store {member}: {is_cut}"));
+        match is_cut {
+            true => {
+                self.cut_store.insert(member);
+                self.lose_watch(member);
+            }
+            false => {
+                self.cut_store.remove(&member);
+            }
+        }
+    }
+
+    /// Stops the store, or starts it again.
+    pub fn set_store(&mut self, is_up: bool) {
+        self.note(|| format!("store {is_up}"));
+        self.store.is_up = is_up;
+        self.store.extend_leases(self.now);
+        if !is_up {
+            self.lose_watches();
+        }
+    }
+
+    /// Ends all watches: the store was compacted, say.
+    pub fn lose_watches(&mut self) {
+        for member in 0..self.nodes.len() {
+            self.lose_watch(member);
+        }
+    }
+
+    /// Ends the watch of a member; what is under way on it is lost.
+    pub fn lose_watch(&mut self, member: usize) {
+        if std::mem::take(&mut self.nodes[member].is_watching) {
+            let watch = self.nodes[member].watch;
+            let at = self.now + Duration::from_millis(1 + self.below(400));
+            self.deliver(at, member, Input::WatchLost(watch));
+        }
+    }
+
+    /// Notes the store's state for [`World::restore`].
+    pub fn back_up(&mut self) {
+        self.note(|| "back up".to_owned());
+        self.backup = Some(self.store.clone());
+    }
+
+    /// Restores the store from the last backup, if there is one.
+    pub fn restore(&mut self, has_new_id: bool) {
+        if let Some(backup) = self.backup.clone() {
+            self.note(|| "restore".to_owned());
+            let id = self.store.cluster_id + u64::from(has_new_id);
+            self.store.restore(self.now, &backup, id);
+            self.lose_watches();
+        }
+    }
+
+    /// Breaks a switch's connection; it comes back a little later.
+    pub fn disconnect(&mut self, switch: usize, member: usize) {
+        if let Some(connection) = self.switches[switch].connections[member].take() {
+            self.note(|| format!("disconnect switch {switch} {member}"));
+            let at = self.arrival(Place::Switch(switch), Place::Node(member));
+            self.deliver(at, member, Input::SwitchDown(switch, connection.id));
+        }
+        self.connect_later(switch, member);
+    }
+
+    fn connect_later(&mut self, switch: usize, member: usize) {
+        let at = self.now + Duration::from_millis(20 + self.below(300));
+        let process = self.nodes[member].process;
+        self.events
+            .push(at, Event::Connect(switch, member, process));
+    }
+
+    /// A switch loses its power and its generation.
+    pub fn reboot(&mut self, switch: usize) {
+        for member in 0..self.nodes.len() {
+            self.disconnect(switch, member);
+        }
+        self.switches[switch].reboot();
+    }
+
+    /// Somebody else asks for the role of master at a switch, with this generation.
+    pub fn claim(&mut self, switch: usize, generation: Generation) {
+        self.note(|| format!("foreign claim at {switch}: {generation}"));
+        let Some(member) = self.switches[switch].master() else {
+            return;
+        };
+        // The stranger has no connection in the model, so the master only loses its role.
+        let request = RoleMessage {
+            role: Role::Secondary,
+            generation_id: generation.0,
+        };
+        let (answer, _) = self.switches[switch].handle(member, request);
+        if let RoleAnswer::Reply(status) = answer {
+            self.demote(switch, member, status);
+        }
+    }
+
+    fn demote(&mut self, switch: usize, member: usize, status: RoleMessage) {
+        if let Some(connection) = self.switches[switch].connections[member] {
+            let at = self.arrival(Place::Switch(switch), Place::Node(member));
+            self.deliver(at, member, Input::Demoted(switch, connection.id, status));
+        }
+    }
+
+    /// Mends everything, and starts or continues every member.
+    pub fn mend(&mut self) {
+        self.note(|| "mend".to_owned());
+        self.cut_peers.clear();
+        self.cut_switches.clear();
+        self.cut_store.clear();
+        if !self.store.is_up {
+            self.set_store(true);
+        }
+        for member in 0..self.nodes.len() {
+            self.set_stopped(member, false);
+            self.set_stalled(member, false);
+            if !self.nodes[member].is_leaving {
+                self.start(member);
+            }
+        }
+    }
+
+    pub fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.events.next_at().is_some_and(|at| at <= until) {
+            let Some((at, event)) = self.events.pop() else {
+                break;
+            };
+            self.now = at;
+            self.handle_event(event);
+        }
+        self.now = until;
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Node(member, process, input) => {
+                let node = &mut self.nodes[member];
+                if node.process != process || node.cluster.is_none() {
+                    return;
+                }
+                match node.is_stopped {
+                    true => node.held.push_back(input),
+                    false => self.handle(member, input),
+                }
+            }
+            Event::Store(member, process, message) => self.handle_store(member, process, message),
+            Event::Switch(switch, member, connection, message) => {
+                let at = self.switches[switch].connections[member];
+                if at.is_some_and(|at| at.id == connection) {
+                    self.handle_switch(switch, member, connection, message);
+                }
+            }
+            Event::Connect(switch, member, process) => self.connect(switch, member, process),
+            Event::Expiry => {
+                if self.store.is_up {
+                    self.store.expire(self.now);
+                    self.publish();
+                }
+                self.events.push(self.now + EXPIRY_STEP, Event::Expiry);
+            }
+            Event::Exit(member, process) => {
+                if self.nodes[member].process == process {
+                    self.kill(member);
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, switch: usize, member: usize, process: u32) {
+        let node = &self.nodes[member];
+        if node.process != process
+            || node.cluster.is_none()
+            || self.switches[switch].connections[member].is_some()
+        {
+            return;
+        }
+        if node.is_stopped || self.cut_switches.contains(&(switch, member)) {
+            self.connect_later(switch, member);
+            return;
+        }
+        self.connections += 1;
+        let id = ConnectionId(self.connections);
+        let role = Role::Equal;
+        self.switches[switch].connections[member] = Some(Connection { id, role });
+        let at = self.arrival(Place::Switch(switch), Place::Node(member));
+        self.deliver(at, member, Input::SwitchUp(switch, id));
+    }
+
+    fn handle_store(&mut self, member: usize, process: u32, message: ToStore) {
+        if !self.store.is_up || self.cut_store.contains(&member) {
+            return;
+        }
+        let id = self.nodes[member].id.clone();
+        match message {
+            ToStore::Register(is_ready) => {
+                let member = Member {
+                    address: String::new(),
+                    is_ready,
+                };
+                self.store.register(self.now, &id, member);
+            }
+            ToStore::Revoke => self.store.revoke(&id),
+            ToStore::Request(number, request) => {
+                let owner = self.owner_before(&request);
+                let answer = self.store.handle(&request);
+                if matches!(answer, StoreAnswer::Written { .. }) {
+                    self.check_write(member, owner, &request);
+                }
+                if self.nodes[member].process == process {
+                    let at = self.arrival(Place::Store, Place::Node(member));
+                    self.deliver(at, member, Input::Store(number, answer));
+                }
+            }
+        }
+        self.publish();
+    }
+
+    /// The first owner of a shard, and the revision, before a write.
+    fn owner_before(&self, request: &StoreRequest) -> Option<(MemberId, u64)> {
+        let StoreRequest::PutOwn { shard, .. } = request else {
+            return None;
+        };
+        let own = self.store.own.get(shard)?;
+        Some((own.order.holder(0)?.clone(), own.revision))
+    }
+
+    /// An order changes hands only if the owner was suspected, has no entry, or is to leave.
+    fn check_write(
+        &mut self,
+        member: usize,
+        before: Option<(MemberId, u64)>,
+        request: &StoreRequest,
+    ) {
+        let (StoreRequest::PutOwn { shard, order, .. }, Some((owner, revision))) =
+            (request, before)
+        else {
+            return;
+        };
+        self.note(|| format!("{member} writes {shard}: {:?}", order.holder(0)));
+        if order.holder(0) == Some(&owner) {
+            return;
+        }
+        let entry = self.store.members().get(&owner);
+        let is_leaving = entry.is_none_or(|entry| !entry.is_ready);
+        self.handovers += u64::from(is_leaving);
+        let is_suspected = !self.hears(member, &owner);
+        if !is_leaving && !is_suspected && !self.taken.contains(&(*shard, revision)) {
+            self.fault(format!(
+                "member {member} gives shard {shard} of {owner} to {:?} without a suspicion",
+                order.holder(0)
+            ));
+        }
+    }
+
+    /// Has the watches hear of what has changed.
+    fn publish(&mut self) {
+        for change in std::mem::take(&mut self.store.changes) {
+            for member in 0..self.nodes.len() {
+                if self.nodes[member].is_watching && !self.cut_store.contains(&member) {
+                    let watch = self.nodes[member].watch;
+                    let at = self.arrival(Place::Store, Place::Node(member));
+                    self.deliver(at, member, Input::Change(watch, change.clone()));
+                }
+            }
+        }
+    }
+
+    fn handle_switch(
+        &mut self,
+        switch: usize,
+        member: usize,
+        connection: ConnectionId,
+        message: ToSwitch,
+    ) {
+        match message {
+            ToSwitch::Role(number, request) => {
+                let (answer, demoted) = self.switches[switch].handle(member, request);
+                let at = self.arrival(Place::Switch(switch), Place::Node(member));
+                self.deliver(at, member, Input::Role(switch, connection, number, answer));
+                let status = RoleMessage {
+                    role: Role::Secondary,
+                    ..request
+                };
+                for other in demoted {
+                    self.demote(switch, other, status);
+                }
+            }
+            ToSwitch::Write => match self.switches[switch].write(member) {
+                Ok(true) => {
+                    self.writes += 1;
+                    if let Some(before) = self.written_at[switch].replace(self.now) {
+                        self.longest_gap = self.longest_gap.max(self.now - before);
+                    }
+                }
+                Ok(false) => {
+                    self.refused += 1;
+                    let at = self.arrival(Place::Switch(switch), Place::Node(member));
+                    self.deliver(at, member, Input::IsSlave(switch, connection));
+                }
+                Err(fault) => self.fault(fault),
+            },
+        }
+    }
+
+    fn handle(&mut self, member: usize, input: Input) {
+        let now = self.now;
+        let node = &mut self.nodes[member];
+        let Some(cluster) = &mut node.cluster else {
+            return;
+        };
+        match input {
+            Input::Timer => {
+                node.timer_at = None;
+                cluster.handle_timeout(now);
+            }
+            Input::Tick => {
+                if !node.is_stalled {
+                    cluster.handle_application_tick(now);
+                    self.write(member);
+                }
+                self.deliver(now + TICK, member, Input::Tick);
+            }
+            Input::Keepalive => {
+                self.to_store(member, ToStore::Register(self.nodes[member].is_ready));
+                self.deliver(now + KEEPALIVE, member, Input::Keepalive);
+            }
+            Input::Ready(is_ready) => {
+                if !node.is_leaving || !is_ready {
+                    node.is_ready = is_ready;
+                    cluster.set_ready(now, is_ready);
+                    self.to_store(member, ToStore::Register(is_ready));
+                }
+            }
+            Input::Store(number, answer) => {
+                if let StoreAnswer::Read(_) = answer {
+                    self.watch(member, &answer);
+                }
+                if let Some(cluster) = &mut self.nodes[member].cluster {
+                    cluster.handle_store_answer(now, number, answer);
+                }
+            }
+            Input::Change(watch, change) => {
+                if watch == node.watch {
+                    cluster.handle_store_change(now, change);
+                }
+            }
+            Input::WatchLost(watch) => {
+                if watch == node.watch {
+                    cluster.handle_watch_lost(now);
+                }
+            }
+            Input::Peer(from, message) => {
+                if matches!(message, PeerMessage::Heartbeat(_)) {
+                    node.heard[from] = Some(now);
+                }
+                let from = self.nodes[from].id.clone();
+                if let Some(cluster) = &mut self.nodes[member].cluster {
+                    cluster.handle_peer_message(now, &from, message);
+                }
+            }
+            Input::Reset(from) => {
+                node.heard[from] = None;
+                let from = self.nodes[from].id.clone();
+                if let Some(cluster) = &mut self.nodes[member].cluster {
+                    cluster.handle_peer_reset(now, &from);
+                }
+            }
+            Input::SwitchUp(switch, id) => {
+                let ModelSwitch { dpid, shard, .. } = self.switches[switch];
+                cluster.handle_switch_up(now, dpid, id, shard);
+            }
+            Input::SwitchDown(switch, id) => {
+                cluster.handle_switch_down(now, self.switches[switch].dpid, id);
+            }
+            Input::Role(switch, id, number, answer) => {
+                let dpid = self.switches[switch].dpid;
+                match answer {
+                    RoleAnswer::Reply(reply) => {
+                        cluster.handle_role_reply(now, dpid, id, number, reply);
+                    }
+                    RoleAnswer::Stale => {
+                        let stale = RoleRefusal::Stale { number };
+                        cluster.handle_role_refused(now, dpid, id, stale);
+                    }
+                }
+            }
+            Input::Demoted(switch, id, status) => {
+                let dpid = self.switches[switch].dpid;
+                cluster.handle_role_status(now, dpid, id, status);
+            }
+            Input::IsSlave(switch, id) => {
+                let dpid = self.switches[switch].dpid;
+                cluster.handle_role_refused(now, dpid, id, RoleRefusal::IsSlave);
+            }
+        }
+        self.drain(member);
+    }
+
+    /// The store has answered a read: a watch runs from its revision. Changes meanwhile follow.
+    fn watch(&mut self, member: usize, answer: &StoreAnswer) {
+        let StoreAnswer::Read(snapshot) = answer else {
+            return;
+        };
+        let is_reached = self.store.is_up && !self.cut_store.contains(&member);
+        let node = &mut self.nodes[member];
+        node.watch += 1;
+        node.is_watching = is_reached;
+        let is_same = snapshot.cluster_id == self.store.cluster_id
+            && snapshot.revision == self.store.revision;
+        // What has changed since is not kept in the model: the watch is compacted.
+        if !is_reached || !is_same {
+            node.is_watching = true;
+            self.lose_watch(member);
+        }
+    }
+
+    fn to_store(&mut self, member: usize, message: ToStore) {
+        let process = self.nodes[member].process;
+        let at = self.arrival(Place::Node(member), Place::Store);
+        self.events.push(at, Event::Store(member, process, message));
+    }
+
+    fn to_switch(&mut self, dpid: DatapathId, member: usize, id: ConnectionId, to: ToSwitch) {
+        let switch = dpid.0 as usize - 1;
+        let at = self.arrival(Place::Node(member), Place::Switch(switch));
+        self.events.push(at, Event::Switch(switch, member, id, to));
+    }
+
+    /// The application writes to each switch that it serves.
+    fn write(&mut self, member: usize) {
+        // What it was given before is drained first, as the driver does.
+        self.drain(member);
+        for switch in 0..self.switches.len() {
+            let dpid = self.switches[switch].dpid;
+            let cluster = self.nodes[member].cluster.as_ref();
+            let connection = self.switches[switch].connections[member];
+            if let Some(connection) = connection
+                && cluster.is_some_and(|cluster| cluster.serves(dpid))
+            {
+                self.to_switch(dpid, member, connection.id, ToSwitch::Write);
+            }
+        }
+    }
+
+    fn drain(&mut self, member: usize) {
+        while let Some(output) = self.nodes[member]
+            .cluster
+            .as_mut()
+            .and_then(|c| c.poll_output())
+        {
+            self.handle_output(member, output);
+        }
+        let node = &mut self.nodes[member];
+        let Some(cluster) = &node.cluster else {
+            return;
+        };
+        if node.is_leaving && cluster.holds_nothing() {
+            self.to_store(member, ToStore::Revoke);
+            self.kill(member);
+            return;
+        }
+        if let Some(due) = cluster.poll_timeout()
+            && node.timer_at.is_none_or(|at| due < at)
+        {
+            let due = due.max(self.now);
+            node.timer_at = Some(due);
+            self.deliver(due, member, Input::Timer);
+        }
+    }
+
+    fn handle_output(&mut self, member: usize, output: ClusterOutput) {
+        self.count(member, &output);
+        match output {
+            ClusterOutput::Store { number, request } => {
+                self.to_store(member, ToStore::Request(number, request));
+            }
+            ClusterOutput::Peer { to, message } => {
+                let Some(other) = self.nodes.iter().position(|node| node.id == to) else {
+                    return;
+                };
+                if self.is_running(other) && !self.is_cut(member, other) {
+                    let at = self.arrival(Place::Node(member), Place::Node(other));
+                    self.deliver(at, other, Input::Peer(member, message));
+                }
+            }
+            ClusterOutput::Role {
+                dpid,
+                connection,
+                number,
+                request,
+            } => {
+                self.note(|| {
+                    format!(
+                        "{member} asks {dpid}: {:?} {}",
+                        request.role,
+                        Generation(request.generation_id)
+                    )
+                });
+                if request.role == Role::Primary {
+                    let first = *self.claims.entry(request.generation_id).or_insert(member);
+                    if first != member {
+                        let generation = Generation(request.generation_id);
+                        self.fault(format!("{first} and {member} both claim {generation}"));
+                    }
+                }
+                self.to_switch(dpid, member, connection, ToSwitch::Role(number, request));
+            }
+            ClusterOutput::HighWater(mark) => self.nodes[member].high_water = Some(mark),
+            ClusterOutput::Event(event) => {
+                self.note(|| format!("{member}: {event:?}"));
+                if let ClusterEvent::TookOver { shard, from, .. } = event {
+                    self.check_takeover(member, shard, &from);
+                }
+            }
+            ClusterOutput::Close { dpid, connection } => {
+                let switch = dpid.0 as usize - 1;
+                let at = self.switches[switch].connections[member];
+                if at.is_some_and(|at| at.id == connection) {
+                    self.disconnect(switch, member);
+                }
+            }
+            ClusterOutput::Serve { .. }
+            | ClusterOutput::Yield { .. }
+            | ClusterOutput::Members(_) => {}
+        }
+    }
+
+    /// Whether a member has heard another within the time of three heartbeats.
+    fn hears(&self, member: usize, other: &MemberId) -> bool {
+        let silence = Duration::from_millis(300);
+        let other = self.nodes.iter().position(|node| node.id == *other);
+        let heard = other.and_then(|other| self.nodes[member].heard[other]);
+        heard.is_some_and(|heard| self.now - heard < silence)
+    }
+
+    /// A member takes over only from one that it has not heard for a while.
+    fn check_takeover(&mut self, member: usize, shard: ShardId, from: &MemberId) {
+        if self.hears(member, from) {
+            self.fault(format!(
+                "{member} takes over {shard} from {from}, which it hears"
+            ));
+        }
+        let status = self
+            .cluster(member)
+            .map(Cluster::shards)
+            .unwrap_or_default();
+        for status in status.iter().filter(|status| status.shard == shard) {
+            self.taken.insert((shard, status.generation.revision()));
+        }
+        let (at, by) = (self.now, member);
+        self.takeovers.push(Takeover { at, by, shard });
+    }
+
+    fn count(&mut self, member: usize, output: &ClusterOutput) {
+        let (peers, switches) = (self.nodes.len() as u64, self.switches.len() as u64);
+        let second = self.now.as_nanos() / 1_000_000_000;
+        let sent = &mut self.nodes[member].sent;
+        if sent.second != second {
+            *sent = Sent {
+                second,
+                ..Sent::default()
+            };
+        }
+        let (count, max) = match output {
+            ClusterOutput::Peer { .. } => (&mut sent.peer, PEER_MESSAGES_MAX * peers),
+            ClusterOutput::Store { .. } => (&mut sent.store, STORE_REQUESTS_MAX),
+            ClusterOutput::Role { .. } => (&mut sent.role, ROLE_REQUESTS_MAX * switches),
+            _ => return,
+        };
+        *count += 1;
+        if *count == max + 1 {
+            self.fault(format!(
+                "member {member} sends over {max} a second: {output:?}"
+            ));
+        }
+    }
+
+    /// Forgets the longest time without a write.
+    pub fn reset_gap(&mut self) {
+        self.longest_gap = Duration::ZERO;
+        self.written_at.fill(None);
+    }
+
+    /// Checks what holds in quiet times: every switch has one master, which knows it, and all
+    /// members know the store's orders.
+    pub fn check_quiet(&mut self) {
+        for switch in 0..self.switches.len() {
+            let ModelSwitch { dpid, .. } = self.switches[switch];
+            let serving = |(n, node): (usize, &Node)| {
+                let cluster = node.cluster.as_ref()?;
+                cluster.serves(dpid).then_some(n)
+            };
+            let serving: Vec<usize> = self.nodes.iter().enumerate().filter_map(serving).collect();
+            let master = self.switches[switch].master();
+            if serving.len() != 1 || serving.first().copied() != master {
+                self.fault(format!("{dpid}: master {master:?}, served by {serving:?}"));
+            }
+        }
+        for member in 0..self.nodes.len() {
+            let shards = self
+                .cluster(member)
+                .map(Cluster::shards)
+                .unwrap_or_default();
+            for shard in shards {
+                let known = (shard.generation.revision(), shard.generation.epoch());
+                let own = self.store.own.get(&shard.shard);
+                let kept = own.map(|own| (own.revision, self.store.epoch()));
+                if kept != Some(known) {
+                    self.fault(format!(
+                        "member {member} knows {known:?} of shard {}, the store has {kept:?}",
+                        shard.shard
+                    ));
+                }
+            }
+        }
+    }
+}

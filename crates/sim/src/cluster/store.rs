@@ -1,0 +1,158 @@
+//! A model of etcd: a linearizable key-value store with revisions, leases that are looked at each
+//! half second, watches, compaction, and restoring from a snapshot.
+
+use std::collections::BTreeMap;
+
+use clock::{Duration, Instant};
+use control::cluster::{
+    Changed, Member, MemberId, Order, Own, ShardId, Snapshot, StoreAnswer, StoreChange,
+    StoreRequest,
+};
+
+/// The time for which a member's entry stays without a keepalive.
+pub const LEASE: Duration = Duration::from_secs(3);
+
+/// The store and its data.
+#[derive(Clone, Debug)]
+pub struct ModelStore {
+    /// It answers.
+    pub is_up: bool,
+    pub cluster_id: u64,
+    pub revision: u64,
+    pub own: BTreeMap<ShardId, Own>,
+    members: BTreeMap<MemberId, Member>,
+    leases: BTreeMap<MemberId, Instant>,
+    epoch: Option<(u16, u64)>,
+    /// Changes that watches are still to hear of.
+    pub changes: Vec<StoreChange>,
+}
+
+impl ModelStore {
+    pub fn new(cluster_id: u64) -> ModelStore {
+        ModelStore {
+            is_up: true,
+            cluster_id,
+            revision: 1,
+            own: BTreeMap::new(),
+            members: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            epoch: None,
+            changes: Vec::new(),
+        }
+    }
+
+    pub fn members(&self) -> &BTreeMap<MemberId, Member> {
+        &self.members
+    }
+
+    pub fn epoch(&self) -> u16 {
+        self.epoch.map_or(0, |(epoch, _)| epoch)
+    }
+
+    fn change(&mut self, changed: Changed) -> u64 {
+        self.revision += 1;
+        self.changes.push(StoreChange {
+            cluster_id: self.cluster_id,
+            revision: self.revision,
+            changed,
+        });
+        self.revision
+    }
+
+    /// Puts a key of somebody else: only the revision grows.
+    pub fn put_other(&mut self) {
+        self.revision += 1;
+    }
+
+    /// Keeps a member's entry alive, and puts it if it is not there or another.
+    pub fn register(&mut self, now: Instant, id: &MemberId, member: Member) {
+        self.leases.insert(id.clone(), now + LEASE);
+        if self.members.get(id) != Some(&member) {
+            self.members.insert(id.clone(), member.clone());
+            self.change(Changed::Member(id.clone(), Some(member)));
+        }
+    }
+
+    /// Ends a member's lease.
+    pub fn revoke(&mut self, id: &MemberId) {
+        self.leases.remove(id);
+        if self.members.remove(id).is_some() {
+            self.change(Changed::Member(id.clone(), None));
+        }
+    }
+
+    /// Ends the leases that have expired.
+    pub fn expire(&mut self, now: Instant) {
+        let expired = self.leases.iter().filter(|(_, until)| **until <= now);
+        let expired: Vec<_> = expired.map(|(id, _)| id.clone()).collect();
+        for id in expired {
+            self.revoke(&id);
+        }
+    }
+
+    /// A new leader gives every lease its whole time again.
+    pub fn extend_leases(&mut self, now: Instant) {
+        for until in self.leases.values_mut() {
+            *until = now + LEASE;
+        }
+    }
+
+    /// Goes back to an earlier state, as `etcdctl snapshot restore` does.
+    pub fn restore(&mut self, now: Instant, backup: &ModelStore, cluster_id: u64) {
+        *self = ModelStore {
+            is_up: self.is_up,
+            cluster_id,
+            changes: Vec::new(),
+            ..backup.clone()
+        };
+        self.extend_leases(now);
+    }
+
+    pub fn handle(&mut self, request: &StoreRequest) -> StoreAnswer {
+        let cluster_id = self.cluster_id;
+        let conflict = |store: &ModelStore| StoreAnswer::Conflict {
+            cluster_id,
+            revision: store.revision,
+        };
+        match request {
+            StoreRequest::Read => StoreAnswer::Read(Snapshot {
+                cluster_id,
+                revision: self.revision,
+                own: self.own.clone(),
+                members: self.members.clone(),
+                epoch: self.epoch,
+            }),
+            StoreRequest::PutOwn {
+                shard,
+                order,
+                expected,
+            } => {
+                if self.own.get(shard).map(|own| own.revision) != *expected {
+                    return conflict(self);
+                }
+                let revision = self.put_own(*shard, order.clone());
+                StoreAnswer::Written {
+                    cluster_id,
+                    revision,
+                }
+            }
+            StoreRequest::PutEpoch { epoch, expected } => {
+                if self.epoch.map(|(_, revision)| revision) != *expected {
+                    return conflict(self);
+                }
+                let revision = self.change(Changed::Epoch(Some(*epoch)));
+                self.epoch = Some((*epoch, revision));
+                StoreAnswer::Written {
+                    cluster_id,
+                    revision,
+                }
+            }
+        }
+    }
+
+    fn put_own(&mut self, shard: ShardId, order: Order) -> u64 {
+        let revision = self.change(Changed::Own(shard, Some(order.clone())));
+        self.own.insert(shard, Own { order, revision });
+        revision
+    }
+}

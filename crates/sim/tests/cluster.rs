@@ -1,0 +1,497 @@
+//! Clusters of controllers under faults: directed ones, and random ones by seed. Whatever has
+//! happened, a switch takes writes of one member at a time, and in quiet times it has one master.
+//!
+//! `CLUSTER_SEEDS=0..10000 cargo test --release -p auster-sim --test cluster random` runs many, and
+//! `CLUSTER_SEEDS=17..18` one that has failed, with what it did.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test reads its environment and uses all cores"
+)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clock::{Duration, Instant, SplitMix64};
+use control::cluster::Generation;
+use sim::cluster::{LEASE, World};
+
+/// Seeds in `cargo test` without a range.
+const SEEDS: std::ops::Range<u64> = 0..600;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn is_clean(world: &mut World) {
+    world.check_quiet();
+    assert!(world.faults.is_empty(), "{:#?}", world.faults);
+}
+
+/// The member that serves all switches.
+fn master(world: &World) -> usize {
+    let masters: Vec<_> = world
+        .switches
+        .iter()
+        .map(|switch| switch.master())
+        .collect();
+    let first = masters[0].expect("a master");
+    assert!(masters.iter().all(|m| *m == Some(first)), "{masters:?}");
+    first
+}
+
+/// The time from `since` to the last take-over after it.
+fn taken_after(world: &World, since: Instant) -> Duration {
+    let at = world.takeovers.iter().map(|takeover| takeover.at).max();
+    at.expect("a take-over") - since
+}
+
+fn others(world: &World, member: usize) -> Vec<usize> {
+    (0..world.members()).filter(|n| *n != member).collect()
+}
+
+#[test]
+fn without_faults_nobody_takes_over() {
+    for members in 1..=5 {
+        let mut world = World::started(members as u64, members, 4, 1);
+        is_clean(&mut world);
+        let first = master(&world);
+        world.reset_gap();
+        world.run_for(ms(30_000));
+        is_clean(&mut world);
+        assert_eq!(master(&world), first);
+        assert!(world.takeovers.is_empty());
+        assert!(world.longest_gap < ms(60), "{:?}", world.longest_gap);
+        assert_eq!(world.refused, 0);
+    }
+}
+
+#[test]
+fn a_killed_owner_is_replaced_at_once_and_its_order_renewed() {
+    let mut world = World::started(1, 3, 5, 1);
+    let (first, at) = (master(&world), world.now());
+    world.kill(first);
+    world.run_for(ms(2000));
+    assert!(taken_after(&world, at) < ms(80));
+    assert_ne!(master(&world), first);
+    is_clean(&mut world);
+    // The successor has written an order of its own, so the next one is as quick.
+    let (second, at) = (master(&world), world.now());
+    world.start(first);
+    world.run_for(ms(3000));
+    assert_eq!(master(&world), second, "nothing moves back");
+    is_clean(&mut world);
+    world.kill(second);
+    world.run_for(ms(2000));
+    assert!(taken_after(&world, at) < ms(3080));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_stopped_owner_is_replaced_and_yields_when_it_goes_on() {
+    let mut world = World::started(2, 3, 5, 1);
+    let (first, at) = (master(&world), world.now());
+    world.set_stopped(first, true);
+    world.run_for(ms(30_000));
+    assert!(taken_after(&world, at) < ms(460));
+    let second = master(&world);
+    assert_ne!(second, first);
+    world.set_stopped(first, false);
+    world.run_for(ms(3000));
+    assert_eq!((master(&world), world.takeovers.len()), (second, 1));
+    assert!(
+        !world
+            .cluster(first)
+            .expect("it runs")
+            .serves(world.switches[0].dpid)
+    );
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_stalled_application_loses_its_switches() {
+    let mut world = World::started(3, 3, 2, 1);
+    let first = master(&world);
+    world.set_stalled(first, true);
+    world.run_for(ms(1000));
+    assert_ne!(master(&world), first);
+    world.set_stalled(first, false);
+    world.run_for(ms(3000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn an_owner_that_is_cut_from_its_peers_is_replaced_once() {
+    for (seed, members) in [(1, 3), (2, 4), (3, 5)] {
+        let mut world = World::started(seed, members, 3, 1);
+        let first = master(&world);
+        for other in others(&world, first) {
+            world.set_cut(first, other, true);
+        }
+        world.run_for(ms(30_000));
+        assert_ne!(master(&world), first);
+        assert_eq!(world.takeovers.len(), 1);
+        for other in others(&world, first) {
+            world.set_cut(first, other, false);
+        }
+        world.run_for(ms(3000));
+        assert_eq!(world.takeovers.len(), 1);
+        is_clean(&mut world);
+    }
+}
+
+#[test]
+fn a_member_that_is_cut_from_its_peers_takes_nothing() {
+    let mut world = World::started(4, 3, 3, 1);
+    let first = master(&world);
+    let [lonely, other] = others(&world, first)[..] else {
+        panic!("three members");
+    };
+    world.set_cut(lonely, first, true);
+    world.set_cut(lonely, other, true);
+    world.run_for(ms(10_000));
+    assert_eq!((master(&world), world.takeovers.len()), (first, 0));
+    world.set_cut(lonely, first, false);
+    world.set_cut(lonely, other, false);
+    world.run_for(ms(2000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn halves_do_not_fight() {
+    for seed in 0..10 {
+        let mut world = World::started(seed, 4, 3, 1);
+        for (a, b) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
+            world.set_cut(a, b, true);
+        }
+        world.run_for(ms(30_000));
+        assert!(world.takeovers.len() <= 2, "{:?}", world.takeovers);
+        world.mend();
+        world.run_for(ms(5000));
+        is_clean(&mut world);
+    }
+}
+
+#[test]
+fn two_members_replace_each_other_and_do_not_fight_when_cut() {
+    let mut world = World::started(5, 2, 3, 1);
+    let (first, at) = (master(&world), world.now());
+    world.kill(first);
+    world.run_for(ms(1000));
+    assert!(taken_after(&world, at) < ms(100));
+    world.start(first);
+    world.run_for(ms(3000));
+    is_clean(&mut world);
+    world.set_cut(0, 1, true);
+    world.run_for(ms(20_000));
+    assert_eq!(world.takeovers.len(), 2);
+    world.set_cut(0, 1, false);
+    world.run_for(ms(3000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn take_overs_go_on_while_the_store_is_away() {
+    let mut world = World::started(6, 3, 3, 1);
+    world.set_store(false);
+    world.run_for(ms(500));
+    for round in 0..6 {
+        let (first, at) = (master(&world), world.now());
+        world.kill(first);
+        world.run_for(ms(1000));
+        assert!(taken_after(&world, at) < ms(200), "round {round}");
+        world.start(first);
+        // It serves as one that has been there all the time only once it has read the orders.
+        world.set_store(true);
+        world.run_for(ms(1500));
+        world.set_store(false);
+        world.run_for(ms(1500));
+    }
+    world.set_store(true);
+    world.run_for(ms(5000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_stopped_owner_gets_its_switches_back_by_rank_while_the_store_is_away() {
+    let mut world = World::started(7, 3, 3, 1);
+    world.set_store(false);
+    let first = master(&world);
+    for _ in 0..8 {
+        let owner = master(&world);
+        world.set_stopped(owner, true);
+        world.run_for(ms(1000));
+        assert_ne!(master(&world), owner);
+        world.set_stopped(owner, false);
+        world.run_for(ms(1000));
+    }
+    let _ = first;
+    world.set_store(true);
+    world.run_for(ms(5000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_restored_store_raises_the_epoch_before_anything_is_written() {
+    for has_new_id in [false, true] {
+        let mut world = World::started(8, 3, 3, 1);
+        world.back_up();
+        let first = master(&world);
+        world.kill(first);
+        world.run_for(ms(2000));
+        world.start(first);
+        world.run_for(ms(3000));
+        for _ in 0..100 {
+            world.store.put_other();
+        }
+        // Members note the revision.
+        world.lose_watches();
+        world.run_for(ms(3000));
+        world.restore(has_new_id);
+        world.run_for(ms(6000));
+        assert_eq!(world.store.epoch(), 1);
+        is_clean(&mut world);
+        let owner = master(&world);
+        world.kill(owner);
+        world.run_for(ms(3000));
+        is_clean(&mut world);
+    }
+}
+
+#[test]
+fn a_restore_while_all_are_down_is_noticed() {
+    let mut world = World::started(9, 3, 3, 1);
+    world.back_up();
+    for _ in 0..3 {
+        let owner = master(&world);
+        world.kill(owner);
+        world.run_for(ms(2000));
+        world.start(owner);
+        world.run_for(ms(3000));
+    }
+    for member in 0..3 {
+        world.kill(member);
+    }
+    world.run_for(ms(1000));
+    world.restore(false);
+    for member in 0..3 {
+        world.start(member);
+    }
+    world.run_for(ms(8000));
+    assert_eq!(world.store.epoch(), 1);
+    is_clean(&mut world);
+}
+
+#[test]
+fn an_owner_that_leaves_hands_over_without_a_gap() {
+    for members in [2, 3, 5] {
+        let mut world = World::started(10, members, 5, 1);
+        let first = master(&world);
+        world.reset_gap();
+        world.terminate(first);
+        world.run_for(ms(2500));
+        assert!(!world.is_running(first));
+        assert_ne!(master(&world), first);
+        assert!(world.takeovers.is_empty());
+        assert!(world.longest_gap < ms(110), "{:?}", world.longest_gap);
+        is_clean(&mut world);
+    }
+}
+
+#[test]
+fn all_are_restarted_in_turn_without_a_take_over() {
+    let mut world = World::started(11, 3, 5, 1);
+    world.reset_gap();
+    for member in 0..3 {
+        world.terminate(member);
+        world.run_for(ms(2500));
+        assert!(!world.is_running(member));
+        world.start(member);
+        world.run_for(ms(3000));
+    }
+    assert!(world.takeovers.is_empty());
+    assert!(world.longest_gap < ms(110), "{:?}", world.longest_gap);
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_lone_member_that_leaves_has_nobody_to_hand_over_to() {
+    let mut world = World::started(12, 1, 2, 1);
+    world.terminate(0);
+    world.run_for(ms(3000));
+    assert!(!world.is_running(0));
+    world.start(0);
+    world.run_for(ms(3000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_foreign_generation_is_exceeded_a_few_times_and_a_great_one_is_left() {
+    let mut world = World::started(13, 3, 3, 1);
+    world.claim(0, Generation::new(3, 1 << 40, 5));
+    world.run_for(ms(3000));
+    assert_eq!(world.store.epoch(), 4);
+    is_clean(&mut world);
+    world.claim(0, Generation::new(2040, 5, 5));
+    world.run_for(ms(5000));
+    assert_eq!(world.store.epoch(), 4);
+    assert_eq!(world.switches[0].master(), None);
+    assert!(world.faults.is_empty(), "{:#?}", world.faults);
+}
+
+#[test]
+fn a_switch_that_lost_its_power_is_served_again() {
+    let mut world = World::started(14, 3, 3, 1);
+    world.reboot(1);
+    world.run_for(ms(1000));
+    assert!(world.takeovers.is_empty());
+    is_clean(&mut world);
+}
+
+#[test]
+fn shards_of_a_dead_member_without_a_successor_are_assigned_anew() {
+    let mut world = World::started(15, 5, 6, 16);
+    for member in 0..3 {
+        world.kill(member);
+    }
+    world.run_for(LEASE + ms(6000));
+    is_clean(&mut world);
+}
+
+struct Random(SplitMix64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        (self.0.next() % end as u64) as usize
+    }
+}
+
+fn fault(world: &mut World, random: &mut Random) {
+    let members = world.members();
+    let (a, b) = (random.below(members), random.below(members));
+    let switch = random.below(world.switches.len());
+    let is_on = random.below(2) == 0;
+    match random.below(24) {
+        0..3 => world.kill(a),
+        3..5 => world.start(a),
+        5..8 => {
+            let is_stopped = world.is_stopped(a);
+            world.set_stopped(a, !is_stopped);
+        }
+        8 | 9 if a != b => world.set_cut(a, b, is_on),
+        10 => {
+            for other in others(world, a) {
+                world.set_cut(a, other, is_on);
+            }
+        }
+        11 => {
+            for one in 0..members {
+                for other in one + 1..members {
+                    world.set_cut(one, other, is_on && (one + a) % 2 != (other + a) % 2);
+                }
+            }
+        }
+        12 => world.set_switch_cut(switch, a, is_on),
+        13 => world.disconnect(switch, a),
+        14 => world.set_store_cut(a, is_on),
+        15 => world.set_store(is_on),
+        16 => world.lose_watches(),
+        17 => world.lose_watch(a),
+        18 => world.back_up(),
+        19 => world.restore(is_on),
+        20 | 21 => world.terminate(a),
+        22 => world.set_stalled(a, is_on),
+        23 => world.reboot(switch),
+        _ => {}
+    }
+}
+
+/// Runs one seed; what is wrong with it.
+fn run(seed: u64, has_log: bool) -> Result<(), String> {
+    let mut random = Random(SplitMix64::new(seed ^ 0x636c_7573));
+    let (members, switches) = (2 + random.below(4), 1 + random.below(5));
+    let shards = if random.below(2) == 0 { 1 } else { 4 };
+    let mut world = World::new(seed, members, switches, shards);
+    world.log = has_log.then(Vec::new);
+    for member in 0..members {
+        world.start(member);
+        world.run_for(ms(random.below(100) as u64));
+    }
+    world.run_for(ms(1500));
+    if !world.takeovers.is_empty() {
+        return Err("a take-over before any fault".to_owned());
+    }
+    world.back_up();
+    for _ in 0..4 + random.below(8) {
+        fault(&mut world, &mut random);
+        let pause = [5, 100, 700, 2500][random.below(4)];
+        world.run_for(ms(random.below(pause) as u64));
+    }
+    world.mend();
+    world.run_for(ms(2500));
+    // Those that have left meanwhile.
+    world.mend();
+    world.run_for(LEASE + ms(4000));
+    let taken = (world.takeovers.len(), world.handovers);
+    world.check_quiet();
+    let (writes, refused) = (world.writes, world.refused);
+    world.run_for(ms(1000));
+    world.check_quiet();
+    if taken != (world.takeovers.len(), world.handovers) {
+        world.faults.push("a take-over in quiet time".to_owned());
+    }
+    if world.refused > refused || world.writes < writes + 15 * switches as u64 {
+        world
+            .faults
+            .push("switches without writes in quiet time".to_owned());
+    }
+    for line in world.log.iter().flatten() {
+        println!("{line}");
+    }
+    match world.faults.is_empty() {
+        true => Ok(()),
+        false => Err(world.faults.join("; ")),
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    let Ok(text) = std::env::var("CLUSTER_SEEDS") else {
+        return SEEDS.collect();
+    };
+    let range = text
+        .split_once("..")
+        .and_then(|(from, to)| Some(from.parse::<u64>().ok()?..to.parse().ok()?));
+    range.expect("CLUSTER_SEEDS is like 0..1000").collect()
+}
+
+#[test]
+fn random_faults_leave_one_master_of_each_switch() {
+    let seeds = seeds();
+    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism());
+    let work = || {
+        let mut failed = Vec::new();
+        loop {
+            let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
+                return failed;
+            };
+            if let Err(why) = run(seed, seeds.len() == 1) {
+                println!("CLUSTER_SEEDS={seed}..{}: {why}", seed + 1);
+                failed.push(seed);
+            }
+        }
+    };
+    let failed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.map_or(1, usize::from))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let failed = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no panic"));
+        failed.flatten().collect::<Vec<u64>>()
+    });
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds failed: {failed:?}",
+        failed.len(),
+        seeds.len()
+    );
+}
