@@ -21,6 +21,7 @@ pub mod edge;
 pub mod entry;
 pub mod fabric;
 mod fair_table;
+pub mod guard;
 pub mod inbox;
 pub mod lacp;
 mod lldp;

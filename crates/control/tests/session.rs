@@ -12,13 +12,13 @@ use clock::{Duration, Instant};
 use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::hello::Hello;
 use openflow::message::{
-    MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortState, Role,
-    RoleMessage, RoleReason, RoleStatus, SwitchFeatures,
+    ErrorMessage, MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortReason,
+    PortState, PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures,
 };
 use openflow::multipart::{Description, ReplyBody};
 use openflow::{
-    Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid,
-    encode, text,
+    Cookie, DatapathId, ErrorKind, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId,
+    Version, Xid, encode, text,
 };
 use proptest::prelude::*;
 
@@ -57,6 +57,7 @@ fn replay(case: &str) -> String {
                     generation_id,
                 });
             }
+            "guarded" => config.is_guarded = true,
             "start" => session = Some(Session::new(now, config.clone(), 0)),
             "" | "#" => continue,
             _ => {}
@@ -88,7 +89,7 @@ fn replay(case: &str) -> String {
             "partial" => session.handle_partial(now, rest == "yes"),
             "paused" => session.handle_paused(now, rest == "yes"),
             "probe" => session.handle_probe(now),
-            "start" | "role" => {}
+            "start" | "role" | "guarded" => {}
             _ => panic!("no such word: {line}"),
         }
         drain(session, &mut got);
@@ -109,6 +110,7 @@ fn drain(session: &mut Session, got: &mut String) {
             }
             SessionOutput::Deliver(frame) => writeln!(got, "  deliver {:?}", frame.kind()),
             SessionOutput::Close(reason) => writeln!(got, "  close: {reason}"),
+            SessionOutput::Aside(dpid) => writeln!(got, "  aside {dpid}"),
             SessionOutput::Up(up) => writeln!(
                 got,
                 "  up {} {} {:?} ports={:?} described={}",
@@ -160,6 +162,42 @@ fn said(name: &str, xid: Xid) -> Frame {
                 generation_id: 8,
             };
             (Version::V13, Message::RoleStatus(status))
+        }
+        "role-unset" => {
+            let role = RoleMessage {
+                role: Role::Equal,
+                generation_id: u64::MAX,
+            };
+            (Version::V13, Message::RoleReply(role))
+        }
+        "role-equal" => {
+            let role = RoleMessage {
+                role: Role::Equal,
+                generation_id: 6,
+            };
+            (Version::V13, Message::RoleReply(role))
+        }
+        "role-secondary" => {
+            let role = RoleMessage {
+                role: Role::Secondary,
+                generation_id: 9,
+            };
+            (Version::V13, Message::RoleReply(role))
+        }
+        "port-3" => {
+            let status = PortStatus {
+                reason: PortReason::ADD,
+                port: port(3),
+            };
+            (Version::V13, Message::PortStatus(status))
+        }
+        "slave-error" => {
+            let error = ErrorMessage {
+                kind: ErrorKind::IS_SLAVE,
+                experimenter: None,
+                data: Bytes::from_static(&[4, 14, 0, 80, 0, 0, 0, 7]),
+            };
+            (Version::V13, Message::Error(error))
         }
         _ => panic!("nobody says {name}"),
     };

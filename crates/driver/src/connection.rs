@@ -16,7 +16,7 @@ use control::edge::{Edge, Verdict, shown};
 use control::inbox::Thinning;
 use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
-use openflow::{Frame, FrameError, MessageKind, Xid};
+use openflow::{DatapathId, Frame, FrameError, MessageKind, Xid};
 use sched::classify::Buffers;
 use sched::{Direction, Tag};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
@@ -548,6 +548,7 @@ impl Task {
                     self.output.answer(&frame);
                 }
                 SessionOutput::Up(up) => self.handle_up(up),
+                SessionOutput::Aside(id) => self.handle_aside(id),
                 SessionOutput::Deliver(frame) => self.keep(now, frame),
                 SessionOutput::Close(reason) => self.ended = Some(Ended::Session(reason)),
             }
@@ -555,18 +556,36 @@ impl Task {
     }
 
     fn handle_up(&mut self, up: Box<SwitchUp>) {
-        let id = up.features.datapath_id;
+        if self.is_named(up.features.datapath_id) {
+            self.edge_version = up.version.wire();
+            self.shared.up(&self.line, up);
+        }
+    }
+
+    /// Another controller serves the switch: nothing of it is for the edge or the application.
+    fn handle_aside(&mut self, id: DatapathId) {
+        self.edge = Edge::default();
+        self.edge_version = 0;
+        self.undelivered = VecDeque::new();
+        self.undelivered_bytes = 0;
+        if self.is_named(id) {
+            self.shared.aside(&self.line);
+        }
+    }
+
+    /// Notes whose connection it is, before the application hears of it. Returns whether that
+    /// switch may connect.
+    fn is_named(&mut self, id: DatapathId) -> bool {
         self.facts.datapath_id = Some(id);
-        self.facts.version = Some(up.version);
+        self.facts.version = self.session.version();
         let allowed = self.config.allowed.as_ref();
         if allowed.is_some_and(|allowed| !allowed.contains(&id)) {
             self.ended = Some(Ended::NotAllowed(id));
-            return;
+            return false;
         }
-        self.edge_version = up.version.wire();
         self.facts.has_been_up = true;
         self.publish();
-        self.shared.up(&self.line, up);
+        true
     }
 
     /// Keeps `frame` for [`Task::deliver`].
@@ -796,6 +815,7 @@ impl Task {
 
     fn publish(&mut self) {
         self.facts.session = self.session.counters();
+        self.facts.is_aside = self.session.is_aside();
         self.facts.edge = self.edge.counters();
         self.facts.rests = self.share.rests();
         let mut facts = self.line.facts();

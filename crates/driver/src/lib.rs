@@ -189,6 +189,13 @@ pub enum Notice {
         datapath_id: DatapathId,
         version: Version,
         peer: transport::PeerIdentity,
+        /// Whether [`Notice::Aside`] came before.
+        was_aside: bool,
+    },
+    /// Another controller serves a connection's switch. [`Notice::Up`] may come again.
+    Aside {
+        connection: ConnectionId,
+        datapath_id: DatapathId,
     },
     /// A connection has ended, whether or not its switch ever was up.
     Down {
@@ -299,6 +306,8 @@ pub struct ConnectionView {
     pub version: Option<Version>,
     /// The application serves it.
     pub is_admitted: bool,
+    /// Another controller serves its switch, and auster stands by.
+    pub is_aside: bool,
     pub session: SessionCounters,
     /// The messages answered in the connection's task, without the application.
     pub edge: EdgeCounters,

@@ -30,6 +30,8 @@ pub(super) struct Facts {
     pub(super) datapath_id: Option<DatapathId>,
     pub(super) version: Option<Version>,
     pub(super) is_admitted: bool,
+    /// Another controller serves the switch.
+    pub(super) is_aside: bool,
     /// The application has heard of it, or will.
     pub(super) has_been_up: bool,
     pub(super) session: SessionCounters,

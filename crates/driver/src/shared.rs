@@ -35,7 +35,7 @@ pub(super) struct Shared {
 
 struct State {
     inbox: Inbox,
-    /// At most one `Up` and one `Down` for each connection, and a connection keeps its place in
+    /// At most one `Up`, one `Aside` and one `Down` for each connection, and a connection keeps its place in
     /// its listener until its `Down` has been taken: so the listeners' limits bound this too.
     news: VecDeque<News>,
     connections: BTreeMap<ConnectionId, Arc<Line>>,
@@ -47,6 +47,7 @@ struct State {
 
 pub(super) enum News {
     Up(Arc<Line>, Box<SwitchUp>),
+    Aside(Arc<Line>),
     Down(Box<Down>),
 }
 
@@ -124,6 +125,20 @@ impl Shared {
     pub(super) fn up(&self, line: &Arc<Line>, up: Box<SwitchUp>) {
         let mut state = self.state();
         state.news.push_back(News::Up(line.clone(), up));
+        self.wake(state);
+    }
+
+    /// Another controller serves the switch of `line`: what the application has not taken of it is
+    /// dropped.
+    pub(super) fn aside(&self, line: &Arc<Line>) {
+        let mut state = self.state();
+        state.inbox.handle_down(line.id);
+        let is_of_line = |news: &News| match news {
+            News::Up(of, _) | News::Aside(of) => of.id == line.id,
+            News::Down(_) => false,
+        };
+        state.news.retain(|news| !is_of_line(news));
+        state.news.push_back(News::Aside(line.clone()));
         self.wake(state);
     }
 
@@ -247,6 +262,7 @@ impl Shared {
                 datapath_id: facts.datapath_id,
                 version: facts.version,
                 is_admitted: facts.is_admitted,
+                is_aside: facts.is_aside,
                 session: facts.session,
                 edge: facts.edge,
                 messages_sent: facts.messages_sent + facts.edge.flow_mods + facts.edge.packet_outs,

@@ -30,6 +30,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         hosts: HostNotices::new(shared.clock.now()),
         probes: VecDeque::new(),
         given_up: HashSet::new(),
+        aside: HashSet::new(),
     };
     let mut work = VecDeque::new();
     loop {
@@ -63,6 +64,8 @@ struct Thread<'a, A> {
     probes: VecDeque<Probe>,
     /// Connections given up because their tasks are dead.
     given_up: HashSet<ConnectionId>,
+    /// Connections whose switches another controller serves.
+    aside: HashSet<ConnectionId>,
 }
 
 /// A question whether a connection is alive.
@@ -136,6 +139,7 @@ impl<A: Application> Thread<'_, A> {
     fn try_to(&mut self, now: Instant, work: Work, is_last: bool, asked: &Receiver<Ask<A>>) {
         match work {
             Work::News(News::Up(line, up)) => self.admit(now, line, *up),
+            Work::News(News::Aside(line)) => self.stand_aside(now, &line),
             Work::News(News::Down(down)) => self.take_down(now, *down),
             Work::Frame(delivery) => {
                 if self.admitted.contains_key(&delivery.connection) {
@@ -220,11 +224,13 @@ impl<A: Application> Thread<'_, A> {
         {
             Admission::Admitted => {
                 line.facts().is_admitted = true;
+                let was_aside = self.aside.remove(&line.id);
                 self.shared.notify(Notice::Up {
                     connection: line.id,
                     datapath_id,
                     version,
                     peer: line.peer.clone(),
+                    was_aside,
                 });
                 let is_touched = false;
                 self.admitted.insert(line.id, Admitted { line, is_touched });
@@ -233,10 +239,25 @@ impl<A: Application> Thread<'_, A> {
         }
     }
 
+    fn stand_aside(&mut self, now: Instant, line: &Line) {
+        if self.admitted.remove(&line.id).is_some() {
+            line.facts().is_admitted = false;
+            self.application.handle_down(now, line.id);
+        }
+        self.aside.insert(line.id);
+        if let Some(datapath_id) = line.facts().datapath_id {
+            self.shared.notify(Notice::Aside {
+                connection: line.id,
+                datapath_id,
+            });
+        }
+    }
+
     fn take_down(&mut self, now: Instant, down: Down) {
         let id = down.line.id;
         let was_up = self.admitted.remove(&id).is_some();
         let is_told = self.given_up.remove(&id);
+        self.aside.remove(&id);
         if was_up {
             self.application.handle_down(now, id);
         }
@@ -436,6 +457,7 @@ mod tests {
                 hosts: HostNotices::new(Instant::START),
                 probes: VecDeque::new(),
                 given_up: HashSet::new(),
+                aside: HashSet::new(),
             };
             let probe = ControllerOutput::Probe { connection: id };
             thread.application.outputs.push_back(probe);

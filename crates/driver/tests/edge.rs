@@ -369,7 +369,7 @@ async fn that_a_switch_is_up_is_never_told_after_it_is_down() {
                 assert!(was_up);
                 told.entry(datapath_id.unwrap().0).or_default().push("down");
             }
-            Notice::Event(_) | Notice::HostsLearned(_) => {}
+            Notice::Event(_) | Notice::HostsLearned(_) | Notice::Aside { .. } => {}
         }
     }
     for (datapath_id, words) in told {

@@ -244,6 +244,7 @@ impl Process {
                     self.forget(now, id);
                 }
             }
+            SessionOutput::Aside(_) => self.controller.handle_down(now, id),
             SessionOutput::Close(_) => {
                 self.outputs.push_back(ProcessOutput::Close(id));
                 self.forget(now, id);

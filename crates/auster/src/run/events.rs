@@ -330,21 +330,29 @@ impl Printer {
                 datapath_id,
                 version,
                 peer,
+                was_aside,
                 ..
             } => {
                 let via = over(peer);
+                let now = if *was_aside { "; serving it now" } else { "" };
                 self.print_limited(
                     "switch_up",
-                    &format!("switch {datapath_id} up: OpenFlow {version} over {via}"),
+                    &format!("switch {datapath_id} up: OpenFlow {version} over {via}{now}"),
                     json!({
                         "event": "switch_up",
                         "dpid": datapath_id.to_string(),
                         "version": version.to_string(),
                         "address": peer.address,
                         "transport": peer.transport.name(),
+                        "stood_by": was_aside,
                     }),
                 );
             }
+            Notice::Aside { datapath_id, .. } => self.print_limited(
+                "standing_by",
+                &format!("switch {datapath_id}: another controller serves it; standing by"),
+                json!({"event": "standing_by", "dpid": datapath_id.to_string()}),
+            ),
             Notice::Down {
                 datapath_id: Some(dpid),
                 was_up: true,

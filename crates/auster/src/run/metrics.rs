@@ -320,6 +320,21 @@ fn of_connections(connections: &[ConnectionView]) -> Vec<Family> {
             "Connections of switches that are served",
             switches.len() as f64,
         ),
+        gauge(
+            "auster_of_connections_aside",
+            "Connections of switches that another controller serves",
+            connections.iter().filter(|c| c.is_aside).count() as f64,
+        ),
+        each(
+            "auster_of_role_reclaims",
+            "Times that the role of master was taken back from another controller",
+            &|c| total(c.session.guard.reclaims),
+        ),
+        each(
+            "auster_of_role_losses",
+            "Times that another controller got or kept a switch",
+            &|c| total(c.session.guard.asides),
+        ),
         Family {
             name: "auster_of_connection_info",
             help: "How a switch is connected",

@@ -116,6 +116,13 @@ struct TlsFiles {
     crl: Option<PathBuf>,
 }
 
+/// Two processes at one switch do not know of each other.
+fn driver_default() -> DriverConfig {
+    let mut config = DriverConfig::default();
+    config.session.is_guarded = true;
+    config
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -132,7 +139,7 @@ impl Default for Settings {
             has_mode: false,
             forwarding: None,
             fabric: FabricConfig::default(),
-            driver: DriverConfig::default(),
+            driver: driver_default(),
             config: None,
             drained: Drained::default(),
             qos: Section::default(),
@@ -727,6 +734,7 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
         "message_timeout_ms",
         "echo_interval_ms",
         "echo_unanswered_max",
+        "guard",
         "packet_ins_max",
         "messages_max",
         "packet_in_rate_max",
@@ -743,6 +751,9 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     millis("echo_interval_ms", &mut session.echo_interval);
     if let Some(count) = fields.integer(table, "echo_unanswered_max", 1..=1000) {
         session.echo_unanswered_max = u32::try_from(count).expect("in the range");
+    }
+    if let Some(is_guarded) = fields.bool(table, "guard") {
+        session.is_guarded = is_guarded;
     }
     let mut count = |key, to: &mut usize| {
         let found = fields.integer(table, key, 1..=1_000_000);
@@ -1085,7 +1096,7 @@ mod tests {
             format!("{:?}", shown.controller),
             format!("{:?}", ControllerConfig::default())
         );
-        let default = DriverConfig::default();
+        let default = driver_default();
         assert_eq!(
             format!("{:?}", shown.driver.session),
             format!("{:?}", default.session)

@@ -18,7 +18,8 @@
 //!    "delays":{"count","p50_ms","p99_ms"}},
 //!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit",
 //!    "ports":{name: {"numbers","queues","problem"}}}],
-//!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}},
+//!  "connections":{"total","up","standing_by":[dpid]} (switches that another controller serves),
+//!  "drops":{reason: count}, "refused":{listener: {reason: count}},
 //!  "ended":{reason: count} (connections that have ended, as in the events)}
 //! ```
 
@@ -150,7 +151,11 @@ impl Status {
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "topology_differences": differences.map(|d| told(&d)),
             "databases": self.databases.borrow().iter().map(database).collect::<Vec<_>>(),
-            "connections": {"total": connections.len(), "up": up.count()},
+            "connections": {
+                "total": connections.len(),
+                "up": up.count(),
+                "standing_by": standing_by(&connections),
+            },
             "policy": self.policy(),
             "timeouts": timeouts,
             "drops": self.drops(&connections),
@@ -224,6 +229,13 @@ impl Status {
         });
         Value::Object(listeners.collect())
     }
+}
+
+fn standing_by(connections: &[ConnectionView]) -> Vec<String> {
+    let aside = connections.iter().filter(|c| c.is_aside);
+    aside
+        .filter_map(|c| Some(c.datapath_id?.to_string()))
+        .collect()
 }
 
 fn bond(view: &BondView) -> Value {

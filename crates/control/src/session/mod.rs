@@ -2,7 +2,8 @@
 //!
 //! A session opens with HELLO, agrees on a version, asks the switch for its identity (features,
 //! description, ports, role) and outputs [`SessionOutput::Up`]. From then on it answers echoes,
-//! checks every message and delivers those for the application. It never waits for the application,
+//! checks every message and delivers those for the application. With
+//! [`SessionConfig::is_guarded`] it does so only while no other controller serves the switch. It never waits for the application,
 //! so the switch's keep-alive holds however busy the application is.
 //!
 //! Its reactions to wrong peers:
@@ -21,6 +22,7 @@
 //!
 //! Transaction ids with the top bit set are the session's; the application uses the others.
 
+mod roles;
 mod setup;
 
 use std::collections::VecDeque;
@@ -32,8 +34,12 @@ use openflow::hello::{Hello, negotiate};
 use openflow::message::Port;
 use openflow::message::{ErrorMessage, Role, RoleMessage, SwitchFeatures};
 use openflow::multipart::Description;
-use openflow::{ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, decode_rows, encode};
+use openflow::{
+    DatapathId, ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, decode_rows, encode,
+};
 
+use crate::guard::GuardCounters;
+use roles::Roles;
 use setup::{Progress, Setup};
 
 /// Set in every xid of a session, clear in every xid of the application.
@@ -63,6 +69,9 @@ pub struct SessionConfig {
     pub malformed_window: Duration,
     /// Role to ask for (1.3); `None` leaves the switch's default, EQUAL.
     pub role: Option<RoleMessage>,
+    /// Whether a [`Guard`](crate::guard::Guard) decides whether this controller serves the switch,
+    /// for controllers that do not know of each other. It decides about the role in `role`'s place.
+    pub is_guarded: bool,
     /// More ports than this in one switch close the connection.
     pub port_count_max: usize,
 }
@@ -80,6 +89,7 @@ impl Default for SessionConfig {
             malformed_max: 8,
             malformed_window: Duration::from_secs(60),
             role: None,
+            is_guarded: false,
             port_count_max: 4096,
         }
     }
@@ -103,8 +113,11 @@ pub struct SwitchUp {
 pub enum SessionOutput {
     /// A frame to write before anything that is queued for this connection.
     Transmit(Frame),
-    /// The switch may be used. Comes once.
+    /// The switch may be used. Comes once, or again after [`SessionOutput::Aside`].
     Up(Box<SwitchUp>),
+    /// Another controller serves the switch. This ends what [`SessionOutput::Up`] began, if it has
+    /// come. Needs [`SessionConfig::is_guarded`].
+    Aside(DatapathId),
     /// A frame for the application. [`decode_rows`] reads it without error.
     Deliver(Frame),
     /// The end: write what was transmitted before, then close. Nothing follows.
@@ -135,6 +148,8 @@ pub enum CloseReason {
     /// The peer refused our HELLO or our request for features.
     PeerRefused(ErrorKind),
     RoleRefused(ErrorKind),
+    /// A switch that knows roles has left a role request without an answer.
+    RoleTimeout,
 }
 
 impl fmt::Display for CloseReason {
@@ -162,6 +177,7 @@ impl fmt::Display for CloseReason {
             CloseReason::TooManyPorts => f.write_str("more ports than are allowed"),
             CloseReason::PeerRefused(kind) => write!(f, "the switch refused: {kind}"),
             CloseReason::RoleRefused(kind) => write!(f, "the switch refused the role: {kind}"),
+            CloseReason::RoleTimeout => f.write_str("no answer to a role request"),
         }
     }
 }
@@ -194,6 +210,8 @@ pub struct SessionCounters {
     pub unexpected: u64,
     /// Flow-removed before the switch was up, and packet-ins beyond the first few.
     pub early: u64,
+    /// Of the session's guard.
+    pub guard: GuardCounters,
 }
 
 pub struct Session {
@@ -208,6 +226,9 @@ pub struct Session {
     probe_due: Option<Instant>,
     partial_since: Option<Instant>,
     paused: bool,
+    resumed_at: Instant,
+    /// Decides whether this controller serves the switch, once it is set up.
+    roles: Option<Box<Roles>>,
     malformed_since: Instant,
     malformed_count: u32,
     counters: SessionCounters,
@@ -235,6 +256,8 @@ impl Session {
             probe_due: None,
             partial_since: None,
             paused: false,
+            resumed_at: now,
+            roles: None,
             malformed_since: now,
             malformed_count: 0,
             counters: SessionCounters::default(),
@@ -284,6 +307,7 @@ impl Session {
         if self.paused && !paused {
             self.heard();
             self.partial_since = self.partial_since.map(|_| now);
+            self.resumed_at = now;
         }
         self.paused = paused;
     }
@@ -317,7 +341,7 @@ impl Session {
 
     /// The next deadline and its purpose.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let mut deadlines = [None; 3];
+        let mut deadlines = [None; 5];
         match self.state {
             State::Closed => return None,
             State::Hello => {
@@ -329,6 +353,8 @@ impl Session {
             State::Up(_) if !self.paused => {
                 deadlines[0] = Some((self.echo_due, "echo"));
                 deadlines[1] = self.probe_due.map(|due| (due, "probe"));
+                deadlines[3] = self.guard_due().map(|due| (due, "guard"));
+                deadlines[4] = self.role_due().map(|due| (due, "role"));
             }
             State::Up(_) => {}
         }
@@ -351,8 +377,19 @@ impl Session {
         matches!(self.state, State::Up(_))
     }
 
+    /// Whether another controller serves the switch.
+    pub fn is_aside(&self) -> bool {
+        self.roles
+            .as_ref()
+            .is_some_and(|roles| roles.guard.is_aside())
+    }
+
     pub fn counters(&self) -> SessionCounters {
-        self.counters
+        let mut counters = self.counters;
+        if let Some(roles) = &self.roles {
+            counters.guard = roles.guard.counters();
+        }
+        counters
     }
 
     /// Handles exactly one deadline, so that each is examined with the state that the one before
@@ -371,6 +408,12 @@ impl Session {
             State::Setup(..) => self.close(CloseReason::FeaturesTimeout),
             State::Up(_) if self.probe_due.is_some_and(due) => {
                 self.close(CloseReason::ProbeTimeout);
+            }
+            State::Up(_) if self.role_due().is_some_and(due) => {
+                self.close(CloseReason::RoleTimeout);
+            }
+            State::Up(version) if self.guard_due().is_some_and(due) => {
+                self.guard(version, |roles| roles.guard.handle_timeout(now));
             }
             State::Up(_) if self.echo_unanswered >= self.config.echo_unanswered_max => {
                 self.close(CloseReason::EchoTimeout);
@@ -466,7 +509,11 @@ impl Session {
         }
         match self.state {
             State::Setup(..) => self.handle_in_setup(now, version, frame, message),
-            _ => self.handle_up(frame, &message),
+            _ => {
+                if !self.is_guards(now, version, &frame, &message) {
+                    self.handle_up(frame, &message);
+                }
+            }
         }
     }
 
@@ -474,7 +521,7 @@ impl Session {
         let State::Setup(_, setup) = &mut self.state else {
             return;
         };
-        if matches!(message, Message::PacketIn(_)) && setup.keep_early(frame.clone()) {
+        if matches!(message, Message::PacketIn(_)) && setup.early.keep(frame.clone()) {
             return;
         }
         let ports_max = self.config.port_count_max;
@@ -485,24 +532,35 @@ impl Session {
             Progress::Close(reason) => self.close(reason),
             Progress::Ask => self.ask_the_rest(version),
             Progress::Done(up) => {
-                let early = setup.take_early();
+                let mut early = std::mem::take(&mut setup.early);
                 self.state = State::Up(version);
-                self.outputs.push_back(SessionOutput::Up(up));
-                self.counters.delivered += early.len() as u64;
-                let early = early.into_iter().map(SessionOutput::Deliver);
-                self.outputs.extend(early);
+                if self.config.is_guarded && version > Version::V10 {
+                    self.roles = Some(Box::new(Roles::new(now, *up, early)));
+                    self.guard(version, |_| ());
+                } else {
+                    self.start(up, early.take());
+                }
                 self.echo_in_turn(now, version);
             }
         }
     }
 
+    /// Hands the switch to the application, with the packet-ins that came before.
+    fn start(&mut self, up: Box<SwitchUp>, early: Vec<Frame>) {
+        self.outputs.push_back(SessionOutput::Up(up));
+        self.counters.delivered += early.len() as u64;
+        let early = early.into_iter().map(SessionOutput::Deliver);
+        self.outputs.extend(early);
+    }
+
     /// Asks for description, ports and role, once the peer is known to be a switch. Pipelined: the
     /// three answers are independent.
     fn ask_the_rest(&mut self, version: Version) {
-        let requests = setup::questions(version, self.config.role);
+        let role = self.config.role.filter(|_| !self.config.is_guarded);
+        let requests = setup::questions(version, role);
         let asked: Vec<Xid> = requests.iter().map(|m| self.request(version, m)).collect();
         if let State::Setup(_, setup) = &mut self.state {
-            setup.asked(&asked, self.config.role);
+            setup.asked(&asked, role);
         }
     }
 

@@ -22,8 +22,32 @@ pub(super) struct Setup {
     role: Role,
     /// Requests without an answer, by their question.
     waiting: Vec<(Xid, Question)>,
-    early: Vec<Frame>,
-    early_bytes: usize,
+    pub(super) early: Early,
+}
+
+/// The first packet-ins before the switch is up, in their order.
+#[derive(Default)]
+pub(super) struct Early {
+    frames: Vec<Frame>,
+    bytes: usize,
+}
+
+impl Early {
+    /// Keeps a packet-in until the switch is up. Returns whether there was room.
+    pub(super) fn keep(&mut self, frame: Frame) -> bool {
+        let bytes = self.bytes + frame.len();
+        let has_room = bytes <= EARLY_BYTES_MAX;
+        if has_room {
+            self.bytes = bytes;
+            self.frames.push(frame);
+        }
+        has_room
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Frame> {
+        self.bytes = 0;
+        std::mem::take(&mut self.frames)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,25 +88,8 @@ impl Setup {
             description: None,
             role: Role::Equal,
             waiting: Vec::new(),
-            early: Vec::new(),
-            early_bytes: 0,
+            early: Early::default(),
         }
-    }
-
-    /// Keeps a packet-in until the switch is up. Returns whether there was room.
-    pub(super) fn keep_early(&mut self, frame: Frame) -> bool {
-        let bytes = self.early_bytes + frame.len();
-        let has_room = bytes <= EARLY_BYTES_MAX;
-        if has_room {
-            self.early_bytes = bytes;
-            self.early.push(frame);
-        }
-        has_room
-    }
-
-    /// Takes the packet-ins that came before the switch was up, in their order.
-    pub(super) fn take_early(&mut self) -> Vec<Frame> {
-        std::mem::take(&mut self.early)
     }
 
     pub(super) fn asked(&mut self, xids: &[Xid], role: Option<RoleMessage>) {
