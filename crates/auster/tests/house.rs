@@ -12,7 +12,7 @@ const PURE: [&str; 7] = [
 ];
 
 /// Each crate, and all crates of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("clock", &[]),
     ("openflow", &["clock"]),
     ("ovsdb", &["clock"]),
@@ -25,6 +25,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "driver",
         &["clock", "control", "net", "openflow", "ovsdb", "sched"],
     ),
+    ("etcd", &["net"]),
     ("tunnel", &["clock", "net", "openflow", "relay", "sched"]),
     ("cli", &["clock", "net"]),
     ("auster", &PRODUCT),
@@ -40,23 +41,24 @@ const ARROWS: [(&str, &[&str]); 18] = [
 ];
 
 /// Nothing of the laboratory.
-const PRODUCT: [&str; 10] = [
-    "cli", "clock", "control", "driver", "net", "openflow", "ovsdb", "relay", "sched", "tunnel",
+const PRODUCT: [&str; 11] = [
+    "cli", "clock", "control", "driver", "etcd", "net", "openflow", "ovsdb", "relay", "sched",
+    "tunnel",
 ];
 
-const LABORATORY: [&str; 15] = [
-    "auster", "cli", "clock", "control", "driver", "measure", "net", "openflow", "ovsdb", "relay",
-    "report", "sched", "sim", "testbed", "tunnel",
-];
-
-const LABORATORY_AND_BENCH: [&str; 16] = [
-    "auster", "bench", "cli", "clock", "control", "driver", "measure", "net", "openflow", "ovsdb",
+const LABORATORY: [&str; 16] = [
+    "auster", "cli", "clock", "control", "driver", "etcd", "measure", "net", "openflow", "ovsdb",
     "relay", "report", "sched", "sim", "testbed", "tunnel",
 ];
 
-const ALL: [&str; 17] = [
-    "auster", "bench", "cli", "clock", "control", "driver", "measure", "net", "openflow", "ovsdb",
-    "relay", "report", "scenario", "sched", "sim", "testbed", "tunnel",
+const LABORATORY_AND_BENCH: [&str; 17] = [
+    "auster", "bench", "cli", "clock", "control", "driver", "etcd", "measure", "net", "openflow",
+    "ovsdb", "relay", "report", "sched", "sim", "testbed", "tunnel",
+];
+
+const ALL: [&str; 18] = [
+    "auster", "bench", "cli", "clock", "control", "driver", "etcd", "measure", "net", "openflow",
+    "ovsdb", "relay", "report", "scenario", "sched", "sim", "testbed", "tunnel",
 ];
 
 fn root() -> &'static Path {

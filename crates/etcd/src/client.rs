@@ -46,7 +46,7 @@ impl Config {
     }
 }
 
-/// What a server may send at most; more is [`Error::Invalid`].
+/// The most that a server may send; more is [`Error::Invalid`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Keys that [`Client::read_all`] asks for at a time.
@@ -243,7 +243,7 @@ enum Form {
     Stream,
 }
 
-/// What etcd takes in one request (`--max-request-bytes`), less what goes around it.
+/// Bytes that etcd takes in one request (`--max-request-bytes`), less those around a value.
 const REQUEST_BYTES_MAX: usize = (3 << 19) - (8 << 10);
 
 /// Steps of one transaction (`--max-txn-ops`).
@@ -594,7 +594,7 @@ impl Client {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => return Err(Failure::of(endpoint, &status)),
             Err(_) => {
-                self.shared.forget(member).await;
+                self.shared.forget(member);
                 let why = format!("{endpoint}: no answer in time");
                 return Err(Failure::after(Error::Unreachable(why), true));
             }
@@ -631,7 +631,7 @@ impl Client {
         match timeout_at(until, open).await {
             Ok(opened) => opened.map_err(|status| Failure::of(endpoint, &status)),
             Err(_) => {
-                self.shared.forget(member).await;
+                self.shared.forget(member);
                 let why = format!("{endpoint}: no answer in time");
                 Err(Failure::after(Error::Unreachable(why), true))
             }
@@ -727,8 +727,11 @@ impl Shared {
     }
 
     /// Leaves a connection that does not answer, so that the next call makes a new one.
-    async fn forget(&self, member: usize) {
-        *self.members[member].connection.lock().await = None;
+    fn forget(&self, member: usize) {
+        // Who holds the lock is about to have a new one.
+        if let Ok(mut connection) = self.members[member].connection.try_lock() {
+            *connection = None;
+        }
     }
 }
 

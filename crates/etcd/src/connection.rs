@@ -15,7 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use net::method::{Host, Method, Protocol};
 use net::tls::Security;
 use net::transport::server_name;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tonic::body::Body;
 use tonic::client::Grpc;
@@ -30,6 +32,9 @@ const HEADERS_BYTES_MAX: u32 = 16 << 10;
 
 /// Twice what etcd takes amiss of a client (`--grpc-keepalive-min-time`).
 const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The longest wait for a member to speak first.
+const FIRST_BYTES_WAIT: Duration = Duration::from_millis(100);
 
 /// The address of a member's clients: `HOST`, `HOST:PORT` or `[V6]:PORT`; the port is 2379 if none
 /// is given.
@@ -95,13 +100,17 @@ impl Connection {
             .client_config(&[b"h2"]);
         let config = config.ok_or_else(|| Error::BadRequest("no certificate for TLS".into()))?;
         let connector = TlsConnector::from(Arc::new(config));
-        let stream = connector.connect(name, stream).await.map_err(failed)?;
+        let mut stream = connector.connect(name, stream).await.map_err(failed)?;
+        // In TLS 1.3 a member refuses our certificate after the handshake. Its first bytes are that
+        // or its settings, which a member need not send before ours.
+        let first = timeout(FIRST_BYTES_WAIT, stream.fill_buf()).await;
+        first.unwrap_or(Ok(&[])).map_err(failed)?;
         Connection::over(stream, endpoint, "https").await
     }
 
     async fn over<S>(stream: S, endpoint: &Endpoint, scheme: &str) -> Result<Connection, Error>
     where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         TokioIo<S>: Read + Write,
     {
         let handshake = Builder::new(TokioExecutor::new())

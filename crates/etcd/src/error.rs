@@ -1,4 +1,4 @@
-//! What a call can fail with, and the statuses of gRPC behind it.
+//! The failures of a call, and the statuses of gRPC behind them.
 
 use std::fmt;
 
@@ -82,6 +82,7 @@ impl Failure {
         // etcd's texts are part of its interface: api/v3rpc/rpctypes/error.go. Those of
         // `NOT_DONE` come before a request is proposed to the members.
         match status.code() {
+            _ if is_unsent(status) => Failure::before(Error::Unreachable(why())),
             Code::ResourceExhausted if said.ends_with("database space exceeded") => {
                 not_done(Error::Full)
             }
@@ -101,9 +102,6 @@ impl Failure {
             | Code::Unimplemented => not_done(Error::BadRequest(why())),
             // tonic's own statuses of an answer over its limit, or that is not protobuf.
             Code::OutOfRange | Code::Internal => Failure::after(Error::Invalid(why()), true),
-            _ if described(status).contains("received fatal alert") => {
-                not_done(Error::Refused(why()))
-            }
             _ => Failure::after(Error::Unreachable(why()), true),
         }
     }
@@ -114,6 +112,18 @@ const NOT_DONE: [&str; 3] = [
     "etcdserver: too many requests",
     "etcdserver: revision of auth store is old",
 ];
+
+/// Whether hyper had no connection any more to send the request on.
+fn is_unsent(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.downcast_ref().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
 
 /// A status with all errors behind it.
 fn described(status: &Status) -> String {

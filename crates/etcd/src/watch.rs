@@ -1,6 +1,7 @@
 //! A watch: all changes under a prefix in their order, or the notice that some may be missing.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -16,6 +17,9 @@ const REQUESTS_MAX: usize = 4;
 
 /// Progress requests without any message before a watch counts as silent.
 const SILENT_MAX: u32 = 3;
+
+/// The shortest time between two progress requests.
+const PROGRESS_MIN: Duration = Duration::from_millis(10);
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +56,7 @@ impl Change {
     }
 }
 
-/// What a watch reports.
+/// A report of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// All changes of one or more whole revisions, in ascending order.
@@ -148,7 +152,8 @@ impl Watch {
         if first.canceled {
             state.take(first);
         }
-        let mut progress = interval(client.config().progress);
+        let period = client.config().progress.max(PROGRESS_MIN);
+        let mut progress = interval(period);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         progress.reset();
         Ok(Watch {

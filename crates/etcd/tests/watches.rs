@@ -88,7 +88,7 @@ async fn fragments_of_a_revision_are_one_notice() {
     let client = client(&etcd);
     let long = "k".repeat(400);
     let first = client.put(b"/f/first", b"", 0).await.unwrap();
-    for part in 0..10 {
+    for part in 0..30 {
         let put = |n: u32| Op::Put {
             key: format!("/f/{long}/{part}/{n:02}").into_bytes(),
             value: b"value".to_vec(),
@@ -105,19 +105,19 @@ async fn fragments_of_a_revision_are_one_notice() {
         .delete_prefix(format!("/f/{long}/").as_bytes())
         .await
         .unwrap();
-    assert_eq!(gone.value, 1000);
+    assert_eq!(gone.value, 3000);
     let last = gone.header.revision;
     let mut late = client.watch(b"/f/", first.revision).await.unwrap();
     for watch in [&mut live, &mut late] {
         let all = changes(watch, last).await;
-        assert_eq!(all.len(), 1 + 1000 + 1000);
+        assert_eq!(all.len(), 1 + 3000 + 3000);
         let deleted = all.iter().filter(|change| change.revision() == last);
         assert!(
             deleted
                 .clone()
                 .all(|change| matches!(change, Change::Delete { .. }))
         );
-        assert_eq!(deleted.count(), 1000);
+        assert_eq!(deleted.count(), 3000);
     }
 
     let mut config = config(&etcd.endpoints(), None, common::DEADLINE);

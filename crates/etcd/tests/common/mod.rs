@@ -57,7 +57,7 @@ pub async fn eventually<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> T
     within(repeated).await
 }
 
-/// What comes in the end.
+/// Waits for a future, and panics if it takes too long for any machine.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(PATIENCE, future).await;
     outcome.expect("in time")
