@@ -278,9 +278,6 @@ impl Membership {
         up: &SwitchUp,
         peer: PeerIdentity,
     ) -> Option<RefusedReason> {
-        if up.version == Version::V10 {
-            return Some(RefusedReason::NoRoles);
-        }
         let dpid = up.features.datapath_id;
         if let Some(reason) = controller.refusal_of(up, peer) {
             return Some(reason);
@@ -403,7 +400,7 @@ impl Membership {
                     number,
                     request,
                     ..
-                } => self.ask_role(connection, number, request),
+                } => self.ask_role(now, connection, number, request),
                 ClusterOutput::Serve { connection, .. } => {
                     self.serve(now, controller, connection);
                 }
@@ -413,15 +410,34 @@ impl Membership {
                         controller.handle_down(now, connection);
                     }
                 }
+                ClusterOutput::Close { connection, .. } => {
+                    let reason = RefusedReason::NoRoles;
+                    self.outputs
+                        .push_back(ControllerOutput::Close { connection, reason });
+                }
                 other => (self.sink)(Outward::Cluster(other)),
             }
         }
     }
 
-    fn ask_role(&mut self, connection: ConnectionId, number: u32, request: RoleMessage) {
+    /// OpenFlow 1.0 has no roles. To the cluster such a switch is one that refuses them.
+    fn ask_role(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        number: u32,
+        request: RoleMessage,
+    ) {
         let Some(line) = self.lines.get_mut(&connection) else {
             return;
         };
+        if line.up.version == Version::V10 {
+            let dpid = line.up.features.datapath_id;
+            let refusal = RoleRefusal::Other { number };
+            self.cluster
+                .handle_role_refused(now, dpid, connection, refusal);
+            return;
+        }
         line.next_xid = line.next_xid.wrapping_add(1) & !crate::session::SESSION_XID;
         let xid = Xid(line.next_xid);
         let message = Message::RoleRequest(request);
@@ -689,6 +705,19 @@ mod tests {
         assert_eq!(trial.closed, []);
     }
 
+    /// It has no roles: the member that has its shard serves it, and no other.
+    #[test]
+    fn a_switch_of_openflow_1_0_is_served_by_one_member() {
+        let mut trial = Trial::new();
+        let mut old = up(DPID.0);
+        old.version = Version::V10;
+        let peer = PeerIdentity::default();
+        let _ = trial.member.handle_up(trial.now, CONNECTION, old, peer);
+        trial.pass(Duration::from_secs(2));
+        assert_eq!(trial.ports(), [2]);
+        assert_eq!(trial.role, Role::Equal, "it was asked for none");
+    }
+
     #[test]
     fn a_refused_message_of_the_controllers_is_no_answer_to_a_role_request() {
         let mut line = Line {
@@ -731,10 +760,8 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_roles_or_a_datapath_id_that_is_there_is_refused() {
+    fn who_has_a_datapath_id_that_is_there_is_refused() {
         let mut trial = Trial::new();
-        let mut old = up(1);
-        old.version = Version::V10;
         let refused = |member: &mut Clustered, connection, switch| {
             member.handle_up(
                 Instant::START,
@@ -743,10 +770,6 @@ mod tests {
                 PeerIdentity::default(),
             )
         };
-        assert_eq!(
-            refused(&mut trial.member, 5, old),
-            Admission::Refused(RefusedReason::NoRoles)
-        );
         assert_eq!(trial.come_up(), Admission::Admitted);
         let reason = RefusedReason::DuplicateDatapath { dpid: DPID };
         assert_eq!(

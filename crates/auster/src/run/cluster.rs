@@ -388,6 +388,7 @@ impl Outlet {
                 // The application carries these out itself.
                 Outward::Cluster(
                     ClusterOutput::Role { .. }
+                    | ClusterOutput::Close { .. }
                     | ClusterOutput::Serve { .. }
                     | ClusterOutput::Yield { .. },
                 ) => {}

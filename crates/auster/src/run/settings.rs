@@ -177,6 +177,8 @@ impl Settings {
         fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
         fits_vlans(&settings, &settings)?;
         fits_cluster(&settings)?;
+        // The members of a cluster share roles among themselves.
+        settings.driver.session.is_guarded &= settings.cluster.is_none();
         settings.controller.vlans = settings.vlans.vlans.clone();
         settings.controller.access = settings.access.access.clone();
         settings.controller.bonds = settings.vlans.bonds.clone();

@@ -172,7 +172,7 @@ pub enum RefusedReason {
     NoAccess,
     /// Access lists or bindings are the first or the last ones: its tables get other numbers.
     OtherTables,
-    /// It speaks OpenFlow 1.0, which has no roles, so members of a cluster cannot share it.
+    /// It knows no roles, so members of a cluster cannot share it, and another one serves it.
     NoRoles,
     /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,
@@ -199,8 +199,7 @@ impl fmt::Display for RefusedReason {
                 f.write_str("its tables get other numbers; it connects again")
             }
             RefusedReason::NoRoles => f.write_str(
-                "it speaks OpenFlow 1.0 only, without the roles that a cluster needs: set \
-                 protocols=OpenFlow13 at its bridge",
+                "another member of the cluster serves it, and it knows no roles, as OpenFlow 1.0",
             ),
             RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
         }

@@ -12,6 +12,7 @@
 //! | messages for a member that does not read | [`WAITING_MAX`] | dropped |
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub struct Bells {
 
 struct Bell {
     address: String,
+    /// Whether the member is dialled again when its connection has ended.
+    is_member: Arc<AtomicBool>,
     messages: mpsc::Sender<PeerMessage>,
     task: AbortHandle,
 }
@@ -62,19 +65,17 @@ impl Bells {
         }
     }
 
-    /// Keeps a bell to each of these members, and to no other.
+    /// Dials each of these members, and no other. A connection to another stays while it lives:
+    /// etcd may have lost what it knew.
     pub fn set_members(&mut self, members: &BTreeMap<MemberId, Member>) {
-        let stays = |id: &MemberId, bell: &Bell| {
-            members
-                .get(id)
-                .is_some_and(|member| member.address == bell.address)
-        };
         self.lines.retain(|id, bell| {
-            let stays = stays(id, bell);
-            if !stays {
+            let member = members.get(id);
+            bell.is_member.store(member.is_some(), Ordering::Relaxed);
+            let has_moved = member.is_some_and(|member| member.address != bell.address);
+            if has_moved {
                 bell.task.abort();
             }
-            stays
+            !has_moved && !bell.task.is_finished()
         });
         for (id, member) in members {
             if !self.lines.contains_key(id) {
@@ -95,10 +96,12 @@ impl Bells {
         let (messages, waiting) = mpsc::channel(WAITING_MAX);
         let (own, security) = (self.own.clone(), self.security.clone());
         let at = address.clone();
+        let is_member = Arc::new(AtomicBool::new(true));
+        let goes_on = is_member.clone();
         let task = tokio::spawn(async move {
             match at.parse::<Method>() {
                 Ok(method) if !method.is_passive() => {
-                    keep_ringing(own, id, method, security, waiting).await;
+                    keep_ringing(own, id, method, security, waiting, &goes_on).await;
                 }
                 _ => tracing::error!("cluster: member {id} has no address to dial: {at:?}"),
             }
@@ -106,6 +109,7 @@ impl Bells {
         let task = task.abort_handle();
         Bell {
             address,
+            is_member,
             messages,
             task,
         }
@@ -120,16 +124,17 @@ impl Drop for Bells {
     }
 }
 
-/// Dials a member until the task is aborted, and sends it what there is.
+/// Dials a member as long as it is one, and sends it what there is.
 async fn keep_ringing(
     own: MemberId,
     id: MemberId,
     method: Method,
     security: Security,
     mut waiting: mpsc::Receiver<PeerMessage>,
+    is_member: &AtomicBool,
 ) {
     let mut told: Option<String> = None;
-    loop {
+    while is_member.load(Ordering::Relaxed) {
         match connect(&method, &security).await {
             Ok(connection) => {
                 told = None;
