@@ -1,6 +1,8 @@
 //! `auster run` as a process: its flags and failures, scripted switches, real Open vSwitch, and
 //! four thousand hostile peers.
 
+#[path = "run/guard.rs"]
+mod guard;
 #[path = "run/hostile.rs"]
 mod hostile;
 #[path = "run/ovs.rs"]
