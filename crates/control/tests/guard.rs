@@ -281,6 +281,10 @@ fn two_never_serve_for_longer_than_messages_are_under_way_and_one_does_in_the_en
         let before: Vec<u64> = world.parties.iter().map(|p| p.requests).collect();
         let served = world.serving();
         assert_eq!(served.len(), 1, "seed {seed}");
+        // Nobody else gets packets.
+        let roles = world.parties.iter().map(|party| party.role);
+        let others = roles.filter(|role| *role != Role::Secondary).count();
+        assert_eq!(others, 1, "seed {seed}");
         world.run(20_000);
         assert_eq!(world.serving(), served, "seed {seed}");
         // One a second, whoever serves and whoever stands by.
