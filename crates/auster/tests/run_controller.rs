@@ -1,6 +1,13 @@
 //! `auster run` as a process: its flags and failures, scripted switches, real Open vSwitch, and
 //! four thousand hostile peers.
 
+#[path = "run/cluster.rs"]
+mod cluster;
+#[path = "../../etcd/tests/common/etcd.rs"]
+#[allow(dead_code, reason = "each test uses its part of it")]
+mod etcd_server;
+#[path = "run/guard.rs"]
+mod guard;
 #[path = "run/hostile.rs"]
 mod hostile;
 #[path = "run/ovs.rs"]

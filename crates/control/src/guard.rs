@@ -7,6 +7,7 @@
 //!
 //! - A newcomer reads the id, claims the role with the next one, and serves after 250 ms without an
 //!   objection. So a restart costs no more than that.
+//! - A newcomer that stands by at other switches stands by at first: one controller should have all.
 //! - Whoever serves and loses the role to a newcomer claims it again at once, unless it has not
 //!   been master for four seconds as far as it knows: then it was stopped, and another serves now.
 //! - Whoever stands by is slave, gets no packets, and reads the id each second. It claims the role
@@ -82,6 +83,8 @@ pub struct Guard {
     is_aside: bool,
     /// The switch may have refused messages of the application meanwhile.
     has_refused: bool,
+    /// Lets others claim first.
+    is_patient: bool,
     reclaimed_at: Option<Instant>,
     window_since: Instant,
     window_count: u32,
@@ -119,8 +122,10 @@ struct Asked {
 }
 
 impl Guard {
-    /// Starts with a question to the switch, in [`Guard::poll_output`].
-    pub fn new(now: Instant) -> Guard {
+    /// Starts with a question to the switch, in [`Guard::poll_output`]. If `is_patient`, it stands by
+    /// at first and claims the switch only if nobody serves it: another controller serves other
+    /// switches, and is to have all.
+    pub fn new(now: Instant, is_patient: bool) -> Guard {
         let mut guard = Guard {
             state: State::New,
             asked: None,
@@ -130,6 +135,7 @@ impl Guard {
             is_serving: false,
             is_aside: false,
             has_refused: false,
+            is_patient,
             reclaimed_at: None,
             window_since: now,
             window_count: 0,
@@ -153,6 +159,7 @@ impl Guard {
             self.lost = None;
         }
         match self.state {
+            State::New if self.is_patient => self.stand_aside(now, true),
             State::New | State::WithoutRoles => self.claim(now),
             State::Probation(_) if !is_master => self.lose(now),
             State::Probation(_) if asked.role == Role::Primary => {

@@ -29,6 +29,7 @@ struct Party {
     from_switch: VecDeque<(Instant, Said)>,
     /// It does nothing until then: its process is stopped.
     stopped_until: Instant,
+    is_patient: bool,
     delay_max: u64,
     requests: u64,
     decisions: Vec<(Instant, GuardOutput)>,
@@ -58,6 +59,7 @@ impl World {
             to_switch: VecDeque::new(),
             from_switch: VecDeque::new(),
             stopped_until: Instant::START,
+            is_patient: false,
             delay_max,
             requests: 0,
             decisions: Vec::new(),
@@ -73,7 +75,7 @@ impl World {
 
     fn connect(&mut self, at: usize) {
         self.disconnect(at);
-        self.parties[at].guard = Some(Guard::new(self.now));
+        self.parties[at].guard = Some(Guard::new(self.now, self.parties[at].is_patient));
         self.parties[at].role = Role::Equal;
         self.drain(at);
     }
@@ -247,6 +249,7 @@ fn two_never_serve_for_longer_than_messages_are_under_way_and_one_does_in_the_en
             world.generation = Some(u64::MAX - below(&mut rng, 6));
         }
         for at in 0..count {
+            world.parties[at].is_patient = below(&mut rng, 3) == 0;
             world.connect(at);
             world.run(below(&mut rng, 600) * below(&mut rng, 2));
         }
@@ -278,6 +281,10 @@ fn two_never_serve_for_longer_than_messages_are_under_way_and_one_does_in_the_en
         let before: Vec<u64> = world.parties.iter().map(|p| p.requests).collect();
         let served = world.serving();
         assert_eq!(served.len(), 1, "seed {seed}");
+        // Nobody else gets packets.
+        let roles = world.parties.iter().map(|party| party.role);
+        let others = roles.filter(|role| *role != Role::Secondary).count();
+        assert_eq!(others, 1, "seed {seed}");
         world.run(20_000);
         assert_eq!(world.serving(), served, "seed {seed}");
         // One a second, whoever serves and whoever stands by.
@@ -339,6 +346,25 @@ fn a_newcomer_beside_one_that_serves_takes_nothing() {
     world.disconnect(0);
     world.run(9000);
     assert_eq!(world.serving(), [1]);
+}
+
+/// A switch comes back: it is whose the others are, whoever is quicker.
+#[test]
+fn whoever_stands_by_elsewhere_lets_the_other_have_a_new_switch() {
+    for seed in 0..100 {
+        let mut world = World::new(seed, 2, 20);
+        world.parties[1].is_patient = true;
+        world.connect(1);
+        world.run(seed % 7 * 500);
+        world.connect(0);
+        world.run(2000);
+        assert_eq!(world.serving(), [0], "seed {seed}");
+        world.run(20_000);
+        assert_eq!(world.serving(), [0], "seed {seed}");
+        world.disconnect(0);
+        world.run(9000);
+        assert_eq!(world.serving(), [1], "seed {seed}");
+    }
 }
 
 /// A program that asks to be master under an id of its own, once or again and again.
@@ -420,7 +446,7 @@ fn without_notices_the_newcomer_serves_and_the_other_yields_within_two_seconds()
 fn a_switch_without_roles_is_served_by_everyone() {
     for answers in [false, true] {
         let now = Instant::START;
-        let mut guard = Guard::new(now);
+        let mut guard = Guard::new(now, false);
         assert!(matches!(guard.poll_output(), Some(GuardOutput::Request(_))));
         let later = match answers {
             true => {
@@ -475,7 +501,7 @@ fn a_hostile_switch_gets_few_messages() {
     for seed in 0..1000 {
         let mut rng = SplitMix64::new(seed);
         let mut now = Instant::START;
-        let mut guard = Guard::new(now);
+        let mut guard = Guard::new(now, false);
         let (mut requests, mut turns) = (0, 0);
         for _ in 0..2000 {
             now = now + MS * below(&mut rng, 30) as u32;

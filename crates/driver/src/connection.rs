@@ -101,6 +101,7 @@ struct Farewell {
 impl Drop for Farewell {
     fn drop(&mut self) {
         let facts = *self.line.facts();
+        self.shared.count_aside(facts.is_aside, false);
         let unforeseen = || match std::thread::panicking() {
             true => Ended::Panicked,
             false => Ended::Stopped,
@@ -208,7 +209,9 @@ impl Task {
         writer: Writer,
     ) -> Task {
         let now = shared.clock.now();
-        let session = Session::new(now, config.session.clone(), config.seed ^ line.id.0);
+        let mut session = config.session.clone();
+        session.is_patient = shared.is_standing_by();
+        let session = Session::new(now, session, config.seed ^ line.id.0);
         Task {
             session,
             edge: Edge::default(),
@@ -815,7 +818,8 @@ impl Task {
 
     fn publish(&mut self) {
         self.facts.session = self.session.counters();
-        self.facts.is_aside = self.session.is_aside();
+        let was_aside = std::mem::replace(&mut self.facts.is_aside, self.session.is_aside());
+        self.shared.count_aside(was_aside, self.facts.is_aside);
         self.facts.edge = self.edge.counters();
         self.facts.rests = self.share.rests();
         let mut facts = self.line.facts();

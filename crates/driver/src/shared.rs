@@ -3,7 +3,7 @@
 //! messages. Both sides take the lock once for many messages.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use clock::{Duration, Instant};
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) probe_timeout: Duration,
     notices: mpsc::Sender<Notice>,
     notices_lost: AtomicU64,
+    /// Connections whose switches another controller serves.
+    aside: AtomicUsize,
     ends: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -96,6 +98,7 @@ impl Shared {
             probe_timeout,
             notices,
             notices_lost: AtomicU64::new(0),
+            aside: AtomicUsize::new(0),
             ends: Mutex::default(),
         }
     }
@@ -140,6 +143,20 @@ impl Shared {
         state.news.retain(|news| !is_of_line(news));
         state.news.push_back(News::Aside(line.clone()));
         self.wake(state);
+    }
+
+    /// Whether another controller serves a switch of ours.
+    pub(super) fn is_standing_by(&self) -> bool {
+        self.aside.load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a connection that stands by from now on, or no longer.
+    pub(super) fn count_aside(&self, was_aside: bool, is_aside: bool) {
+        match (was_aside, is_aside) {
+            (false, true) => drop(self.aside.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.aside.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
     }
 
     /// The connection is closed. Its place is free when the application has heard of it.

@@ -12,12 +12,12 @@ use super::Auster;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-struct Ovs {
+pub struct Ovs {
     dir: TempDir,
 }
 
 impl Ovs {
-    fn start() -> Ovs {
+    pub fn start() -> Ovs {
         let ovs = Ovs {
             dir: tempfile::tempdir().unwrap(),
         };
@@ -50,11 +50,11 @@ impl Ovs {
         ovs
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn run(&self, program: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) -> Output {
+    pub fn run(&self, program: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) -> Output {
         let output = Command::new(program)
             .args(arguments)
             .env("OVS_RUNDIR", self.dir.path())
@@ -68,12 +68,18 @@ impl Ovs {
         output
     }
 
-    fn vsctl(&self, arguments: &[&str]) {
-        let database = format!("--db=unix:{}", self.path("db.sock").display());
-        self.run("ovs-vsctl", &[&[&database as &str], arguments].concat());
+    pub fn vsctl(&self, arguments: &[&str]) {
+        self.asked(arguments);
     }
 
-    fn add_bridge(&self, name: &str, datapath_id: &str, protocol: &str, controller: &str) {
+    /// What `ovs-vsctl` says.
+    pub fn asked(&self, arguments: &[&str]) -> String {
+        let database = format!("--db=unix:{}", self.path("db.sock").display());
+        let output = self.run("ovs-vsctl", &[&[&database as &str], arguments].concat());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn add_bridge(&self, name: &str, datapath_id: &str, protocol: &str, controller: &str) {
         let bridge = format!("other_config:datapath-id={datapath_id}");
         let protocols = format!("protocols={protocol}");
         self.vsctl(&[

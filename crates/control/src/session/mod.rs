@@ -38,7 +38,7 @@ use openflow::{
     DatapathId, ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, decode_rows, encode,
 };
 
-use crate::guard::GuardCounters;
+use crate::guard::{Guard, GuardCounters};
 use roles::Roles;
 use setup::{Progress, Setup};
 
@@ -72,6 +72,8 @@ pub struct SessionConfig {
     /// Whether a [`Guard`](crate::guard::Guard) decides whether this controller serves the switch,
     /// for controllers that do not know of each other. It decides about the role in `role`'s place.
     pub is_guarded: bool,
+    /// Whether the guard lets others take the switch first, as at this process's other switches.
+    pub is_patient: bool,
     /// More ports than this in one switch close the connection.
     pub port_count_max: usize,
 }
@@ -90,6 +92,7 @@ impl Default for SessionConfig {
             malformed_window: Duration::from_secs(60),
             role: None,
             is_guarded: false,
+            is_patient: false,
             port_count_max: 4096,
         }
     }
@@ -413,7 +416,7 @@ impl Session {
                 self.close(CloseReason::RoleTimeout);
             }
             State::Up(version) if self.guard_due().is_some_and(due) => {
-                self.guard(version, |roles| roles.guard.handle_timeout(now));
+                self.guard(now, version, |roles| roles.guard.handle_timeout(now));
             }
             State::Up(_) if self.echo_unanswered >= self.config.echo_unanswered_max => {
                 self.close(CloseReason::EchoTimeout);
@@ -535,12 +538,14 @@ impl Session {
                 let mut early = std::mem::take(&mut setup.early);
                 self.state = State::Up(version);
                 if self.config.is_guarded && version > Version::V10 {
-                    self.roles = Some(Box::new(Roles::new(now, *up, early)));
-                    self.guard(version, |_| ());
+                    let guard = Guard::new(now, self.config.is_patient);
+                    self.roles = Some(Box::new(Roles::new(guard, *up, early)));
+                    self.echo_due = now + self.config.echo_interval;
+                    self.guard(now, version, |_| ());
                 } else {
                     self.start(up, early.take());
+                    self.echo_in_turn(now, version);
                 }
-                self.echo_in_turn(now, version);
             }
         }
     }

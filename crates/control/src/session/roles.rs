@@ -19,9 +19,9 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    pub(super) fn new(now: Instant, up: SwitchUp, early: Early) -> Roles {
+    pub(super) fn new(guard: Guard, up: SwitchUp, early: Early) -> Roles {
         Roles {
-            guard: Guard::new(now),
+            guard,
             xid: None,
             up,
             early,
@@ -57,15 +57,15 @@ impl Session {
         match message {
             Message::RoleReply(reply) if is_answer => {
                 let reply = *reply;
-                self.guard(version, |roles| roles.guard.handle_reply(now, reply));
+                self.guard(now, version, |roles| roles.guard.handle_reply(now, reply));
             }
             Message::Error(error) if is_answer => {
                 let kind = error.kind;
-                self.guard(version, |roles| roles.guard.handle_refused(now, kind));
+                self.guard(now, version, |roles| roles.guard.handle_refused(now, kind));
             }
             Message::RoleStatus(status) => {
                 let status = *status;
-                self.guard(version, |roles| roles.guard.handle_status(now, status));
+                self.guard(now, version, |roles| roles.guard.handle_status(now, status));
             }
             Message::PortStatus(PortStatus { reason, port }) => {
                 roles.take_port(*reason, port);
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// Gives the guard an input, and carries out what it decides.
-    pub(super) fn guard(&mut self, version: Version, input: impl FnOnce(&mut Roles)) {
+    pub(super) fn guard(&mut self, now: Instant, version: Version, input: impl FnOnce(&mut Roles)) {
         let Some(mut roles) = self.roles.take() else {
             return;
         };
@@ -106,6 +106,7 @@ impl Session {
                     };
                     let up = Box::new(roles.up.clone());
                     self.start(up, roles.early.take());
+                    self.echo_in_turn(now, version);
                 }
                 GuardOutput::Aside => {
                     drop(roles.early.take());
