@@ -654,7 +654,7 @@ impl Cluster {
         };
         let known = self.shards.get(&id);
         if u16::from(id.0) >= self.config.shards
-            || (!is_restored && known.is_some_and(|known| known.own.revision == own.revision))
+            || (!is_restored && known.is_some_and(|known| known.own == *own))
         {
             return;
         }
@@ -836,7 +836,7 @@ impl Cluster {
                     .push_back(ClusterOutput::Yield { dpid, connection });
             }
             if let (Want::Master(_), Some(shard), Some(seen)) = (want, shard, switch.seen)
-                && shard.top(self.epoch).is_stale_after(seen)
+                && (shard.top(self.epoch).is_stale_after(seen) || switch.has_rival(want))
                 && !switch.is_exhausted
             {
                 match switch.seen_reads < self.store.reads && self.store.is_current() {

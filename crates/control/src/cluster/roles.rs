@@ -57,6 +57,9 @@ pub(super) struct Switch {
     pub seen: Option<Generation>,
     /// Reads of the store that had begun when `seen` was learned.
     pub seen_reads: u64,
+    /// The generation with which another has become master, though it was this member's: the store
+    /// has given it twice.
+    rival: Option<Generation>,
     asked: Option<Asked>,
     must_ask: bool,
     not_before: Instant,
@@ -93,6 +96,7 @@ impl Switch {
             is_served: false,
             seen: None,
             seen_reads: 0,
+            rival: None,
             asked: None,
             must_ask: false,
             not_before: now,
@@ -138,7 +142,7 @@ impl Switch {
         match want {
             _ if self.must_ask || is_probed => ask(Role::NoChange, Generation(0)),
             Want::Master(g) if self.held == Held::Master(g) => Step::Serve,
-            Want::Master(g) if is_fresh(g) => ask(Role::Primary, g),
+            Want::Master(g) if is_fresh(g) && self.rival != Some(g) => ask(Role::Primary, g),
             Want::Keep => Step::Nothing,
             _ if self.held == Held::Slave => Step::Nothing,
             Want::AnySlave if self.held == Held::Unknown && self.seen.is_none() => {
@@ -233,9 +237,17 @@ impl Switch {
 
     /// Another has become master.
     pub(super) fn handle_demotion(&mut self, now: Instant, generation: Generation) {
+        if self.held == Held::Master(generation) {
+            self.rival = Some(generation);
+        }
         self.lose(now);
         self.held = Held::Slave;
         self.seen = Some(generation).filter(|g| *g != Generation::NONE);
+    }
+
+    /// Whether another member uses the generation that this one wants to.
+    pub(super) fn has_rival(&self, want: Want) -> bool {
+        matches!(want, Want::Master(g) if self.rival == Some(g))
     }
 
     fn lose(&mut self, now: Instant) {

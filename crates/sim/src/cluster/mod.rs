@@ -26,6 +26,9 @@ pub use switch::{Connection, ModelSwitch, RoleAnswer};
 const TICK: Duration = Duration::from_millis(50);
 const KEEPALIVE: Duration = Duration::from_secs(1);
 const EXPIRY_STEP: Duration = Duration::from_millis(500);
+/// The time in which members notice that the store was restored, and agree on a new epoch. Terms
+/// may be given twice until then.
+const UNNOTICED_MAX: Duration = Duration::from_secs(2);
 /// Faults that are kept.
 const FAULTS_MAX: usize = 8;
 /// Messages of one member a second: to each peer, to the store, and to each switch.
@@ -95,6 +98,8 @@ struct Node {
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
+    /// Whether it had a reason for the write that it sent last.
+    has_reason: bool,
     /// When each peer was heard last; `None` once it was reset.
     heard: Vec<Option<Instant>>,
     sent: Sent,
@@ -126,6 +131,8 @@ pub struct World {
     nodes: Vec<Node>,
     pub store: ModelStore,
     backup: Option<ModelStore>,
+    /// Until when members may not have noticed a restore.
+    unnoticed_until: Instant,
     pub switches: Vec<ModelSwitch>,
     shards: u16,
     /// Pairs of members, members and switches, and members, that do not reach each other, a switch,
@@ -176,6 +183,7 @@ impl World {
             high_water: None,
             watch: 0,
             is_watching: false,
+            has_reason: false,
             heard: vec![None; members],
             sent: Sent::default(),
         };
@@ -190,6 +198,7 @@ impl World {
             nodes: (0..members).map(node).collect(),
             store: ModelStore::new(1),
             backup: None,
+            unnoticed_until: Instant::START,
             switches: (0..switches).map(switch).collect(),
             shards,
             cut_peers: BTreeSet::new(),
@@ -440,6 +449,7 @@ impl World {
             self.note(|| "restore".to_owned());
             let id = self.store.cluster_id + u64::from(has_new_id);
             self.store.restore(self.now, &backup, id);
+            self.unnoticed_until = self.now + UNNOTICED_MAX;
             self.lose_watches();
         }
     }
@@ -593,10 +603,10 @@ impl World {
             }
             ToStore::Revoke => self.store.revoke(&id),
             ToStore::Request(number, request) => {
-                let owner = self.owner_before(&request);
+                let reason = self.reason(member, &request);
                 let answer = self.store.handle(&request);
                 if matches!(answer, StoreAnswer::Written { .. }) {
-                    self.check_write(member, owner, &request);
+                    self.check_write(member, reason, &request);
                 }
                 if self.nodes[member].process == process {
                     let at = self.arrival(Place::Store, Place::Node(member));
@@ -607,39 +617,33 @@ impl World {
         self.publish();
     }
 
-    /// The first owner of a shard, and the revision, before a write.
-    fn owner_before(&self, request: &StoreRequest) -> Option<(MemberId, u64)> {
-        let StoreRequest::PutOwn { shard, .. } = request else {
+    /// Whether a shard may change hands by this write: the owner was suspected, has no entry, or is
+    /// to leave. `None` if it does not change hands.
+    fn reason(&self, member: usize, request: &StoreRequest) -> Option<bool> {
+        let StoreRequest::PutOwn { shard, order, .. } = request else {
             return None;
         };
         let own = self.store.own.get(shard)?;
-        Some((own.order.holder(0)?.clone(), own.revision))
+        let owner = own.order.holder(0)?;
+        if order.holder(0) == Some(owner) {
+            return None;
+        }
+        let entry = self.store.members().get(owner);
+        let is_leaving = entry.is_none_or(|entry| !entry.is_ready);
+        let is_taken = self.taken.contains(&(*shard, own.revision));
+        Some(is_leaving || is_taken || !self.hears(member, owner))
     }
 
-    /// An order changes hands only if the owner was suspected, has no entry, or is to leave.
-    fn check_write(
-        &mut self,
-        member: usize,
-        before: Option<(MemberId, u64)>,
-        request: &StoreRequest,
-    ) {
-        let (StoreRequest::PutOwn { shard, order, .. }, Some((owner, revision))) =
-            (request, before)
-        else {
+    fn check_write(&mut self, member: usize, reason: Option<bool>, request: &StoreRequest) {
+        let Some(has_reason) = reason else {
             return;
         };
-        self.note(|| format!("{member} writes {shard}: {:?}", order.holder(0)));
-        if order.holder(0) == Some(&owner) {
-            return;
-        }
-        let entry = self.store.members().get(&owner);
-        let is_leaving = entry.is_none_or(|entry| !entry.is_ready);
-        self.handovers += u64::from(is_leaving);
-        let is_suspected = !self.hears(member, &owner);
-        if !is_leaving && !is_suspected && !self.taken.contains(&(*shard, revision)) {
+        self.note(|| format!("{member} writes {request:?}"));
+        self.handovers += 1;
+        let is_noticed = self.unnoticed_until < self.now;
+        if is_noticed && !has_reason && !self.nodes[member].has_reason {
             self.fault(format!(
-                "member {member} gives shard {shard} of {owner} to {:?} without a suspicion",
-                order.holder(0)
+                "member {member} moves a shard without a suspicion: {request:?}"
             ));
         }
     }
@@ -864,6 +868,7 @@ impl World {
         self.count(member, &output);
         match output {
             ClusterOutput::Store { number, request } => {
+                self.nodes[member].has_reason = self.reason(member, &request) == Some(true);
                 self.to_store(member, ToStore::Request(number, request));
             }
             ClusterOutput::Peer { to, message } => {
@@ -890,7 +895,7 @@ impl World {
                 });
                 if request.role == Role::Primary {
                     let first = *self.claims.entry(request.generation_id).or_insert(member);
-                    if first != member {
+                    if first != member && self.unnoticed_until < self.now {
                         let generation = Generation(request.generation_id);
                         self.fault(format!("{first} and {member} both claim {generation}"));
                     }
