@@ -29,6 +29,9 @@ const EXPIRY_STEP: Duration = Duration::from_millis(500);
 /// The time in which members notice that the store was restored, and agree on a new epoch. Terms
 /// may be given twice until then.
 const UNNOTICED_MAX: Duration = Duration::from_secs(2);
+/// The time until every member has heard of a change in the store: its watch may have broken
+/// without notice.
+const NEWS_MAX: Duration = Duration::from_millis(450);
 /// Faults that are kept.
 const FAULTS_MAX: usize = 8;
 /// Messages of one member a second: to each peer, to the store, and to each switch.
@@ -629,7 +632,9 @@ impl World {
             return None;
         }
         let entry = self.store.members().get(owner);
-        let is_leaving = entry.is_none_or(|entry| !entry.is_ready);
+        // Others hear of a new entry a little later.
+        let is_leaving = entry.is_none_or(|entry| !entry.is_ready)
+            || self.now - self.store.changed_at(owner) < NEWS_MAX;
         let is_taken = self.taken.contains(&(*shard, own.revision));
         Some(is_leaving || is_taken || !self.hears(member, owner))
     }
