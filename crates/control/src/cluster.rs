@@ -70,6 +70,8 @@ const RAISES_MAX: u8 = 8;
 /// The largest epoch for the sake of a switch. The rest is for restored stores: a hostile switch
 /// cannot use it up.
 const FOREIGN_EPOCH_MAX: u16 = 1024;
+/// How long a later place that a switch reports may stay unexplained by a member.
+const UNEXPLAINED_MAX: Duration = Duration::from_secs(1);
 /// Questions to switches whether they answer, per second and at once.
 const PROBES_PER_S: u32 = 50;
 const PROBES_BURST: u32 = 8;
@@ -161,7 +163,8 @@ pub enum ClusterEvent {
         dpid: DatapathId,
         generation: Generation,
     },
-    /// A foreign generation is too great to exceed: the switch is not served.
+    /// A generation is too great to exceed, or was exceeded too often: the switch is not served
+    /// until it connects again.
     Exhausted {
         dpid: DatapathId,
         generation: Generation,
@@ -256,6 +259,8 @@ struct Shard {
     handover_until: Option<Instant>,
     /// Since when other members are there than the order has.
     outdated_since: Option<Instant>,
+    /// A switch refuses the place in use: an earlier process used a later one.
+    must_renew: bool,
 }
 
 impl Shard {
@@ -447,7 +452,7 @@ impl Cluster {
             && switch.handle_reply(now, number, reply)
         {
             self.peers.handle_probe();
-            self.learn(dpid);
+            self.learn(now, dpid);
         }
         self.settle(now);
     }
@@ -487,7 +492,7 @@ impl Cluster {
         {
             switch.handle_demotion(now, Generation(status.generation_id));
             self.stop_serving(dpid);
-            self.learn(dpid);
+            self.learn(now, dpid);
         }
         self.settle(now);
     }
@@ -582,18 +587,35 @@ impl Cluster {
     }
 
     /// Takes note of the generation that a switch has.
-    fn learn(&mut self, dpid: DatapathId) {
+    fn learn(&mut self, now: Instant, dpid: DatapathId) {
         self.is_dirty = true;
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        switch.seen_reads = self.store.reads;
+        (switch.seen_reads, switch.seen_at) = (self.store.reads, now);
         let (id, Some(seen)) = (switch.shard, switch.seen) else {
             return;
         };
-        if seen.epoch() == self.epoch {
+        if seen.epoch() == self.epoch && self.is_believed(id, seen) {
             self.note_in_use(id, seen.revision(), seen.rank());
         }
+    }
+
+    /// Whether the place that a switch reports counts for the whole shard. A switch may lie, so the
+    /// member at that place says it itself, if it is heard. Otherwise a second switch has to agree,
+    /// if there is one.
+    fn is_believed(&self, id: ShardId, seen: Generation) -> bool {
+        let shard = self.shards.get(&id);
+        let holder = shard.and_then(|shard| shard.own.order.holder(seen.rank()));
+        if holder.is_none_or(|holder| *holder != self.config.id && self.peers.is_heard(holder)) {
+            return false;
+        }
+        let switches = || self.switches.values().filter(|switch| switch.shard == id);
+        let agrees = |switch: &&Switch| {
+            let at = switch.seen.filter(|at| !at.is_stale_after(seen));
+            at.is_some_and(|at| (at.epoch(), at.revision()) == (seen.epoch(), seen.revision()))
+        };
+        switches().filter(agrees).take(2).count() == switches().take(2).count()
     }
 
     /// Notes the place of an order that is in use, if it is a later one.
@@ -668,6 +690,7 @@ impl Cluster {
             is_held: was_held && is_mine,
             handover_until: (was_held && !is_mine).then_some(now + HANDOVER_MAX),
             outdated_since: None,
+            must_renew: false,
         };
         self.shards.insert(id, shard);
         self.has_new_terms = true;
@@ -824,7 +847,7 @@ impl Cluster {
     fn evaluate_switches(&mut self, now: Instant) {
         let mut hint = None;
         self.roles_due = None;
-        let (mut foreign, mut closed) = (Vec::new(), Vec::new());
+        let (mut foreign, mut later, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         for (dpid, switch) in &mut self.switches {
             let shard = self.shards.get(&switch.shard);
             let want = want(shard, switch, self.epoch);
@@ -835,13 +858,19 @@ impl Cluster {
                 self.outputs
                     .push_back(ClusterOutput::Yield { dpid, connection });
             }
-            if let (Want::Master(_), Some(shard), Some(seen)) = (want, shard, switch.seen)
-                && (shard.top(self.epoch).is_stale_after(seen) || switch.has_rival(want))
+            if let (Want::Master(g), Some(shard), Some(seen)) = (want, shard, switch.seen)
+                && (g.is_stale_after(seen) || switch.has_rival(want))
                 && !switch.is_exhausted
             {
-                match switch.seen_reads < self.store.reads && self.store.is_current() {
-                    true => foreign.push((dpid, seen)),
-                    false => hint = Some(self.store.hint(now)),
+                let is_later_place =
+                    !switch.has_rival(want) && !shard.top(self.epoch).is_stale_after(seen);
+                let explained_at = switch.seen_at + UNEXPLAINED_MAX;
+                let is_read = switch.seen_reads < self.store.reads && self.store.is_current();
+                match (is_later_place, is_read) {
+                    (true, _) if now < explained_at => hint = Some(explained_at),
+                    (true, _) => later.push((dpid, switch.shard)),
+                    (false, true) => foreign.push((dpid, seen)),
+                    (false, false) => hint = Some(self.store.hint(now)),
                 }
             }
             let is_probed = self.peers.wants_probe && self.probe_budget.has(now, 1);
@@ -882,6 +911,9 @@ impl Cluster {
         for dpid in closed {
             self.switches.remove(&dpid);
         }
+        for (dpid, shard) in later {
+            self.renew(dpid, shard);
+        }
         for (dpid, generation) in foreign {
             self.note_foreign(dpid, generation);
         }
@@ -893,12 +925,9 @@ impl Cluster {
         if self.raise.is_some_and(|raise| epoch <= raise) {
             return;
         }
-        let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
-        let times = self.raises.get(&dpid).copied().unwrap_or_default();
-        let may_raise = has_room && epoch <= FOREIGN_EPOCH_MAX && times < RAISES_MAX;
+        let may_raise = epoch <= FOREIGN_EPOCH_MAX && self.may_raise(dpid);
         self.counts.foreign += 1;
         if may_raise {
-            self.raises.insert(dpid, times + 1);
             self.raise = Some(epoch);
             self.event(ClusterEvent::Foreign { dpid, generation });
         } else {
@@ -907,6 +936,37 @@ impl Cluster {
             }
             self.event(ClusterEvent::Exhausted { dpid, generation });
         }
+    }
+
+    /// A switch has seen a later place than the one in use, which nobody explains: members that
+    /// used it have forgotten it. A new order exceeds it.
+    fn renew(&mut self, dpid: DatapathId, shard: ShardId) {
+        let shard = self.shards.get(&shard);
+        if shard.is_none_or(|shard| shard.must_renew) {
+            return;
+        }
+        let may_raise = self.may_raise(dpid);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let (id, seen) = (switch.shard, switch.seen);
+        switch.is_exhausted = !may_raise;
+        if let (true, Some(shard)) = (may_raise, self.shards.get_mut(&id)) {
+            shard.must_renew = true;
+        } else if let Some(generation) = seen {
+            self.event(ClusterEvent::Exhausted { dpid, generation });
+        }
+    }
+
+    /// Whether terms may grow for the sake of a switch once more.
+    fn may_raise(&mut self, dpid: DatapathId) -> bool {
+        let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
+        if !has_room {
+            return false;
+        }
+        let times = self.raises.entry(dpid).or_default();
+        *times = times.saturating_add(1);
+        *times <= RAISES_MAX
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) struct Switch {
     pub seen: Option<Generation>,
     /// Reads of the store that had begun when `seen` was learned.
     pub seen_reads: u64,
+    /// When `seen` was learned last.
+    pub seen_at: Instant,
     /// The generation with which another has become master, though it was this member's: the store
     /// has given it twice.
     rival: Option<Generation>,
@@ -96,6 +98,7 @@ impl Switch {
             is_served: false,
             seen: None,
             seen_reads: 0,
+            seen_at: now,
             rival: None,
             asked: None,
             must_ask: false,
@@ -181,10 +184,7 @@ impl Switch {
         match (asked.request.role, reply.role) {
             (Role::Primary, Role::Primary) => {
                 let generation = Generation(asked.request.generation_id);
-                if !matches!(self.held, Held::Master(_)) {
-                    self.master_since = now;
-                }
-                self.held = Held::Master(generation);
+                self.become_master(now, generation);
                 self.seen = Some(generation);
             }
             (Role::Secondary, Role::Secondary) => {
@@ -193,11 +193,11 @@ impl Switch {
                 self.seen = Some(Generation(asked.request.generation_id));
             }
             (_, role) => {
-                self.held = match role {
-                    Role::Secondary => Held::Slave,
-                    Role::Primary => Held::Master(generation),
-                    Role::Equal | Role::NoChange => Held::Unknown,
-                };
+                match role {
+                    Role::Secondary => self.held = Held::Slave,
+                    Role::Primary => self.become_master(now, generation),
+                    Role::Equal | Role::NoChange => self.held = Held::Unknown,
+                }
                 // Open vSwitch reports NONE before it has one. Zero says nothing.
                 self.seen = Some(generation).filter(|g| *g != Generation::NONE);
                 if self.seen.is_none() && self.held == Held::Unknown {
@@ -206,6 +206,13 @@ impl Switch {
             }
         }
         true
+    }
+
+    fn become_master(&mut self, now: Instant, generation: Generation) {
+        if !matches!(self.held, Held::Master(_)) {
+            self.master_since = now;
+        }
+        self.held = Held::Master(generation);
     }
 
     /// Returns whether the request under way was refused as stale.
