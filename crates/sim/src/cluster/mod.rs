@@ -722,14 +722,14 @@ impl World {
                 self.deliver(now + TICK, member, Input::Tick);
             }
             Input::Keepalive => {
-                self.to_store(member, ToStore::Register(self.nodes[member].is_ready));
+                self.send_to_store(member, ToStore::Register(self.nodes[member].is_ready));
                 self.deliver(now + KEEPALIVE, member, Input::Keepalive);
             }
             Input::Ready(is_ready) => {
                 if !node.is_leaving || !is_ready {
                     node.is_ready = is_ready;
                     cluster.set_ready(now, is_ready);
-                    self.to_store(member, ToStore::Register(is_ready));
+                    self.send_to_store(member, ToStore::Register(is_ready));
                 }
             }
             Input::Store(number, answer) => {
@@ -815,13 +815,13 @@ impl World {
         }
     }
 
-    fn to_store(&mut self, member: usize, message: ToStore) {
+    fn send_to_store(&mut self, member: usize, message: ToStore) {
         let process = self.nodes[member].process;
         let at = self.arrival(Place::Node(member), Place::Store);
         self.events.push(at, Event::Store(member, process, message));
     }
 
-    fn to_switch(&mut self, dpid: DatapathId, member: usize, id: ConnectionId, to: ToSwitch) {
+    fn send_to_switch(&mut self, dpid: DatapathId, member: usize, id: ConnectionId, to: ToSwitch) {
         let switch = dpid.0 as usize - 1;
         let at = self.arrival(Place::Node(member), Place::Switch(switch));
         self.events.push(at, Event::Switch(switch, member, id, to));
@@ -838,7 +838,7 @@ impl World {
             if let Some(connection) = connection
                 && cluster.is_some_and(|cluster| cluster.serves(dpid))
             {
-                self.to_switch(dpid, member, connection.id, ToSwitch::Write);
+                self.send_to_switch(dpid, member, connection.id, ToSwitch::Write);
             }
         }
     }
@@ -856,7 +856,7 @@ impl World {
             return;
         };
         if node.is_leaving && cluster.holds_nothing() {
-            self.to_store(member, ToStore::Revoke);
+            self.send_to_store(member, ToStore::Revoke);
             self.kill(member);
             return;
         }
@@ -874,7 +874,7 @@ impl World {
         match output {
             ClusterOutput::Store { number, request } => {
                 self.nodes[member].has_reason = self.reason(member, &request) == Some(true);
-                self.to_store(member, ToStore::Request(number, request));
+                self.send_to_store(member, ToStore::Request(number, request));
             }
             ClusterOutput::Peer { to, message } => {
                 let Some(other) = self.nodes.iter().position(|node| node.id == to) else {
@@ -905,7 +905,7 @@ impl World {
                         self.fault(format!("{first} and {member} both claim {generation}"));
                     }
                 }
-                self.to_switch(dpid, member, connection, ToSwitch::Role(number, request));
+                self.send_to_switch(dpid, member, connection, ToSwitch::Role(number, request));
             }
             ClusterOutput::HighWater(mark) => self.nodes[member].high_water = Some(mark),
             ClusterOutput::Event(event) => {
