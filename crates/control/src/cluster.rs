@@ -27,6 +27,7 @@
 //! key for an election is needed. Nothing is moved for balance.
 
 mod assign;
+mod output;
 mod roles;
 mod store;
 mod suspicion;
@@ -44,6 +45,7 @@ use roles::{Step, Switch, Want};
 use store::{News, Store};
 use suspicion::{HEARTBEAT, Peers};
 
+pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus};
 pub use roles::RoleRefusal;
 pub use store::{
     Changed, HighWater, Member, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
@@ -70,6 +72,8 @@ const RAISES_MAX: u8 = 8;
 /// The largest epoch for the sake of a switch. The rest is for restored stores: a hostile switch
 /// cannot use it up.
 const FOREIGN_EPOCH_MAX: u16 = 1024;
+/// How long a later place that a switch reports may stay unexplained by a member.
+const UNEXPLAINED_MAX: Duration = Duration::from_secs(1);
 /// Questions to switches whether they answer, per second and at once.
 const PROBES_PER_S: u32 = 50;
 const PROBES_BURST: u32 = 8;
@@ -83,138 +87,6 @@ pub struct ClusterConfig {
     pub shards: u16,
     /// Seed of the spread of retries; different in each process.
     pub seed: u64,
-}
-
-/// A result of [`Cluster::poll_output`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterOutput {
-    /// Send a request to the store. One is under way at a time; the answer goes to
-    /// [`Cluster::handle_store_answer`] with the same number. The machine gives up after 300 ms and
-    /// passes over later answers.
-    Store { number: u32, request: StoreRequest },
-    /// Send a message to a member by its bell; drop it if there is no connection.
-    Peer { to: MemberId, message: PeerMessage },
-    /// Send OFPT_ROLE_REQUEST. Pass the answer with the same number to
-    /// [`Cluster::handle_role_reply`] or [`Cluster::handle_role_refused`].
-    Role {
-        dpid: DatapathId,
-        connection: ConnectionId,
-        number: u32,
-        request: RoleMessage,
-    },
-    /// This member is the switch's master: the application serves it from now on.
-    Serve {
-        dpid: DatapathId,
-        connection: ConnectionId,
-    },
-    /// Another member is the switch's master, or will be: the application stops at once and drops
-    /// what waits for the switch. Not output for a switch that has gone down.
-    Yield {
-        dpid: DatapathId,
-        connection: ConnectionId,
-    },
-    /// Write this to the state directory, in place of the earlier one; at most once a second but
-    /// for new terms.
-    HighWater(HighWater),
-    /// The members of the store other than this one: keep a bell to each. A connection to another
-    /// stays as long as it lives: the store may have lost its data.
-    Members(BTreeMap<MemberId, Member>),
-    /// Close the connection: the switch knows no roles, and another member serves its shard.
-    Close {
-        dpid: DatapathId,
-        connection: ConnectionId,
-    },
-    /// Something for the log.
-    Event(ClusterEvent),
-}
-
-/// Something that an operator may want to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterEvent {
-    /// A member is silent, or its connection was reset.
-    Suspected(MemberId),
-    /// Others do not hear it either.
-    Confirmed(MemberId),
-    /// A suspected member is heard again.
-    Heard(MemberId),
-    /// This member serves a shard that `from` served before.
-    TookOver {
-        shard: ShardId,
-        from: MemberId,
-        rank: Rank,
-    },
-    /// This member serves a shard by its order.
-    Holds { shard: ShardId },
-    /// This member has stopped to serve a shard; `to` has it now, if that is known.
-    Yielded {
-        shard: ShardId,
-        to: Option<MemberId>,
-    },
-    /// This member has written an order.
-    Assigned { shard: ShardId, owner: MemberId },
-    /// The store has gone back in time or is another one: its data was restored. The epoch is
-    /// raised before anything else is written.
-    Restored { from: HighWater, cluster_id: u64 },
-    /// A switch of this member's has seen a generation that the cluster did not give: another
-    /// controller is there, or the store was restored.
-    Foreign {
-        dpid: DatapathId,
-        generation: Generation,
-    },
-    /// A foreign generation is too great to exceed: the switch is not served.
-    Exhausted {
-        dpid: DatapathId,
-        generation: Generation,
-    },
-    /// The epoch is another one.
-    Epoch(u16),
-    /// The store does not answer. Take-overs go on; nothing is assigned.
-    StoreLost,
-    /// The store answers again.
-    StoreBack,
-}
-
-/// Counters since the start, and the state now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClusterCounts {
-    /// Suspicions of peers.
-    pub suspicions: u64,
-    /// Shards taken over from suspected members.
-    pub takeovers: u64,
-    /// Shards yielded to others.
-    pub yields: u64,
-    /// Role requests that a switch refused as stale.
-    pub stale: u64,
-    /// Reports of foreign generations.
-    pub foreign: u64,
-    /// Epochs raised by this member.
-    pub epochs_raised: u64,
-    /// Requests to the store.
-    pub store_requests: u64,
-    /// Requests to the store without an answer in time.
-    pub store_timeouts: u64,
-    /// Full reads that found a change which the watch had not reported.
-    pub watch_repaired: u64,
-    /// Role requests sent.
-    pub role_requests: u64,
-    /// Role requests without an answer in time.
-    pub role_timeouts: u64,
-    /// Messages to peers.
-    pub peer_messages: u64,
-    /// Messages of peers that were passed over: unknown or too many members, numbers out of range.
-    pub peer_messages_refused: u64,
-}
-
-/// The state of one shard, for an operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardStatus {
-    pub shard: ShardId,
-    /// The member in charge, as far as this one knows.
-    pub holder: Option<MemberId>,
-    /// The generation in use.
-    pub generation: Generation,
-    /// Whether this member serves it.
-    pub is_held: bool,
 }
 
 /// One member of a cluster.
@@ -256,6 +128,8 @@ struct Shard {
     handover_until: Option<Instant>,
     /// Since when other members are there than the order has.
     outdated_since: Option<Instant>,
+    /// A switch refuses the place in use: an earlier process used a later one.
+    must_renew: bool,
 }
 
 impl Shard {
@@ -447,7 +321,7 @@ impl Cluster {
             && switch.handle_reply(now, number, reply)
         {
             self.peers.handle_probe();
-            self.learn(dpid);
+            self.learn(now, dpid);
         }
         self.settle(now);
     }
@@ -487,7 +361,7 @@ impl Cluster {
         {
             switch.handle_demotion(now, Generation(status.generation_id));
             self.stop_serving(dpid);
-            self.learn(dpid);
+            self.learn(now, dpid);
         }
         self.settle(now);
     }
@@ -582,18 +456,35 @@ impl Cluster {
     }
 
     /// Takes note of the generation that a switch has.
-    fn learn(&mut self, dpid: DatapathId) {
+    fn learn(&mut self, now: Instant, dpid: DatapathId) {
         self.is_dirty = true;
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        switch.seen_reads = self.store.reads;
+        (switch.seen_reads, switch.seen_at) = (self.store.reads, now);
         let (id, Some(seen)) = (switch.shard, switch.seen) else {
             return;
         };
-        if seen.epoch() == self.epoch {
+        if seen.epoch() == self.epoch && self.is_believed(id, seen) {
             self.note_in_use(id, seen.revision(), seen.rank());
         }
+    }
+
+    /// Whether the place that a switch reports counts for the whole shard. A switch may lie, so the
+    /// member at that place says it itself, if it is heard. Otherwise a second switch has to agree,
+    /// if there is one.
+    fn is_believed(&self, id: ShardId, seen: Generation) -> bool {
+        let shard = self.shards.get(&id);
+        let holder = shard.and_then(|shard| shard.own.order.holder(seen.rank()));
+        if holder.is_none_or(|holder| *holder != self.config.id && self.peers.is_heard(holder)) {
+            return false;
+        }
+        let switches = || self.switches.values().filter(|switch| switch.shard == id);
+        let agrees = |switch: &&Switch| {
+            let at = switch.seen.filter(|at| !at.is_stale_after(seen));
+            at.is_some_and(|at| (at.epoch(), at.revision()) == (seen.epoch(), seen.revision()))
+        };
+        switches().filter(agrees).take(2).count() == switches().take(2).count()
     }
 
     /// Notes the place of an order that is in use, if it is a later one.
@@ -654,7 +545,7 @@ impl Cluster {
         };
         let known = self.shards.get(&id);
         if u16::from(id.0) >= self.config.shards
-            || (!is_restored && known.is_some_and(|known| known.own.revision == own.revision))
+            || (!is_restored && known.is_some_and(|known| known.own == *own))
         {
             return;
         }
@@ -668,6 +559,7 @@ impl Cluster {
             is_held: was_held && is_mine,
             handover_until: (was_held && !is_mine).then_some(now + HANDOVER_MAX),
             outdated_since: None,
+            must_renew: false,
         };
         self.shards.insert(id, shard);
         self.has_new_terms = true;
@@ -824,7 +716,7 @@ impl Cluster {
     fn evaluate_switches(&mut self, now: Instant) {
         let mut hint = None;
         self.roles_due = None;
-        let (mut foreign, mut closed) = (Vec::new(), Vec::new());
+        let (mut foreign, mut later, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         for (dpid, switch) in &mut self.switches {
             let shard = self.shards.get(&switch.shard);
             let want = want(shard, switch, self.epoch);
@@ -835,13 +727,19 @@ impl Cluster {
                 self.outputs
                     .push_back(ClusterOutput::Yield { dpid, connection });
             }
-            if let (Want::Master(_), Some(shard), Some(seen)) = (want, shard, switch.seen)
-                && shard.top(self.epoch).is_stale_after(seen)
+            if let (Want::Master(g), Some(shard), Some(seen)) = (want, shard, switch.seen)
+                && (g.is_stale_after(seen) || switch.has_rival(want))
                 && !switch.is_exhausted
             {
-                match switch.seen_reads < self.store.reads && self.store.is_current() {
-                    true => foreign.push((dpid, seen)),
-                    false => hint = Some(self.store.hint(now)),
+                let is_later_place =
+                    !switch.has_rival(want) && !shard.top(self.epoch).is_stale_after(seen);
+                let explained_at = switch.seen_at + UNEXPLAINED_MAX;
+                let is_read = switch.seen_reads < self.store.reads && self.store.is_current();
+                match (is_later_place, is_read) {
+                    (true, _) if now < explained_at => hint = Some(explained_at),
+                    (true, _) => later.push((dpid, switch.shard)),
+                    (false, true) => foreign.push((dpid, seen)),
+                    (false, false) => hint = Some(self.store.hint(now)),
                 }
             }
             let is_probed = self.peers.wants_probe && self.probe_budget.has(now, 1);
@@ -882,6 +780,9 @@ impl Cluster {
         for dpid in closed {
             self.switches.remove(&dpid);
         }
+        for (dpid, shard) in later {
+            self.renew(dpid, shard);
+        }
         for (dpid, generation) in foreign {
             self.note_foreign(dpid, generation);
         }
@@ -893,12 +794,9 @@ impl Cluster {
         if self.raise.is_some_and(|raise| epoch <= raise) {
             return;
         }
-        let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
-        let times = self.raises.get(&dpid).copied().unwrap_or_default();
-        let may_raise = has_room && epoch <= FOREIGN_EPOCH_MAX && times < RAISES_MAX;
+        let may_raise = epoch <= FOREIGN_EPOCH_MAX && self.may_raise(dpid);
         self.counts.foreign += 1;
         if may_raise {
-            self.raises.insert(dpid, times + 1);
             self.raise = Some(epoch);
             self.event(ClusterEvent::Foreign { dpid, generation });
         } else {
@@ -907,6 +805,37 @@ impl Cluster {
             }
             self.event(ClusterEvent::Exhausted { dpid, generation });
         }
+    }
+
+    /// A switch has seen a later place than the one in use, which nobody explains: members that
+    /// used it have forgotten it. A new order exceeds it.
+    fn renew(&mut self, dpid: DatapathId, shard: ShardId) {
+        let shard = self.shards.get(&shard);
+        if shard.is_none_or(|shard| shard.must_renew) {
+            return;
+        }
+        let may_raise = self.may_raise(dpid);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let (id, seen) = (switch.shard, switch.seen);
+        switch.is_exhausted = !may_raise;
+        if let (true, Some(shard)) = (may_raise, self.shards.get_mut(&id)) {
+            shard.must_renew = true;
+        } else if let Some(generation) = seen {
+            self.event(ClusterEvent::Exhausted { dpid, generation });
+        }
+    }
+
+    /// Whether terms may grow for the sake of a switch once more.
+    fn may_raise(&mut self, dpid: DatapathId) -> bool {
+        let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
+        if !has_room {
+            return false;
+        }
+        let times = self.raises.entry(dpid).or_default();
+        *times = times.saturating_add(1);
+        *times <= RAISES_MAX
     }
 }
 

@@ -215,7 +215,6 @@ fn take_overs_go_on_while_the_store_is_away() {
 fn a_stopped_owner_gets_its_switches_back_by_rank_while_the_store_is_away() {
     let mut world = World::started(7, 3, 3, 1);
     world.set_store(false);
-    let first = master(&world);
     for _ in 0..8 {
         let owner = master(&world);
         world.set_stopped(owner, true);
@@ -224,7 +223,6 @@ fn a_stopped_owner_gets_its_switches_back_by_rank_while_the_store_is_away() {
         world.set_stopped(owner, false);
         world.run_for(ms(1000));
     }
-    let _ = first;
     world.set_store(true);
     world.run_for(ms(5000));
     is_clean(&mut world);
@@ -336,6 +334,25 @@ fn a_foreign_generation_is_exceeded_a_few_times_and_a_great_one_is_left() {
     assert_eq!(world.store.epoch(), 4);
     assert_eq!(world.switches[0].master(), None);
     assert!(world.faults.is_empty(), "{:#?}", world.faults);
+}
+
+#[test]
+fn a_switch_that_lies_about_places_moves_only_itself() {
+    let mut world = World::started(16, 3, 3, 1);
+    let first = master(&world);
+    for round in 0..12 {
+        let shards = world.cluster(first).expect("it runs").shards();
+        let used = shards[0].generation;
+        let lie = Generation::new(used.epoch(), used.revision(), 1 + round % 15);
+        world.claim(0, lie);
+        world.run_for(ms(12_000));
+        assert_eq!(world.switches[1].master(), Some(first));
+        assert_eq!(world.switches[2].master(), Some(first));
+        // It is served again, by an order that exceeds what it says, but not for ever.
+        let is_served = world.switches[0].master() == Some(first);
+        assert_eq!(is_served, round < 8, "{round}");
+    }
+    assert!(world.takeovers.is_empty());
 }
 
 #[test]

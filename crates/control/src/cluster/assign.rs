@@ -84,7 +84,7 @@ impl Writer<'_> {
                 Some(shard) if shard.is_held => {
                     let is_steady = |since| since + STEADY <= self.now;
                     let is_outdated = shard.outdated_since.is_some_and(is_steady);
-                    (shard.in_use > 0 || is_outdated)
+                    (shard.in_use > 0 || shard.must_renew || is_outdated)
                         .then(|| order(id, Some(&self.config.id), &live))
                 }
                 Some(shard) if is_assigner && self.is_without_owner(shard, view) => {

@@ -57,6 +57,11 @@ pub(super) struct Switch {
     pub seen: Option<Generation>,
     /// Reads of the store that had begun when `seen` was learned.
     pub seen_reads: u64,
+    /// When `seen` was learned last.
+    pub seen_at: Instant,
+    /// The generation with which another has become master, though it was this member's: the store
+    /// has given it twice.
+    rival: Option<Generation>,
     asked: Option<Asked>,
     must_ask: bool,
     not_before: Instant,
@@ -93,6 +98,8 @@ impl Switch {
             is_served: false,
             seen: None,
             seen_reads: 0,
+            seen_at: now,
+            rival: None,
             asked: None,
             must_ask: false,
             not_before: now,
@@ -138,7 +145,7 @@ impl Switch {
         match want {
             _ if self.must_ask || is_probed => ask(Role::NoChange, Generation(0)),
             Want::Master(g) if self.held == Held::Master(g) => Step::Serve,
-            Want::Master(g) if is_fresh(g) => ask(Role::Primary, g),
+            Want::Master(g) if is_fresh(g) && self.rival != Some(g) => ask(Role::Primary, g),
             Want::Keep => Step::Nothing,
             _ if self.held == Held::Slave => Step::Nothing,
             Want::AnySlave if self.held == Held::Unknown && self.seen.is_none() => {
@@ -177,10 +184,7 @@ impl Switch {
         match (asked.request.role, reply.role) {
             (Role::Primary, Role::Primary) => {
                 let generation = Generation(asked.request.generation_id);
-                if !matches!(self.held, Held::Master(_)) {
-                    self.master_since = now;
-                }
-                self.held = Held::Master(generation);
+                self.become_master(now, generation);
                 self.seen = Some(generation);
             }
             (Role::Secondary, Role::Secondary) => {
@@ -189,11 +193,11 @@ impl Switch {
                 self.seen = Some(Generation(asked.request.generation_id));
             }
             (_, role) => {
-                self.held = match role {
-                    Role::Secondary => Held::Slave,
-                    Role::Primary => Held::Master(generation),
-                    Role::Equal | Role::NoChange => Held::Unknown,
-                };
+                match role {
+                    Role::Secondary => self.held = Held::Slave,
+                    Role::Primary => self.become_master(now, generation),
+                    Role::Equal | Role::NoChange => self.held = Held::Unknown,
+                }
                 // Open vSwitch reports NONE before it has one. Zero says nothing.
                 self.seen = Some(generation).filter(|g| *g != Generation::NONE);
                 if self.seen.is_none() && self.held == Held::Unknown {
@@ -202,6 +206,13 @@ impl Switch {
             }
         }
         true
+    }
+
+    fn become_master(&mut self, now: Instant, generation: Generation) {
+        if !matches!(self.held, Held::Master(_)) {
+            self.master_since = now;
+        }
+        self.held = Held::Master(generation);
     }
 
     /// Returns whether the request under way was refused as stale.
@@ -233,9 +244,17 @@ impl Switch {
 
     /// Another has become master.
     pub(super) fn handle_demotion(&mut self, now: Instant, generation: Generation) {
+        if self.held == Held::Master(generation) {
+            self.rival = Some(generation);
+        }
         self.lose(now);
         self.held = Held::Slave;
         self.seen = Some(generation).filter(|g| *g != Generation::NONE);
+    }
+
+    /// Whether another member uses the generation that this one wants to.
+    pub(super) fn has_rival(&self, want: Want) -> bool {
+        matches!(want, Want::Master(g) if self.rival == Some(g))
     }
 
     fn lose(&mut self, now: Instant) {

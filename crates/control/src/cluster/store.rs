@@ -354,9 +354,10 @@ impl Store {
         is_behind: bool,
     ) -> Option<News> {
         let epoch = snapshot.epoch.map_or(0, |(epoch, _)| epoch);
+        // Also another order at the same revision.
         let is_lower = |(shard, own): (&ShardId, &Own)| {
             let known = self.view.own.get(shard);
-            known.is_some_and(|known| own.revision < known.revision)
+            known.is_some_and(|known| own.revision <= known.revision && own != known)
         };
         let is_restored = is_behind
             || floor.is_some_and(|floor| epoch < floor.epoch)

@@ -359,6 +359,10 @@ impl Peers {
         peer.is_some_and(|peer| peer.is_heard() && peer.is_ready)
     }
 
+    pub(super) fn is_heard(&self, id: &MemberId) -> bool {
+        self.peers.get(id).is_some_and(Peer::is_heard)
+    }
+
     /// Whether a peer is suspected by this member. One that is new is not yet.
     pub(super) fn is_suspected(&self, id: &MemberId) -> bool {
         self.peers.get(id).is_none_or(|p| p.suspicion.is_some())

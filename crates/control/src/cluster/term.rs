@@ -166,3 +166,78 @@ pub(super) fn weight(shard: ShardId, member: &MemberId) -> u64 {
     let member = Fnv1a::of(member.as_str().as_bytes());
     mix(member ^ mix(u64::from(shard.0)))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_dns_labels() {
+        let longest = "a".repeat(NAME_BYTES_MAX);
+        for good in ["a", "host-1", "0", "-", &longest] {
+            assert_eq!(MemberId::new(good).expect(good).as_str(), good);
+        }
+        let too_long = "a".repeat(NAME_BYTES_MAX + 1);
+        for bad in ["", "A", "a.b", "a/b", "ä", "a b", "a\n", &too_long] {
+            assert_eq!(MemberId::new(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_order_has_sixteen_places_in_turn() {
+        let members = ["a", "b", "c"].map(|name| MemberId::new(name).expect("a name"));
+        let order = Order::repeating(&members);
+        assert_eq!(order.places().len(), PLACES);
+        assert_eq!(order.holder(0), Some(&members[0]));
+        assert_eq!(order.holder(15), Some(&members[0]));
+        assert_eq!(order.holder(16), None);
+        assert_eq!(Order::repeating(&[]), Order::default());
+        let many = vec![members[0].clone(); PLACES + 1];
+        assert_eq!(Order::new(many), None);
+        assert_eq!(Order::new(order.places().to_vec()), Some(order));
+    }
+
+    proptest! {
+        #[test]
+        fn a_generation_keeps_its_parts(
+            epoch in 0..=0xfffu16,
+            revision in 0..=REVISION_MAX,
+            rank in 0..16u8,
+        ) {
+            let generation = Generation::new(epoch, revision, rank);
+            let parts = (generation.epoch(), generation.revision(), generation.rank());
+            prop_assert_eq!(parts, (epoch, revision, rank));
+        }
+
+        /// A later epoch, within it a later order, within it a later place: a switch takes the
+        /// later one, and then refuses the earlier.
+        #[test]
+        fn generations_are_in_the_order_of_their_parts(
+            a in (0..=EPOCH_MAX, 0..=REVISION_MAX, 0..16u8),
+            b in (0..=EPOCH_MAX, 0..=REVISION_MAX, 0..16u8),
+        ) {
+            let [one, other] = [a, b].map(|(e, r, k)| Generation::new(e, r, k));
+            prop_assert_eq!(one.is_stale_after(other), a < b);
+            prop_assert_eq!(other.is_stale_after(one), b < a);
+        }
+
+        #[test]
+        fn parts_beyond_their_bits_do_not_spill(
+            epoch: u16,
+            revision: u64,
+            rank: u8,
+        ) {
+            let generation = Generation::new(epoch, revision, rank);
+            prop_assert_eq!(generation.epoch(), epoch.min(0xfff));
+            prop_assert_eq!(generation.revision(), revision.min(REVISION_MAX));
+            prop_assert_eq!(generation.rank(), rank.min(15));
+        }
+
+        #[test]
+        fn a_switch_has_one_of_the_shards(dpid: u64, shards in 1..=SHARDS_MAX) {
+            prop_assert!(u16::from(ShardId::of(DatapathId(dpid), shards).0) < shards);
+        }
+    }
+}

@@ -26,6 +26,12 @@ pub use switch::{Connection, ModelSwitch, RoleAnswer};
 const TICK: Duration = Duration::from_millis(50);
 const KEEPALIVE: Duration = Duration::from_secs(1);
 const EXPIRY_STEP: Duration = Duration::from_millis(500);
+/// The time in which members notice that the store was restored, and agree on a new epoch. Terms
+/// may be given twice until then.
+const UNNOTICED_MAX: Duration = Duration::from_secs(2);
+/// The time until every member has heard of a change in the store: its watch may have broken
+/// without notice.
+const NEWS_MAX: Duration = Duration::from_millis(450);
 /// Faults that are kept.
 const FAULTS_MAX: usize = 8;
 /// Messages of one member a second: to each peer, to the store, and to each switch.
@@ -95,6 +101,8 @@ struct Node {
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
+    /// Whether it had a reason for the write that it sent last.
+    has_reason: bool,
     /// When each peer was heard last; `None` once it was reset.
     heard: Vec<Option<Instant>>,
     sent: Sent,
@@ -126,6 +134,8 @@ pub struct World {
     nodes: Vec<Node>,
     pub store: ModelStore,
     backup: Option<ModelStore>,
+    /// Until when members may not have noticed a restore.
+    unnoticed_until: Instant,
     pub switches: Vec<ModelSwitch>,
     shards: u16,
     /// Pairs of members, members and switches, and members, that do not reach each other, a switch,
@@ -176,6 +186,7 @@ impl World {
             high_water: None,
             watch: 0,
             is_watching: false,
+            has_reason: false,
             heard: vec![None; members],
             sent: Sent::default(),
         };
@@ -190,6 +201,7 @@ impl World {
             nodes: (0..members).map(node).collect(),
             store: ModelStore::new(1),
             backup: None,
+            unnoticed_until: Instant::START,
             switches: (0..switches).map(switch).collect(),
             shards,
             cut_peers: BTreeSet::new(),
@@ -440,6 +452,7 @@ impl World {
             self.note(|| "restore".to_owned());
             let id = self.store.cluster_id + u64::from(has_new_id);
             self.store.restore(self.now, &backup, id);
+            self.unnoticed_until = self.now + UNNOTICED_MAX;
             self.lose_watches();
         }
     }
@@ -593,10 +606,10 @@ impl World {
             }
             ToStore::Revoke => self.store.revoke(&id),
             ToStore::Request(number, request) => {
-                let owner = self.owner_before(&request);
+                let reason = self.reason(member, &request);
                 let answer = self.store.handle(&request);
                 if matches!(answer, StoreAnswer::Written { .. }) {
-                    self.check_write(member, owner, &request);
+                    self.check_write(member, reason, &request);
                 }
                 if self.nodes[member].process == process {
                     let at = self.arrival(Place::Store, Place::Node(member));
@@ -607,39 +620,35 @@ impl World {
         self.publish();
     }
 
-    /// The first owner of a shard, and the revision, before a write.
-    fn owner_before(&self, request: &StoreRequest) -> Option<(MemberId, u64)> {
-        let StoreRequest::PutOwn { shard, .. } = request else {
+    /// Whether a shard may change hands by this write: the owner was suspected, has no entry, or is
+    /// to leave. `None` if it does not change hands.
+    fn reason(&self, member: usize, request: &StoreRequest) -> Option<bool> {
+        let StoreRequest::PutOwn { shard, order, .. } = request else {
             return None;
         };
         let own = self.store.own.get(shard)?;
-        Some((own.order.holder(0)?.clone(), own.revision))
+        let owner = own.order.holder(0)?;
+        if order.holder(0) == Some(owner) {
+            return None;
+        }
+        let entry = self.store.members().get(owner);
+        // Others hear of a new entry a little later.
+        let is_leaving = entry.is_none_or(|entry| !entry.is_ready)
+            || self.now - self.store.changed_at(owner) < NEWS_MAX;
+        let is_taken = self.taken.contains(&(*shard, own.revision));
+        Some(is_leaving || is_taken || !self.hears(member, owner))
     }
 
-    /// An order changes hands only if the owner was suspected, has no entry, or is to leave.
-    fn check_write(
-        &mut self,
-        member: usize,
-        before: Option<(MemberId, u64)>,
-        request: &StoreRequest,
-    ) {
-        let (StoreRequest::PutOwn { shard, order, .. }, Some((owner, revision))) =
-            (request, before)
-        else {
+    fn check_write(&mut self, member: usize, reason: Option<bool>, request: &StoreRequest) {
+        let Some(has_reason) = reason else {
             return;
         };
-        self.note(|| format!("{member} writes {shard}: {:?}", order.holder(0)));
-        if order.holder(0) == Some(&owner) {
-            return;
-        }
-        let entry = self.store.members().get(&owner);
-        let is_leaving = entry.is_none_or(|entry| !entry.is_ready);
-        self.handovers += u64::from(is_leaving);
-        let is_suspected = !self.hears(member, &owner);
-        if !is_leaving && !is_suspected && !self.taken.contains(&(*shard, revision)) {
+        self.note(|| format!("{member} writes {request:?}"));
+        self.handovers += 1;
+        let is_noticed = self.unnoticed_until < self.now;
+        if is_noticed && !has_reason && !self.nodes[member].has_reason {
             self.fault(format!(
-                "member {member} gives shard {shard} of {owner} to {:?} without a suspicion",
-                order.holder(0)
+                "member {member} moves a shard without a suspicion: {request:?}"
             ));
         }
     }
@@ -713,14 +722,14 @@ impl World {
                 self.deliver(now + TICK, member, Input::Tick);
             }
             Input::Keepalive => {
-                self.to_store(member, ToStore::Register(self.nodes[member].is_ready));
+                self.send_to_store(member, ToStore::Register(self.nodes[member].is_ready));
                 self.deliver(now + KEEPALIVE, member, Input::Keepalive);
             }
             Input::Ready(is_ready) => {
                 if !node.is_leaving || !is_ready {
                     node.is_ready = is_ready;
                     cluster.set_ready(now, is_ready);
-                    self.to_store(member, ToStore::Register(is_ready));
+                    self.send_to_store(member, ToStore::Register(is_ready));
                 }
             }
             Input::Store(number, answer) => {
@@ -806,13 +815,13 @@ impl World {
         }
     }
 
-    fn to_store(&mut self, member: usize, message: ToStore) {
+    fn send_to_store(&mut self, member: usize, message: ToStore) {
         let process = self.nodes[member].process;
         let at = self.arrival(Place::Node(member), Place::Store);
         self.events.push(at, Event::Store(member, process, message));
     }
 
-    fn to_switch(&mut self, dpid: DatapathId, member: usize, id: ConnectionId, to: ToSwitch) {
+    fn send_to_switch(&mut self, dpid: DatapathId, member: usize, id: ConnectionId, to: ToSwitch) {
         let switch = dpid.0 as usize - 1;
         let at = self.arrival(Place::Node(member), Place::Switch(switch));
         self.events.push(at, Event::Switch(switch, member, id, to));
@@ -829,7 +838,7 @@ impl World {
             if let Some(connection) = connection
                 && cluster.is_some_and(|cluster| cluster.serves(dpid))
             {
-                self.to_switch(dpid, member, connection.id, ToSwitch::Write);
+                self.send_to_switch(dpid, member, connection.id, ToSwitch::Write);
             }
         }
     }
@@ -847,7 +856,7 @@ impl World {
             return;
         };
         if node.is_leaving && cluster.holds_nothing() {
-            self.to_store(member, ToStore::Revoke);
+            self.send_to_store(member, ToStore::Revoke);
             self.kill(member);
             return;
         }
@@ -864,7 +873,8 @@ impl World {
         self.count(member, &output);
         match output {
             ClusterOutput::Store { number, request } => {
-                self.to_store(member, ToStore::Request(number, request));
+                self.nodes[member].has_reason = self.reason(member, &request) == Some(true);
+                self.send_to_store(member, ToStore::Request(number, request));
             }
             ClusterOutput::Peer { to, message } => {
                 let Some(other) = self.nodes.iter().position(|node| node.id == to) else {
@@ -890,12 +900,12 @@ impl World {
                 });
                 if request.role == Role::Primary {
                     let first = *self.claims.entry(request.generation_id).or_insert(member);
-                    if first != member {
+                    if first != member && self.unnoticed_until < self.now {
                         let generation = Generation(request.generation_id);
                         self.fault(format!("{first} and {member} both claim {generation}"));
                     }
                 }
-                self.to_switch(dpid, member, connection, ToSwitch::Role(number, request));
+                self.send_to_switch(dpid, member, connection, ToSwitch::Role(number, request));
             }
             ClusterOutput::HighWater(mark) => self.nodes[member].high_water = Some(mark),
             ClusterOutput::Event(event) => {

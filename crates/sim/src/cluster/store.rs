@@ -22,6 +22,8 @@ pub struct ModelStore {
     pub own: BTreeMap<ShardId, Own>,
     members: BTreeMap<MemberId, Member>,
     leases: BTreeMap<MemberId, Instant>,
+    /// When each entry changed last.
+    changed_at: BTreeMap<MemberId, Instant>,
     epoch: Option<(u16, u64)>,
     /// Changes that watches are still to hear of.
     pub changes: Vec<StoreChange>,
@@ -36,6 +38,7 @@ impl ModelStore {
             own: BTreeMap::new(),
             members: BTreeMap::new(),
             leases: BTreeMap::new(),
+            changed_at: BTreeMap::new(),
             epoch: None,
             changes: Vec::new(),
         }
@@ -43,6 +46,11 @@ impl ModelStore {
 
     pub fn members(&self) -> &BTreeMap<MemberId, Member> {
         &self.members
+    }
+
+    /// When a member's entry was put last with another value.
+    pub fn changed_at(&self, id: &MemberId) -> Instant {
+        self.changed_at.get(id).copied().unwrap_or_default()
     }
 
     pub fn epoch(&self) -> u16 {
@@ -69,6 +77,7 @@ impl ModelStore {
         self.leases.insert(id.clone(), now + LEASE);
         if self.members.get(id) != Some(&member) {
             self.members.insert(id.clone(), member.clone());
+            self.changed_at.insert(id.clone(), now);
             self.change(Changed::Member(id.clone(), Some(member)));
         }
     }

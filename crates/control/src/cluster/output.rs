@@ -1,0 +1,144 @@
+//! The results of a member: messages, switches to serve, events and counts.
+
+use std::collections::BTreeMap;
+
+use openflow::DatapathId;
+use openflow::message::RoleMessage;
+
+use super::store::{HighWater, Member, StoreRequest};
+use super::suspicion::PeerMessage;
+use super::term::{Generation, MemberId, Rank, ShardId};
+use crate::ConnectionId;
+
+/// A result of [`super::Cluster::poll_output`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterOutput {
+    /// Send a request to the store. One is under way at a time; the answer goes to
+    /// [`super::Cluster::handle_store_answer`] with the same number. The machine gives up after 300 ms and
+    /// passes over later answers.
+    Store { number: u32, request: StoreRequest },
+    /// Send a message to a member by its bell; drop it if there is no connection.
+    Peer { to: MemberId, message: PeerMessage },
+    /// Send OFPT_ROLE_REQUEST. Pass the answer with the same number to
+    /// [`super::Cluster::handle_role_reply`] or [`super::Cluster::handle_role_refused`].
+    Role {
+        dpid: DatapathId,
+        connection: ConnectionId,
+        number: u32,
+        request: RoleMessage,
+    },
+    /// This member is the switch's master: the application serves it from now on.
+    Serve {
+        dpid: DatapathId,
+        connection: ConnectionId,
+    },
+    /// Another member is the switch's master, or will be: the application stops at once and drops
+    /// what waits for the switch. Not output for a switch that has gone down.
+    Yield {
+        dpid: DatapathId,
+        connection: ConnectionId,
+    },
+    /// Write this to the state directory, in place of the earlier one; at most once a second but
+    /// for new terms.
+    HighWater(HighWater),
+    /// The members of the store other than this one: keep a bell to each. A connection to another
+    /// stays as long as it lives: the store may have lost its data.
+    Members(BTreeMap<MemberId, Member>),
+    /// Close the connection: the switch knows no roles, and another member serves its shard.
+    Close {
+        dpid: DatapathId,
+        connection: ConnectionId,
+    },
+    /// Something for the log.
+    Event(ClusterEvent),
+}
+
+/// Something that an operator may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterEvent {
+    /// A member is silent, or its connection was reset.
+    Suspected(MemberId),
+    /// Others do not hear it either.
+    Confirmed(MemberId),
+    /// A suspected member is heard again.
+    Heard(MemberId),
+    /// This member serves a shard that `from` served before.
+    TookOver {
+        shard: ShardId,
+        from: MemberId,
+        rank: Rank,
+    },
+    /// This member serves a shard by its order.
+    Holds { shard: ShardId },
+    /// This member has stopped to serve a shard; `to` has it now, if that is known.
+    Yielded {
+        shard: ShardId,
+        to: Option<MemberId>,
+    },
+    /// This member has written an order.
+    Assigned { shard: ShardId, owner: MemberId },
+    /// The store has gone back in time or is another one: its data was restored. The epoch is
+    /// raised before anything else is written.
+    Restored { from: HighWater, cluster_id: u64 },
+    /// A switch of this member's has seen a generation that the cluster did not give: another
+    /// controller is there, or the store was restored.
+    Foreign {
+        dpid: DatapathId,
+        generation: Generation,
+    },
+    /// A generation is too great to exceed, or was exceeded too often: the switch is not served
+    /// until it connects again.
+    Exhausted {
+        dpid: DatapathId,
+        generation: Generation,
+    },
+    /// The epoch is another one.
+    Epoch(u16),
+    /// The store does not answer. Take-overs go on; nothing is assigned.
+    StoreLost,
+    /// The store answers again.
+    StoreBack,
+}
+
+/// Counters since the start, and the state now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterCounts {
+    /// Suspicions of peers.
+    pub suspicions: u64,
+    /// Shards taken over from suspected members.
+    pub takeovers: u64,
+    /// Shards yielded to others.
+    pub yields: u64,
+    /// Role requests that a switch refused as stale.
+    pub stale: u64,
+    /// Reports of foreign generations.
+    pub foreign: u64,
+    /// Epochs raised by this member.
+    pub epochs_raised: u64,
+    /// Requests to the store.
+    pub store_requests: u64,
+    /// Requests to the store without an answer in time.
+    pub store_timeouts: u64,
+    /// Full reads that found a change which the watch had not reported.
+    pub watch_repaired: u64,
+    /// Role requests sent.
+    pub role_requests: u64,
+    /// Role requests without an answer in time.
+    pub role_timeouts: u64,
+    /// Messages to peers.
+    pub peer_messages: u64,
+    /// Messages of peers that were passed over: unknown or too many members, numbers out of range.
+    pub peer_messages_refused: u64,
+}
+
+/// The state of one shard, for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardStatus {
+    pub shard: ShardId,
+    /// The member in charge, as far as this one knows.
+    pub holder: Option<MemberId>,
+    /// The generation in use.
+    pub generation: Generation,
+    /// Whether this member serves it.
+    pub is_held: bool,
+}
