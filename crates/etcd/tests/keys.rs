@@ -243,7 +243,8 @@ async fn a_full_database_still_answers_reads() {
     assert_eq!(full, Error::Full);
     assert_eq!(client.cas(b"/f/new", 0, &value, 0).await, Err(Error::Full));
     let all = client.read_all(b"/f/").await.unwrap();
-    assert_eq!(all.kvs.len(), written);
+    // etcd may apply the write that reaches the quota, and report it as refused.
+    assert!([written, written + 1].contains(&all.kvs.len()), "{written}");
     let status = eventually(async || match client.status(0).await? {
         status if status.alarms.is_empty() => Err(Error::Unreachable("no alarm yet".into())),
         status => Ok(status),
