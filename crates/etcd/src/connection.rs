@@ -172,6 +172,30 @@ impl tower::Service<hyper::Request<Body>> for Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Failure;
+    use crate::wire::{Protobuf, StatusRequest, StatusResponse, path};
+    use hyper::http::uri::PathAndQuery;
+
+    #[tokio::test]
+    async fn a_call_on_a_closed_connection_was_not_sent() {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let endpoint: Endpoint = "h1".parse().unwrap();
+        let connection = Connection::over(ours, &endpoint, "http").await.unwrap();
+        drop(theirs);
+        while !connection.is_closed() {
+            tokio::task::yield_now().await;
+        }
+        let call = connection
+            .grpc(1024)
+            .unary(
+                tonic::Request::new(StatusRequest {}),
+                PathAndQuery::from_static(path::STATUS),
+                Protobuf::<StatusRequest, StatusResponse>::new(8),
+            )
+            .await;
+        let failure = Failure::of(&endpoint, &call.unwrap_err());
+        assert!(!failure.was_sent && !failure.may_be_done, "{failure:?}");
+    }
 
     #[test]
     fn an_endpoint_has_a_host_and_a_port() {

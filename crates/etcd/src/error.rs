@@ -5,14 +5,15 @@ use std::fmt;
 use tonic::{Code, Status};
 
 /// The reason why a call has no answer. A failed write was not done, unless this is
-/// [`Error::Unknown`]; a write never fails with [`Error::Invalid`].
+/// [`Error::Unknown`] or [`Error::Full`]; a write never fails with [`Error::Invalid`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// No member answers, or none that has a leader. A later call may succeed.
     Unreachable(String),
     /// A write was sent, and no believable answer came: it may be done, or be done later.
     Unknown(String),
-    /// The database is at its quota (NOSPACE). Reads go on.
+    /// The database is at its quota (NOSPACE). Reads go on. The write that reaches the quota is
+    /// often done all the same: etcd applies it, and then reports this.
     Full,
     /// The revision asked for is gone. Read the present state instead.
     Compacted,
@@ -84,7 +85,7 @@ impl Failure {
         match status.code() {
             _ if is_unsent(status) => Failure::before(Error::Unreachable(why())),
             Code::ResourceExhausted if said.ends_with("database space exceeded") => {
-                not_done(Error::Full)
+                Failure::after(Error::Full, true)
             }
             Code::OutOfRange if said.ends_with("has been compacted") => not_done(Error::Compacted),
             Code::NotFound if said.ends_with("requested lease not found") => {

@@ -233,6 +233,30 @@ async fn a_write_with_an_answer_that_is_not_believed_is_sent_once() {
     );
 }
 
+/// etcd says so before it proposes a write, and the caller decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_write_is_sent_once_and_a_read_to_everybody() {
+    let refusing = || {
+        serve(|| {
+            Response::builder()
+                .header("content-type", "application/grpc")
+                .header("grpc-status", "14")
+                .header("grpc-message", "etcdserver: no leader")
+                .body(Empty::new().boxed())
+                .unwrap()
+        })
+    };
+    let ((one, of_one), (two, of_two)) = (refusing().await, refusing().await);
+    let count = || of_one.load(Ordering::Relaxed) + of_two.load(Ordering::Relaxed);
+    let client = client_of(&[one, two], None, DEADLINE);
+    let write = client.put(b"k", b"", 0).await;
+    assert!(matches!(write, Err(Error::Unreachable(_))), "{write:?}");
+    assert_eq!(count(), 1);
+    let read = client.get(b"k").await;
+    assert!(matches!(read, Err(Error::Unreachable(_))), "{read:?}");
+    assert_eq!(count(), 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_server_is_an_error() {
     let (endpoint, _) = serve(|| {

@@ -158,7 +158,7 @@ async fn a_compacted_revision_asks_for_everything_anew() {
 async fn a_watch_of_a_killed_or_stopped_member_ends() {
     let mut etcd = Etcd::one();
     let mut config = config(&etcd.endpoints(), None, common::DEADLINE);
-    config.progress = std::time::Duration::from_millis(200);
+    config.progress = std::time::Duration::from_secs(2);
     let client = Client::new(config).unwrap();
     let Header { revision, .. } = client.put(b"/k", b"", 0).await.unwrap();
     let mut watch = client.watch(b"/", revision).await.unwrap();

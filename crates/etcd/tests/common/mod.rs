@@ -12,7 +12,7 @@ use net::tls::{CredentialFiles, Security};
 use etcd::{Etcd, Files, PATIENCE};
 
 /// A deadline that a busy machine keeps as well.
-pub const DEADLINE: Duration = Duration::from_secs(5);
+pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A client of all members, without TLS.
 pub fn client(etcd: &Etcd) -> Client {
