@@ -223,6 +223,7 @@ impl Guard {
         let has_role = matches!(self.state, State::Probation(_) | State::Serving { .. });
         if status.role == Role::Secondary && has_role {
             self.lost = Some(status.generation_id);
+            self.generation = status.generation_id;
             // The answer to a request under way has a later role.
             if self.asked.is_none() {
                 self.lose(now);
@@ -327,9 +328,6 @@ impl Guard {
         let lost = self.lost.take();
         // A newcomer's claim, or one that was made at the same time as ours.
         let by_guard = lost.is_none_or(|id| id.wrapping_sub(self.own) <= 1);
-        if let Some(id) = lost {
-            self.generation = id;
-        }
         if let State::Serving { confirmed_at, .. } = self.state
             && lost.is_some()
             && by_guard

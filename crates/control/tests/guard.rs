@@ -309,6 +309,19 @@ fn a_stopped_controller_is_replaced_in_seven_seconds_and_stands_by_afterwards() 
     assert!(world.parties[0].serves(), "it cannot know yet");
     world.run(11_050);
     assert_eq!(world.serving(), [1]);
+    let reclaims = |at: usize| {
+        world.parties[at]
+            .guard
+            .as_ref()
+            .unwrap()
+            .counters()
+            .reclaims
+    };
+    assert_eq!(
+        (reclaims(0), reclaims(1)),
+        (1, 0),
+        "only from the newcomer at first"
+    );
 }
 
 #[test]
