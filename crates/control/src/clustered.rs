@@ -3,15 +3,17 @@
 //! The controller knows nothing of clusters. A switch that this member comes to serve is, for the
 //! controller, one that has just connected. A switch that another member serves has gone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 
 use clock::{Duration, Instant};
 use openflow::message::{ErrorMessage, PortReason, PortStatus, RoleMessage};
-use openflow::{DatapathId, ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, encode};
+use openflow::{
+    DatapathId, ErrorKind, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode,
+};
 
 use crate::ConnectionId;
-use crate::cluster::{Cluster, ClusterOutput, RoleRefusal, ShardId};
+use crate::cluster::{Cluster, ClusterOutput, MemberId, RoleRefusal, ShardId};
 use crate::controller::{
     Admission, Alarm, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
@@ -29,11 +31,22 @@ const ROLE_REQUEST_TYPE: u8 = 24;
 /// back in this time.
 const EMPTY_MAX: Duration = Duration::from_secs(5);
 
+/// How often the member that serves a switch says which of its ports are edges.
+const EDGES_EVERY: Duration = Duration::from_millis(500);
+/// How long that is believed.
+const EDGES_FOR: Duration = Duration::from_secs(3);
+
+/// The ports of switches that have no switch behind them.
+pub type Edges = Vec<(DatapathId, Vec<PortNo>)>;
+
 /// What a member has for others than its switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outward {
     /// A request to the store, a message to a peer, the high-water mark, the peers, an event.
     Cluster(ClusterOutput),
+    /// The edges of the switches that this member serves, for all others. Each hands it to
+    /// [`Clustered::hear_edges`].
+    Edges(Edges),
     /// Whether this member reaches switches, and so can serve them. Call [`Cluster::set_ready`]
     /// once the store has it.
     Reaches(bool),
@@ -62,6 +75,7 @@ struct Membership {
     /// When the last switch has gone; `None` while there is one.
     empty_since: Option<Instant>,
     reaches: bool,
+    edges_due: Instant,
     /// Messages of switches that another member serves.
     passed_over: u64,
 }
@@ -71,6 +85,8 @@ struct Line {
     up: SwitchUp,
     peer: PeerIdentity,
     is_served: bool,
+    /// The ports that the member which serves the switch knows as edges, and since when.
+    edges: Option<(Instant, BTreeSet<PortNo>)>,
     /// Role requests without an answer, oldest first, with their numbers.
     asked: VecDeque<(Xid, u32)>,
     next_xid: u32,
@@ -120,6 +136,7 @@ impl Clustered {
             ticked: now,
             empty_since: Some(now),
             reaches: false,
+            edges_due: now,
             passed_over: 0,
         };
         Clustered {
@@ -147,6 +164,29 @@ impl Clustered {
         if let Some(membership) = &mut self.membership {
             input(&mut membership.cluster);
             membership.carry_out(now, &mut self.controller);
+        }
+    }
+
+    /// Another member says which ports of switches are edges. It is believed for three seconds, for
+    /// switches that it serves and ports that they have. If this member takes them over in this
+    /// time, it need not hold their ports until LLDP has had its chance.
+    pub fn hear_edges(&mut self, now: Instant, from: &MemberId, edges: Edges) {
+        let Some(membership) = &mut self.membership else {
+            return;
+        };
+        let statuses = membership.cluster.shards();
+        let of_peer = statuses.iter().filter(|s| s.holder.as_ref() == Some(from));
+        let shards: BTreeSet<ShardId> = of_peer.map(|status| status.shard).collect();
+        let count = membership.cluster.config().shards;
+        for (dpid, ports) in edges {
+            let connection = membership.by_dpid.get(&dpid);
+            let line = connection.and_then(|c| membership.lines.get_mut(c));
+            if let Some(line) = line
+                && shards.contains(&ShardId::of(dpid, count))
+            {
+                let ports = ports.into_iter().filter(|port| line.port(*port).is_ok());
+                line.edges = Some((now, ports.collect()));
+            }
         }
     }
 
@@ -180,11 +220,13 @@ impl Clustered {
             up,
             peer,
             is_served: false,
+            edges: None,
             asked: VecDeque::new(),
             next_xid: 0,
         };
         membership.lines.insert(connection, line);
         membership.by_dpid.insert(dpid, connection);
+        membership.look_at_reach(now);
         let shard = ShardId::of(dpid, membership.cluster.config().shards);
         membership
             .cluster
@@ -221,6 +263,7 @@ impl Clustered {
         if let Some(membership) = &mut self.membership {
             membership.handle_timeout(now);
             membership.carry_out(now, &mut self.controller);
+            membership.say_edges(now, &self.controller);
         }
         self.controller.handle_timeout(now);
     }
@@ -315,6 +358,16 @@ impl Membership {
             self.look_at_reach(now);
         }
         self.cluster.handle_timeout(now);
+    }
+
+    fn say_edges(&mut self, now: Instant, controller: &Controller) {
+        if now >= self.edges_due {
+            self.edges_due = now + EDGES_EVERY;
+            let edges: Edges = controller.edges().collect();
+            if !edges.is_empty() {
+                (self.sink)(Outward::Edges(edges));
+            }
+        }
     }
 
     fn look_at_reach(&mut self, now: Instant) {
@@ -456,6 +509,11 @@ impl Membership {
             return;
         };
         line.is_served = true;
+        if let Some((at, ports)) = line.edges.take()
+            && now.since(at) < EDGES_FOR
+        {
+            controller.expect_edges(line.up.features.datapath_id, ports);
+        }
         let admission = controller.handle_up(now, connection, line.up.clone(), line.peer);
         if let Admission::Refused(reason) = admission {
             line.is_served = false;
@@ -488,10 +546,19 @@ impl Line {
         })
     }
 
+    fn port(&self, number: PortNo) -> Result<usize, usize> {
+        let ports = &self.up.ports;
+        ports.binary_search_by_key(&number, |port| port.port_no)
+    }
+
     /// Keeps the ports that the controller is given when this member begins to serve the switch.
     fn port_changed(&mut self, status: &PortStatus) {
+        let at = self.port(status.port.port_no);
+        // Another switch may be behind it now.
+        if let Some((_, edges)) = &mut self.edges {
+            edges.remove(&status.port.port_no);
+        }
         let ports = &mut self.up.ports;
-        let at = ports.binary_search_by_key(&status.port.port_no, |port| port.port_no);
         match (status.reason, at) {
             (PortReason::DELETE, Ok(at)) => drop(ports.remove(at)),
             (PortReason::DELETE, Err(_)) => {}
@@ -508,9 +575,7 @@ mod tests {
     use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
 
     use super::*;
-    use crate::cluster::{
-        ClusterConfig, Member, MemberId, Own, Snapshot, StoreAnswer, StoreRequest,
-    };
+    use crate::cluster::{ClusterConfig, Member, Own, Snapshot, StoreAnswer, StoreRequest};
     use crate::controller::ControllerConfig;
     use crate::controller::fixture::{port, up};
 
@@ -527,6 +592,8 @@ mod tests {
         generation: u64,
         /// Messages to the switch but role requests, by kind.
         sent: Vec<MessageKind>,
+        /// Questions of the controller without an answer.
+        asked: Vec<Xid>,
         closed: Vec<RefusedReason>,
     }
 
@@ -561,6 +628,7 @@ mod tests {
                 role: Role::Equal,
                 generation: u64::MAX,
                 sent: Vec::new(),
+                asked: Vec::new(),
                 closed: Vec::new(),
             }
         }
@@ -618,7 +686,7 @@ mod tests {
                         cluster.handle_store_answer(now, number, answer);
                     });
                 }
-                Outward::Cluster(_) => {}
+                Outward::Cluster(_) | Outward::Edges(_) => {}
             }
         }
 
@@ -646,6 +714,9 @@ mod tests {
 
         fn frame_came(&mut self, frame: &Frame) {
             let Ok(Message::RoleRequest(request)) = decode(frame) else {
+                if frame.kind() == MessageKind::MultipartRequest {
+                    self.asked.push(frame.xid());
+                }
                 self.sent.push(frame.kind());
                 return;
             };
@@ -662,6 +733,18 @@ mod tests {
         fn say(&mut self, xid: Xid, message: &Message) {
             let frame = encode(Version::V13, xid, message).unwrap();
             self.member.handle_frame(self.now, CONNECTION, frame);
+        }
+
+        /// The switch answers the question for its entries: it has none.
+        fn report_no_entries(&mut self) {
+            use openflow::message::MultipartReply;
+            use openflow::multipart::ReplyBody;
+            for xid in std::mem::take(&mut self.asked) {
+                let body = ReplyBody::Flow(Vec::new());
+                let reply = Message::MultipartReply(MultipartReply { more: false, body });
+                self.say(xid, &reply);
+            }
+            self.answer();
         }
 
         fn ports(&self) -> Vec<usize> {
@@ -712,8 +795,19 @@ mod tests {
         let mut old = up(DPID.0);
         old.version = Version::V10;
         let peer = PeerIdentity::default();
-        let _ = trial.member.handle_up(trial.now, CONNECTION, old, peer);
+        let _ = trial
+            .member
+            .handle_up(trial.now, CONNECTION, old.clone(), peer);
+        trial.answer();
+        assert_eq!(
+            trial.closed,
+            [RefusedReason::NoRoles],
+            "nobody has its shard yet"
+        );
+        trial.member.handle_down(trial.now, CONNECTION);
         trial.pass(Duration::from_secs(2));
+        let _ = trial.member.handle_up(trial.now, CONNECTION, old, peer);
+        trial.pass(Duration::from_millis(100));
         assert_eq!(trial.ports(), [2]);
         assert_eq!(trial.role, Role::Equal, "it was asked for none");
     }
@@ -724,6 +818,7 @@ mod tests {
             up: up(1),
             peer: PeerIdentity::default(),
             is_served: true,
+            edges: None,
             asked: VecDeque::from([(Xid(1), 9)]),
             next_xid: 1,
         };
@@ -741,6 +836,54 @@ mod tests {
         assert_eq!(line.refused(Xid(1), &stale), None, "answered once");
         let slave = error(ErrorKind::IS_SLAVE, 14);
         assert_eq!(line.refused(Xid(5), &slave), Some(RoleRefusal::IsSlave));
+    }
+
+    /// What another member says of edges counts if it serves the switch, and until their ports
+    /// change.
+    #[test]
+    fn edges_of_the_member_before_are_edges_at_once() {
+        for (says_it, changes, edges) in [("b", false, 2), ("c", false, 0), ("b", true, 1)] {
+            let mut trial = Trial::new();
+            let b = MemberId::new("b").unwrap();
+            let own = Own {
+                order: crate::cluster::Order::repeating(&[b.clone(), MemberId::new("a").unwrap()]),
+                revision: 9,
+            };
+            trial.store.own.insert(ShardId(0), own);
+            let entry = trial.store.members.values().next().unwrap().clone();
+            trial.store.members.insert(b.clone(), entry);
+            let _ = trial.come_up();
+            trial.pass(Duration::from_millis(100));
+            assert_eq!(trial.ports(), []);
+            let from = MemberId::new(says_it).unwrap();
+            let said = vec![(DPID, vec![PortNo(1), PortNo(2), PortNo(9)])];
+            let now = trial.now;
+            trial.member.hear_edges(now, &from, said);
+            if changes {
+                let status = PortStatus {
+                    reason: PortReason::MODIFY,
+                    port: port(2),
+                };
+                trial.say(Xid(0), &Message::PortStatus(status));
+            }
+            // Nobody else hears it: with two members, an own switch that answers is enough.
+            trial
+                .member
+                .tell_cluster(now, |cluster| cluster.handle_peer_reset(now, &b));
+            let mut at_once = None;
+            for _ in 0..300 {
+                trial.pass(Duration::from_millis(10));
+                if !trial.ports().is_empty() && at_once.is_none() {
+                    trial.report_no_entries();
+                    let is_edge = |n: &u32| {
+                        let port = PortNo(*n);
+                        trial.member.is_edge(crate::Location { dpid: DPID, port })
+                    };
+                    at_once = Some((1..=2).filter(is_edge).count());
+                }
+            }
+            assert_eq!(at_once, Some(edges), "{says_it}, {changes}");
+        }
     }
 
     /// A switch cannot make a member that stands by hold more ports than the controller would.

@@ -331,6 +331,13 @@ impl Told {
     /// Hands something to the cluster. Waits while the application has too much to do; nothing is
     /// lost until it ends.
     async fn cluster(&self, input: impl FnOnce(&mut Cluster, Instant) + Send + 'static) {
+        self.application(move |application, now| {
+            application.tell_cluster(now, |cluster| input(cluster, now));
+        })
+        .await;
+    }
+
+    async fn application(&self, input: impl FnOnce(&mut Clustered, Instant) + Send + 'static) {
         let input = Arc::new(Mutex::new(Some(input)));
         let take =
             |input: &Mutex<Option<_>>| input.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -338,8 +345,7 @@ impl Told {
             let (clock, given) = (self.clock, input.clone());
             let asked = self.driver.ask(move |application: &mut Clustered| {
                 if let Some(input) = take(&given) {
-                    let now = clock.now();
-                    application.tell_cluster(now, |cluster| input(cluster, now));
+                    input(application, clock.now());
                 }
             });
             if asked.await.is_some() {
@@ -370,6 +376,7 @@ impl Outlet {
                     self.presence
                         .send_modify(|presence| presence.is_ready = reaches);
                 }
+                Outward::Edges(edges) => self.bells.send_edges(&edges),
                 Outward::Cluster(ClusterOutput::Store { number, request }) => {
                     let _ = self.requests.send((number, request));
                 }

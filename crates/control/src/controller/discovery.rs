@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Budget, Duration, Instant};
 use openflow::message::{Port, PortState as PortBits};
-use openflow::{DatapathId, Message};
+use openflow::{DatapathId, Message, PortNo};
 
 use crate::Location;
 use crate::lldp::{self, LldpError, Outstanding, Prover};
@@ -82,6 +82,8 @@ pub(super) struct Discovery {
     past: Pasts,
     pace: Pace,
     round: Round,
+    /// Ports that another controller knew as edges a moment ago, of switches that are to come.
+    expected: BTreeMap<DatapathId, BTreeSet<PortNo>>,
     /// All LLDP that was certainly sent before this time has arrived or is lost.
     heard_everywhere: Instant,
 }
@@ -283,6 +285,7 @@ impl Discovery {
             past: Pasts::default(),
             pace: PACE,
             round: Round::default(),
+            expected: BTreeMap::new(),
             heard_everywhere: Instant::START,
         }
     }
@@ -297,6 +300,7 @@ impl Discovery {
             return false;
         };
         self.pulses.remove(&dpid);
+        self.expected.remove(&dpid);
         for (port, known) in switch.ports {
             let at = Location { dpid, port };
             self.ports.remove(&at);
@@ -786,6 +790,12 @@ impl Discovery {
         }
     }
 
+    /// Takes ports of a switch that is about to come for edges without a hold: the controller that
+    /// had the switch until now knew them as such.
+    pub(super) fn expect_edges(&mut self, dpid: DatapathId, ports: BTreeSet<PortNo>) {
+        self.expected.insert(dpid, ports);
+    }
+
     /// Makes edges of ports whose hold is over and whose LLDP certainly went out without an answer.
     /// Returns whether there are any.
     pub(super) fn settle_ports(
@@ -794,8 +804,18 @@ impl Discovery {
         now: Instant,
         dpid: DatapathId,
     ) -> bool {
+        let mut is_any = false;
+        for port in self.expected.remove(&dpid).unwrap_or_default() {
+            let at = Location { dpid, port };
+            if net.role_of_port(at) == PortRole::Held
+                && let Some(port) = net.port_mut(at)
+            {
+                port.state.settle(now);
+                is_any = true;
+            }
+        }
         let (Some(switch), Some(pulse)) = (net.switch(dpid), self.pulses.get(&dpid)) else {
-            return false;
+            return is_any;
         };
         let ports = switch
             .ports
@@ -809,7 +829,6 @@ impl Discovery {
             Some((at, known, port.held_until <= now))
         });
         let sent: Vec<(Location, Instant, bool)> = sent.collect();
-        let mut is_any = false;
         for (at, known, is_over) in sent {
             if net.role_of_port(at) != PortRole::Held {
                 continue;

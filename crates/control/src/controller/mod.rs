@@ -74,7 +74,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::PortStatus;
-use openflow::{DatapathId, Frame, MacAddr, Message, decode_rows};
+use openflow::{DatapathId, Frame, MacAddr, Message, PortNo, decode_rows};
 use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
@@ -595,6 +595,22 @@ impl Controller {
         self.network.role_of_port(at) == PortRole::Edge
     }
 
+    /// The ports that have certainly no switch behind them, by switch.
+    pub(crate) fn edges(&self) -> impl Iterator<Item = (DatapathId, Vec<PortNo>)> {
+        self.network.connected().map(|switch| {
+            let dpid = switch.dpid;
+            let ports = switch.ports.keys().copied();
+            let edges = ports.filter(|port| self.is_edge(Location { dpid, port: *port }));
+            (dpid, edges.collect())
+        })
+    }
+
+    /// Takes ports of a switch for edges, without the hold of [`ControllerConfig::port_hold`], when
+    /// it comes up next: another controller served it until now, and knew them as such.
+    pub(crate) fn expect_edges(&mut self, dpid: DatapathId, ports: BTreeSet<PortNo>) {
+        self.discovery.expect_edges(dpid, ports);
+    }
+
     /// The hosts whose place is known, by address.
     pub fn hosts(&self) -> Vec<HostView> {
         self.first_hosts(usize::MAX)
@@ -722,7 +738,7 @@ impl Controller {
 mod tests {
     use openflow::message::{MultipartReply, PacketIn, PacketInReason};
     use openflow::multipart::{ReplyBody, RequestBody};
-    use openflow::{Cookie, Match, MessageKind, PortNo, TableId, Version, Xid};
+    use openflow::{Cookie, Match, MessageKind, TableId, Version, Xid};
 
     use super::fixture::up;
     use super::*;

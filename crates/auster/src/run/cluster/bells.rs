@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use clock::Budget;
 use control::cluster::{Member, MemberId, PeerMessage};
+use control::clustered::Edges;
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener, Reader, TransportError, connect};
@@ -27,17 +28,18 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::Told;
-use super::documents::{self, BELL_VERSION, Hello};
+use super::documents::{self, BELL_VERSION, Heard, Hello};
 
 /// Incoming connections of all members together.
 const CONNECTIONS_MAX: usize = 64;
 const LINE_BYTES_MAX: u64 = 16 << 10;
-/// A member sends 10 heartbeats a second, and a few questions when another one is silent.
-const LINES_PER_SECOND_MAX: u32 = 500;
+/// A member sends 10 heartbeats a second, a few questions when another one is silent, and twice a
+/// second the edges of its switches, of which a line holds some hundred.
+const LINES_PER_SECOND_MAX: u32 = 1000;
 const HELLO_MAX: Duration = Duration::from_secs(3);
 /// A write that takes longer ends the connection.
 const WRITE_MAX: Duration = Duration::from_secs(1);
-const WAITING_MAX: usize = 64;
+const WAITING_MAX: usize = 512;
 /// The pause before a member is dialled again.
 const DIAL_AGAIN: Duration = Duration::from_millis(200);
 
@@ -45,14 +47,14 @@ const DIAL_AGAIN: Duration = Duration::from_millis(200);
 pub struct Bells {
     own: MemberId,
     security: Security,
-    lines: BTreeMap<MemberId, Bell>,
+    bells: BTreeMap<MemberId, Bell>,
 }
 
 struct Bell {
     address: String,
     /// Whether the member is dialled again when its connection has ended.
     is_member: Arc<AtomicBool>,
-    messages: mpsc::Sender<PeerMessage>,
+    lines: mpsc::Sender<Arc<[u8]>>,
     task: AbortHandle,
 }
 
@@ -61,14 +63,14 @@ impl Bells {
         Bells {
             own,
             security,
-            lines: BTreeMap::new(),
+            bells: BTreeMap::new(),
         }
     }
 
     /// Dials each of these members, and no other. A connection to another stays while it lives:
     /// etcd may have lost what it knew.
     pub fn set_members(&mut self, members: &BTreeMap<MemberId, Member>) {
-        self.lines.retain(|id, bell| {
+        self.bells.retain(|id, bell| {
             let member = members.get(id);
             bell.is_member.store(member.is_some(), Ordering::Relaxed);
             let has_moved = member.is_some_and(|member| member.address != bell.address);
@@ -78,22 +80,32 @@ impl Bells {
             !has_moved && !bell.task.is_finished()
         });
         for (id, member) in members {
-            if !self.lines.contains_key(id) {
+            if !self.bells.contains_key(id) {
                 let bell = self.start(id.clone(), member.address.clone());
-                self.lines.insert(id.clone(), bell);
+                self.bells.insert(id.clone(), bell);
             }
         }
     }
 
     /// Sends a message if there is a connection that takes it.
     pub fn send(&self, to: &MemberId, message: PeerMessage) {
-        if let Some(bell) = self.lines.get(to) {
-            let _ = bell.messages.try_send(message);
+        if let Some(bell) = self.bells.get(to) {
+            let _ = bell.lines.try_send(documents::peer_text(&message).into());
+        }
+    }
+
+    /// Sends the edges of switches to everybody.
+    pub fn send_edges(&self, edges: &Edges) {
+        for line in documents::edges_text(edges) {
+            let line: Arc<[u8]> = line.into();
+            for bell in self.bells.values() {
+                let _ = bell.lines.try_send(line.clone());
+            }
         }
     }
 
     fn start(&self, id: MemberId, address: String) -> Bell {
-        let (messages, waiting) = mpsc::channel(WAITING_MAX);
+        let (lines, waiting) = mpsc::channel(WAITING_MAX);
         let (own, security) = (self.own.clone(), self.security.clone());
         let at = address.clone();
         let is_member = Arc::new(AtomicBool::new(true));
@@ -110,7 +122,7 @@ impl Bells {
         Bell {
             address,
             is_member,
-            messages,
+            lines,
             task,
         }
     }
@@ -118,7 +130,7 @@ impl Bells {
 
 impl Drop for Bells {
     fn drop(&mut self) {
-        for bell in self.lines.values() {
+        for bell in self.bells.values() {
             bell.task.abort();
         }
     }
@@ -130,7 +142,7 @@ async fn keep_ringing(
     id: MemberId,
     method: Method,
     security: Security,
-    mut waiting: mpsc::Receiver<PeerMessage>,
+    mut waiting: mpsc::Receiver<Arc<[u8]>>,
     is_member: &AtomicBool,
 ) {
     let mut told: Option<String> = None;
@@ -154,13 +166,13 @@ async fn keep_ringing(
     }
 }
 
-async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiver<PeerMessage>) {
+async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiver<Arc<[u8]>>) {
     let (mut reader, mut writer) = (connection.reader, connection.writer);
     let hello = Hello {
         auster_cluster: BELL_VERSION,
         name: own.to_string(),
     };
-    let mut line = documents::line(&hello);
+    let mut line: Arc<[u8]> = documents::line(&hello).into();
     let mut byte = [0];
     loop {
         let written = timeout(WRITE_MAX, async {
@@ -172,7 +184,7 @@ async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiv
         }
         line = tokio::select! {
             message = waiting.recv() => match message {
-                Some(message) => documents::peer_text(&message),
+                Some(line) => line,
                 None => return,
             },
             // Whoever listens says nothing.
@@ -256,7 +268,7 @@ async fn hear(own: MemberId, connection: Connection, told: Told, counts: Arc<Cou
     counts.add(&id);
     let mut budget = Budget::new(told.now(), LINES_PER_SECOND_MAX, LINES_PER_SECOND_MAX);
     while let Some(line) = line_of(&mut reader).await {
-        let Some(message) = documents::peer_message(&line) else {
+        let Some(heard) = documents::heard(&line) else {
             tracing::warn!("cluster: member {id}: a message that cannot be read");
             break;
         };
@@ -265,8 +277,16 @@ async fn hear(own: MemberId, connection: Connection, told: Told, counts: Arc<Cou
             break;
         }
         let from = id.clone();
-        told.cluster(move |cluster, now| cluster.handle_peer_message(now, &from, message))
-            .await;
+        match heard {
+            Heard::Message(message) => {
+                told.cluster(move |cluster, now| cluster.handle_peer_message(now, &from, message))
+                    .await;
+            }
+            Heard::Edges(edges) => {
+                told.application(move |application, now| application.hear_edges(now, &from, edges))
+                    .await;
+            }
+        }
     }
     if counts.remove(&id) {
         told.cluster(move |cluster, now| cluster.handle_peer_reset(now, &id))

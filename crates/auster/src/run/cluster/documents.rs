@@ -4,6 +4,8 @@
 use control::cluster::{
     Changed, HighWater, InUse, Member, MemberId, Order, Own, PeerMessage, ShardId, Snapshot,
 };
+use control::clustered::Edges;
+use openflow::PortNo;
 use serde::{Deserialize, Serialize};
 
 /// Before every key.
@@ -225,6 +227,84 @@ pub fn peer_text(message: &PeerMessage) -> Vec<u8> {
     line(&text)
 }
 
+/// The switches with their edges in one line; those of one switch as ranges of ports.
+#[derive(Serialize, Deserialize)]
+struct EdgesText {
+    edges: Vec<(String, Vec<(u32, u32)>)>,
+}
+
+/// Switches in one line, and ranges of one switch: a line has 16 KiB at most.
+const SWITCHES_PER_LINE: usize = 100;
+const RANGES_PER_LINE: usize = 500;
+
+/// The edges of switches as lines. A switch with more ranges than a line holds is left out: its
+/// ports are held, as without a cluster.
+pub fn edges_text(edges: &Edges) -> Vec<Vec<u8>> {
+    let mut lines = Vec::new();
+    let mut text = EdgesText { edges: Vec::new() };
+    let mut ranges_in_line = 0;
+    for (dpid, ports) in edges {
+        let ranges = ranges(ports);
+        if ranges.len() > RANGES_PER_LINE {
+            continue;
+        }
+        ranges_in_line += ranges.len();
+        if text.edges.len() == SWITCHES_PER_LINE || ranges_in_line > RANGES_PER_LINE {
+            lines.push(line(&text));
+            text.edges.clear();
+            ranges_in_line = ranges.len();
+        }
+        text.edges.push((dpid.to_string(), ranges));
+    }
+    lines.push(line(&text));
+    lines
+}
+
+/// Ports in ascending order, as ranges.
+fn ranges(ports: &[PortNo]) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for PortNo(port) in ports {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*port) => *last = *port,
+            _ => ranges.push((*port, *port)),
+        }
+    }
+    ranges
+}
+
+/// Ports that one line may name: those of a few large switches.
+const PORTS_PER_LINE_MAX: u32 = 1 << 16;
+
+fn edges(text: EdgesText) -> Option<Edges> {
+    let mut left = PORTS_PER_LINE_MAX;
+    let mut edges = Edges::new();
+    for (dpid, ranges) in text.edges {
+        let mut ports = Vec::new();
+        for (first, last) in ranges {
+            let count = last.checked_sub(first)?.checked_add(1)?;
+            left = left.checked_sub(count)?;
+            ports.extend((first..=last).map(PortNo));
+        }
+        edges.push((dpid.parse().ok()?, ports));
+    }
+    Some(edges)
+}
+
+/// What a line of a peer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Message(PeerMessage),
+    Edges(Edges),
+}
+
+/// Reads a line of a peer; `None` if it says nothing that is known here.
+pub fn heard(line: &[u8]) -> Option<Heard> {
+    if let Some(message) = peer_message(line) {
+        return Some(Heard::Message(message));
+    }
+    edges(serde_json::from_slice(line).ok()?).map(Heard::Edges)
+}
+
 /// A document as one line, with its end.
 pub fn line(document: &impl Serialize) -> Vec<u8> {
     let mut line = to_json(document);
@@ -232,8 +312,7 @@ pub fn line(document: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Reads a line of a peer; `None` if it is no message.
-pub fn peer_message(line: &[u8]) -> Option<PeerMessage> {
+fn peer_message(line: &[u8]) -> Option<PeerMessage> {
     Some(match serde_json::from_slice(line).ok()? {
         PeerText::Heartbeat {
             ready,
@@ -314,7 +393,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_of_peers_are_read_as_they_were_written(
-            ready: bool, epoch: u16, number: u32, heard: bool,
+            ready: bool, epoch: u16, number: u32, is_heard: bool,
             in_use in proptest::collection::vec((any::<u8>(), any::<u64>(), any::<u8>()), 0..300),
         ) {
             let in_use = in_use.into_iter().map(|(shard, revision, rank)| InUse {
@@ -324,15 +403,41 @@ mod tests {
             for message in [
                 PeerMessage::Heartbeat(heartbeat),
                 PeerMessage::Question { number, about: id("b") },
-                PeerMessage::Answer { number, is_heard: heard },
+                PeerMessage::Answer { number, is_heard },
             ] {
-                prop_assert_eq!(peer_message(&peer_text(&message)), Some(message));
+                prop_assert_eq!(heard(&peer_text(&message)), Some(Heard::Message(message)));
             }
         }
 
         #[test]
-        fn any_line_of_a_peer_is_read_without_a_panic(line: Vec<u8>) {
-            let _ = peer_message(&line);
+        fn any_line_of_a_peer_is_read_without_a_panic(line: Vec<u8>, ranges: Vec<(u32, u32)>) {
+            let _ = heard(&line);
+            let text = EdgesText { edges: vec![("1".to_owned(), ranges)] };
+            let read = heard(&super::line(&text));
+            let count = |edges: Edges| edges.iter().map(|(_, ports)| ports.len()).sum::<usize>();
+            if let Some(Heard::Edges(edges)) = read {
+                prop_assert!(count(edges) <= PORTS_PER_LINE_MAX as usize);
+            }
+        }
+
+        #[test]
+        fn edges_of_switches_are_read_as_they_were_written(
+            switches in proptest::collection::btree_map(
+                any::<u64>(), proptest::collection::btree_set(1_u32..2000, 0..400), 0..300,
+            ),
+        ) {
+            let edges: Edges = switches.into_iter().map(|(dpid, ports)| {
+                (openflow::DatapathId(dpid), ports.into_iter().map(PortNo).collect())
+            }).collect();
+            let mut read = Edges::new();
+            for line in edges_text(&edges) {
+                prop_assert!(line.len() < 16 << 10);
+                match heard(&line[..line.len() - 1]) {
+                    Some(Heard::Edges(some)) => read.extend(some),
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+            prop_assert_eq!(read, edges);
         }
     }
 }
