@@ -595,6 +595,10 @@ impl Cluster {
 
     /// Does what follows from the latest input and what is due.
     fn settle(&mut self, now: Instant) {
+        let has_new_terms = std::mem::take(&mut self.has_new_terms);
+        if let Some(mark) = self.store.poll_high_water(now, has_new_terms) {
+            self.outputs.push_back(ClusterOutput::HighWater(mark));
+        }
         self.beat(now);
         self.peers.evaluate(now);
         self.evaluate_shards(now);
@@ -622,10 +626,6 @@ impl Cluster {
         }
         for event in std::mem::take(&mut self.store.events) {
             self.event(event);
-        }
-        let has_new_terms = std::mem::take(&mut self.has_new_terms);
-        if let Some(mark) = self.store.poll_high_water(now, has_new_terms) {
-            self.outputs.push_back(ClusterOutput::HighWater(mark));
         }
     }
 
@@ -848,3 +848,6 @@ fn want(shard: Option<&Shard>, switch: &Switch, epoch: u16) -> Want {
         Some(shard) => Want::Slave(shard.generation(epoch)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,8 @@ const UNNOTICED_MAX: Duration = Duration::from_secs(2);
 /// The time until every member has heard of a change in the store: its watch may have broken
 /// without notice.
 const NEWS_MAX: Duration = Duration::from_millis(450);
+/// Timers of a member at one time.
+const TIMERS_MAX: u32 = 8;
 /// Faults that are kept.
 const FAULTS_MAX: usize = 8;
 /// Messages of one member a second: to each peer, to the store, and to each switch.
@@ -97,12 +99,16 @@ struct Node {
     is_stalled: bool,
     held: VecDeque<Input>,
     timer_at: Option<Instant>,
+    /// The last timer, and how many have come at that time.
+    timers: (Instant, u32),
     high_water: Option<HighWater>,
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
     /// Whether it had a reason for the write that it sent last.
     has_reason: bool,
+    /// Connections on which it has heard that it is no longer master.
+    demoted: BTreeSet<ConnectionId>,
     /// When each peer was heard last; `None` once it was reset.
     heard: Vec<Option<Instant>>,
     sent: Sent,
@@ -183,10 +189,12 @@ impl World {
             is_stalled: false,
             held: VecDeque::new(),
             timer_at: None,
+            timers: (Instant::START, 0),
             high_water: None,
             watch: 0,
             is_watching: false,
             has_reason: false,
+            demoted: BTreeSet::new(),
             heard: vec![None; members],
             sent: Sent::default(),
         };
@@ -713,6 +721,13 @@ impl World {
             Input::Timer => {
                 node.timer_at = None;
                 cluster.handle_timeout(now);
+                let (at, count) = node.timers;
+                node.timers = (now, if at == now { count + 1 } else { 1 });
+                if node.timers.1 > TIMERS_MAX {
+                    self.fault(format!("member {member} is due again and again"));
+                    self.kill(member);
+                    return;
+                }
             }
             Input::Tick => {
                 if !node.is_stalled {
@@ -777,6 +792,9 @@ impl World {
                 let dpid = self.switches[switch].dpid;
                 match answer {
                     RoleAnswer::Reply(reply) => {
+                        if reply.role == Role::Primary {
+                            node.demoted.remove(&id);
+                        }
                         cluster.handle_role_reply(now, dpid, id, number, reply);
                     }
                     RoleAnswer::Stale => {
@@ -786,6 +804,7 @@ impl World {
                 }
             }
             Input::Demoted(switch, id, status) => {
+                node.demoted.insert(id);
                 let dpid = self.switches[switch].dpid;
                 cluster.handle_role_status(now, dpid, id, status);
             }
@@ -838,6 +857,9 @@ impl World {
             if let Some(connection) = connection
                 && cluster.is_some_and(|cluster| cluster.serves(dpid))
             {
+                if self.nodes[member].demoted.contains(&connection.id) {
+                    self.fault(format!("{member} writes to {dpid} though it was replaced"));
+                }
                 self.send_to_switch(dpid, member, connection.id, ToSwitch::Write);
             }
         }

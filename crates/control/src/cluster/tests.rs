@@ -1,0 +1,290 @@
+//! Bounds and answers of one member by itself; clusters are simulated in `sim`.
+
+use super::*;
+
+const CLUSTER_ID: u64 = 7;
+
+fn id(name: &str) -> MemberId {
+    MemberId::new(name).expect("a name")
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A member with a store that answers at once, or not at all.
+struct Fixture {
+    now: Instant,
+    cluster: Cluster,
+    has_store: bool,
+    revision: u64,
+    own: BTreeMap<ShardId, Own>,
+    members: BTreeMap<MemberId, Member>,
+    outputs: Vec<ClusterOutput>,
+    requests: u64,
+}
+
+impl Fixture {
+    fn new(shards: u16, high_water: Option<HighWater>) -> Fixture {
+        let config = ClusterConfig {
+            id: id("a"),
+            shards,
+            seed: 1,
+        };
+        Fixture {
+            now: Instant::START,
+            cluster: Cluster::new(Instant::START, config, high_water),
+            has_store: true,
+            revision: 10,
+            own: BTreeMap::new(),
+            members: BTreeMap::new(),
+            outputs: Vec::new(),
+            requests: 0,
+        }
+    }
+
+    fn answer(&mut self, request: StoreRequest) -> StoreAnswer {
+        let written = |revision| StoreAnswer::Written {
+            cluster_id: CLUSTER_ID,
+            revision,
+        };
+        match request {
+            StoreRequest::Read => StoreAnswer::Read(Snapshot {
+                cluster_id: CLUSTER_ID,
+                revision: self.revision,
+                own: self.own.clone(),
+                members: self.members.clone(),
+                epoch: None,
+            }),
+            StoreRequest::PutOwn {
+                shard,
+                order,
+                expected,
+            } => {
+                let known = self.own.get(&shard).map(|own| own.revision);
+                assert_eq!(known, expected);
+                self.revision += 1;
+                let revision = self.revision;
+                self.own.insert(shard, Own { order, revision });
+                written(revision)
+            }
+            StoreRequest::PutEpoch { .. } => {
+                self.revision += 1;
+                written(self.revision)
+            }
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        loop {
+            while let Some(output) = self.cluster.poll_output() {
+                if let ClusterOutput::Store { number, request } = output {
+                    self.requests += 1;
+                    if self.has_store {
+                        let answer = self.answer(request);
+                        self.cluster.handle_store_answer(self.now, number, answer);
+                    }
+                } else {
+                    self.outputs.push(output);
+                }
+            }
+            let due = self.cluster.poll_timeout().expect("it beats");
+            if due > until {
+                break;
+            }
+            self.now = self.now.max(due);
+            self.cluster.handle_application_tick(self.now);
+            self.cluster.handle_timeout(self.now);
+        }
+        self.now = until;
+    }
+
+    fn role_request(&mut self, dpid: DatapathId) -> Option<(u32, RoleMessage)> {
+        let outputs = std::mem::take(&mut self.outputs);
+        outputs.into_iter().rev().find_map(|output| match output {
+            ClusterOutput::Role {
+                dpid: to,
+                number,
+                request,
+                ..
+            } if to == dpid => Some((number, request)),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn a_member_alone_claims_all_shards() {
+    let mut alone = Fixture::new(SHARDS_MAX, None);
+    alone.cluster.set_ready(alone.now, true);
+    alone.run_for(ms(500));
+    let shards = alone.cluster.shards();
+    assert_eq!(shards.len(), usize::from(SHARDS_MAX));
+    assert!(shards.iter().all(|shard| shard.is_held));
+    assert!(!alone.cluster.holds_nothing());
+    // The mark includes the last term.
+    let marks = alone.outputs.iter().rev();
+    let mut marks = marks.filter_map(|output| match output {
+        ClusterOutput::HighWater(mark) => Some(*mark),
+        _ => None,
+    });
+    assert_eq!(marks.next().map(|mark| mark.revision), Some(alone.revision));
+}
+
+#[test]
+fn a_store_that_is_silent_is_asked_at_a_slowing_rate() {
+    let mut alone = Fixture::new(1, None);
+    alone.has_store = false;
+    alone.cluster.set_ready(alone.now, true);
+    alone.run_for(ms(60_000));
+    assert!((25..45).contains(&alone.requests), "{}", alone.requests);
+    assert_eq!(alone.cluster.counts().store_requests, alone.requests);
+    let lost = ClusterOutput::Event(ClusterEvent::StoreLost);
+    let lost = alone.outputs.iter().filter(|output| **output == lost);
+    assert_eq!(lost.count(), 1);
+}
+
+#[test]
+fn a_late_answer_of_the_store_is_passed_over() {
+    let mut alone = Fixture::new(1, None);
+    alone.cluster.set_ready(alone.now, true);
+    let number = match alone.cluster.poll_output() {
+        Some(ClusterOutput::Store { number, .. }) => number,
+        output => panic!("{output:?}"),
+    };
+    alone.has_store = false;
+    alone.run_for(ms(310));
+    let answer = alone.answer(StoreRequest::Read);
+    alone.cluster.handle_store_answer(alone.now, number, answer);
+    alone.run_for(ms(10));
+    assert!(alone.cluster.shards().is_empty());
+    assert_eq!(alone.own.len(), 0);
+}
+
+#[test]
+fn an_order_that_cannot_be_read_is_replaced() {
+    let mut alone = Fixture::new(1, None);
+    let order = Order::default();
+    alone.own.insert(ShardId(0), Own { order, revision: 4 });
+    alone.cluster.set_ready(alone.now, true);
+    alone.run_for(ms(200));
+    let own = &alone.own[&ShardId(0)];
+    assert_eq!(own.order.holder(0), Some(&id("a")));
+    assert!(alone.cluster.shards()[0].is_held);
+}
+
+#[test]
+fn strangers_are_few_and_send_little() {
+    let mut alone = Fixture::new(1, None);
+    alone.run_for(ms(100));
+    for n in 0..1000 {
+        let beat = PeerMessage::Heartbeat(Heartbeat::default());
+        let from = id(&format!("m{n}"));
+        alone.cluster.handle_peer_message(alone.now, &from, beat);
+    }
+    assert_eq!(alone.cluster.peers().len(), MEMBERS_MAX);
+    for _ in 0..10_000 {
+        let question = PeerMessage::Question {
+            number: 1,
+            about: id("x"),
+        };
+        alone
+            .cluster
+            .handle_peer_message(alone.now, &id("m0"), question);
+    }
+    let counts = alone.cluster.counts();
+    assert!(counts.peer_messages < 300, "{counts:?}");
+    assert!(counts.peer_messages_refused > 10_000, "{counts:?}");
+}
+
+#[test]
+fn a_heartbeat_out_of_bounds_is_refused() {
+    let mut alone = Fixture::new(1, None);
+    alone.run_for(ms(100));
+    let used = InUse {
+        shard: ShardId(0),
+        revision: 11,
+        rank: 200,
+    };
+    for beat in [
+        Heartbeat {
+            in_use: vec![used; 257],
+            ..Heartbeat::default()
+        },
+        Heartbeat {
+            epoch: EPOCH_MAX + 1,
+            ..Heartbeat::default()
+        },
+    ] {
+        let beat = PeerMessage::Heartbeat(beat);
+        alone.cluster.handle_peer_message(alone.now, &id("b"), beat);
+    }
+    assert_eq!(alone.cluster.counts().peer_messages_refused, 2);
+    // A place that is none is passed over.
+    alone.cluster.set_ready(alone.now, true);
+    alone.run_for(ms(100));
+    let beat = Heartbeat {
+        in_use: vec![used],
+        ..Heartbeat::default()
+    };
+    let beat = PeerMessage::Heartbeat(beat);
+    alone.cluster.handle_peer_message(alone.now, &id("b"), beat);
+    assert!(alone.cluster.shards()[0].is_held);
+}
+
+#[test]
+fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
+    let (dpid, connection) = (DatapathId(5), ConnectionId(1));
+    for is_owner in [true, false] {
+        let mut member = Fixture::new(1, None);
+        let owner = if is_owner { id("a") } else { id("b") };
+        let order = Order::repeating(&[owner]);
+        member.own.insert(ShardId(0), Own { order, revision: 4 });
+        let other = Member {
+            address: String::new(),
+            is_ready: true,
+        };
+        member.members.insert(id("b"), other);
+        member.cluster.set_ready(member.now, true);
+        member.run_for(ms(200));
+        member
+            .cluster
+            .handle_switch_up(member.now, dpid, connection, ShardId(0));
+        member.run_for(ms(1));
+        let (number, _) = member.role_request(dpid).expect("a request");
+        let refusal = RoleRefusal::Other { number };
+        member
+            .cluster
+            .handle_role_refused(member.now, dpid, connection, refusal);
+        member.run_for(ms(1));
+        let expected = match is_owner {
+            true => ClusterOutput::Serve { dpid, connection },
+            false => ClusterOutput::Close { dpid, connection },
+        };
+        assert!(member.outputs.contains(&expected), "{:?}", member.outputs);
+        assert_eq!(member.cluster.serves(dpid), is_owner);
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_is_repeated_at_a_slowing_rate() {
+    let (dpid, connection) = (DatapathId(5), ConnectionId(1));
+    let mut alone = Fixture::new(1, None);
+    alone.cluster.set_ready(alone.now, true);
+    alone.run_for(ms(200));
+    alone
+        .cluster
+        .handle_switch_up(alone.now, dpid, connection, ShardId(0));
+    alone.run_for(ms(60_000));
+    let counts = alone.cluster.counts();
+    assert!((8..25).contains(&counts.role_requests), "{counts:?}");
+    // Answers on an earlier connection, or with another number, say nothing.
+    let (number, request) = alone.role_request(dpid).expect("a request");
+    for (connection, number) in [(ConnectionId(0), number), (connection, number - 1)] {
+        alone
+            .cluster
+            .handle_role_reply(alone.now, dpid, connection, number, request);
+        assert!(!alone.cluster.serves(dpid));
+    }
+}
