@@ -7,7 +7,8 @@
 //!
 //! - A newcomer reads the id, claims the role with the next one, and serves after 250 ms without an
 //!   objection. So a restart costs no more than that.
-//! - A newcomer that stands by at other switches stands by at first: one controller should have all.
+//! - A newcomer that stands by at other switches stands by at first: one controller should have
+//!   all.
 //! - Whoever serves and loses the role to a newcomer claims it again at once, unless it has not
 //!   been master for four seconds as far as it knows: then it was stopped, and another serves now.
 //! - Whoever stands by is slave, gets no packets, and reads the id each second. It claims the role
@@ -44,7 +45,7 @@ const RECLAIM_WINDOW: Duration = Duration::from_secs(60);
 /// The distance up to which an id has moved as a guard's does.
 const STEP_MAX: u64 = 4;
 
-/// What a guard wants done.
+/// A decision of a guard.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardOutput {
@@ -122,8 +123,8 @@ struct Asked {
 }
 
 impl Guard {
-    /// Starts with a question to the switch, in [`Guard::poll_output`]. If `is_patient`, it stands by
-    /// at first and claims the switch only if nobody serves it: another controller serves other
+    /// Starts with a question to the switch, in [`Guard::poll_output`]. If `is_patient`, it stands
+    /// by at first and claims the switch only if nobody serves it: another controller serves other
     /// switches, and is to have all.
     pub fn new(now: Instant, is_patient: bool) -> Guard {
         let mut guard = Guard {

@@ -517,7 +517,7 @@ fn a_hostile_switch_gets_few_messages() {
         let mut guard = Guard::new(now, false);
         let (mut requests, mut turns) = (0, 0);
         for _ in 0..2000 {
-            now = now + MS * below(&mut rng, 30) as u32;
+            now += MS * below(&mut rng, 30) as u32;
             let role = [Role::NoChange, Role::Equal, Role::Primary, Role::Secondary];
             let role = role[below(&mut rng, 4) as usize];
             let generation_id = below(&mut rng, 8).wrapping_sub(4);

@@ -37,8 +37,9 @@ pub(super) struct Shared {
 
 struct State {
     inbox: Inbox,
-    /// At most one `Up`, one `Aside` and one `Down` for each connection, and a connection keeps its place in
-    /// its listener until its `Down` has been taken: so the listeners' limits bound this too.
+    /// At most one `Up`, one `Aside` and one `Down` for each connection, and a connection keeps its
+    /// place in its listener until its `Down` has been taken: so the listeners' limits bound this
+    /// too.
     news: VecDeque<News>,
     connections: BTreeMap<ConnectionId, Arc<Line>>,
     asked: bool,

@@ -72,7 +72,7 @@ fn stands_by(auster: &Auster) -> bool {
     auster.status()["connections"]["standing_by"] == serde_json::json!([DPID])
 }
 
-/// By who serves: it need not be the one that was started first.
+/// Which one serves is open: it need not be the one that was started first.
 #[test]
 fn of_two_controllers_at_one_switch_one_serves_and_the_other_when_it_is_killed() {
     let mut both = [(); 2].map(|()| Auster::start(&["ptcp:0:127.0.0.1"]));

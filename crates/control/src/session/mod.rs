@@ -3,8 +3,9 @@
 //! A session opens with HELLO, agrees on a version, asks the switch for its identity (features,
 //! description, ports, role) and outputs [`SessionOutput::Up`]. From then on it answers echoes,
 //! checks every message and delivers those for the application. With
-//! [`SessionConfig::is_guarded`] it does so only while no other controller serves the switch. It never waits for the application,
-//! so the switch's keep-alive holds however busy the application is.
+//! [`SessionConfig::is_guarded`] it does so only while no other controller serves the switch. It
+//! never waits for the application, so the switch's keep-alive holds however busy the application
+//! is.
 //!
 //! Its reactions to wrong peers:
 //!
@@ -19,6 +20,7 @@
 //! | sends a second HELLO, HELLO_FAILED or an unsolicited reply | ignored, counted |
 //! | stops in the middle of a message | closes after `message_timeout` |
 //! | answers no echo | closes after `echo_unanswered_max` |
+//! | answers the guard once, and then no more | closes after `features_timeout` |
 //!
 //! Transaction ids with the top bit set are the session's; the application uses the others.
 
@@ -213,7 +215,7 @@ pub struct SessionCounters {
     pub unexpected: u64,
     /// Flow-removed before the switch was up, and packet-ins beyond the first few.
     pub early: u64,
-    /// Of the session's guard.
+    /// Counts of the session's guard.
     pub guard: GuardCounters,
 }
 

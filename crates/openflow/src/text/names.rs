@@ -353,8 +353,8 @@ pub(super) const MULTIPART_TYPES: &[(u16, &str)] = &[
     (13, "PORT_DESC"),
 ];
 
-/// Names a message by its header, and a multipart message or ROLE_STATUS by its type too. `None` for
-/// a type that its version does not have.
+/// Names a message by its header, and a multipart message or ROLE_STATUS by its type too. `None`
+/// for a type that its version does not have.
 pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String> {
     let kind = MessageKind::from_wire(version, type_byte);
     let suffix = match kind {
