@@ -7,13 +7,14 @@
 mod client;
 mod connection;
 mod error;
+mod values;
 mod watch;
 mod wire;
 
-pub use client::{
-    Answer, Cas, Client, Compare, Config, Header, KeyValue, Lease, Limits, Op, OpResult, Snapshot,
-    Status, Txn, TxnAnswer,
-};
+pub use client::{Client, Config, Limits};
 pub use connection::Endpoint;
 pub use error::Error;
+pub use values::{
+    Answer, Cas, Compare, Header, KeyValue, Lease, Op, OpResult, Snapshot, Status, Txn, TxnAnswer,
+};
 pub use watch::{Change, Lost, Notice, Watch};

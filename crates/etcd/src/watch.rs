@@ -8,8 +8,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::client::{Client, Header, KeyValue, Limits, checked, end_of, invalid, start_of};
+use crate::client::{Client, Limits};
 use crate::error::{Error, Failure, cleaned};
+use crate::values::{Header, KeyValue, checked, end_of, invalid, start_of};
 use crate::wire::{self, WatchRequestUnion, path};
 
 /// Requests that wait for the connection: the first one and progress requests.
