@@ -99,7 +99,7 @@ pub struct Settings {
     /// Access lists, bindings and guards.
     pub access: access::Stated,
     /// The gateways of VLANs, and the routes behind them.
-    gateways: Gateways,
+    pub gateways: Gateways,
     /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
@@ -376,12 +376,12 @@ impl Settings {
 
     /// The VLANs, bonds and statements about access that the file has now, for a controller that
     /// runs with `self`.
-    pub fn reread_ports(&self, path: &Path) -> Result<(Stated, access::Stated), Failure> {
+    pub fn reread_ports(&self, path: &Path) -> Result<(Stated, access::Stated, Gateways), Failure> {
         let settings = Settings::read(path)?;
         fits_vlans(&settings, self)?;
         let topology = topology::load(self.topology.as_deref())?;
         fits_links(&settings.vlans, topology.as_ref(), Some(path))?;
-        Ok((settings.vlans, settings.access))
+        Ok((settings.vlans, settings.access, settings.gateways))
     }
 
     /// The gateways that the file has now, for a controller that runs with `self`.
@@ -1288,7 +1288,7 @@ mod tests {
         let running = given.clone().complete().unwrap();
         assert_eq!(running.reread_ports(&file).unwrap().0, running.vlans);
         write("net.toml", &text.replace("1:2", "1:3"));
-        let (other, _) = running.reread_ports(&file).unwrap();
+        let (other, _, _) = running.reread_ports(&file).unwrap();
         let changed = other.vlans.changed(&running.vlans.vlans);
         let changed: Vec<u32> = changed.into_iter().map(|at| at.port.0).collect();
         assert_eq!(changed, [2, 3]);

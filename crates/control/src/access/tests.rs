@@ -339,7 +339,7 @@ fn two_thousand_rules_decide_as_the_interpreter() {
     // Both outcomes are common, so that agreement means something.
     let is_common = |count: usize| count > PACKETS / 10 && count < PACKETS * 9 / 10;
     assert!(is_common(found.passed), "{found:?}");
-    assert!(found.routed.iter().all(|n| *n > 1000), "{found:?}");
+    assert!(found.routed.iter().all(|n| *n > 500), "{found:?}");
 }
 
 /// Routes, gateways of one or several addresses, and lists of some places and not of others.
@@ -353,7 +353,7 @@ fn lists_for_routed_packets_decide_as_the_interpreter() {
         assert_eq!(found.wrong, 0, "seed {seed}");
         routed = [0, 1].map(|n| routed[n] + found.routed[n]);
     }
-    assert!(routed.iter().all(|n| *n > 1000), "{routed:?}");
+    assert!(routed.iter().all(|n| *n > 400), "{routed:?}");
 }
 
 /// Only what a gateway routes is judged: neither packets to its own address, nor those to another
@@ -458,18 +458,23 @@ fn entries_copy_what_rules_with_a_mirror_decide_about() {
     for seed in 0..20 {
         let mut some = Any(SplitMix64::new(seed));
         let mut access = some.access(24);
+        access.out = [(vlan(10), vec![3]), (vlan(20), vec![2])].into();
+        let routing = some.routing();
         for rule in access.acls.iter_mut().flat_map(|acl| &mut acl.rules) {
             rule.mirror = some.is(2).then(|| "m".to_owned());
         }
         let vlans = vlans();
         let orders = Orders::default().change(&access);
-        let plan = planned_in(&access, &orders, &mirrors, &Routing::default());
+        let plan = planned_in(&access, &orders, &mirrors, &routing);
         let switch = switch(&plan);
         for _ in 0..400 {
             let (frame, port) = (some.frame(), 1 + (some.0.next() % u64::from(PORTS)) as u32);
             let fields = PacketFields::parse(PortNo(port), &frame);
             let mut places = vec![Place::Port(at(port))];
-            places.extend(vlans.classify(at(port), fields.vlan_id()).map(Place::Vlan));
+            let own = vlans.classify(at(port), fields.vlan_id());
+            places.extend(own.map(Place::Vlan));
+            let into = own.and_then(|own| routing.target(own, &fields));
+            places.extend(into.map(Place::Out));
             let mut wanted = 0;
             for place in places.into_iter().filter(|_| !passes_always(&fields)) {
                 let mut rules = access.rules(place);
