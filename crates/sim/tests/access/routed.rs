@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use clock::SplitMix64;
+use control::controller::ControllerOutput;
 use control::routing::{GATEWAY_MAC, Gateway, Gateways};
+use openflow::packet::PacketFields;
+use openflow::{Field, PortNo, decode};
 
 use super::*;
 
@@ -119,8 +122,8 @@ impl Campus {
         all.silent_pairs(&mut self.network, seq);
     }
 
-    /// Sends a datagram and a ping to an address by the gateway, in the same millisecond.
-    fn send_both(&mut self, from: HostId, ip: Ipv4Addr) {
+    /// A datagram and a ping to an address by the gateway.
+    fn frames(&self, from: HostId, ip: Ipv4Addr) -> [Vec<u8>; 2] {
         let own = self.network.host(from).address;
         let mac = GATEWAY_MAC;
         let to = Address { mac, ip };
@@ -128,11 +131,15 @@ impl Campus {
             build::udp(own, to, (4000, 4001), b"data"),
             build::icmp_echo_request(own, to, 7, 7, b"ping"),
         ];
-        for frame in frames {
-            let frame = match self.network.host(from).vlan {
-                Some(tag) => build::tagged(&frame, tag, 0),
-                None => frame,
-            };
+        frames.map(|frame| match self.network.host(from).vlan {
+            Some(tag) => build::tagged(&frame, tag, 0),
+            None => frame,
+        })
+    }
+
+    /// Sends both in the same millisecond.
+    fn send_both(&mut self, from: HostId, ip: Ipv4Addr) {
+        for frame in self.frames(from, ip) {
             self.network.inject(from, frame);
         }
         self.network.run_for(ms(1));
@@ -143,8 +150,8 @@ impl Campus {
         let frames = std::mem::take(&mut self.network.host_mut(host).recorded);
         let mut counts = [0, 0];
         for frame in frames {
-            let fields = openflow::packet::PacketFields::parse(openflow::PortNo(1), &frame);
-            let is_to = fields.value(openflow::Field::Ipv4Dst) >> 8 == 0xc0_00_02;
+            let fields = PacketFields::parse(PortNo(1), &frame);
+            let is_to = fields.value(Field::Ipv4Dst) >> 8 == 0xc0_00_02;
             match fields.ip_proto() {
                 Some(17) if is_to => counts[0] += 1,
                 Some(1) if is_to => counts[1] += 1,
@@ -293,6 +300,63 @@ fn no_packet_passes_unjudged_while_routes_change() {
         };
         assert!(kept == 0 && passed > 100, "seed {seed}: {total:?}");
         assert_eq!(campus.network.errors().count(), 0);
+    }
+}
+
+/// After each single message of a change, no packet goes where the former lists forbid it, and none
+/// is lost that both allow.
+#[test]
+fn each_message_of_a_change_leaves_packets_judged() {
+    let only = |protocol| acl(&[(protocol, true), ("arp", true)]);
+    let (udp20, udp40) = (into(&[(20, only("udp"))]), into(&[(40, only("udp"))]));
+    let both = into(&[(20, only("udp")), (40, only("icmp"))]);
+    // The last: whether datagrams may go on.
+    let cases = [(udp20, udp40, true), (both.clone(), both, false)];
+    for (before, after, goes_on) in cases {
+        let mut campus = Campus::new(5, |network| topology::line(network, 3));
+        let from = campus.hosts[&10][0];
+        let vias = [campus.hosts[&20][1], campus.hosts[&40][2]].map(|host| campus.ip(host));
+        let by = |n: usize| gateways(&IDS, &[("192.0.2.0/24", vias[n])]);
+        campus.set(before);
+        campus.network.set_gateways(by(0));
+        campus.network.run_for(ms(4000));
+        campus.introduce(1);
+        for _ in 0..5 {
+            campus.send_both(from, Ipv4Addr::new(192, 0, 2, 1));
+            campus.network.run_for(ms(50));
+        }
+        let (switch, at) = (campus.topology.switches[0], campus.network.place(from));
+        let [udp, icmp] = campus.frames(from, Ipv4Addr::new(192, 0, 2, 1));
+        let outs = |campus: &Campus, frame: &[u8]| {
+            let switch = campus.network.switch(switch);
+            let outs = switch.ports_of(at.port, frame);
+            let is_up = |out: &PortNo| *out == PortNo::CONTROLLER;
+            (outs.iter().any(is_up), !outs.iter().all(is_up))
+        };
+        assert_eq!(outs(&campus, &udp), (false, true), "an entry routes them");
+        let connection = campus.network.connection(switch);
+        let messages = campus.network.ask(|controller, now| {
+            let told = controller.set_access_with(now, after, None, Some(by(1)));
+            assert_eq!(told, Ok(()));
+            let outputs = std::iter::from_fn(|| controller.poll_output());
+            let sent = outputs.filter_map(|output| match output {
+                ControllerOutput::Send {
+                    connection: to,
+                    frame,
+                } if Some(to) == connection => decode(&frame).ok(),
+                _ => None,
+            });
+            sent.collect::<Vec<Message>>()
+        });
+        let changes = messages.iter().filter(|m| matches!(m, Message::FlowMod(_)));
+        for change in changes.clone() {
+            campus.network.apply(switch, change);
+            assert!(!outs(&campus, &icmp).1, "{change:?}");
+            let (is_up, is_out) = outs(&campus, &udp);
+            assert!(is_up || is_out || !goes_on, "{change:?}");
+        }
+        assert!(changes.count() > 1);
+        assert_eq!(outs(&campus, &udp), (goes_on, false), "and no longer");
     }
 }
 
