@@ -272,8 +272,8 @@ fn no_packet_passes_unjudged_while_routes_change() {
         campus.network.set_gateways(by(0));
         campus.network.run_for(ms(4000));
         campus.introduce(1);
-        for n in 0..2 {
-            let _ = campus.received(routers[n]);
+        for router in routers {
+            let _ = campus.received(router);
         }
         let from = campus.hosts[&10][0];
         let mut total = [[0; 2]; 2];
@@ -286,9 +286,9 @@ fn no_packet_passes_unjudged_while_routes_change() {
             for n in 0..some.next() % 40 {
                 campus.send_both(from, Ipv4Addr::new(192, 0, 2, n as u8));
             }
-            for n in 0..2 {
-                let got = campus.received(routers[n]);
-                total[n] = [0, 1].map(|kind| total[n][kind] + got[kind]);
+            for (router, total) in routers.into_iter().zip(&mut total) {
+                let got = campus.received(router);
+                *total = [total[0] + got[0], total[1] + got[1]];
             }
         }
         let [[udp20, icmp20], [udp40, icmp40]] = total;
