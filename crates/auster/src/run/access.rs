@@ -625,8 +625,8 @@ mod tests {
         fields.finish("net.toml").map(|()| stated)
     }
 
-    /// Lists for routed packets are read, unless they match what a router changes: then each rule and
-    /// field has its line.
+    /// Lists for routed packets are read, unless they match what a router changes: then each rule
+    /// and field has its line.
     #[test]
     fn lists_for_routed_packets_are_read() {
         let vlan = "[[vlan]]\nid = 20\ngateway = \"10.0.20.254/24\"\nacl_out = \"web\"\n";

@@ -45,7 +45,8 @@ const PORT: [&str; 8] = [
 ];
 /// In place of `acl_out` of a port.
 const NO_PORT_OUT: &str = "acl_out: ports have none, as OpenFlow 1.3 has no table behind outputs; \
-     state it in [[vlan]], for packets that are routed into the VLAN, or acl_in where packets come in";
+     state it in [[vlan]], for packets that are routed into the VLAN, or acl_in where packets come \
+     in";
 const IDS: RangeInclusive<u64> = 1..=4094;
 
 /// The most VLANs that a message names.

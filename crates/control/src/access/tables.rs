@@ -495,8 +495,8 @@ impl Planner {
         self.add_of(Owner::End(place), table, BOTTOM, scope, Step::Drop);
     }
 
-    /// Leads the packets to a gateway with this Ethernet address to the lists of the VLANs that they
-    /// are routed into.
+    /// Leads the packets to a gateway with this Ethernet address to the lists of the VLANs that
+    /// they are routed into.
     fn routed(&mut self, access: &Access, routing: &Routing, mac: MacAddr) {
         let Some(to_it) = to_gateway(mac) else {
             return;

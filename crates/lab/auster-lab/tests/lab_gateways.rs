@@ -191,8 +191,8 @@ fn two_vlans_are_routed_and_a_third_stays_alone() {
     assert!(lab.down().status.success());
 }
 
-/// What is routed into a VLAN passes its lists: from the reload on that states them, and no longer
-/// after one without them.
+/// Packets that are routed into a VLAN pass its lists: from the reload on that states them, and no
+/// longer after one without them.
 #[test]
 fn lists_for_routed_packets_hold_after_a_reload() {
     let dir = TempDir::new().unwrap();
