@@ -280,9 +280,12 @@ impl Vlans {
                         let found = acls.find(inner, &path, report);
                         let (fit, others): (Vec<usize>, _) =
                             found.into_iter().partition(|acl| acls.fits_routed(*acl));
+                        let path = format!("{path}.{}", inner.key);
                         if !others.is_empty() {
-                            let path = format!("{path}.{}", inner.key);
                             report.left_out(inner.at, &path, keys::OUT_LIST);
+                        }
+                        if !fit.is_empty() {
+                            report.left_out(inner.at, &path, keys::OUT_WITHIN);
                         }
                         vlan.acls_out.extend(fit);
                     }

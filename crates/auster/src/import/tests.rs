@@ -272,7 +272,9 @@ dps:
     );
     assert!(access.vlans.is_empty());
     let left_out = [
+        "6: vlans.servers.acls_out: packets within a VLAN are not judged by its acl_out",
         "6: vlans.servers.acls_out: routing changes a field that a rule of this acl_out matches",
+        "7: vlans.lab.acl_out: packets within a VLAN are not judged by its acl_out",
         "20: dps.1.interfaces.1.acl_out: access lists of this place or direction are not carried \
          over",
     ];
