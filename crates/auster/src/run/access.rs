@@ -33,10 +33,11 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use control::access::shadow::Seen;
-use control::access::tables::size;
+use control::access::tables::{size, size_of_routes};
 use control::access::{Access, Acl, Binding, Place, Rule, RuleId};
 use control::controller::Location;
 use control::qos::flow::Matching;
+use control::routing::{Gateways, Routing};
 use control::vlan::VlanId;
 use openflow::text::parse_match;
 use openflow::{DatapathId, Field, MacAddr};
@@ -125,6 +126,25 @@ impl Stated {
         stated.check_dhcp(fields, root);
         stated.check(fields, &places, &used);
         stated
+    }
+
+    /// Finds gateways and routes that are too many for switches to know where packets are routed.
+    pub fn check_routes<'a>(
+        &self,
+        fields: &mut Fields<'a>,
+        root: &DeTable<'a>,
+        gateways: &Gateways,
+    ) {
+        let count = size_of_routes(&Routing::new(gateways.clone()));
+        let vlans = fields.tables_at(root, "vlan").into_iter();
+        let place = vlans.filter_map(|(_, table)| table.get("acl_out")).next();
+        if let Some(place) = place.filter(|_| count > ENTRIES_MAX) {
+            let problem = format!(
+                "acl_out: a switch would need {count} entries for the gateways and routes; at most \
+                 {ENTRIES_MAX} fit one switch; use fewer gateway_mac or [[route]]"
+            );
+            fields.problem(&place.span(), problem);
+        }
     }
 
     /// The line of a rule in the file.
@@ -652,6 +672,32 @@ mod tests {
         // They may be an acl_in all the same.
         let vlan = "[[vlan]]\nid = 20\nacl_in = \"mac\"\n";
         assert!(read(&format!("{LIST}{more}{vlan}")).is_ok());
+    }
+
+    /// Gateways with an Ethernet address each have the switches know all networks once for each.
+    #[test]
+    fn routes_fit_the_switch() {
+        let vlan = |id: u32| {
+            let mac = format!("0e:00:00:00:{:02x}:{:02x}", id >> 8, id & 0xff);
+            let subnet = format!("10.{}.{}.254/24", id >> 8, id & 0xff);
+            format!("[[vlan]]\nid = {id}\ngateway = \"{subnet}\"\ngateway_mac = \"{mac}\"\n")
+        };
+        let read = |count: u32, out: &str| {
+            let vlans: String = (1..=count).map(vlan).collect();
+            let text = format!("{LIST}{}", vlans.replacen("id = 7\n", out, 1));
+            let (mut fields, root) = Fields::parse(&text);
+            let stated = Stated::read(&mut fields, &root);
+            let gateways = super::super::gateways::read(&mut fields, &root);
+            stated.check_routes(&mut fields, &root, &gateways);
+            fields.finish("net.toml")
+        };
+        let out = "id = 7\nacl_out = \"web\"\n";
+        assert!(read(160, out).is_ok() && read(400, "id = 7\n").is_ok());
+        let problems = read(400, out).expect_err("too many");
+        assert!(
+            problems[0].starts_with("net.toml:38: acl_out: a switch would need 323200 entries"),
+            "{problems:?}"
+        );
     }
 
     /// A list for routed packets of a VLAN into which none are routed is doubtful.

@@ -467,6 +467,8 @@ impl Settings {
         settings.vlans = Stated::read(&mut fields, &root);
         settings.access = access::Stated::read(&mut fields, &root);
         settings.gateways = gateways::read(&mut fields, &root);
+        let gateways = &settings.gateways;
+        settings.access.check_routes(&mut fields, &root, gateways);
         settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;

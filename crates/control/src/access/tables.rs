@@ -143,8 +143,15 @@ fn vlan_places(access: &Access) -> impl Iterator<Item = Place> {
     into.chain(access.out.keys().map(|vlan| Place::Out(*vlan)))
 }
 
-/// The number of entries that a switch needs for its ports and all VLANs, at most. Those that
-/// find the VLAN that a packet is routed into are not counted: they are few for each network.
+/// The number of entries that a switch needs to find the VLANs that packets are routed into, at
+/// most.
+pub fn size_of_routes(routing: &Routing) -> usize {
+    let gateways = routing.gateways().vlans.values();
+    let macs: BTreeSet<MacAddr> = gateways.map(|gateway| gateway.mac).collect();
+    macs.len() * (routing.networks().count() + routing.kept().count())
+}
+
+/// The number of entries that a switch needs for its ports and the lists of all VLANs, at most.
 pub fn size(access: &Access, dpid: DatapathId) -> usize {
     let at = |port| Location { dpid, port };
     let ports = at(PortNo(0))..=at(PortNo(u32::MAX));
