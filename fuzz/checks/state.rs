@@ -1412,7 +1412,7 @@ fn new_switch(dpid: DatapathId, version: Version) -> Switch {
     Switch::new(SwitchOptions {
         version,
         datapath_id: dpid,
-        n_tables: 10,
+        n_tables: 12,
         entries_max: ENTRIES_MAX,
         ..SwitchOptions::default()
     })

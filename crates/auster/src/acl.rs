@@ -7,6 +7,8 @@ use cli::output::say;
 use control::access::{Place, RuleId, Verdict};
 use control::controller::Location;
 use control::mirror::Mirrors;
+use control::routing::Routing;
+use control::vlan::VlanId;
 use openflow::packet::PacketFields;
 use openflow::text::parse_match;
 use openflow::{Field, MatchField};
@@ -27,8 +29,9 @@ Example:
   port 0000000000000001:2: VLAN 10
   dropped: auster.toml:4: no-telnet rule 1
 
-Fields that the packet does not state match no rule that asks for them. VLANs that follow the
-switches' databases are not known here.";
+Fields that the packet does not state match no rule that asks for them. Without dl_dst, a packet to
+another VLAN's network goes to its gateway. VLANs that follow the switches' databases are not known
+here.";
 
 #[derive(clap::Args)]
 pub struct ExplainArgs {
@@ -49,27 +52,50 @@ pub fn run(command: Command) -> Result<(), Failure> {
     let Command::Explain(args) = command;
     let settings = Settings::read(&args.config)?;
     let packet = packet(args.at, &args.packet).map_err(Failure::usage)?;
-    let vlans = &settings.vlans.vlans;
-    let place = settings.vlans.bonds.place(args.at);
     let file = args.config.display().to_string();
-    match vlans.classify(place, packet.vlan_id()) {
-        Some(vlan) if vlan.is_none() => say!("port {}: outside of all VLANs", args.at),
-        Some(vlan) => say!("port {}: VLAN {vlan}", args.at),
-        None => say!(
-            "port {}: no member of the VLAN in the packet's tag",
-            args.at
-        ),
-    }
-    let verdict = settings.access.access.judge(vlans, place, &packet);
-    for line in told(
-        (&settings.access, &settings.vlans.mirrors),
-        &file,
-        (args.at, place),
-        &verdict,
-    ) {
+    for line in explained(&settings, &file, args.at, packet) {
         say!("{line}");
     }
     Ok(())
+}
+
+/// The way of a packet, and the verdict about it.
+fn explained(settings: &Settings, file: &str, at: Location, packet: PacketFields) -> Vec<String> {
+    let vlans = &settings.vlans.vlans;
+    let place = settings.vlans.bonds.place(at);
+    let routing = Routing::new(settings.gateways.clone());
+    let own = vlans.classify(place, packet.vlan_id());
+    let mut lines = vec![match own {
+        Some(vlan) if vlan.is_none() => format!("port {at}: outside of all VLANs"),
+        Some(vlan) => format!("port {at}: VLAN {vlan}"),
+        None => format!("port {at}: no member of the VLAN in the packet's tag"),
+    }];
+    let packet = own.map_or(packet.clone(), |own| sent(&routing, own, packet));
+    if let Some(into) = own.and_then(|own| routing.target(own, &packet)) {
+        let name = vlans.names.get(&into).filter(|name| !name.is_empty());
+        let name = name.map(|name| format!(" '{name}'")).unwrap_or_default();
+        lines.push(format!("routed into VLAN {into}{name}"));
+    }
+    let around = (vlans, &routing);
+    let verdict = settings.access.access.judge(around, place, &packet);
+    let stated = (&settings.access, &settings.vlans.mirrors);
+    lines.extend(told(stated, file, (at, place), &verdict));
+    lines
+}
+
+/// The packet as a host of a VLAN sends it: without a stated Ethernet address, to the gateway if
+/// that leads to another VLAN.
+fn sent(routing: &Routing, own: VlanId, packet: PacketFields) -> PacketFields {
+    let gateway = routing.of(own).filter(|_| packet.eth_dst().is_none());
+    let Some(gateway) = gateway else {
+        return packet;
+    };
+    let mut routed = packet.clone();
+    routed.set(Field::EthDst, gateway.mac.to_u64());
+    match routing.target(own, &routed) {
+        Some(into) if into != own => routed,
+        _ => packet,
+    }
 }
 
 /// Makes a packet of its description.
@@ -118,7 +144,7 @@ fn told(
         Verdict::NoRule(place) => {
             let place = match place {
                 Place::Port(_) => place_name(Place::Port(at)),
-                vlan @ Place::Vlan(_) => place_name(*vlan),
+                vlan => place_name(*vlan),
             };
             vec![format!("dropped: no rule of the lists of {place} matches")]
         }
@@ -158,20 +184,50 @@ mod tests {
                           [[acl.rule]]\nname = \"web\"\nmatch = \"tcp,tp_dst=80\"\nallow = true\n\
                           [[mirror]]\nname = \"watch\"\nto = \"1:5\"\n";
 
-    fn explain(at: &str, text: &str) -> Vec<String> {
-        let settings = Settings::parse(CONFIG, Path::new("f.toml")).expect("it is right");
+    /// Two VLANs with gateways, and a list for what is routed into the second.
+    const ROUTED: &str = "[[vlan]]\nid = 10\ngateway = \"10.0.10.254/24\"\n[[vlan]]\nid = 20\n\
+                          name = \"servers\"\ngateway = \"10.0.20.254/24\"\nacl_out = \"web\"\n\
+                          [[route]]\nto = \"0.0.0.0/0\"\nvia = \"10.0.10.1\"\n[[port]]\n\
+                          at = \"1:2\"\naccess = 10\n[[acl]]\nname = \"web\"\n[[acl.rule]]\n\
+                          match = \"tcp,tp_dst=80\"\nallow = true\n";
+
+    fn explain_in(config: &str, at: &str, text: &str) -> Vec<String> {
+        let settings = Settings::parse(config, Path::new("f.toml")).expect("it is right");
         let at = port_of_switch(at).expect("a port");
-        let packet = packet(at, text).expect("a packet");
-        let verdict = settings
-            .access
-            .access
-            .judge(&settings.vlans.vlans, at, &packet);
-        told(
-            (&settings.access, &settings.vlans.mirrors),
-            "f.toml",
-            (at, at),
-            &verdict,
-        )
+        explained(&settings, "f.toml", at, packet(at, text).expect("a packet"))
+    }
+
+    fn explain(at: &str, text: &str) -> Vec<String> {
+        explain_in(CONFIG, at, text).split_off(1)
+    }
+
+    #[test]
+    fn a_routed_packet_is_judged_by_the_lists_of_its_target() {
+        let into = "routed into VLAN 20 'servers'";
+        let gateway = "dl_dst=0e:00:00:00:00:01";
+        let router = "dl_dst=0e:00:00:00:00:09";
+        let dropped = "dropped: no rule of the lists of VLAN 20 for routed packets matches";
+        let unconcerned = "passes: no access list concerns it";
+        let cases: [(String, &[&str]); 7] = [
+            (
+                "tcp,nw_dst=10.0.20.7,tp_dst=80".to_owned(),
+                &[into, "passes: f.toml:17: web rule 1"],
+            ),
+            (format!("udp,nw_dst=10.0.20.7,{gateway}"), &[into, dropped]),
+            (format!("udp,nw_dst=10.0.20.7,{router}"), &[unconcerned]),
+            ("udp,nw_dst=10.0.20.254".to_owned(), &[unconcerned]),
+            ("udp,nw_dst=10.0.10.7".to_owned(), &[unconcerned]),
+            ("arp,arp_tpa=10.0.20.7".to_owned(), &[unconcerned]),
+            (
+                format!("udp,nw_dst=192.0.2.1,{gateway}"),
+                &["routed into VLAN 10", unconcerned],
+            ),
+        ];
+        for (packet, wanted) in cases {
+            let lines = explain_in(ROUTED, "1:2", &packet);
+            assert_eq!(lines[0], "port 0000000000000001:2: VLAN 10");
+            assert_eq!(lines[1..], *wanted, "{packet}");
+        }
     }
 
     #[test]

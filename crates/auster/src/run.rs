@@ -462,7 +462,7 @@ async fn reload_vlans(
     printer: &mut Printer,
 ) -> bool {
     let name = file.display().to_string();
-    let (stated, access) = match settings.reread_ports(file) {
+    let (stated, access, gateways) = match settings.reread_ports(file) {
         Ok(read) => read,
         Err(failure) => {
             printer.file_refused("vlans", &name, failure.message());
@@ -477,7 +477,8 @@ async fn reload_vlans(
     }
     // What is refused later must change nothing before.
     let (lists, members) = (access.access.clone(), stated.vlans.clone());
-    let asked = driver.ask(move |controller| controller.unable_to_hold(&lists, &members));
+    let routers = gateways.clone();
+    let asked = driver.ask(move |controller| controller.unable_to_hold(&lists, &members, &routers));
     let unable = tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten();
     if let Some(unable) = unable.filter(|unable| !unable.is_empty()) {
         printer.file_refused("access", &name, &unable_to_hold(&unable));
@@ -499,14 +500,15 @@ async fn reload_vlans(
     let before = vlans.stated().clone();
     vlans.set_stated(stated);
     print_lines(vlans);
-    // Both at once: no packet of a VLAN passes without its lists.
+    // All at once: no packet of a VLAN, or that is routed into one, passes without its lists.
     let change = vlans.change();
     let (now, new) = (
         clock.now(),
         change.as_ref().map(|change| change.vlans.clone()),
     );
     let lists = access.access.clone();
-    let asked = driver.ask(move |controller| controller.set_access_with(now, lists, new));
+    let asked =
+        driver.ask(move |controller| controller.set_access_with(now, lists, new, Some(gateways)));
     match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
         Some(Ok(())) => {}
         Some(Err(unable)) => {
@@ -533,7 +535,7 @@ fn unable_to_hold(switches: &[openflow::DatapathId]) -> String {
     let names = names.join(", ");
     format!(
         "access lists or bindings concern switches that cannot hold them, which takes OpenFlow \
-         1.3, groups and 10 tables: {names}"
+         1.3, groups and 12 tables: {names}"
     )
 }
 

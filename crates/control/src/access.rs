@@ -2,10 +2,10 @@
 //!
 //! A packet that comes in at an edge port passes, in this order, the guards of the whole network
 //! (DHCP servers and routers only at stated ports), the bindings of its port, the lists of its
-//! port, and the lists of its VLAN. Each may drop it. A list is Faucet's: its first rule that
-//! matches decides, and a packet that no rule matches is dropped. Several lists at one place are
-//! one list in their order. Ends of links are not judged: their packets have been, where they came
-//! in.
+//! port, the lists of its VLAN, and those of the VLAN that it is routed into, if it is. Each may
+//! drop it. A list is Faucet's: its first rule that matches decides, and a packet that no rule
+//! matches is dropped. Several lists at one place are one list in their order. Ends of links are
+//! not judged: their packets have been, where they came in.
 //!
 //! [`Access::judge`] decides about one packet. [`tables`] makes the entries that let switches
 //! decide the same, and [`order`] the priorities that stay when rules change.
@@ -27,6 +27,7 @@ use crate::bond::Bonds;
 use crate::entry::ETH_TYPE_LLDP;
 use crate::pipeline::ACCESS_TABLES;
 use crate::qos::flow::Matching;
+use crate::routing::{Gateways, Routing};
 use crate::session::SwitchUp;
 use crate::vlan::{VlanId, Vlans};
 
@@ -91,6 +92,8 @@ pub struct Access {
     /// The lists of each port, by their places in `acls`.
     pub ports: BTreeMap<Location, Vec<usize>>,
     pub vlans: BTreeMap<VlanId, Vec<usize>>,
+    /// The lists for packets that are routed into a VLAN.
+    pub out: BTreeMap<VlanId, Vec<usize>>,
     pub bindings: BTreeMap<Location, Vec<Binding>>,
     /// Ports that are bound to the addresses that their hosts have by DHCP, too.
     pub by_dhcp: BTreeSet<Location>,
@@ -124,6 +127,8 @@ pub enum Verdict {
 pub enum Place {
     Port(Location),
     Vlan(VlanId),
+    /// A VLAN that packets are routed into.
+    Out(VlanId),
 }
 
 impl Verdict {
@@ -135,12 +140,16 @@ impl Verdict {
 impl Access {
     /// Whether anything is stated.
     pub fn is_on(&self) -> bool {
-        let places = self.ports.is_empty() && self.vlans.is_empty() && self.bindings.is_empty();
-        !places || !self.by_dhcp.is_empty() || self.dhcp_servers.is_some() || self.routers.is_some()
+        let lists = self.ports.is_empty() && self.vlans.is_empty() && self.out.is_empty();
+        !lists
+            || !self.bindings.is_empty()
+            || !self.by_dhcp.is_empty()
+            || self.dhcp_servers.is_some()
+            || self.routers.is_some()
     }
 
     /// Whether a switch has to decide something.
-    pub fn concerns(&self, dpid: DatapathId, vlans: &Vlans) -> bool {
+    pub fn concerns(&self, dpid: DatapathId, vlans: &Vlans, gateways: &Gateways) -> bool {
         let at = |port| Location { dpid, port };
         let ports = at(PortNo(0))..=at(PortNo(u32::MAX));
         let has_vlan = |vlan: &VlanId| {
@@ -153,6 +162,7 @@ impl Access {
             || self.bindings.range(ports.clone()).next().is_some()
             || self.by_dhcp.range(ports).next().is_some()
             || self.vlans.keys().any(has_vlan)
+            || !self.out.is_empty() && gateways.vlans.keys().any(has_vlan)
     }
 
     /// The same with all ports of a bond in place of the bond.
@@ -182,6 +192,7 @@ impl Access {
         Access {
             acls: self.acls.clone(),
             vlans: self.vlans.clone(),
+            out: self.out.clone(),
             ports: each(bonds, &self.ports),
             bindings,
             by_dhcp,
@@ -195,6 +206,7 @@ impl Access {
         let acls = match place {
             Place::Port(at) => self.ports.get(&at),
             Place::Vlan(vlan) => self.vlans.get(&vlan),
+            Place::Out(vlan) => self.out.get(&vlan),
         };
         acls.into_iter().flatten().flat_map(|acl| {
             let rules = self.acls.get(*acl).map_or(&[][..], |acl| &acl.rules);
@@ -208,11 +220,17 @@ impl Access {
         match place {
             Place::Port(at) => self.ports.contains_key(&at),
             Place::Vlan(vlan) => self.vlans.contains_key(&vlan),
+            Place::Out(vlan) => self.out.contains_key(&vlan),
         }
     }
 
     /// Decides about a packet that comes in at an edge port.
-    pub fn judge(&self, vlans: &Vlans, at: Location, packet: &PacketFields) -> Verdict {
+    pub fn judge(
+        &self,
+        (vlans, routing): (&Vlans, &Routing),
+        at: Location,
+        packet: &PacketFields,
+    ) -> Verdict {
         if passes_always(packet) {
             return Verdict::Allowed(Vec::new());
         }
@@ -237,10 +255,21 @@ impl Access {
         let Some(vlan) = vlans.classify(at, packet.vlan_id()) else {
             return Verdict::NoMember;
         };
-        match self.decide(Place::Vlan(vlan), packet, &mut allowed) {
-            Ok(()) => Verdict::Allowed(allowed),
-            Err(verdict) => verdict,
+        if let Err(verdict) = self.decide(Place::Vlan(vlan), packet, &mut allowed) {
+            return verdict;
         }
+        let target = routing.target(vlan, packet);
+        let routed = target.map(|into| self.decide(Place::Out(into), packet, &mut allowed));
+        match routed {
+            Some(Err(verdict)) => verdict,
+            _ => Verdict::Allowed(allowed),
+        }
+    }
+
+    /// Whether a packet may be routed into a VLAN.
+    pub fn may_enter(&self, vlan: VlanId, packet: &PacketFields) -> bool {
+        self.decide(Place::Out(vlan), packet, &mut Vec::new())
+            .is_ok()
     }
 
     /// Asks the lists of one place.

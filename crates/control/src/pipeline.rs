@@ -42,8 +42,12 @@ pub const PORT_ACCESS_TABLE: TableId = TableId(0xf3);
 pub const VLAN_TABLE: TableId = TableId(0xf4);
 /// The access lists of VLANs, which the metadata names.
 pub const VLAN_ACCESS_TABLE: TableId = TableId(0xf5);
+/// The VLAN that a packet is routed into, where that has access lists for it.
+pub const OUT_TABLE: TableId = TableId(0xf6);
+/// The access lists of VLANs for packets that are routed into them, by the metadata.
+pub const OUT_ACCESS_TABLE: TableId = TableId(0xf7);
 
-pub(crate) const ACCESS_TABLES: u8 = 6;
+pub(crate) const ACCESS_TABLES: u8 = 8;
 
 /// The numbers that a switch has for the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,6 +178,8 @@ mod tests {
             PORT_ACCESS_TABLE,
             VLAN_TABLE,
             VLAN_ACCESS_TABLE,
+            OUT_TABLE,
+            OUT_ACCESS_TABLE,
             PATH_TABLE,
             POLICY_TABLE,
             LABEL_TABLE,

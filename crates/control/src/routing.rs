@@ -15,8 +15,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use openflow::MacAddr;
+use openflow::packet::PacketFields;
 use openflow::packet::ip::{Datagram, is_host};
+use openflow::{Field, MacAddr};
 
 use crate::timeouts::Prefix;
 use crate::vlan::VlanId;
@@ -325,6 +326,41 @@ impl Routing {
             [Some(subnet.address), Some(first), broadcast]
         });
         hosts.flatten().map(Prefix::host)
+    }
+
+    /// The VLAN that a packet of a VLAN is routed into; `None` for those that its gateway does not
+    /// get, keeps or refuses.
+    pub fn target(&self, vlan: VlanId, packet: &PacketFields) -> Option<VlanId> {
+        let is_to_gateway = packet.eth_dst() == Some(self.of(vlan)?.mac);
+        let to = packet
+            .get(Field::Ipv4Dst)
+            .map(|ip| IpAddr::V4((ip as u32).into()));
+        let to = to.or_else(|| packet.get(Field::Ipv6Dst).map(|ip| IpAddr::V6(ip.into())));
+        let to = to.filter(|to| is_to_gateway && is_routed(*to) && !self.is_own(*to))?;
+        self.next_hop(to).map(|(hop, _)| hop.vlan)
+    }
+
+    /// All networks with the VLAN that their packets are routed into. The longest decides, but for
+    /// those of [`Routing::kept`].
+    pub fn networks(&self) -> impl Iterator<Item = (Prefix, VlanId)> {
+        let all = self.networks.iter().flatten();
+        all.flat_map(|(len, networks)| {
+            networks.iter().map(|(first, target)| {
+                let vlan = match target {
+                    Target::Connected(vlan) => *vlan,
+                    Target::Via(hop) => hop.vlan,
+                };
+                (Prefix::of(*first, *len), vlan)
+            })
+        })
+    }
+
+    /// The networks whose packets a gateway keeps or refuses, whatever the routes are.
+    pub fn kept(&self) -> impl Iterator<Item = Prefix> {
+        let subnets = self.gateways.vlans.values().flat_map(|it| &it.subnets);
+        let own = subnets.map(|subnet| Prefix::host(subnet.address));
+        let families = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        own.chain(families.into_iter().flat_map(unrouted))
     }
 
     fn is_own(&self, ip: IpAddr) -> bool {

@@ -1,6 +1,9 @@
 //! Access lists, bindings and guards on whole networks: they hold whatever happens to links and
 //! controllers, a change costs what it changes, and nothing else is disturbed.
 
+#[path = "access/routed.rs"]
+mod routed;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -687,8 +690,8 @@ fn no_port_comes_into_a_vlan_without_its_lists() {
     };
     // Both at once are refused, and nothing changes.
     let (both, access_alone) = ((access.clone(), vlans.clone()), access);
-    let refused =
-        network.ask(move |controller, now| controller.set_access_with(now, both.0, Some(both.1)));
+    let refused = network
+        .ask(move |controller, now| controller.set_access_with(now, both.0, Some(both.1), None));
     assert_eq!(refused, Err(vec![DatapathId(7)]));
     network.run_for(ms(500));
     assert!(network.connection(switch).is_some());

@@ -40,6 +40,8 @@ pub struct Vlan {
     pub description: Option<String>,
     /// Its access lists, by their places in the network.
     pub acls: Vec<usize>,
+    /// Those for packets that are routed into it.
+    pub acls_out: Vec<usize>,
     pub gateway: Gateway,
 }
 
@@ -274,6 +276,19 @@ impl Vlans {
                     "name" => vlan.name = text_of(inner, &path, report),
                     "description" => vlan.description = text_of(inner, &path, report),
                     "acl_in" | "acls_in" => vlan.acls.extend(acls.find(inner, &path, report)),
+                    "acl_out" | "acls_out" => {
+                        let found = acls.find(inner, &path, report);
+                        let (fit, others): (Vec<usize>, _) =
+                            found.into_iter().partition(|acl| acls.fits_routed(*acl));
+                        let path = format!("{path}.{}", inner.key);
+                        if !others.is_empty() {
+                            report.left_out(inner.at, &path, keys::OUT_LIST);
+                        }
+                        if !fit.is_empty() {
+                            report.left_out(inner.at, &path, keys::OUT_WITHIN);
+                        }
+                        vlan.acls_out.extend(fit);
+                    }
                     _ if vlan.gateway.read(inner, &path, report) => {}
                     _ => leave_out(inner, &path, Section::Vlan, report),
                 }

@@ -234,6 +234,56 @@ dps:
     }
 }
 
+/// Lists for what is routed into a VLAN come over, unless they match what routing changes. Those of
+/// ports have no counterpart.
+#[test]
+fn lists_for_routed_packets_are_carried_over_or_named() {
+    let text = "\
+vlans:
+  office: {vid: 100, faucet_vips: [10.0.100.254/24]}
+  servers:
+    vid: 200
+    faucet_vips: [10.0.200.254/24]
+    acls_out: [web, by_mac, by_vlan]
+  lab: {vid: 300, acl_out: web}
+acls:
+  web:
+    - rule: {dl_type: 0x800, nw_proto: 6, tcp_dst: 80, actions: {allow: 1}}
+  by_mac:
+    - rule: {dl_src: '0e:00:00:00:00:09', actions: {allow: 1}}
+  by_vlan:
+    - rule: {vlan_vid: 100, actions: {allow: 0}}
+routers:
+  all: {vlans: [office, servers]}
+dps:
+  1:
+    interfaces:
+      1: {native_vlan: office, acl_out: web}
+      2: {native_vlan: servers, acl_in: by_mac}
+      3: {native_vlan: lab, acls_in: [by_vlan]}
+";
+    let imported = imported(text).unwrap();
+    let settings = Settings::parse(&imported.toml, Path::new("auster.toml"));
+    let access = settings.expect("auster takes it").access.access;
+    let vlan = |id| VlanId::new(id).unwrap();
+    assert_eq!(
+        access.out,
+        [(vlan(200), vec![0]), (vlan(300), vec![0])].into()
+    );
+    assert!(access.vlans.is_empty());
+    let left_out = [
+        "6: vlans.servers.acls_out: packets within a VLAN are not judged by its acl_out",
+        "6: vlans.servers.acls_out: routing changes a field that a rule of this acl_out matches",
+        "7: vlans.lab.acl_out: packets within a VLAN are not judged by its acl_out",
+        "20: dps.1.interfaces.1.acl_out: access lists of this place or direction are not carried \
+         over",
+    ];
+    assert_eq!(
+        imported.left_out,
+        left_out.map(|line| format!("faucet.yaml:{line}"))
+    );
+}
+
 /// Mirrors of ports and rules come over where their port has nothing else.
 #[test]
 fn mirrors_are_carried_over_or_named() {

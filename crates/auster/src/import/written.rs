@@ -58,13 +58,14 @@ fn acls(network: &Network, text: &mut String) {
     }
 }
 
-fn acl_in(network: &Network, acls: &[usize], text: &mut String) {
+/// `key`: `acl_in` or `acl_out`.
+fn references(key: &str, network: &Network, acls: &[usize], text: &mut String) {
     let name = |acl: &usize| Some(format!("\"{}\"", network.acls.get(*acl)?.name));
     let names: Vec<String> = acls.iter().filter_map(name).collect();
     match &names[..] {
         [] => {}
-        [one] => drop(writeln!(text, "acl_in = {one}")),
-        several => drop(writeln!(text, "acl_in = [{}]", several.join(", "))),
+        [one] => drop(writeln!(text, "{key} = {one}")),
+        several => drop(writeln!(text, "{key} = [{}]", several.join(", "))),
     }
 }
 
@@ -109,7 +110,8 @@ fn vlans(network: &Network, text: &mut String) {
                 let _ = writeln!(text, "\nname = \"{name}\"");
             }
         }
-        acl_in(network, &vlan.acls, text);
+        references("acl_in", network, &vlan.acls, text);
+        references("acl_out", network, &vlan.acls_out, text);
         gateway(&vlan.gateway, text);
         if let Some(description) = &vlan.description {
             let _ = writeln!(text, "# {}", shown(description));
@@ -168,7 +170,7 @@ fn ports(
             }
             Member::Link | Member::Target | Member::Outside => {}
         }
-        acl_in(network, acls, text);
+        references("acl_in", network, acls, text);
     }
     for mirror in &switch.mirrors {
         let _ = writeln!(text, "\n[[mirror]]\nname = \"{}\"", mirror.name);

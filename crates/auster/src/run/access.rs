@@ -16,6 +16,7 @@
 //! [[vlan]]
 //! id = 10
 //! acl_in = "no-telnet"
+//! acl_out = "no-telnet"                # before packets are routed into it
 //!
 //! [[port]]
 //! at = "1:2"
@@ -32,10 +33,11 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use control::access::shadow::Seen;
-use control::access::tables::size;
+use control::access::tables::{size, size_of_routes};
 use control::access::{Access, Acl, Binding, Place, Rule, RuleId};
 use control::controller::Location;
 use control::qos::flow::Matching;
+use control::routing::{Gateways, Routing};
 use control::vlan::VlanId;
 use openflow::text::parse_match;
 use openflow::{DatapathId, Field, MacAddr};
@@ -70,6 +72,9 @@ const OTHERS: [Field; 4] = [
     Field::TunnelId,
 ];
 
+/// Fields that a router changes.
+pub const ROUTED: [Field; 4] = [Field::EthSrc, Field::EthDst, Field::VlanVid, Field::VlanPcp];
+
 /// Fields that Open vSwitch does not have.
 const UNUSUAL: [Field; 2] = [Field::PbbIsid, Field::Ipv6Exthdr];
 
@@ -94,13 +99,11 @@ impl Stated {
         }
         stated.check_mirrors(fields, root, &places);
         let mut used = BTreeSet::new();
-        for (_, table) in fields.tables_at(root, "vlan") {
-            let acls = stated.named(fields, &mut used, table);
-            let id = table.get("id").and_then(id_of);
-            if let (Some(acls), Some(vlan)) = (acls, id) {
-                stated.access.vlans.insert(vlan, acls);
-            }
+        let mut out = BTreeMap::new();
+        for (place, table) in fields.tables_at(root, "vlan") {
+            stated.read_vlan(fields, &mut used, &mut out, (&place, table));
         }
+        stated.check_out(fields, &places, &out);
         let mut switches = BTreeMap::new();
         for (_, table) in fields.tables_at(root, "port") {
             stated.read_port(fields, &mut used, &mut switches, table);
@@ -109,7 +112,7 @@ impl Stated {
             let count = size(&stated.access, dpid);
             if count > ENTRIES_MAX {
                 let problem = format!(
-                    "switch {dpid} would need {count} entries for acl_in and bind; at most \
+                    "switch {dpid} would need {count} entries for its lists and bind; at most \
                      {ENTRIES_MAX} fit one switch"
                 );
                 fields.problem(&place, problem);
@@ -123,6 +126,25 @@ impl Stated {
         stated.check_dhcp(fields, root);
         stated.check(fields, &places, &used);
         stated
+    }
+
+    /// Finds gateways and routes that are too many for switches to know where packets are routed.
+    pub fn check_routes<'a>(
+        &self,
+        fields: &mut Fields<'a>,
+        root: &DeTable<'a>,
+        gateways: &Gateways,
+    ) {
+        let count = size_of_routes(&Routing::new(gateways.clone()));
+        let vlans = fields.tables_at(root, "vlan").into_iter();
+        let place = vlans.filter_map(|(_, table)| table.get("acl_out")).next();
+        if let Some(place) = place.filter(|_| count > ENTRIES_MAX) {
+            let problem = format!(
+                "acl_out: a switch would need {count} entries for the gateways and routes; at most \
+                 {ENTRIES_MAX} fit one switch; use fewer gateway_mac or [[route]]"
+            );
+            fields.problem(&place.span(), problem);
+        }
     }
 
     /// The line of a rule in the file.
@@ -152,7 +174,7 @@ impl Stated {
         if !table.contains_key("name") {
             fields.problem(
                 place,
-                "name is missing: that by which acl_in refers to the list",
+                "name is missing: that by which acl_in and acl_out refer to the list",
             );
         }
         let name = fields.parsed(table, "name", "no-telnet", name);
@@ -197,42 +219,109 @@ impl Stated {
         self.access.acls.push(Acl { name, rules: all });
     }
 
-    /// The lists that `acl_in` refers to; `None` without the key.
+    /// `out`: the lists of `acl_out`, with the lines that refer to them first.
+    fn read_vlan(
+        &mut self,
+        fields: &mut Fields<'_>,
+        used: &mut BTreeSet<usize>,
+        out: &mut BTreeMap<usize, usize>,
+        (place, table): (&Range<usize>, &DeTable<'_>),
+    ) {
+        let acls = self.named(fields, used, table, "acl_in");
+        let routed = self.named(fields, used, table, "acl_out");
+        let keys = ["acl_out", "acl_in"];
+        let value = keys.iter().find_map(|key| table.get(*key));
+        let place = value.map_or(place.clone(), Value::span);
+        for acl in routed.iter().flatten() {
+            out.entry(*acl).or_insert(fields.line(&place));
+        }
+        if routed.is_some() && !table.contains_key("gateway") {
+            let doubt = "acl_out: the VLAN has no gateway, so no packet is routed into it";
+            fields.doubt(&place, doubt);
+        }
+        let Some(vlan) = table.get("id").and_then(id_of) else {
+            return;
+        };
+        self.access.vlans.extend(acls.map(|acls| (vlan, acls)));
+        self.access.out.extend(routed.map(|acls| (vlan, acls)));
+        // Those of VLANs alone may be on any switch.
+        let count = size(&self.access, DatapathId(0));
+        if count > ENTRIES_MAX {
+            let problem = format!(
+                "the lists of VLANs up to this one need {count} entries; at most {ENTRIES_MAX} fit \
+                 one switch"
+            );
+            fields.problem(&place, problem);
+        }
+    }
+
+    /// Finds rules that judge routed packets by what the router changes.
+    fn check_out(
+        &self,
+        fields: &mut Fields<'_>,
+        places: &BTreeMap<RuleId, Range<usize>>,
+        out: &BTreeMap<usize, usize>,
+    ) {
+        for (id, place) in places {
+            let acl = self.access.acls.get(id.acl).zip(out.get(&id.acl));
+            let Some((acl, line)) = acl else {
+                continue;
+            };
+            let rule = acl.rules.get(id.rule);
+            let has = |field: &Field| rule.is_some_and(|rule| rule.matching.has(*field));
+            for field in ROUTED.into_iter().filter(has) {
+                let (field, name) = (field.info().text, &acl.name);
+                let problem = format!(
+                    "{field}: '{name}' is an acl_out, in line {line}, and routing changes this \
+                     field; match IP addresses, or use the list as acl_in"
+                );
+                fields.problem(place, problem);
+            }
+        }
+    }
+
+    /// The lists that a key refers to, `acl_in` or `acl_out`; `None` without the key.
     fn named(
         &self,
         fields: &mut Fields<'_>,
         used: &mut BTreeSet<usize>,
         table: &DeTable<'_>,
+        key: &str,
     ) -> Option<Vec<usize>> {
-        let value = table.get("acl_in")?;
+        let value = table.get(key)?;
         let mut found = Vec::new();
-        for (place, name) in fields.list_at(table, "acl_in", "no-telnet", name) {
+        for (place, name) in fields.list_at(table, key, "no-telnet", name) {
             let acl = self.access.acls.iter().position(|acl| acl.name == name);
             match acl {
                 Some(acl) if found.contains(&acl) => {
-                    fields.problem(&place, format!("acl_in: '{name}' is listed already"));
+                    fields.problem(&place, format!("{key}: '{name}' is listed already"));
                 }
                 Some(acl) => found.push(acl),
-                None => fields.problem(&place, self.unknown(&name)),
+                None => fields.problem(&place, self.unknown(key, &name)),
             }
         }
-        if items(table, "acl_in").is_empty() {
-            let problem = "acl_in is empty; name a list, or take it out";
+        if items(table, key).is_empty() {
+            let problem = format!("{key} is empty; name a list, or take it out");
             fields.problem(&value.span(), problem);
         }
         used.extend(&found);
-        self.check_order(fields, &value.span(), &found);
+        self.check_order(fields, (key, &value.span()), &found);
         let count = |acl: &usize| self.access.acls[*acl].rules.len();
         let rules: usize = found.iter().map(count).sum();
         if rules > RULES_MAX {
-            let problem = format!("acl_in: {rules} rules; at most {RULES_MAX} fit one place");
+            let problem = format!("{key}: {rules} rules; at most {RULES_MAX} fit one place");
             fields.problem(&value.span(), problem);
         }
         Some(found)
     }
 
     /// Finds rules of several lists that no packet reaches, because of another list before.
-    fn check_order(&self, fields: &mut Fields<'_>, place: &Range<usize>, acls: &[usize]) {
+    fn check_order(
+        &self,
+        fields: &mut Fields<'_>,
+        (key, place): (&str, &Range<usize>),
+        acls: &[usize],
+    ) {
         if acls.len() < 2 {
             return;
         }
@@ -246,7 +335,7 @@ impl Stated {
                     let line = |id| self.line(id).unwrap_or_default();
                     let id = RuleId { acl: *acl, rule };
                     let problem = format!(
-                        "acl_in: the rule in line {} is never reached here: the one in line {} \
+                        "{key}: the rule in line {} is never reached here: the one in line {} \
                          takes all of its packets",
                         line(&id),
                         line(before)
@@ -258,12 +347,12 @@ impl Stated {
         }
     }
 
-    fn unknown(&self, name: &str) -> String {
+    fn unknown(&self, key: &str, name: &str) -> String {
         let known: Vec<&str> = self.access.acls.iter().map(|acl| &acl.name[..]).collect();
         match known.is_empty() {
-            true => format!("acl_in: no [[acl]] has the name '{name}'; state it"),
+            true => format!("{key}: no [[acl]] has the name '{name}'; state it"),
             false => format!(
-                "acl_in: no [[acl]] has the name '{name}'; state it, or use one of {}",
+                "{key}: no [[acl]] has the name '{name}'; state it, or use one of {}",
                 known.join(", ")
             ),
         }
@@ -276,7 +365,7 @@ impl Stated {
         places: &mut BTreeMap<DatapathId, Range<usize>>,
         table: &DeTable<'_>,
     ) {
-        let acls = self.named(fields, used, table);
+        let acls = self.named(fields, used, table, "acl_in");
         let (bindings, is_by_dhcp) = bindings(fields, table).unzip();
         let is_by_dhcp = is_by_dhcp.unwrap_or(false);
         let place = ["bind", "acl_in"].iter().find_map(|key| table.get(*key));
@@ -358,7 +447,7 @@ impl Stated {
                 let name = &acl.name;
                 fields.doubt(
                     place,
-                    format!("no acl_in refers to the access list '{name}'"),
+                    format!("no acl_in or acl_out refers to the access list '{name}'"),
                 );
             }
         }
@@ -542,6 +631,7 @@ pub fn place_name(place: Place) -> String {
     match place {
         Place::Port(at) => format!("port {at}"),
         Place::Vlan(vlan) => format!("VLAN {vlan}"),
+        Place::Out(vlan) => format!("VLAN {vlan} for routed packets"),
     }
 }
 
@@ -553,6 +643,74 @@ mod tests {
         let (mut fields, root) = Fields::parse(text);
         let stated = Stated::read(&mut fields, &root);
         fields.finish("net.toml").map(|()| stated)
+    }
+
+    /// Lists for routed packets are read, unless they match what a router changes: then each rule
+    /// and field has its line.
+    #[test]
+    fn lists_for_routed_packets_are_read() {
+        let vlan = "[[vlan]]\nid = 20\ngateway = \"10.0.20.254/24\"\nacl_out = \"web\"\n";
+        let access = read(&format!("{LIST}{vlan}")).expect("it is right").access;
+        assert_eq!(access.out, [(VlanId::new(20).unwrap(), vec![0])].into());
+        assert!(access.is_on() && access.vlans.is_empty());
+        let more = "[[acl]]\nname = \"mac\"\n[[acl.rule]]\nallow = true\n\
+                    match = \"ip,dl_src=02:00:00:00:00:01,dl_vlan=10\"\n[[acl.rule]]\n\
+                    allow = false\ndl_dst = \"02:00:00:00:00:02\"\n";
+        let vlan = vlan.replace("\"web\"", "[\"web\", \"mac\", \"nope\"]");
+        let problems = read(&format!("{LIST}{more}{vlan}")).expect_err("three fields, one name");
+        let told = |line, field| {
+            let told = format!("net.toml:{line}: {field}: 'mac' is an acl_out, in line 23");
+            problems.iter().any(|problem| problem.starts_with(&told))
+        };
+        assert!(
+            told(14, "dl_src") && told(14, "vlan_vid") && told(17, "dl_dst"),
+            "{problems:#?}"
+        );
+        let unknown = "net.toml:23: acl_out: no [[acl]] has the name 'nope'";
+        assert!(problems.iter().any(|problem| problem.starts_with(unknown)));
+        assert_eq!(problems.len(), 4, "{problems:#?}");
+        // They may be an acl_in all the same.
+        let vlan = "[[vlan]]\nid = 20\nacl_in = \"mac\"\n";
+        assert!(read(&format!("{LIST}{more}{vlan}")).is_ok());
+    }
+
+    /// Gateways with an Ethernet address each have the switches know all networks once for each.
+    #[test]
+    fn routes_fit_the_switch() {
+        let vlan = |id: u32| {
+            let mac = format!("0e:00:00:00:{:02x}:{:02x}", id >> 8, id & 0xff);
+            let subnet = format!("10.{}.{}.254/24", id >> 8, id & 0xff);
+            format!("[[vlan]]\nid = {id}\ngateway = \"{subnet}\"\ngateway_mac = \"{mac}\"\n")
+        };
+        let read = |count: u32, out: &str| {
+            let vlans: String = (1..=count).map(vlan).collect();
+            let text = format!("{LIST}{}", vlans.replacen("id = 7\n", out, 1));
+            let (mut fields, root) = Fields::parse(&text);
+            let stated = Stated::read(&mut fields, &root);
+            let gateways = super::super::gateways::read(&mut fields, &root);
+            stated.check_routes(&mut fields, &root, &gateways);
+            fields.finish("net.toml")
+        };
+        let out = "id = 7\nacl_out = \"web\"\n";
+        assert!(read(160, out).is_ok() && read(400, "id = 7\n").is_ok());
+        let problems = read(400, out).expect_err("too many");
+        assert!(
+            problems[0].starts_with("net.toml:38: acl_out: a switch would need 323200 entries"),
+            "{problems:?}"
+        );
+    }
+
+    /// A list for routed packets of a VLAN into which none are routed is doubtful.
+    #[test]
+    fn a_vlan_without_a_gateway_gets_no_routed_packets() {
+        let text = format!("{LIST}[[vlan]]\nid = 20\nacl_out = \"web\"\n");
+        let (mut fields, root) = Fields::parse(&text);
+        let _ = Stated::read(&mut fields, &root);
+        let doubts = fields.doubts("net.toml");
+        assert!(
+            doubts[0].starts_with("net.toml:14: acl_out: the VLAN has no gateway"),
+            "{doubts:?}"
+        );
     }
 
     const LIST: &str = "[[acl]]\nname = \"web\"\n[[acl.rule]]\nmatch = \"tcp,tp_dst=80\"\n\

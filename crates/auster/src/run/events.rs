@@ -756,7 +756,7 @@ fn describe_alarm(alarm: &Alarm) -> String {
         ),
         Alarm::MirrorUnsupported { dpid } => format!(
             "{dpid} may lack copies of its mirrors, and does not close ports that get them: it has \
-             no OpenFlow 1.3, no part in the fabric, or fewer than 10 tables"
+             no OpenFlow 1.3, no part in the fabric, or fewer than 12 tables"
         ),
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")

@@ -100,7 +100,7 @@ pub struct Settings {
     /// Access lists, bindings and guards.
     pub access: access::Stated,
     /// The gateways of VLANs, and the routes behind them.
-    gateways: Gateways,
+    pub gateways: Gateways,
     /// The cluster that this controller is a member of.
     pub cluster: Option<cluster::Stated>,
     /// Settings in the file that are allowed and probably mistakes.
@@ -393,12 +393,12 @@ impl Settings {
 
     /// The VLANs, bonds and statements about access that the file has now, for a controller that
     /// runs with `self`.
-    pub fn reread_ports(&self, path: &Path) -> Result<(Stated, access::Stated), Failure> {
+    pub fn reread_ports(&self, path: &Path) -> Result<(Stated, access::Stated, Gateways), Failure> {
         let settings = Settings::read(path)?;
         fits_vlans(&settings, self)?;
         let topology = topology::load(self.topology.as_deref())?;
         fits_links(&settings.vlans, topology.as_ref(), Some(path))?;
-        Ok((settings.vlans, settings.access))
+        Ok((settings.vlans, settings.access, settings.gateways))
     }
 
     /// The gateways that the file has now, for a controller that runs with `self`.
@@ -485,6 +485,8 @@ impl Settings {
         settings.access = access::Stated::read(&mut fields, &root);
         settings.gateways = gateways::read(&mut fields, &root);
         settings.cluster = cluster::Stated::read(&mut fields, &root, dir);
+        let gateways = &settings.gateways;
+        settings.access.check_routes(&mut fields, &root, gateways);
         settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
@@ -1322,7 +1324,7 @@ mod tests {
         let running = given.clone().complete().unwrap();
         assert_eq!(running.reread_ports(&file).unwrap().0, running.vlans);
         write("net.toml", &text.replace("1:2", "1:3"));
-        let (other, _) = running.reread_ports(&file).unwrap();
+        let (other, _, _) = running.reread_ports(&file).unwrap();
         let changed = other.vlans.changed(&running.vlans.vlans);
         let changed: Vec<u32> = changed.into_iter().map(|at| at.port.0).collect();
         assert_eq!(changed, [2, 3]);

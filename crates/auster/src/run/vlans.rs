@@ -39,10 +39,14 @@ use super::topology;
 pub use follower::{Follower, watch};
 
 /// Gateways are read in [`gateways`](super::gateways), and lists in [`access`](super::access).
-const VLAN: [&str; 5] = ["id", "name", "acl_in", "gateway", "gateway_mac"];
+const VLAN: [&str; 6] = ["id", "name", "acl_in", "acl_out", "gateway", "gateway_mac"];
 const PORT: [&str; 8] = [
     "at", "access", "trunk", "native", "acl_in", "bind", "bpdu", "crowd",
 ];
+/// In place of `acl_out` of a port.
+const NO_PORT_OUT: &str = "acl_out: ports have none, as OpenFlow 1.3 has no table behind outputs; \
+     state it in [[vlan]], for packets that are routed into the VLAN, or acl_in where packets come \
+     in";
 const IDS: RangeInclusive<u64> = 1..=4094;
 
 /// The most VLANs that a message names.
@@ -138,7 +142,12 @@ impl Stated {
         place: &Range<usize>,
         table: &DeTable<'a>,
     ) {
-        fields.only(table, "[port]", &PORT);
+        let mut known = PORT.to_vec();
+        if let Some(value) = table.get("acl_out") {
+            known.push("acl_out");
+            fields.problem(&value.span(), NO_PORT_OUT);
+        }
+        fields.only(table, "[port]", &known);
         if !table.contains_key("at") {
             fields.problem(place, "at is missing: a port such as \"1:2\"");
         }
@@ -400,13 +409,20 @@ mod tests {
             ),
             (
                 "[[vlan]]\nid = 30\nmtu = 9000",
-                "8: 'mtu' is not known in [[vlan]]; known: id, name, acl_in, gateway, gateway_mac",
+                "8: 'mtu' is not known in [[vlan]]; known: id, name, acl_in, acl_out, gateway, \
+                 gateway_mac",
             ),
             (
                 "[[port]]\nat = \"1:2\"\nacess = 10",
                 "6: access or trunk is missing: access = 10, or trunk = [10, 20]\n\
                  8: 'acess' is not known in [[port]]; known: at, access, trunk, native, \
                  acl_in, bind, bpdu, crowd",
+            ),
+            (
+                "[[port]]\nat = \"1:2\"\naccess = 10\nacl_out = \"x\"",
+                "9: acl_out: ports have none, as OpenFlow 1.3 has no table behind outputs; state \
+                 it in [[vlan]], for packets that are routed into the VLAN, or acl_in where \
+                 packets come in",
             ),
             (
                 "[[port]]\naccess = 10",

@@ -5,8 +5,10 @@
 //! guards    links, LLDP -> paths; DHCP answers and routers from other ports -> drop
 //! bindings  a bound port: what its hosts can send goes on, all else is dropped
 //! port      the lists of a port, by its number
-//! vlan      the VLAN of a packet, if that has lists -> metadata
+//! vlan      the VLAN of a packet and its gateway, if they matter below -> metadata
 //! vlan list the lists of a VLAN, by the metadata
+//! out       the VLAN that the gateway routes a packet into, if that has lists -> metadata
+//! out list  the lists of that VLAN, by the metadata
 //! ```
 //!
 //! A packet that nothing drops goes on to the table of paths.
@@ -24,9 +26,10 @@ use super::*;
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
 use crate::mirror::{Mirrors, Targets};
 use crate::pipeline::{
-    BINDING_TABLE, GUARD_TABLE, MIRROR_TABLE, PATH_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE,
-    VLAN_TABLE,
+    BINDING_TABLE, GUARD_TABLE, MIRROR_TABLE, OUT_ACCESS_TABLE, OUT_TABLE, PATH_TABLE,
+    PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
 };
+use crate::timeouts::Prefix;
 use crate::vlan::Form;
 
 /// Above all others: what is judged nowhere.
@@ -46,6 +49,15 @@ const OWN: u16 = 10_000;
 const OTHER: u16 = 1;
 const MEMBER: u16 = 1;
 const MIRRORED: u16 = 1;
+/// Packets to a gateway that it does not route, above those to all networks.
+const KEPT: u16 = 1000;
+/// Packets to a network, and for each bit of its length one more.
+const ROUTED: u16 = 1;
+
+/// The metadata has the VLAN of a packet, and above it the address of that VLAN's gateway.
+const VLAN_BITS: u32 = 16;
+const VLAN_MASK: u128 = (1 << VLAN_BITS) - 1;
+const GATEWAY_MASK: u128 = u64::MAX as u128 & !VLAN_MASK;
 
 /// The OXM value of a tag that is there.
 const TAGGED: u16 = 0x1000;
@@ -63,15 +75,16 @@ pub struct EntryKey {
 pub enum Step {
     Drop,
     Goto(TableId),
-    /// To the lists of this VLAN, which the metadata names.
-    Vlan(VlanId),
-    /// From there to the paths, without the metadata: a packet-in would name it.
-    Leave,
+    /// Goes on to this table with this metadata.
+    With(u64, TableId),
     /// To the controller, which decides.
     Up,
     /// Goes on to this table, and a copy goes to the controller.
     Show(TableId),
 }
+
+/// To the paths, without metadata: a packet-in would name it.
+const LEAVE: Step = Step::With(0, PATH_TABLE);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
@@ -106,7 +119,7 @@ impl Orders {
     #[must_use]
     pub fn change(&self, access: &Access) -> Orders {
         let ports = access.ports.keys().map(|at| Place::Port(*at));
-        let places = ports.chain(access.vlans.keys().map(|vlan| Place::Vlan(*vlan)));
+        let places = ports.chain(vlan_places(access));
         let order = |place: Place| {
             let mut seen = BTreeSet::new();
             let rules = access.rules(place).map(|(_, rule)| rule.matching.clone());
@@ -124,7 +137,21 @@ impl Orders {
     }
 }
 
-/// The number of entries that a switch needs for its ports and all VLANs, at most.
+/// The lists of VLANs, in both directions.
+fn vlan_places(access: &Access) -> impl Iterator<Item = Place> {
+    let into = access.vlans.keys().map(|vlan| Place::Vlan(*vlan));
+    into.chain(access.out.keys().map(|vlan| Place::Out(*vlan)))
+}
+
+/// The number of entries that a switch needs to find the VLANs that packets are routed into, at
+/// most.
+pub fn size_of_routes(routing: &Routing) -> usize {
+    let gateways = routing.gateways().vlans.values();
+    let macs: BTreeSet<MacAddr> = gateways.map(|gateway| gateway.mac).collect();
+    macs.len() * (routing.networks().count() + routing.kept().count())
+}
+
+/// The number of entries that a switch needs for its ports and the lists of all VLANs, at most.
 pub fn size(access: &Access, dpid: DatapathId) -> usize {
     let at = |port| Location { dpid, port };
     let ports = at(PortNo(0))..=at(PortNo(u32::MAX));
@@ -132,7 +159,7 @@ pub fn size(access: &Access, dpid: DatapathId) -> usize {
         .ports
         .range(ports.clone())
         .map(|(at, _)| Place::Port(*at));
-    let lists = lists.chain(access.vlans.keys().map(|vlan| Place::Vlan(*vlan)));
+    let lists = lists.chain(vlan_places(access));
     let rules = lists.map(|place| access.rules(place).count() + 1);
     let hosts = access.bindings.range(ports).flat_map(|(_, hosts)| hosts);
     let entries = |host: &Binding| host.resolving().len() + host.sending().len();
@@ -145,15 +172,21 @@ pub fn size(access: &Access, dpid: DatapathId) -> usize {
     rules.sum::<usize>() + hosts.map(entries).sum::<usize>() + learned
 }
 
-/// The VLANs, bonds and mirrors of all ports.
-pub type Around<'a> = (&'a Vlans, &'a Bonds, &'a Mirrors);
+/// The VLANs, bonds and mirrors of all ports, and the gateways between VLANs.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    pub vlans: &'a Vlans,
+    pub bonds: &'a Bonds,
+    pub mirrors: &'a Mirrors,
+    pub routing: &'a Routing,
+}
 
 /// Makes the plan of a switch. `access` and `mirrors` name the ports of bonds, and `vlans` their
 /// places. `links`: its ports that are ends of links.
 pub fn plan(
     access: &Access,
     orders: &Orders,
-    (vlans, bonds, mirrors): Around<'_>,
+    around: Around<'_>,
     dpid: DatapathId,
     links: &BTreeSet<PortNo>,
 ) -> Plan {
@@ -162,6 +195,7 @@ pub fn plan(
         dpid,
     };
     planner.ways();
+    let mirrors = around.mirrors;
     for (port, targets) in mirrors.ins(dpid) {
         planner.mirror(port, targets);
     }
@@ -175,13 +209,46 @@ pub fn plan(
         let scope = by_port(Matching::any(), at.port);
         planner.lists(access, (orders, mirrors), Place::Port(*at), scope);
     }
-    for vlan in access.vlans.keys() {
-        if planner.members(*vlan, vlans, bonds) {
-            let scope = Matching::any().and(Field::Metadata, vlan.number());
-            planner.lists(access, (orders, mirrors), Place::Vlan(*vlan), scope);
+    let routing = around.routing;
+    let gateways = gateways_of_lists(access, routing);
+    let vlans: BTreeSet<VlanId> = access
+        .vlans
+        .keys()
+        .chain(gateways.keys())
+        .copied()
+        .collect();
+    let mut macs = BTreeSet::new();
+    for vlan in vlans {
+        let gateway = gateways.get(&vlan).map_or(0, |mac| mac.to_u64());
+        let metadata = gateway << VLAN_BITS | u64::from(vlan.number());
+        let has_lists = access.vlans.contains_key(&vlan);
+        let next = match has_lists {
+            true => VLAN_ACCESS_TABLE,
+            false => OUT_TABLE,
+        };
+        if !planner.members(vlan, Step::With(metadata, next), around) {
+            continue;
+        }
+        macs.extend(gateways.get(&vlan));
+        if has_lists {
+            planner.lists(access, (orders, mirrors), Place::Vlan(vlan), of_vlan(vlan));
         }
     }
+    for mac in &macs {
+        planner.routed(access, routing, *mac);
+    }
+    for vlan in access.out.keys().filter(|_| !macs.is_empty()) {
+        planner.lists(access, (orders, mirrors), Place::Out(*vlan), of_vlan(*vlan));
+    }
     planner.plan
+}
+
+/// The Ethernet addresses of gateways that route into VLANs with lists for that: of all VLANs with
+/// a gateway, if there are any such lists.
+fn gateways_of_lists(access: &Access, routing: &Routing) -> BTreeMap<VlanId, MacAddr> {
+    let all = routing.gateways().vlans.iter();
+    let all = all.map(|(vlan, gateway)| (*vlan, gateway.mac));
+    all.filter(|_| !access.out.is_empty()).collect()
 }
 
 /// Makes the part of the plan that binds one port to its hosts.
@@ -201,6 +268,28 @@ struct Planner {
 
 fn by_port(matching: Matching, port: PortNo) -> Option<Matching> {
     matching.and(Field::InPort, port.0)
+}
+
+/// Packets with this VLAN in the metadata.
+fn of_vlan(vlan: VlanId) -> Option<Matching> {
+    Matching::any().and_masked(Field::Metadata, vlan.number(), VLAN_MASK)
+}
+
+/// Packets to the gateway of their VLAN, if it has this Ethernet address.
+fn to_gateway(mac: MacAddr) -> Option<Matching> {
+    let gateway = mac.to_u64() << VLAN_BITS;
+    let of_it = Matching::any().and_masked(Field::Metadata, gateway, GATEWAY_MASK);
+    of_it?.and(Field::EthDst, mac.to_u64())
+}
+
+fn to_network(matching: Matching, network: Prefix) -> Option<Matching> {
+    let (eth_type, field, first) = match network.ip() {
+        IpAddr::V4(ip) => (ETH_TYPE_IPV4, Field::Ipv4Dst, u128::from(u32::from(ip))),
+        IpAddr::V6(ip) => (ETH_TYPE_IPV6, Field::Ipv6Dst, u128::from(ip)),
+    };
+    let hosts = field.ones().checked_shr(network.bits().into()).unwrap_or(0);
+    let of_type = matching.and(Field::EthType, eth_type)?;
+    of_type.and_masked(field, first, field.ones() & !hosts)
 }
 
 fn of_type(eth_type: u16) -> Option<Matching> {
@@ -289,6 +378,7 @@ impl Planner {
         for (table, next) in ways {
             self.add(table, 0, Matching::any(), Step::Goto(next));
         }
+        self.add(OUT_TABLE, 0, Matching::any(), LEAVE);
         const RESERVED: u64 = 0x0180_c200_0000;
         const RESERVED_MASK: u128 = 0xffff_ffff_fff0;
         let reserved = Matching::any().and_masked(Field::EthDst, RESERVED, RESERVED_MASK);
@@ -378,7 +468,8 @@ impl Planner {
     ) {
         let (table, pass) = match place {
             Place::Port(_) => (PORT_ACCESS_TABLE, Step::Goto(VLAN_TABLE)),
-            Place::Vlan(_) => (VLAN_ACCESS_TABLE, Step::Leave),
+            Place::Vlan(_) => (VLAN_ACCESS_TABLE, Step::Goto(OUT_TABLE)),
+            Place::Out(_) => (OUT_ACCESS_TABLE, LEAVE),
         };
         let mut rules = BTreeMap::new();
         for (id, rule) in access.rules(place) {
@@ -411,11 +502,31 @@ impl Planner {
         self.add_of(Owner::End(place), table, BOTTOM, scope, Step::Drop);
     }
 
-    /// Leads the packets of a VLAN to its lists. Returns whether the switch has any.
-    fn members(&mut self, vlan: VlanId, vlans: &Vlans, bonds: &Bonds) -> bool {
-        let to_lists = Step::Vlan(vlan);
+    /// Leads the packets to a gateway with this Ethernet address to the lists of the VLANs that
+    /// they are routed into.
+    fn routed(&mut self, access: &Access, routing: &Routing, mac: MacAddr) {
+        let Some(to_it) = to_gateway(mac) else {
+            return;
+        };
+        for network in routing.kept() {
+            let kept = to_network(to_it.clone(), network);
+            self.add(OUT_TABLE, KEPT, kept, LEAVE);
+        }
+        for (network, vlan) in routing.networks() {
+            let step = match access.out.contains_key(&vlan) {
+                true => Step::With(vlan.number().into(), OUT_ACCESS_TABLE),
+                false => LEAVE,
+            };
+            let priority = ROUTED + u16::from(network.bits());
+            let routed = to_network(to_it.clone(), network);
+            self.add(OUT_TABLE, priority, routed, step);
+        }
+    }
+
+    /// Leads the packets of a VLAN on to what judges them. Returns whether the switch has any.
+    fn members(&mut self, vlan: VlanId, step: Step, around: Around<'_>) -> bool {
         let mut has_any = false;
-        for (port, of_port) in vlans.of_switch(self.dpid) {
+        for (port, of_port) in around.vlans.of_switch(self.dpid) {
             // A tag with the id 0 gives a priority only.
             let tags = match of_port.form(vlan) {
                 Some(Form::Untagged) => vec![0, TAGGED],
@@ -424,11 +535,11 @@ impl Planner {
             };
             has_any = true;
             let dpid = self.dpid;
-            for at in bonds.ports(Location { dpid, port }) {
+            for at in around.bonds.ports(Location { dpid, port }) {
                 for tag in &tags {
                     let tagged = Matching::any().and(Field::VlanVid, *tag);
                     let from = tagged.and_then(|m| by_port(m, at.port));
-                    self.add(VLAN_TABLE, MEMBER, from, to_lists);
+                    self.add(VLAN_TABLE, MEMBER, from, step);
                 }
             }
         }
@@ -619,8 +730,11 @@ impl Step {
         match self {
             Step::Drop => Vec::new(),
             Step::Goto(table) => vec![Instruction::GotoTable(table)],
-            Step::Vlan(vlan) => with_metadata(vlan.number().into(), VLAN_ACCESS_TABLE),
-            Step::Leave => with_metadata(0, PATH_TABLE),
+            Step::With(metadata, table) => {
+                let mask = u64::MAX;
+                let write = Instruction::WriteMetadata { metadata, mask };
+                vec![write, Instruction::GotoTable(table)]
+            }
             Step::Up => vec![up()],
             Step::Show(table) => vec![up(), Instruction::GotoTable(table)],
         }
@@ -629,14 +743,6 @@ impl Step {
 
 fn up() -> Instruction {
     Instruction::ApplyActions(vec![Action::controller()])
-}
-
-fn with_metadata(metadata: u64, next: TableId) -> Vec<Instruction> {
-    let mask = u64::MAX;
-    vec![
-        Instruction::WriteMetadata { metadata, mask },
-        Instruction::GotoTable(next),
-    ]
 }
 
 /// Whether a switch's entry is one that decides about access.

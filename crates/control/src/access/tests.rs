@@ -5,10 +5,11 @@ use openflow::packet::build::{self, Host};
 use openflow::table::Switch;
 use openflow::{Action, Message, TableId};
 
-use super::tables::{Orders, Plan, plan};
+use super::tables::{Around, Orders, Plan, plan};
 use super::*;
 use crate::mirror::{Direction, Mirror, Mirrors};
-use crate::pipeline::{Numbering, PATH_TABLE};
+use crate::pipeline::{Numbering, OUT_TABLE, PATH_TABLE};
+use crate::routing::{GATEWAY_MAC, Gateway};
 use crate::vlan::PortVlans;
 
 /// A packet that passes leaves by this port.
@@ -65,10 +66,48 @@ fn switch(plan: &Plan) -> Switch {
     switch
 }
 
-fn planned(access: &Access) -> Plan {
+fn planned(access: &Access, routing: &Routing) -> Plan {
     let orders = Orders::default().change(access);
-    let around = (&vlans(), &Bonds::default(), &Mirrors::default());
-    plan(access, &orders, around, DatapathId(1), &BTreeSet::new())
+    planned_in(access, &orders, &Mirrors::default(), routing)
+}
+
+fn planned_in(access: &Access, orders: &Orders, mirrors: &Mirrors, routing: &Routing) -> Plan {
+    let around = Around {
+        vlans: &vlans(),
+        bonds: &Bonds::default(),
+        mirrors,
+        routing,
+    };
+    plan(access, orders, around, DatapathId(1), &BTreeSet::new())
+}
+
+/// The Ethernet address of the gateway of VLAN 20.
+const OTHER_GATEWAY: MacAddr = MacAddr([0x0e, 0, 0, 0, 0, 2]);
+
+/// Gateways of VLANs 10, 20 and 40, the last of which has no port here, and routes by them. `mac`:
+/// that of VLAN 20.
+fn gateways(mac: MacAddr, routes: &[(&str, &str)]) -> Gateways {
+    let gateway = |mac, subnets: &[&str]| {
+        let subnets = subnets.iter().map(|text| text.parse().expect("a subnet"));
+        let subnets = subnets.collect();
+        Gateway { mac, subnets }
+    };
+    let all = [
+        (
+            vlan(10),
+            gateway(GATEWAY_MAC, &["10.0.0.7/24", "fd00::7/64"]),
+        ),
+        (vlan(20), gateway(mac, &["10.0.1.4/24", "fd00:0:0:1::4/64"])),
+        (vlan(40), gateway(GATEWAY_MAC, &["10.0.4.254/24"])),
+    ];
+    let route = |(to, via): &(&str, &str)| {
+        let to = to.parse().expect("a network");
+        (to, via.parse().expect("an address"))
+    };
+    Gateways {
+        vlans: all.into(),
+        routes: routes.iter().map(route).collect(),
+    }
 }
 
 /// Values out of small sets, so that packets often meet rules.
@@ -118,6 +157,12 @@ impl Any {
             _ => build::ethernet(from.mac, to.mac, 0x1234, b"other"),
         };
         let mut frame = frame;
+        if self.is(2) {
+            // To the gateway of its VLAN or of another, or to a router that is no gateway.
+            let router = MacAddr([0x0e, 0, 0, 0, 0, 3]);
+            let to = self.of(&[GATEWAY_MAC, GATEWAY_MAC, OTHER_GATEWAY, router]);
+            frame[..6].copy_from_slice(&to.0);
+        }
         if self.is(4) {
             // The hardware address inside is another's then.
             frame[6..12].copy_from_slice(&self.host().mac.0);
@@ -183,6 +228,22 @@ impl Any {
         }
     }
 
+    fn routing(&mut self) -> Routing {
+        const ROUTES: [(&str, &str); 8] = [
+            ("0.0.0.0/0", "10.0.1.9"),
+            ("::/0", "fd00::9"),
+            ("10.0.2.0/24", "10.0.0.9"),
+            ("10.0.2.8/29", "10.0.1.9"),
+            ("10.0.0.16/28", "10.0.4.9"),
+            ("10.0.1.12/32", "10.0.0.9"),
+            ("fd00:0:0:2::/64", "fd00:0:0:1::9"),
+            ("fd00:0:0:2::8/125", "fd00::9"),
+        ];
+        let routes: Vec<_> = ROUTES.into_iter().filter(|_| !self.is(3)).collect();
+        let mac = self.of(&[GATEWAY_MAC, OTHER_GATEWAY]);
+        Routing::new(gateways(mac, &routes))
+    }
+
     fn access(&mut self, rules: usize) -> Access {
         let acl = |some: &mut Any, name: &str, count: usize| {
             let mut rules: Vec<Rule> = (0..count).map(|_| some.rule()).collect();
@@ -209,20 +270,49 @@ impl Any {
             ..Access::default()
         }
     }
+
+    /// The same with lists for packets that are routed.
+    fn access_out(&mut self, rules: usize) -> Access {
+        let mut access = self.access(rules);
+        let out = [
+            (vlan(10), vec![2]),
+            (vlan(20), vec![0, 1]),
+            (vlan(40), vec![1]),
+        ];
+        access.out = out.into_iter().filter(|_| !self.is(4)).collect();
+        access.ports.retain(|_, _| !self.is(2));
+        access.vlans.retain(|_, _| !self.is(2));
+        access
+    }
 }
 
-fn disagreements(seed: u64, access: &Access, frames: usize) -> (usize, usize) {
+/// Packets by what becomes of them.
+#[derive(Debug, Default)]
+struct Outcomes {
+    /// The switch does not do what the interpreter says.
+    wrong: usize,
+    passed: usize,
+    /// Those that are routed into a VLAN with lists for it: passed and dropped.
+    routed: [usize; 2],
+}
+
+fn outcomes(seed: u64, access: &Access, routing: &Routing, frames: usize) -> Outcomes {
     let mut some = Any(SplitMix64::new(seed));
-    let (vlans, plan) = (vlans(), planned(access));
+    let (vlans, plan) = (vlans(), planned(access, routing));
     let switch = switch(&plan);
-    let (mut wrong, mut passed) = (0, 0);
+    let mut found = Outcomes::default();
     for _ in 0..frames {
         let (frame, port) = (some.frame(), 1 + (some.0.next() % u64::from(PORTS)) as u32);
         let fields = PacketFields::parse(PortNo(port), &frame);
-        let verdict = access.judge(&vlans, at(port), &fields);
+        let verdict = access.judge((&vlans, routing), at(port), &fields);
         // Forwarding drops it.
         let is_allowed = verdict.is_allowed() || verdict == Verdict::NoMember;
-        passed += usize::from(is_allowed);
+        found.passed += usize::from(is_allowed);
+        let own = vlans.classify(at(port), fields.vlan_id());
+        let into = own.and_then(|own| routing.target(own, &fields));
+        if into.is_some_and(|into| access.out.contains_key(&into)) {
+            found.routed[usize::from(!is_allowed)] += 1;
+        }
         // The controller decides as the interpreter about questions, and sees a copy of answers.
         let is_asking = access.by_dhcp.contains(&at(port)) && asks_server(&fields);
         let is_answer = !access.by_dhcp.is_empty()
@@ -231,24 +321,97 @@ fn disagreements(seed: u64, access: &Access, frames: usize) -> (usize, usize) {
             && access.trusts(at(port));
         let outputs = switch.ports_of(PortNo(port), &frame);
         let goes = |to| outputs.contains(&to);
-        wrong += usize::from(goes(PortNo::CONTROLLER) != (is_asking || is_answer));
-        wrong += usize::from(goes(PortNo(PASSED)) != (is_allowed && !is_asking));
+        found.wrong += usize::from(goes(PortNo::CONTROLLER) != (is_asking || is_answer));
+        found.wrong += usize::from(goes(PortNo(PASSED)) != (is_allowed && !is_asking));
     }
-    (wrong, passed)
+    found
 }
 
 const PACKETS: usize = 100_000;
 
 #[test]
 fn two_thousand_rules_decide_as_the_interpreter() {
-    let access = Any(SplitMix64::new(7)).access(2000);
-    let (wrong, passed) = disagreements(8, &access, PACKETS);
-    assert_eq!(wrong, 0, "of {}", PACKETS);
+    let mut some = Any(SplitMix64::new(7));
+    let mut access = some.access(2000);
+    access.out = [(vlan(10), vec![2]), (vlan(20), vec![0, 1])].into();
+    let found = outcomes(8, &access, &some.routing(), PACKETS);
+    assert_eq!(found.wrong, 0, "of {PACKETS}");
     // Both outcomes are common, so that agreement means something.
-    assert!(
-        passed > PACKETS / 10 && passed < PACKETS * 9 / 10,
-        "{passed}"
-    );
+    let is_common = |count: usize| count > PACKETS / 10 && count < PACKETS * 9 / 10;
+    assert!(is_common(found.passed), "{found:?}");
+    assert!(found.routed.iter().all(|n| *n > 500), "{found:?}");
+}
+
+/// Routes, gateways of one or several addresses, and lists of some places and not of others.
+#[test]
+fn lists_for_routed_packets_decide_as_the_interpreter() {
+    let mut routed = [0, 0];
+    for seed in 0..60 {
+        let mut some = Any(SplitMix64::new(1000 + seed));
+        let (access, routing) = (some.access_out(12), some.routing());
+        let found = outcomes(seed, &access, &routing, 1000);
+        assert_eq!(found.wrong, 0, "seed {seed}");
+        routed = [0, 1].map(|n| routed[n] + found.routed[n]);
+    }
+    assert!(routed.iter().all(|n| *n > 400), "{routed:?}");
+}
+
+/// Only what a gateway routes is judged: neither packets to its own address, nor those to another
+/// VLAN's gateway or another router, nor questions.
+#[test]
+fn lists_for_routed_packets_concern_no_others() {
+    let routing = Routing::new(gateways(OTHER_GATEWAY, &[("0.0.0.0/0", "10.0.1.9")]));
+    let access = Access {
+        acls: vec![Acl {
+            name: "none".to_owned(),
+            rules: vec![Rule {
+                name: String::new(),
+                matching: Matching::any(),
+                allows: false,
+                mirror: None,
+            }],
+        }],
+        out: [(vlan(20), vec![0])].into(),
+        ..Access::default()
+    };
+    let switch = switch(&planned(&access, &routing));
+    let from = Host::numbered(1);
+    let to = |mac, ip: [u8; 4]| Host { mac, ip: ip.into() };
+    let router = MacAddr([0x0e, 0, 0, 0, 0, 3]);
+    let udp = |mac, ip| build::udp(from, to(mac, ip), (5000, 53), b"x");
+    let asked = |mac: MacAddr, ip: [u8; 4]| {
+        let mut frame = build::arp_request(from, ip.into());
+        frame[..6].copy_from_slice(&mac.0);
+        frame
+    };
+    let asked6 = |mac: MacAddr| {
+        let from = (from.mac, "fd00::1".parse().expect("an address"));
+        let mut frame = build::neighbour_solicitation(from, "fd00::7".parse().expect("one"));
+        frame[..6].copy_from_slice(&mac.0);
+        frame
+    };
+    let cases = [
+        ("a host of VLAN 20", udp(GATEWAY_MAC, [10, 0, 1, 9]), false),
+        ("the world", udp(GATEWAY_MAC, [192, 0, 2, 1]), false),
+        ("VLAN 10 itself", udp(GATEWAY_MAC, [10, 0, 0, 9]), true),
+        ("VLAN 40", udp(GATEWAY_MAC, [10, 0, 4, 9]), true),
+        ("the own gateway", udp(GATEWAY_MAC, [10, 0, 0, 7]), true),
+        ("the other gateway", udp(GATEWAY_MAC, [10, 0, 1, 4]), true),
+        ("a link's address", udp(GATEWAY_MAC, [169, 254, 0, 1]), true),
+        ("VLAN 20's gateway", udp(OTHER_GATEWAY, [10, 0, 1, 9]), true),
+        ("another router", udp(router, [10, 0, 1, 9]), true),
+        ("a question", asked(GATEWAY_MAC, [10, 0, 1, 9]), true),
+        ("its question", asked(router, [10, 0, 0, 7]), true),
+        ("a question of IPv6", asked6(GATEWAY_MAC), true),
+        ("its question of IPv6", asked6(router), true),
+    ];
+    for (what, frame, passes) in cases {
+        let fields = PacketFields::parse(PortNo(1), &frame);
+        let verdict = access.judge((&vlans(), &routing), at(1), &fields);
+        assert_eq!(verdict.is_allowed(), passes, "{what}: {verdict:?}");
+        let outputs = switch.ports_of(PortNo(1), &frame);
+        assert_eq!(outputs.contains(&PortNo(PASSED)), passes, "{what}");
+    }
 }
 
 #[test]
@@ -274,9 +437,9 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
             access.by_dhcp = [at(2), at(5)].into();
         }
         access.routers = some.is(2).then(|| [at(4)].into());
-        let (wrong, passed) = disagreements(seed, &access, 600);
-        assert_eq!(wrong, 0, "seed {seed}");
-        assert!(passed > 0);
+        let found = outcomes(seed, &access, &Routing::default(), 600);
+        assert_eq!(found.wrong, 0, "seed {seed}");
+        assert!(found.passed > 0);
     }
 }
 
@@ -295,19 +458,23 @@ fn entries_copy_what_rules_with_a_mirror_decide_about() {
     for seed in 0..20 {
         let mut some = Any(SplitMix64::new(seed));
         let mut access = some.access(24);
+        access.out = [(vlan(10), vec![3]), (vlan(20), vec![2])].into();
+        let routing = some.routing();
         for rule in access.acls.iter_mut().flat_map(|acl| &mut acl.rules) {
             rule.mirror = some.is(2).then(|| "m".to_owned());
         }
         let vlans = vlans();
         let orders = Orders::default().change(&access);
-        let around = (&vlans, &Bonds::default(), &mirrors);
-        let plan = plan(&access, &orders, around, DatapathId(1), &BTreeSet::new());
+        let plan = planned_in(&access, &orders, &mirrors, &routing);
         let switch = switch(&plan);
         for _ in 0..400 {
             let (frame, port) = (some.frame(), 1 + (some.0.next() % u64::from(PORTS)) as u32);
             let fields = PacketFields::parse(PortNo(port), &frame);
             let mut places = vec![Place::Port(at(port))];
-            places.extend(vlans.classify(at(port), fields.vlan_id()).map(Place::Vlan));
+            let own = vlans.classify(at(port), fields.vlan_id());
+            places.extend(own.map(Place::Vlan));
+            let into = own.and_then(|own| routing.target(own, &fields));
+            places.extend(into.map(Place::Out));
             let mut wanted = 0;
             for place in places.into_iter().filter(|_| !passes_always(&fields)) {
                 let mut rules = access.rules(place);
@@ -331,13 +498,21 @@ fn entries_copy_what_rules_with_a_mirror_decide_about() {
 /// The numbers of entries set and deleted, if other lists replace these.
 fn changes(before: &Access, after: &Access) -> (usize, usize) {
     let orders = Orders::default().change(before);
-    let none = BTreeSet::new();
-    let (vlans, bonds, mirrors) = (vlans(), Bonds::default(), Mirrors::default());
-    let around = (&vlans, &bonds, &mirrors);
-    let old = plan(before, &orders, around, DatapathId(1), &none);
-    let new = plan(after, &orders.change(after), around, DatapathId(1), &none);
+    let (mirrors, routing) = (Mirrors::default(), routing());
+    let old = planned_in(before, &orders, &mirrors, &routing);
+    differences(
+        &old,
+        &planned_in(after, &orders.change(after), &mirrors, &routing),
+    )
+}
+
+fn routing() -> Routing {
+    Routing::new(gateways(GATEWAY_MAC, &[("10.0.2.0/24", "10.0.1.9")]))
+}
+
+fn differences(old: &Plan, new: &Plan) -> (usize, usize) {
     let step = |plan: &Plan, key| plan.get(key).map(|planned| planned.instructions());
-    let set = new.keys().filter(|key| step(&old, key) != step(&new, key));
+    let set = new.keys().filter(|key| step(old, key) != step(new, key));
     let gone = old.keys().filter(|key| !new.contains_key(key));
     (set.count(), gone.count())
 }
@@ -354,38 +529,69 @@ fn one_rule_changes_one_entry() {
             mirror: None,
         }
     };
-    let access = |rules: Vec<Rule>| Access {
-        acls: vec![Acl {
-            name: "a".to_owned(),
-            rules,
-        }],
-        ports: [(at(5), vec![0])].into(),
-        ..Access::default()
+    let access = |rules: Vec<Rule>, is_out: bool| {
+        let mut access = Access {
+            acls: vec![Acl {
+                name: "a".to_owned(),
+                rules,
+            }],
+            ..Access::default()
+        };
+        match is_out {
+            true => drop(access.out.insert(vlan(20), vec![0])),
+            false => drop(access.ports.insert(at(5), vec![0])),
+        }
+        access
     };
     let all: Vec<Rule> = (1..=2000).map(rules).collect();
-    let before = access(all.clone());
-    let with = |change: &dyn Fn(&mut Vec<Rule>)| {
-        let mut rules = all.clone();
-        change(&mut rules);
-        changes(&before, &access(rules))
+    for is_out in [false, true] {
+        let before = access(all.clone(), is_out);
+        let with = |change: &dyn Fn(&mut Vec<Rule>)| {
+            let mut rules = all.clone();
+            change(&mut rules);
+            changes(&before, &access(rules, is_out))
+        };
+        assert_eq!(with(&|all| all[1000].allows ^= true), (1, 0));
+        assert_eq!(with(&|all| all[1000] = rules(5000)), (1, 1));
+        assert_eq!(with(&|all| all.insert(1000, rules(5000))), (1, 0));
+        assert_eq!(with(&|all| drop(all.remove(1000))), (0, 1));
+        assert_eq!(with(&|all| all.swap(999, 1000)), (1, 1));
+        assert_eq!(with(&|all| all[7].name.push('x')), (0, 0));
+    }
+}
+
+/// A route that comes, goes or leads elsewhere is one entry for each address of gateways.
+#[test]
+fn one_route_changes_one_entry() {
+    let access = Access {
+        acls: vec![Acl::default()],
+        out: [(vlan(20), vec![0])].into(),
+        ..Access::default()
     };
-    assert_eq!(with(&|all| all[1000].allows ^= true), (1, 0));
-    assert_eq!(with(&|all| all[1000] = rules(5000)), (1, 1));
-    assert_eq!(with(&|all| all.insert(1000, rules(5000))), (1, 0));
-    assert_eq!(with(&|all| drop(all.remove(1000))), (0, 1));
-    assert_eq!(with(&|all| all.swap(999, 1000)), (1, 1));
-    assert_eq!(with(&|all| all[7].name.push('x')), (0, 0));
+    for (mac, count) in [(GATEWAY_MAC, 1), (OTHER_GATEWAY, 2)] {
+        let plan = |routes: &[(&str, &str)]| {
+            let plan = planned(&access, &Routing::new(gateways(mac, routes)));
+            assert!(plan.keys().any(|key| key.table == OUT_TABLE));
+            plan
+        };
+        let (none, one) = (plan(&[]), plan(&[("10.0.2.0/24", "10.0.1.9")]));
+        let other = plan(&[("10.0.2.0/24", "10.0.0.9")]);
+        assert_eq!(differences(&none, &one), (count, 0));
+        assert_eq!(differences(&one, &other), (count, 0));
+        assert_eq!(differences(&one, &none), (0, count));
+    }
 }
 
 #[test]
 fn a_plan_fits_the_tables() {
     let mut access = Any(SplitMix64::new(3)).access(8);
     access.dhcp_servers = Some(BTreeSet::new());
-    let plan = planned(&access);
+    access.out = [(vlan(20), vec![0])].into();
+    let plan = planned(&access, &routing());
     let tables: BTreeSet<TableId> = plan.keys().map(|key| key.table).collect();
     assert_eq!(tables.len(), usize::from(ACCESS_TABLES), "{tables:?}");
     for (key, planned) in &plan {
-        if let tables::Step::Goto(next) = planned.step {
+        if let tables::Step::Goto(next) | tables::Step::With(_, next) = planned.step {
             let [here, next] =
                 [key.table, next].map(|table| Numbering::Access.switch_number(table));
             assert!(next > here, "{key:?}");

@@ -1,6 +1,7 @@
 //! The entries of all switches that decide who may send what, and their counters.
 //!
-//! They follow from the settings, from the VLANs of ports, and from which ports are ends of links.
+//! They follow from the settings, from the VLANs of ports and the gateways between VLANs, and from
+//! which ports are ends of links.
 //! The controller compares them with a switch's own when it connects and at each reading of the
 //! counters, and mends what differs.
 
@@ -20,6 +21,7 @@ use crate::bond::Bonds;
 use crate::entry::is_ours;
 use crate::mirror::Mirrors;
 use crate::pipeline::{MIRROR_TABLE, Numbering};
+use crate::routing::{Gateways, Routing};
 use crate::session::SwitchUp;
 use crate::vlan::{VlanId, Vlans};
 use crate::{ConnectionId, Location};
@@ -177,8 +179,18 @@ impl AccessControl {
     }
 
     /// Decides about a packet, as the switches do.
-    pub(super) fn judge(&self, vlans: &Vlans, at: Location, packet: &PacketFields) -> Verdict {
-        self.access.judge(vlans, at, packet)
+    pub(super) fn judge(
+        &self,
+        (vlans, routing): (&Vlans, &Routing),
+        at: Location,
+        packet: &PacketFields,
+    ) -> Verdict {
+        self.access.judge((vlans, routing), at, packet)
+    }
+
+    /// Whether a packet may be routed into a VLAN.
+    pub(super) fn may_enter(&self, vlan: VlanId, packet: &PacketFields) -> bool {
+        self.access.may_enter(vlan, packet)
     }
 
     /// Whether a DHCP server may be behind a port.
@@ -205,15 +217,16 @@ impl AccessControl {
     }
 
     /// Whether a switch cannot do what is stated about it.
-    pub(super) fn refuses(&self, up: &SwitchUp, vlans: &Vlans) -> bool {
-        !can_decide(up) && self.access.concerns(up.features.datapath_id, vlans)
+    pub(super) fn refuses(&self, up: &SwitchUp, vlans: &Vlans, gateways: &Gateways) -> bool {
+        let dpid = up.features.datapath_id;
+        !can_decide(up) && self.access.concerns(dpid, vlans, gateways)
     }
 
     /// The connected switches that statements concern, and that cannot do them.
-    fn concerned(&self, access: &Access, vlans: &Vlans) -> Vec<DatapathId> {
+    fn concerned(&self, access: &Access, vlans: &Vlans, gateways: &Gateways) -> Vec<DatapathId> {
         let unable = self.unable.iter().copied();
         unable
-            .filter(|dpid| access.concerns(*dpid, vlans))
+            .filter(|dpid| access.concerns(*dpid, vlans, gateways))
             .collect()
     }
 
@@ -236,7 +249,7 @@ impl AccessControl {
     /// rows. Returns the numbers kept, added and deleted.
     fn reconcile(
         &mut self,
-        (net, ports): (&Network, Around<'_>),
+        (net, around): (&Network, Around<'_>),
         dpid: DatapathId,
         rows: &mut Vec<FlowStats>,
         outbox: &mut Outbox,
@@ -248,10 +261,10 @@ impl AccessControl {
         };
         let held = rows.extract_if(.., is_here);
         let held: Vec<FlowStats> = held.collect();
-        self.adopt(dpid, &held, (ports.0, ports.1), outbox);
+        self.adopt(dpid, &held, (around.vlans, around.bonds), outbox);
         let mut plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
-            Numbering::Access => self.plan(net, ports, dpid),
+            Numbering::Access => self.plan(net, around, dpid),
         };
         if !plan.is_empty() {
             plan.extend(links_to_be(net, dpid, &held));
@@ -265,11 +278,11 @@ impl AccessControl {
     }
 
     /// Sends a switch what has changed: what is new before what goes.
-    fn update(&mut self, net: &Network, ports: Around<'_>, dpid: DatapathId, outbox: &mut Outbox) {
+    fn update(&mut self, net: &Network, around: Around<'_>, dpid: DatapathId, outbox: &mut Outbox) {
         if !self.sent.contains_key(&dpid) {
             return;
         }
-        let plan = self.plan(net, ports, dpid);
+        let plan = self.plan(net, around, dpid);
         let before = self.sent.insert(dpid, plan.clone()).unwrap_or_default();
         // Lists are whole before the ways that lead to them, and a list from its first rule on.
         for (key, planned) in plan.iter().rev() {
@@ -466,37 +479,49 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
 impl Controller {
     /// The connected switches that such lists and bindings would concern, and that cannot hold
     /// them.
-    pub fn unable_to_hold(&self, access: &Access, vlans: &Vlans) -> Vec<DatapathId> {
-        self.access.concerned(access, vlans)
+    pub fn unable_to_hold(
+        &self,
+        access: &Access,
+        vlans: &Vlans,
+        gateways: &Gateways,
+    ) -> Vec<DatapathId> {
+        self.access.concerned(access, vlans, gateways)
     }
 
     /// Takes other access lists and bindings over, unless switches that they concern cannot hold
     /// them: these are returned. Switches whose tables get other numbers connect anew: that is so
     /// for the first statement about access, and after the last.
     pub fn set_access(&mut self, now: Instant, access: Access) -> Result<(), Vec<DatapathId>> {
-        self.set_access_with(now, access, None)
+        self.set_access_with(now, access, None, None)
     }
 
-    /// The same with other VLANs: no packet of a VLAN passes without its lists.
+    /// The same with other VLANs and gateways: no packet of a VLAN, or that is routed into one,
+    /// passes without its lists.
     pub fn set_access_with(
         &mut self,
         now: Instant,
         access: Access,
         vlans: Option<Vlans>,
+        gateways: Option<Gateways>,
     ) -> Result<(), Vec<DatapathId>> {
         self.outbox.now = now;
-        let unable = match &vlans {
-            Some(vlans) => self.access.concerned(&access, vlans),
-            None => self.access.concerned(&access, &self.outbox.vlans),
-        };
+        let unable = self.access.concerned(
+            &access,
+            vlans.as_ref().unwrap_or(&self.outbox.vlans),
+            gateways.as_ref().unwrap_or(&self.config.gateways),
+        );
         if !unable.is_empty() {
             return Err(unable);
         }
         self.access.set(access, &self.config.bonds);
+        let before = gateways.map(|gateways| self.route_by(gateways));
         self.renumber(now);
         match vlans {
             Some(vlans) => self.set_vlans(now, vlans),
             None => self.update_access(),
+        }
+        if let Some(before) = before {
+            self.begin_gateways(now, &before);
         }
         Ok(())
     }
@@ -519,9 +544,9 @@ impl Controller {
     /// Closes the connections of switches that lists concern and that cannot hold them: their ports
     /// are in other VLANs since.
     pub(super) fn close_unable(&mut self, now: Instant) {
-        let unable = self
-            .access
-            .concerned(&self.access.stated, &self.outbox.vlans);
+        let stated = &self.access.stated;
+        let (vlans, gateways) = (&self.outbox.vlans, &self.config.gateways);
+        let unable = self.access.concerned(stated, vlans, gateways);
         for dpid in unable {
             let connection = self.network.switch(dpid).and_then(|s| s.connection);
             if let Some(connection) = connection {
@@ -533,18 +558,20 @@ impl Controller {
 
     /// Sends all switches what has changed about access.
     pub(super) fn update_access(&mut self) {
-        let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
-        let ports = (&*vlans, &self.config.bonds, &*mirrors);
         for dpid in self.network.dpids() {
-            let (net, outbox) = (&self.network, &mut self.outbox);
-            self.access.update(net, ports, dpid, outbox);
+            self.update_access_of(dpid);
         }
     }
 
     /// Sends one switch what has changed about access.
     pub(super) fn update_access_of(&mut self, dpid: DatapathId) {
         let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
-        let around = (&*vlans, &self.config.bonds, &*mirrors);
+        let around = Around {
+            vlans: &vlans,
+            bonds: &self.config.bonds,
+            mirrors: &mirrors,
+            routing: self.gateways.routing(),
+        };
         let (net, outbox) = (&self.network, &mut self.outbox);
         self.access.update(net, around, dpid, outbox);
     }
@@ -555,8 +582,13 @@ impl Controller {
         rows: &mut Vec<FlowStats>,
     ) -> [usize; 3] {
         let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
-        let ports = (&*vlans, &self.config.bonds, &*mirrors);
-        let around = (&self.network, ports);
+        let around = Around {
+            vlans: &vlans,
+            bonds: &self.config.bonds,
+            mirrors: &mirrors,
+            routing: self.gateways.routing(),
+        };
+        let around = (&self.network, around);
         self.access.reconcile(around, dpid, rows, &mut self.outbox)
     }
 

@@ -44,7 +44,8 @@ impl Controller {
             return false;
         }
         let vlans = self.outbox.vlans.clone();
-        let is_allowed = self.access.judge(&vlans, at, fields).is_allowed();
+        let around = (&*vlans, self.gateways.routing());
+        let is_allowed = self.access.judge(around, at, fields).is_allowed();
         if !self.access.learns_at(place) {
             return is_allowed;
         }

@@ -77,6 +77,10 @@ impl Gatekeeper {
         }
     }
 
+    pub(super) fn routing(&self) -> &Routing {
+        &self.routing
+    }
+
     /// Forgets the entries of a switch: it has lost them, or they are deleted.
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.flows.forget_switch(dpid);
@@ -181,9 +185,19 @@ fn announcement(mac: MacAddr, ip: IpAddr) -> Bytes {
 
 impl Controller {
     /// Takes other gateways and routes over. Entries that they do not justify are deleted; the
-    /// others stay.
+    /// others stay. Connections of switches that they lead access lists to, and that cannot hold
+    /// them, are closed.
     pub fn set_gateways(&mut self, now: Instant, gateways: Gateways) {
         self.outbox.now = now;
+        let before = self.route_by(gateways);
+        self.update_access();
+        self.close_unable(now);
+        self.begin_gateways(now, &before);
+    }
+
+    /// Routes by other gateways, and deletes the entries that they do not justify: that comes
+    /// before other lists judge their packets. Returns the former ones.
+    pub(super) fn route_by(&mut self, gateways: Gateways) -> Routing {
         let routing = Routing::new(gateways.clone());
         let before = std::mem::replace(&mut self.gateways.routing, routing);
         self.config.gateways = gateways;
@@ -192,6 +206,11 @@ impl Controller {
         let routing = &self.gateways.routing;
         let is_kept = |hop: Hop| routing.of(hop.vlan).is_some();
         self.gateways.neighbours.retain(is_kept);
+        before
+    }
+
+    /// Announces what is new in comparison with the former gateways.
+    pub(super) fn begin_gateways(&mut self, now: Instant, before: &Routing) {
         if !before.is_on() {
             let connected: Vec<DatapathId> = self.network.connected().map(|s| s.dpid).collect();
             for dpid in connected {
@@ -328,6 +347,10 @@ impl Controller {
             Verdict::Own => self.answer_own(now, &entering),
             Verdict::Expired => self.report(now, &entering, IcmpError::TimeExceeded),
             Verdict::NoRoute => self.report(now, &entering, IcmpError::NoRoute),
+            // The switch has asked the same lists, or those before a change.
+            Verdict::Forward(hop, _) if !self.may_enter(hop.vlan, packet.at, packet.data) => {
+                self.outbox.counters.packets_unrouted += 1;
+            }
             Verdict::Forward(hop, to) => match self.owner_of(hop) {
                 Some((target, place)) => {
                     self.send_routed(&entering.packet, hop, (target, place));
@@ -340,6 +363,12 @@ impl Controller {
                 None => self.hold_for(now, &entering, hop, packet.data),
             },
         }
+    }
+
+    /// Whether the lists of a VLAN let a packet be routed into it.
+    fn may_enter(&self, vlan: VlanId, at: Location, frame: &[u8]) -> bool {
+        let fields = PacketFields::parse(at.port, frame);
+        self.access.may_enter(vlan, &fields)
     }
 
     /// The host that owns the address of a next hop, and its place.
@@ -517,6 +546,10 @@ impl Controller {
         };
         let verdict = self.gateways.routing.judge(waiting.vlan, &entering.packet);
         let owner = match verdict {
+            Verdict::Forward(hop, _) if !self.may_enter(hop.vlan, waiting.at, &waiting.frame) => {
+                self.outbox.counters.packets_unrouted += 1;
+                return;
+            }
             Verdict::Forward(hop, _) => self.owner_of(hop).map(|owner| (hop, owner)),
             _ => None,
         };

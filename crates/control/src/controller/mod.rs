@@ -696,7 +696,10 @@ impl Controller {
         if up.features.auxiliary_id != 0 {
             return Some(RefusedReason::Auxiliary);
         }
-        if self.access.refuses(up, &self.outbox.vlans) {
+        if self
+            .access
+            .refuses(up, &self.outbox.vlans, &self.config.gateways)
+        {
             return Some(RefusedReason::NoAccess);
         }
         if up.ports.len() > self.config.port_count_max {

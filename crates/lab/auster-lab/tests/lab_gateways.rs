@@ -190,3 +190,54 @@ fn two_vlans_are_routed_and_a_third_stays_alone() {
     wait_for("it is back", || pings(&lab, 1, &ipv4(5), "").0);
     assert!(lab.down().status.success());
 }
+
+/// Packets that are routed into a VLAN pass its lists: from the reload on that states them, and no
+/// longer after one without them.
+#[test]
+fn lists_for_routed_packets_hold_after_a_reload() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("auster.toml");
+    let without = config(&[10, 20]);
+    let list = format!(
+        "[[acl]]\nname = \"no-ping\"\n[[acl.rule]]\nallow = false\n\
+         match = \"icmp,icmp_type=8,nw_dst={}\"\n[[acl.rule]]\nallow = true\n",
+        ipv4(5)
+    );
+    let with = without.replace("id = 20\n", "id = 20\nacl_out = \"no-ping\"\n") + &list;
+    fs::write(&file, &without).unwrap();
+    let path = file.display().to_string();
+    let mut controller = Running::start(&["run", "ptcp:0:127.0.0.1", "--config", &path]);
+    let at = controller.listening("ptcp").to_string();
+    let lab = Lab::up(&[
+        "linear,3",
+        "--hosts",
+        "2",
+        "--controller",
+        &format!("tcp:{at}"),
+    ]);
+    for host in 1..=6 {
+        configure(&lab, host);
+    }
+    let check = |barred: bool, when: &str| {
+        for (from, address, is_judged) in [
+            (1, ipv4(5), true),
+            (3, ipv4(5), true),
+            (1, ipv6(5), false),
+            (1, ipv4(2), false),
+            (2, ipv4(5), false),
+            (5, ipv4(1), false),
+        ] {
+            let may = !(barred && is_judged);
+            let what = format!("{when}: h{from} to {address}: {may}");
+            wait_for(&what, || pings(&lab, from, &address, "").0 == may);
+        }
+    };
+    check(false, "without lists");
+    for (text, barred) in [(&with, true), (&without, false)] {
+        fs::write(&file, text).unwrap();
+        run("kill", &["-HUP", &controller.child.id().to_string()]);
+        controller.wait_for("gateways of");
+        check(barred, "after a reload");
+    }
+    assert!(lab.down().status.success());
+}

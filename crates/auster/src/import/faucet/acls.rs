@@ -58,7 +58,7 @@ impl Acls {
         acls
     }
 
-    /// The lists that `acl_in` or `acls_in` refers to.
+    /// The lists that `acl_in`, `acls_in` and the like refer to.
     pub fn find(&self, entry: &Entry, path: &str, report: &mut Report) -> Vec<usize> {
         let path = format!("{path}.{}", entry.key);
         let one = [entry.value.clone()];
@@ -81,6 +81,14 @@ impl Acls {
             }
         }
         found
+    }
+
+    /// Whether a list can judge routed packets: no rule of it matches what a router changes.
+    pub fn fits_routed(&self, place: usize) -> bool {
+        let rules = self.all.get(place).map_or(&[][..], |acl| &acl.rules);
+        let matches = rules.iter().filter_map(|rule| matching(&rule.text).ok());
+        let is_changed = |m: &Matching| access::ROUTED.iter().any(|field| m.has(*field));
+        !matches.into_iter().any(|m| is_changed(&m))
     }
 
     /// Whether a rule copies packets to a port.

@@ -19,6 +19,8 @@ pub const OUTSIDE: &str = "no VLAN: with auster the port reaches others that hav
 pub const MATCH: &str = "auster has no match for a field of this rule";
 pub const LIST: &str = "auster has no match for a rule of the access list, or it is too long";
 pub const LINK_LIST: &str = "auster judges no packets between switches";
+pub const OUT_LIST: &str = "routing changes a field that a rule of this acl_out matches";
+pub const OUT_WITHIN: &str = "packets within a VLAN are not judged by its acl_out";
 pub const NEVER_REACHED: &str = "rules that an earlier one makes useless are left out";
 pub const ACTIONS: &str = "actions of rules are not carried over, but for allow and mirror";
 
