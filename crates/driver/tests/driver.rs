@@ -21,7 +21,7 @@ use driver::{Application, Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
 use net::tls::Security;
 use net::transport::{Reader, Writer, connect, memory};
-use openflow::message::{ErrorMessage, MultipartRequest, PacketOut};
+use openflow::message::{ErrorMessage, MultipartRequest, PacketOut, Role, RoleReason, RoleStatus};
 use openflow::multipart::RequestBody;
 use openflow::{
     Action, DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid,
@@ -501,6 +501,78 @@ async fn an_unknown_datapath_is_refused_when_the_known_ones_are_listed() {
         stage.seen.try_recv().is_err(),
         "the application heard of it"
     );
+}
+
+/// A switch whose role is lost and taken back, and lost for good.
+#[tokio::test]
+async fn the_application_has_a_switch_only_while_no_other_controller_serves_it() {
+    let mut stage = Stage::new(DriverConfig {
+        session: SessionConfig {
+            is_guarded: true,
+            ..SessionConfig::default()
+        },
+        ..DriverConfig::default()
+    });
+    let mut switch = stage.up(7).await;
+    let lost = |generation_id| {
+        Message::RoleStatus(RoleStatus {
+            role: Role::Secondary,
+            reason: RoleReason::PRIMARY_REQUEST,
+            generation_id,
+        })
+    };
+    // The next id: a newcomer's. A change of the application was refused meanwhile.
+    switch.send(0, &lost(1)).await;
+    let refused = Message::Error(ErrorMessage {
+        kind: ErrorKind::IS_SLAVE,
+        experimenter: None,
+        data: Bytes::from_static(&[4, 14, 0, 80, 0, 0, 0, 9]),
+    });
+    switch.send(9, &refused).await;
+    assert_eq!(stage.seen().await, Seen::Frame(Xid(9), MessageKind::Error));
+    loop {
+        let frame = switch.receive().await.unwrap();
+        switch.answer(&frame).await.unwrap();
+        if frame.kind() == MessageKind::RoleRequest {
+            break;
+        }
+    }
+    assert_eq!(stage.seen().await, Seen::Down);
+    assert!(matches!(stage.seen().await, Seen::Up(id, _) if id.0 == 7));
+    switch.send(5, &packet_in(1, b"reply")).await;
+    let packet_in_seen = Seen::Frame(Xid(5), MessageKind::PacketIn);
+    assert_eq!(stage.seen().await, packet_in_seen);
+
+    // An id of another make: what is sent from now on is not for the application.
+    switch.send(0, &lost(1 << 40)).await;
+    switch.send(6, &packet_in(1, b"reply")).await;
+    assert_eq!(stage.seen().await, Seen::Down);
+    switch.echo(7).await.expect("the connection stays");
+    let view = &stage.driver.connections()[0];
+    assert!(view.is_aside && !view.is_admitted);
+    assert!(stage.seen.try_recv().is_err());
+
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let notice = tokio::time::timeout(PATIENCE, stage.notices.recv());
+        told.push(match notice.await.unwrap().unwrap() {
+            Notice::Up { was_aside, .. } => {
+                if was_aside {
+                    "again"
+                } else {
+                    "up"
+                }
+            }
+            Notice::Aside { .. } => "aside",
+            _ => "other",
+        });
+    }
+    assert_eq!(told, ["up", "aside", "again", "aside"]);
+    // Whoever stands by lets another have the next switch as well.
+    let mut other = stage.join(8, 1 << 16);
+    other.set_up().await.expect("set up");
+    other.echo(1).await.expect("the connection stays");
+    assert!(stage.driver.connections().iter().all(|c| !c.is_admitted));
 }
 
 #[tokio::test]

@@ -142,6 +142,10 @@ pub struct World {
     backup: Option<ModelStore>,
     /// Until when members may not have noticed a restore.
     unnoticed_until: Instant,
+    /// The greatest epoch of the store before it was restored last.
+    lost_epoch: Option<u16>,
+    /// Orders that were written into a restored store whose epoch was not raised yet.
+    pub unfenced: u64,
     pub switches: Vec<ModelSwitch>,
     shards: u16,
     /// Pairs of members, members and switches, and members, that do not reach each other, a switch,
@@ -210,6 +214,8 @@ impl World {
             store: ModelStore::new(1),
             backup: None,
             unnoticed_until: Instant::START,
+            lost_epoch: None,
+            unfenced: 0,
             switches: (0..switches).map(switch).collect(),
             shards,
             cut_peers: BTreeSet::new(),
@@ -459,6 +465,7 @@ impl World {
         if let Some(backup) = self.backup.clone() {
             self.note(|| "restore".to_owned());
             let id = self.store.cluster_id + u64::from(has_new_id);
+            self.lost_epoch = self.lost_epoch.max(Some(self.store.epoch()));
             self.store.restore(self.now, &backup, id);
             self.unnoticed_until = self.now + UNNOTICED_MAX;
             self.lose_watches();
@@ -618,6 +625,11 @@ impl World {
                 let answer = self.store.handle(&request);
                 if matches!(answer, StoreAnswer::Written { .. }) {
                     self.check_write(member, reason, &request);
+                    let is_order = matches!(request, StoreRequest::PutOwn { .. });
+                    let is_fenced = self
+                        .lost_epoch
+                        .is_none_or(|epoch| self.store.epoch() > epoch);
+                    self.unfenced += u64::from(is_order && !is_fenced);
                 }
                 if self.nodes[member].process == process {
                     let at = self.arrival(Place::Store, Place::Node(member));
