@@ -39,7 +39,7 @@ const EDGES_FOR: Duration = Duration::from_secs(3);
 /// The ports of switches that have no switch behind them.
 pub type Edges = Vec<(DatapathId, Vec<PortNo>)>;
 
-/// What a member has for others than its switches.
+/// Output of a member for others than its switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outward {
     /// A request to the store, a message to a peer, the high-water mark, the peers, an event.
@@ -530,7 +530,7 @@ impl Line {
         self.asked.remove(at).map(|(_, number)| number)
     }
 
-    /// What an error says about this member's role. The controller's messages have xids of their
+    /// Reads what an error says about this member's role. The controller's messages have xids of their
     /// own, so an error counts as an answer to a role request only if it quotes one.
     fn refused(&mut self, xid: Xid, error: &ErrorMessage) -> Option<RoleRefusal> {
         if error.kind == ErrorKind::IS_SLAVE {
@@ -838,8 +838,8 @@ mod tests {
         assert_eq!(line.refused(Xid(5), &slave), Some(RoleRefusal::IsSlave));
     }
 
-    /// What another member says of edges counts if it serves the switch, and until their ports
-    /// change.
+    /// A report of edges counts if the member that serves the switch sends it, for ports that have
+    /// not changed since.
     #[test]
     fn edges_of_the_member_before_are_edges_at_once() {
         for (says_it, changes, edges) in [("b", false, 2), ("c", false, 0), ("b", true, 1)] {

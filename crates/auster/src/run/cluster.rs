@@ -158,7 +158,7 @@ fn bell(text: &str, is_passive: bool) -> Result<Method, String> {
 pub struct Joining {
     stated: Stated,
     etcd: etcd::Client,
-    ear: bells::Ear,
+    listening: bells::Listening,
     /// For the bells.
     security: Security,
     outward: mpsc::UnboundedReceiver<Outward>,
@@ -190,7 +190,7 @@ impl Joining {
         let etcd = etcd::Client::new(config)
             .map_err(|error| Failure::usage(format!("[cluster] etcd: {error}")))?;
         let security = security.expecting(Role::Controller);
-        let ear = bells::Ear::bind(&stated.listen, &security)
+        let listening = bells::Listening::bind(&stated.listen, &security)
             .await
             .map_err(Failure::network)?;
         let high_water = read_high_water(&stated)?;
@@ -208,7 +208,7 @@ impl Joining {
         let joining = Joining {
             stated,
             etcd,
-            ear,
+            listening,
             security,
             outward,
         };
@@ -217,20 +217,20 @@ impl Joining {
 
     /// Starts the tasks.
     pub fn join(self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Joined {
-        let told = Told {
+        let handle = Handle {
             driver: driver.clone(),
             clock,
         };
         let name = &self.stated.name;
         let address = self.stated.address.clone();
-        let address = address.or_else(|| self.ear.local().dialled());
+        let address = address.or_else(|| self.listening.local().dialled());
         let address = address.expect("checked when it was read").to_string();
         let (events, to_print) = mpsc::channel(EVENTS_MAX);
         let (presence, present) = watch::channel(Presence::default());
         let presence = Arc::new(presence);
         let (requests, requested) = mpsc::unbounded_channel();
         let (high_water, marks) = watch::channel(None);
-        let heard_at = self.ear.local().to_string();
+        let heard_at = self.listening.local().to_string();
         let outlet = Outlet {
             bells: bells::Bells::new(name.clone(), self.security),
             requests,
@@ -243,11 +243,11 @@ impl Joining {
             name.clone(),
             address,
             present,
-            told.clone(),
+            handle.clone(),
         );
         let tasks = vec![
-            tokio::spawn(store::carry_out(self.etcd, requested, told.clone())),
-            tokio::spawn(self.ear.listen(name.clone(), told.clone())),
+            tokio::spawn(store::carry_out(self.etcd, requested, handle.clone())),
+            tokio::spawn(self.listening.listen(name.clone(), handle.clone())),
             tokio::spawn(keep_high_water(self.stated.high_water_file(), marks)),
             tokio::spawn(outlet.run(self.outward)),
         ];
@@ -255,7 +255,7 @@ impl Joining {
             name: name.clone(),
             heard_at,
             events: to_print,
-            told,
+            handle,
             presence,
             key: tokio::spawn(key),
             tasks,
@@ -272,7 +272,7 @@ pub struct Joined {
     /// Where the other members ring.
     pub heard_at: String,
     pub events: mpsc::Receiver<ClusterEvent>,
-    told: Told,
+    handle: Handle,
     presence: Arc<watch::Sender<Presence>>,
     key: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -283,13 +283,13 @@ impl Joined {
     pub async fn leave(self) {
         self.presence
             .send_modify(|presence| presence.is_ready = false);
-        self.told
+        self.handle
             .cluster(|cluster, now| cluster.set_ready(now, false))
             .await;
         let handed_over = async {
             loop {
                 let asked = self
-                    .told
+                    .handle
                     .driver
                     .ask(|application| application.cluster().is_none_or(Cluster::holds_nothing));
                 match asked.await {
@@ -318,12 +318,12 @@ pub async fn next_event(joined: &mut Option<Joined>) -> Option<ClusterEvent> {
 
 /// The application, for the tasks of a member.
 #[derive(Clone)]
-struct Told {
+struct Handle {
     driver: Arc<Driver<Clustered>>,
     clock: Clock,
 }
 
-impl Told {
+impl Handle {
     fn now(&self) -> Instant {
         self.clock.now()
     }

@@ -72,7 +72,7 @@ impl Ovs {
         self.asked(arguments);
     }
 
-    /// What `ovs-vsctl` says.
+    /// The answer of `ovs-vsctl`.
     pub fn asked(&self, arguments: &[&str]) -> String {
         let database = format!("--db=unix:{}", self.path("db.sock").display());
         let output = self.run("ovs-vsctl", &[&[&database as &str], arguments].concat());

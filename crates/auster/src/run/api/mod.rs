@@ -135,9 +135,10 @@ fn documented() -> (Router<Api>, Value) {
     (router, document)
 }
 
-/// Refuses what would change something.
+/// Refuses what would change something. Ryu's clients ask for statistics by POST too.
 async fn only_reads(request: Request, next: Next) -> Response {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
+    let is_question = request.uri().path().starts_with("/stats/");
+    if is_question || matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
     let detail = "this controller is a member of a cluster, and changes by the API do not reach \

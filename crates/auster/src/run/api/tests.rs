@@ -395,3 +395,23 @@ async fn the_document_is_the_one_that_was_committed() {
         "openapi.json is not what the API says of itself; AUSTER_BLESS=1 writes it anew"
     );
 }
+
+/// The other members would not hear of it.
+#[tokio::test]
+async fn a_member_of_a_cluster_changes_nothing() {
+    let served = Served::with(true);
+    let service = json!({"name": "voice", "class": "voice"});
+    for (method, path) in [
+        ("POST", "/v1/services"),
+        ("PUT", "/v1/services/voice"),
+        ("DELETE", "/v1/services/voice"),
+        ("POST", "/qos/rules/all"),
+    ] {
+        let (status, problem) = served.ask(method, path, Some(service.clone())).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{method} {path}");
+        assert!(problem["detail"].as_str().unwrap().contains("cluster"));
+    }
+    assert_eq!(served.get("/v1/services").await.0, StatusCode::OK);
+    let asked = served.ask("POST", "/stats/flow/1", Some(json!({}))).await;
+    assert_eq!(asked.0, StatusCode::NOT_FOUND, "there is no switch 1");
+}

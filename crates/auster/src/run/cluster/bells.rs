@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::Told;
+use super::Handle;
 use super::documents::{self, BELL_VERSION, Heard, Hello};
 
 /// Incoming connections of all members together.
@@ -194,19 +194,19 @@ async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiv
 }
 
 /// Where the other members ring.
-pub struct Ear {
+pub struct Listening {
     listener: Listener,
 }
 
-impl Ear {
-    pub async fn bind(method: &Method, security: &Security) -> Result<Ear, TransportError> {
+impl Listening {
+    pub async fn bind(method: &Method, security: &Security) -> Result<Listening, TransportError> {
         let limits = Limits {
             connections_max: CONNECTIONS_MAX,
             connections_per_source_max: CONNECTIONS_MAX,
             handshakes_max: CONNECTIONS_MAX,
         };
         let listener = Listener::bind(method, security, limits).await?;
-        Ok(Ear { listener })
+        Ok(Listening { listener })
     }
 
     pub fn local(&self) -> &Method {
@@ -214,12 +214,17 @@ impl Ear {
     }
 
     /// Listens until the task is aborted, which closes the connections too.
-    pub async fn listen(mut self, own: MemberId, told: Told) {
+    pub async fn listen(mut self, own: MemberId, handle: Handle) {
         let mut heard = JoinSet::new();
         let counts = Arc::new(Counts::default());
         loop {
             let connection = self.listener.accept().await;
-            heard.spawn(hear(own.clone(), connection, told.clone(), counts.clone()));
+            heard.spawn(hear(
+                own.clone(),
+                connection,
+                handle.clone(),
+                counts.clone(),
+            ));
             while heard.try_join_next().is_some() {}
         }
     }
@@ -250,7 +255,7 @@ impl Counts {
     }
 }
 
-async fn hear(own: MemberId, connection: Connection, told: Told, counts: Arc<Counts>) {
+async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc<Counts>) {
     let peer = connection.peer.address.clone();
     let _ticket = connection.ticket;
     let mut reader = BufReader::new(connection.reader);
@@ -266,30 +271,33 @@ async fn hear(own: MemberId, connection: Connection, told: Told, counts: Arc<Cou
         return;
     }
     counts.add(&id);
-    let mut budget = Budget::new(told.now(), LINES_PER_SECOND_MAX, LINES_PER_SECOND_MAX);
+    let mut budget = Budget::new(handle.now(), LINES_PER_SECOND_MAX, LINES_PER_SECOND_MAX);
     while let Some(line) = line_of(&mut reader).await {
         let Some(heard) = documents::heard(&line) else {
             tracing::warn!("cluster: member {id}: a message that cannot be read");
             break;
         };
-        if !budget.take(told.now()) {
+        if !budget.take(handle.now()) {
             tracing::warn!("cluster: member {id}: more than {LINES_PER_SECOND_MAX} messages/s");
             break;
         }
         let from = id.clone();
         match heard {
             Heard::Message(message) => {
-                told.cluster(move |cluster, now| cluster.handle_peer_message(now, &from, message))
+                handle
+                    .cluster(move |cluster, now| cluster.handle_peer_message(now, &from, message))
                     .await;
             }
             Heard::Edges(edges) => {
-                told.application(move |application, now| application.hear_edges(now, &from, edges))
+                handle
+                    .application(move |application, now| application.hear_edges(now, &from, edges))
                     .await;
             }
         }
     }
     if counts.remove(&id) {
-        told.cluster(move |cluster, now| cluster.handle_peer_reset(now, &id))
+        handle
+            .cluster(move |cluster, now| cluster.handle_peer_reset(now, &id))
             .await;
     }
 }

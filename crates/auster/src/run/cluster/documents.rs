@@ -153,7 +153,7 @@ pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
     snapshot
 }
 
-/// What a change of the watch means, with its revision; `None` for keys of others.
+/// The meaning of a change of the watch, with its revision; `None` for keys of others.
 pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
     let value = match change {
         etcd::Change::Put(pair) => Some(&pair.value[..]),
@@ -290,7 +290,7 @@ fn edges(text: EdgesText) -> Option<Edges> {
     Some(edges)
 }
 
-/// What a line of a peer says.
+/// A line of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Message(PeerMessage),

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::Told;
+use super::Handle;
 use super::documents::{self, Key, PREFIX, revision};
 
 /// How long the key of a member outlives it, in seconds.
@@ -25,14 +25,14 @@ const REPAIR: Duration = Duration::from_secs(300);
 pub async fn carry_out(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<(u32, StoreRequest)>,
-    told: Told,
+    handle: Handle,
 ) {
     let mut watching: Option<Watching> = None;
     loop {
         let request = tokio::select! {
             request = requests.recv() => request,
             () = sleep(REPAIR) => {
-                told.cluster(|cluster, now| cluster.handle_watch_lost(now)).await;
+                handle.cluster(|cluster, now| cluster.handle_watch_lost(now)).await;
                 continue;
             }
         };
@@ -44,12 +44,13 @@ pub async fn carry_out(
                 Ok(read) => {
                     drop(watching.take());
                     let snapshot = documents::snapshot(&read);
-                    told.cluster(move |cluster, now| {
-                        cluster.handle_store_answer(now, number, StoreAnswer::Read(snapshot));
-                    })
-                    .await;
+                    handle
+                        .cluster(move |cluster, now| {
+                            cluster.handle_store_answer(now, number, StoreAnswer::Read(snapshot));
+                        })
+                        .await;
                     let from = read.header.revision + 1;
-                    let task = tokio::spawn(follow(client.clone(), from, told.clone()));
+                    let task = tokio::spawn(follow(client.clone(), from, handle.clone()));
                     watching = Some(Watching(task.abort_handle()));
                     continue;
                 }
@@ -67,7 +68,8 @@ pub async fn carry_out(
                 put(&client, Key::Epoch, documents::epoch_text(epoch), expected).await
             }
         };
-        told.cluster(move |cluster, now| cluster.handle_store_answer(now, number, answer))
+        handle
+            .cluster(move |cluster, now| cluster.handle_store_answer(now, number, answer))
             .await;
     }
 }
@@ -111,7 +113,7 @@ fn failed(error: &Error) -> StoreAnswer {
 }
 
 /// Reports the changes from a revision on, until the watch ends.
-async fn follow(client: Client, from: i64, told: Told) {
+async fn follow(client: Client, from: i64, handle: Handle) {
     if let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await {
         loop {
             match watch.next().await {
@@ -126,12 +128,13 @@ async fn follow(client: Client, from: i64, told: Told) {
                             changed,
                         })
                         .collect();
-                    told.cluster(move |cluster, now| {
-                        for change in changes {
-                            cluster.handle_store_change(now, change);
-                        }
-                    })
-                    .await;
+                    handle
+                        .cluster(move |cluster, now| {
+                            for change in changes {
+                                cluster.handle_store_change(now, change);
+                            }
+                        })
+                        .await;
                 }
                 Notice::Progress(_) => {}
                 Notice::ReadAnew(lost) => {
@@ -141,11 +144,12 @@ async fn follow(client: Client, from: i64, told: Told) {
             }
         }
     }
-    told.cluster(|cluster, now| cluster.handle_watch_lost(now))
+    handle
+        .cluster(|cluster, now| cluster.handle_watch_lost(now))
         .await;
 }
 
-/// What this member's key says.
+/// The state that this member's key shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
     pub is_ready: bool,
@@ -160,7 +164,7 @@ pub async fn keep_member(
     id: MemberId,
     address: String,
     mut presence: watch::Receiver<Presence>,
-    told: Told,
+    handle: Handle,
 ) {
     let mut problems = Problems::default();
     let mut lease = None;
@@ -180,7 +184,8 @@ pub async fn keep_member(
             Ok(kept) => {
                 problems.over();
                 lease = Some(kept);
-                told.cluster(move |cluster, at| cluster.set_ready(at, now.is_ready))
+                handle
+                    .cluster(move |cluster, at| cluster.set_ready(at, now.is_ready))
                     .await;
                 KEEP_ALIVE
             }
