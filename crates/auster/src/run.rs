@@ -327,7 +327,14 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         }
     };
     if let Some(joined) = joined {
-        joined.leave().await;
+        let mut left = std::pin::pin!(joined.leave());
+        loop {
+            tokio::select! {
+                () = &mut left => break,
+                _ = interrupted.recv() => break,
+                () = print_notices(&mut printer, &mut notices, clock) => break,
+            }
+        }
     }
     sampler.stop();
     databases.stop();

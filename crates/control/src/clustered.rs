@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, ClusterOutput, MemberId, RoleRefusal, ShardId};
 use crate::controller::{
     Admission, Alarm, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
+use crate::edge::EdgeUpdate;
 use crate::session::SwitchUp;
 
 /// The time between two ticks of the application. The cluster wants one each 50 ms.
@@ -33,6 +34,8 @@ const EMPTY_MAX: Duration = Duration::from_secs(5);
 
 /// How often the member that serves a switch says which of its ports are edges.
 const EDGES_EVERY: Duration = Duration::from_millis(500);
+/// The switches whose edges are said at one tick.
+const EDGES_AT_ONCE: usize = 250;
 /// How long that is believed.
 const EDGES_FOR: Duration = Duration::from_secs(3);
 
@@ -76,6 +79,8 @@ struct Membership {
     empty_since: Option<Instant>,
     reaches: bool,
     edges_due: Instant,
+    /// The last switch whose edges were said in this turn.
+    edges_said: Option<DatapathId>,
     /// Messages of switches that another member serves.
     passed_over: u64,
 }
@@ -137,6 +142,7 @@ impl Clustered {
             empty_since: Some(now),
             reaches: false,
             edges_due: now,
+            edges_said: None,
             passed_over: 0,
         };
         Clustered {
@@ -303,6 +309,9 @@ impl Clustered {
     /// Repairs the state after another method has panicked.
     pub fn handle_panicked(&mut self, now: Instant) {
         self.controller.handle_panicked(now);
+        if let Some(membership) = &mut self.membership {
+            membership.close_unserved(&self.controller);
+        }
     }
 }
 
@@ -360,14 +369,36 @@ impl Membership {
         self.cluster.handle_timeout(now);
     }
 
+    /// Some switches at each tick: with thousands, all at once would take too long.
     fn say_edges(&mut self, now: Instant, controller: &Controller) {
-        if now >= self.edges_due {
-            self.edges_due = now + EDGES_EVERY;
-            let edges: Edges = controller.edges().collect();
-            if !edges.is_empty() {
-                (self.sink)(Outward::Edges(edges));
-            }
+        if now < self.edges_due {
+            return;
         }
+        let edges: Edges = controller
+            .edges_after(self.edges_said, EDGES_AT_ONCE)
+            .collect();
+        self.edges_said = edges.last().map(|(dpid, _)| *dpid);
+        if edges.len() < EDGES_AT_ONCE {
+            self.edges_said = None;
+            self.edges_due = now + EDGES_EVERY;
+        }
+        if !edges.is_empty() {
+            (self.sink)(Outward::Edges(edges));
+        }
+    }
+
+    /// Closes the connections of switches that are served and that the controller has lost in a
+    /// panic: they come again.
+    fn close_unserved(&mut self, controller: &Controller) {
+        let lost = self.lines.iter().filter(|(connection, line)| {
+            line.is_served && !controller.has_connection(**connection)
+        });
+        let reason = RefusedReason::Fault;
+        let close = lost.map(|(connection, _)| ControllerOutput::Close {
+            connection: *connection,
+            reason,
+        });
+        self.outputs.extend(close);
     }
 
     fn look_at_reach(&mut self, now: Instant) {
@@ -461,6 +492,10 @@ impl Membership {
                     if let Some(line) = self.lines.get_mut(&connection) {
                         line.is_served = false;
                         controller.handle_down(now, connection);
+                        // Its edge answers packet-ins by itself.
+                        let update = EdgeUpdate::Stop;
+                        self.outputs
+                            .push_back(ControllerOutput::Edge { connection, update });
                     }
                 }
                 ClusterOutput::Close { connection, .. } => {

@@ -61,8 +61,11 @@ const NAMED_HOSTS_MAX: usize = 256;
 /// Decisions of the controller, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeUpdate {
-    /// The edge may answer from now on. Comes once, when the switch is admitted.
+    /// The edge may answer from now on, with no host. Comes when the switch is admitted.
     Start(EdgeConfig),
+    /// The edge answers nothing any more, until it is started again: another controller has the
+    /// switch.
+    Stop,
     /// The edge answers packet-ins of this port.
     Open(PortNo),
     /// Closes a port: the edge deletes its entries from and to the port, also those of an earlier
@@ -308,6 +311,8 @@ impl Edge {
     pub fn handle_update(&mut self, update: EdgeUpdate, out: &mut BytesMut) {
         if let EdgeUpdate::Start(config) = update {
             self.started = Some(Box::new(Started::new(config)));
+        } else if matches!(update, EdgeUpdate::Stop) {
+            self.started = None;
         } else if let Some(edge) = &mut self.started {
             edge.handle_update(update, out);
         }
@@ -420,7 +425,7 @@ impl Started {
 
     fn handle_update(&mut self, update: EdgeUpdate, out: &mut BytesMut) {
         match update {
-            EdgeUpdate::Start(_) => {}
+            EdgeUpdate::Start(_) | EdgeUpdate::Stop => {}
             EdgeUpdate::Open(number) => self.open(number),
             EdgeUpdate::Close { port, hosts } => self.close(port, hosts, out),
             EdgeUpdate::Host { host, port } => {

@@ -17,7 +17,7 @@ use control::session::{CloseReason, SwitchUp};
 use super::line::Line;
 use super::outbox::Outgoing;
 use super::shared::{Down, News, Shared, Work};
-use super::{Application, Ask, Ended, Notice};
+use super::{ASKS_MAX, Application, Ask, Ended, Notice};
 use net::tls::Role;
 use net::transport;
 
@@ -148,7 +148,11 @@ impl<A: Application> Thread<'_, A> {
                 }
             }
             Work::Asked => {
-                while let Ok(question) = asked.try_recv() {
+                // Whoever asks without end must not keep switches waiting.
+                for _ in 0..ASKS_MAX {
+                    let Ok(question) = asked.try_recv() else {
+                        break;
+                    };
                     question(&mut self.application);
                 }
             }

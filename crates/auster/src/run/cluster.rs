@@ -6,6 +6,7 @@ mod documents;
 mod store;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -231,7 +232,9 @@ impl Joining {
         let (requests, requested) = mpsc::unbounded_channel();
         let (high_water, marks) = watch::channel(None);
         let heard_at = self.listening.local().to_string();
+        let is_named = Arc::new(AtomicBool::new(false));
         let outlet = Outlet {
+            is_named: is_named.clone(),
             bells: bells::Bells::new(name.clone(), self.security),
             requests,
             high_water,
@@ -243,6 +246,7 @@ impl Joining {
             name.clone(),
             address,
             present,
+            is_named,
             handle.clone(),
         );
         let tasks = vec![
@@ -282,19 +286,21 @@ impl Joined {
     /// Hands the switches over to the others, for two seconds at most, and ends.
     pub async fn leave(self) {
         self.presence
-            .send_modify(|presence| presence.is_ready = false);
-        self.handle
-            .cluster(|cluster, now| cluster.set_ready(now, false))
-            .await;
+            .send_modify(|presence| presence.is_leaving = true);
+        let driver = &self.handle.driver;
         let handed_over = async {
+            self.handle
+                .cluster(|cluster, now| cluster.set_ready(now, false))
+                .await;
             loop {
-                let asked = self
-                    .handle
-                    .driver
+                let asked = driver
                     .ask(|application| application.cluster().is_none_or(Cluster::holds_nothing));
-                match asked.await {
-                    Some(false) => sleep(LOOK_AGAIN).await,
-                    Some(true) | None => return,
+                if asked.await == Some(true) {
+                    return;
+                }
+                tokio::select! {
+                    () = driver.ended() => return,
+                    () = sleep(LOOK_AGAIN) => {}
                 }
             }
         };
@@ -362,6 +368,8 @@ impl Handle {
 /// Takes what the application's thread has for others.
 struct Outlet {
     bells: bells::Bells,
+    /// Whether etcd has had this member's key once. Before, another process may have the name.
+    is_named: Arc<AtomicBool>,
     requests: mpsc::UnboundedSender<(u32, control::cluster::StoreRequest)>,
     high_water: watch::Sender<Option<HighWater>>,
     presence: Arc<watch::Sender<Presence>>,
@@ -374,14 +382,16 @@ impl Outlet {
             match output {
                 Outward::Reaches(reaches) => {
                     self.presence
-                        .send_modify(|presence| presence.is_ready = reaches);
+                        .send_modify(|presence| presence.reaches = reaches);
                 }
                 Outward::Edges(edges) => self.bells.send_edges(&edges),
                 Outward::Cluster(ClusterOutput::Store { number, request }) => {
                     let _ = self.requests.send((number, request));
                 }
                 Outward::Cluster(ClusterOutput::Peer { to, message }) => {
-                    self.bells.send(&to, message);
+                    if self.is_named.load(Ordering::Relaxed) {
+                        self.bells.send(&to, message);
+                    }
                 }
                 Outward::Cluster(ClusterOutput::Members(members)) => {
                     self.bells.set_members(&members);
@@ -408,6 +418,10 @@ impl Outlet {
 fn read_high_water(stated: &Stated) -> Result<Option<HighWater>, Failure> {
     let file = stated.high_water_file();
     std::fs::create_dir_all(&stated.state).map_err(|error| Failure::file(&stated.state, error))?;
+    // A folder that takes no file is found now, and not when etcd was restored.
+    let probe = file.with_extension("probe");
+    std::fs::write(&probe, []).map_err(|error| Failure::file(&probe, error))?;
+    let _ = std::fs::remove_file(&probe);
     match std::fs::read(&file) {
         Ok(text) => documents::high_water(&text).map(Some).map_err(|problem| {
             Failure::usage(format!(
@@ -433,7 +447,7 @@ async fn keep_high_water(file: PathBuf, mut marks: watch::Receiver<Option<HighWa
             Ok(Ok(())) => has_failed = false,
             Ok(Err(error)) if !has_failed => {
                 has_failed = true;
-                tracing::error!("cluster: {}: {error}; trying again", file.display());
+                tracing::error!("cluster: {}: {error}; the next one may go", file.display());
             }
             _ => {}
         }

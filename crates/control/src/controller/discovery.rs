@@ -796,6 +796,13 @@ impl Discovery {
         self.expected.insert(dpid, ports);
     }
 
+    /// Another switch may be behind a port by now.
+    pub(super) fn expect_no_edge(&mut self, at: Location) {
+        if let Some(ports) = self.expected.get_mut(&at.dpid) {
+            ports.remove(&at.port);
+        }
+    }
+
     /// Makes edges of ports whose hold is over and whose LLDP certainly went out without an answer.
     /// Returns whether there are any.
     pub(super) fn settle_ports(

@@ -595,9 +595,20 @@ impl Controller {
         self.network.role_of_port(at) == PortRole::Edge
     }
 
-    /// The ports that have certainly no switch behind them, by switch.
-    pub(crate) fn edges(&self) -> impl Iterator<Item = (DatapathId, Vec<PortNo>)> {
-        self.network.connected().map(|switch| {
+    /// Whether a connection's switch was admitted and has not gone.
+    pub(crate) fn has_connection(&self, connection: ConnectionId) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
+    /// The ports that have certainly no switch behind them, of at most `max` switches after one.
+    pub(crate) fn edges_after(
+        &self,
+        after: Option<DatapathId>,
+        max: usize,
+    ) -> impl Iterator<Item = (DatapathId, Vec<PortNo>)> {
+        let connected = self.network.connected();
+        let later = connected.filter(move |switch| Some(switch.dpid) > after);
+        later.take(max).map(|switch| {
             let dpid = switch.dpid;
             let ports = switch.ports.keys().copied();
             let edges = ports.filter(|port| self.is_edge(Location { dpid, port: *port }));

@@ -184,6 +184,7 @@ impl Controller {
             dpid,
             port: port.port_no,
         };
+        self.discovery.expect_no_edge(at);
         let state = (reason != PortReason::DELETE).then_some(port);
         let is_full = |ports: usize| ports >= self.config.port_count_max;
         let switch = self.network.switch(dpid);

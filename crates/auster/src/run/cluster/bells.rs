@@ -9,7 +9,7 @@
 //! | a line | [`LINE_BYTES_MAX`] | the connection is closed |
 //! | lines in a second | [`LINES_PER_SECOND_MAX`] | the same |
 //! | the time to the first line | [`HELLO_MAX`] | the same |
-//! | messages for a member that does not read | [`WAITING_MAX`] | dropped |
+//! | lines for a member that does not read | [`WAITING_MAX`], and as many about edges | dropped |
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ const LINES_PER_SECOND_MAX: u32 = 1000;
 const HELLO_MAX: Duration = Duration::from_secs(3);
 /// A write that takes longer ends the connection.
 const WRITE_MAX: Duration = Duration::from_secs(1);
-const WAITING_MAX: usize = 512;
+const WAITING_MAX: usize = 128;
 /// The pause before a member is dialled again.
 const DIAL_AGAIN: Duration = Duration::from_millis(200);
 
@@ -55,6 +55,8 @@ struct Bell {
     /// Whether the member is dialled again when its connection has ended.
     is_member: Arc<AtomicBool>,
     lines: mpsc::Sender<Arc<[u8]>>,
+    /// They go when there is nothing else.
+    edges: mpsc::Sender<Arc<[u8]>>,
     task: AbortHandle,
 }
 
@@ -99,13 +101,18 @@ impl Bells {
         for line in documents::edges_text(edges) {
             let line: Arc<[u8]> = line.into();
             for bell in self.bells.values() {
-                let _ = bell.lines.try_send(line.clone());
+                let _ = bell.edges.try_send(line.clone());
             }
         }
     }
 
     fn start(&self, id: MemberId, address: String) -> Bell {
-        let (lines, waiting) = mpsc::channel(WAITING_MAX);
+        let (lines, messages) = mpsc::channel(WAITING_MAX);
+        let (edges, waiting_edges) = mpsc::channel(WAITING_MAX);
+        let waiting = Waiting {
+            lines: messages,
+            edges: waiting_edges,
+        };
         let (own, security) = (self.own.clone(), self.security.clone());
         let at = address.clone();
         let is_member = Arc::new(AtomicBool::new(true));
@@ -123,6 +130,7 @@ impl Bells {
             address,
             is_member,
             lines,
+            edges,
             task,
         }
     }
@@ -136,13 +144,34 @@ impl Drop for Bells {
     }
 }
 
+/// Lines for a member.
+struct Waiting {
+    lines: mpsc::Receiver<Arc<[u8]>>,
+    edges: mpsc::Receiver<Arc<[u8]>>,
+}
+
+impl Waiting {
+    /// The next line, and those about edges last.
+    async fn next(&mut self) -> Option<Arc<[u8]>> {
+        tokio::select! {
+            biased;
+            line = self.lines.recv() => line,
+            line = self.edges.recv() => line,
+        }
+    }
+
+    fn clear(&mut self) {
+        while self.lines.try_recv().is_ok() || self.edges.try_recv().is_ok() {}
+    }
+}
+
 /// Dials a member as long as it is one, and sends it what there is.
 async fn keep_ringing(
     own: MemberId,
     id: MemberId,
     method: Method,
     security: Security,
-    mut waiting: mpsc::Receiver<Arc<[u8]>>,
+    mut waiting: Waiting,
     is_member: &AtomicBool,
 ) {
     let mut told: Option<String> = None;
@@ -162,11 +191,11 @@ async fn keep_ringing(
         }
         sleep(DIAL_AGAIN).await;
         // What has waited is old.
-        while waiting.try_recv().is_ok() {}
+        waiting.clear();
     }
 }
 
-async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiver<Arc<[u8]>>) {
+async fn ring(own: &MemberId, connection: Connection, waiting: &mut Waiting) {
     let (mut reader, mut writer) = (connection.reader, connection.writer);
     let hello = Hello {
         auster_cluster: BELL_VERSION,
@@ -183,7 +212,7 @@ async fn ring(own: &MemberId, connection: Connection, waiting: &mut mpsc::Receiv
             return;
         }
         line = tokio::select! {
-            message = waiting.recv() => match message {
+            message = waiting.next() => match message {
                 Some(line) => line,
                 None => return,
             },
@@ -264,6 +293,14 @@ async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc
         tracing::warn!("cluster: {peer}: says nothing that a member of auster {BELL_VERSION} says");
         return;
     };
+    if connection.peer.tls.is_some() && connection.peer.name.as_deref() != Some(id.as_str()) {
+        let name = connection.peer.name.as_deref().unwrap_or("nobody");
+        tracing::error!(
+            "cluster: {peer}: says it is member {id}, but its certificate is {name}'s: a member is \
+             named as its certificate is"
+        );
+        return;
+    }
     if id == own {
         tracing::error!(
             "cluster: {peer}: another member is named {id} too; give it another name in [cluster]"
@@ -271,17 +308,20 @@ async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc
         return;
     }
     counts.add(&id);
+    let mut is_odd = false;
     let mut budget = Budget::new(handle.now(), LINES_PER_SECOND_MAX, LINES_PER_SECOND_MAX);
     while let Some(line) = line_of(&mut reader).await {
-        let Some(heard) = documents::heard(&line) else {
-            tracing::warn!("cluster: member {id}: a message that cannot be read");
-            break;
-        };
         if !budget.take(handle.now()) {
             tracing::warn!("cluster: member {id}: more than {LINES_PER_SECOND_MAX} messages/s");
             break;
         }
         let from = id.clone();
+        let Some(heard) = documents::heard(&line) else {
+            if !std::mem::replace(&mut is_odd, true) {
+                tracing::warn!("cluster: member {id} says what this version does not know");
+            }
+            continue;
+        };
         match heard {
             Heard::Message(message) => {
                 handle

@@ -237,22 +237,24 @@ struct EdgesText {
 const SWITCHES_PER_LINE: usize = 100;
 const RANGES_PER_LINE: usize = 500;
 
-/// The edges of switches as lines. A switch with more ranges than a line holds is left out: its
-/// ports are held, as without a cluster.
+/// The edges of switches as lines. A switch with more ranges or ports than a line holds is left
+/// out: its ports are held, as without a cluster.
 pub fn edges_text(edges: &Edges) -> Vec<Vec<u8>> {
     let mut lines = Vec::new();
     let mut text = EdgesText { edges: Vec::new() };
-    let mut ranges_in_line = 0;
+    let (mut ranges_in_line, mut ports_in_line) = (0, 0);
     for (dpid, ports) in edges {
         let ranges = ranges(ports);
-        if ranges.len() > RANGES_PER_LINE {
+        if ranges.len() > RANGES_PER_LINE || ports.len() > PORTS_PER_LINE_MAX {
             continue;
         }
         ranges_in_line += ranges.len();
-        if text.edges.len() == SWITCHES_PER_LINE || ranges_in_line > RANGES_PER_LINE {
+        ports_in_line += ports.len();
+        let is_full = ranges_in_line > RANGES_PER_LINE || ports_in_line > PORTS_PER_LINE_MAX;
+        if is_full || text.edges.len() == SWITCHES_PER_LINE {
             lines.push(line(&text));
             text.edges.clear();
-            ranges_in_line = ranges.len();
+            (ranges_in_line, ports_in_line) = (ranges.len(), ports.len());
         }
         text.edges.push((dpid.to_string(), ranges));
     }
@@ -273,7 +275,7 @@ fn ranges(ports: &[PortNo]) -> Vec<(u32, u32)> {
 }
 
 /// Ports that one line may name: those of a few large switches.
-const PORTS_PER_LINE_MAX: u32 = 1 << 16;
+const PORTS_PER_LINE_MAX: usize = 1 << 13;
 
 fn edges(text: EdgesText) -> Option<Edges> {
     let mut left = PORTS_PER_LINE_MAX;
@@ -282,7 +284,7 @@ fn edges(text: EdgesText) -> Option<Edges> {
         let mut ports = Vec::new();
         for (first, last) in ranges {
             let count = last.checked_sub(first)?.checked_add(1)?;
-            left = left.checked_sub(count)?;
+            left = left.checked_sub(usize::try_from(count).ok()?)?;
             ports.extend((first..=last).map(PortNo));
         }
         edges.push((dpid.parse().ok()?, ports));
@@ -297,7 +299,7 @@ pub enum Heard {
     Edges(Edges),
 }
 
-/// Reads a line of a peer; `None` if it says nothing that is known here.
+/// Reads a line of a peer; `None` if it says nothing that is known here, as a later version may.
 pub fn heard(line: &[u8]) -> Option<Heard> {
     if let Some(message) = peer_message(line) {
         return Some(Heard::Message(message));
@@ -416,7 +418,7 @@ mod tests {
             let read = heard(&super::line(&text));
             let count = |edges: Edges| edges.iter().map(|(_, ports)| ports.len()).sum::<usize>();
             if let Some(Heard::Edges(edges)) = read {
-                prop_assert!(count(edges) <= PORTS_PER_LINE_MAX as usize);
+                prop_assert!(count(edges) <= PORTS_PER_LINE_MAX);
             }
         }
 
@@ -425,10 +427,15 @@ mod tests {
             switches in proptest::collection::btree_map(
                 any::<u64>(), proptest::collection::btree_set(1_u32..2000, 0..400), 0..300,
             ),
+            large in 0_u32..4096,
         ) {
-            let edges: Edges = switches.into_iter().map(|(dpid, ports)| {
+            let edges = switches.into_iter().map(|(dpid, ports)| {
                 (openflow::DatapathId(dpid), ports.into_iter().map(PortNo).collect())
-            }).collect();
+            });
+            // Many switches with as many ports as a switch may have.
+            let ports: Vec<PortNo> = (1..=large).map(PortNo).collect();
+            let many = (0..20).map(|n| (openflow::DatapathId(n), ports.clone()));
+            let edges: Edges = edges.chain(many).collect();
             let mut read = Edges::new();
             for line in edges_text(&edges) {
                 prop_assert!(line.len() < 16 << 10);

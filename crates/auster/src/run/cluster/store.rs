@@ -1,6 +1,8 @@
 //! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
 //! cluster's keys, and one keeps this member's own key.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
@@ -17,6 +19,8 @@ const LEASE_S: u32 = 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// The pause after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The time that a watch takes at least.
+const WATCH_MIN: Duration = Duration::from_secs(1);
 /// The time between two readings of everything. Servers before 3.4.36 and 3.5.18 can lose a
 /// deletion in a watch.
 const REPAIR: Duration = Duration::from_secs(300);
@@ -36,9 +40,14 @@ pub async fn carry_out(
                 continue;
             }
         };
-        let Some((number, request)) = request else {
+        let Some(mut latest) = request else {
             return;
         };
+        // The cluster has given up those before.
+        while let Ok(later) = requests.try_recv() {
+            latest = later;
+        }
+        let (number, request) = latest;
         let answer = match request {
             StoreRequest::Read => match client.read_all(PREFIX.as_bytes()).await {
                 Ok(read) => {
@@ -114,6 +123,7 @@ fn failed(error: &Error) -> StoreAnswer {
 
 /// Reports the changes from a revision on, until the watch ends.
 async fn follow(client: Client, from: i64, handle: Handle) {
+    let began = tokio::time::Instant::now();
     if let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await {
         loop {
             match watch.next().await {
@@ -144,6 +154,10 @@ async fn follow(client: Client, from: i64, handle: Handle) {
             }
         }
     }
+    // A watch that ends at once would have everything read again and again.
+    if began.elapsed() < WATCH_MIN {
+        sleep(WATCH_MIN).await;
+    }
     handle
         .cluster(|cluster, now| cluster.handle_watch_lost(now))
         .await;
@@ -152,9 +166,18 @@ async fn follow(client: Client, from: i64, handle: Handle) {
 /// The state that this member's key shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
-    pub is_ready: bool,
+    /// It reaches switches.
+    pub reaches: bool,
+    /// It hands over, and takes nothing any more.
+    pub is_leaving: bool,
     /// It serves nothing any more: its key and lease go.
     pub is_gone: bool,
+}
+
+impl Presence {
+    pub fn is_ready(self) -> bool {
+        self.reaches && !self.is_leaving
+    }
 }
 
 /// Keeps this member's key on a lease, until the task is aborted or the member has gone. The
@@ -164,6 +187,7 @@ pub async fn keep_member(
     id: MemberId,
     address: String,
     mut presence: watch::Receiver<Presence>,
+    is_named: Arc<AtomicBool>,
     handle: Handle,
 ) {
     let mut problems = Problems::default();
@@ -184,8 +208,10 @@ pub async fn keep_member(
             Ok(kept) => {
                 problems.over();
                 lease = Some(kept);
+                is_named.store(true, Ordering::Relaxed);
+                let now = *presence.borrow();
                 handle
-                    .cluster(move |cluster, at| cluster.set_ready(at, now.is_ready))
+                    .cluster(move |cluster, at| cluster.set_ready(at, now.is_ready()))
                     .await;
                 KEEP_ALIVE
             }
@@ -277,7 +303,7 @@ async fn renew(
 fn member_text(address: &str, presence: Presence) -> Vec<u8> {
     documents::member_text(&Member {
         address: address.to_owned(),
-        is_ready: presence.is_ready,
+        is_ready: presence.is_ready(),
     })
 }
 
@@ -289,10 +315,12 @@ struct Problems {
 
 impl Problems {
     fn tell(&mut self, problem: &str) {
-        if self.told.as_deref() != Some(problem) {
+        // What follows names one of etcd's members after the other.
+        let kind = problem.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
+        if self.told.as_ref() != Some(&kind) {
             tracing::warn!("cluster: {problem}; trying again");
         }
-        self.told = Some(problem.to_owned());
+        self.told = Some(kind);
     }
 
     fn over(&mut self) {
