@@ -14,9 +14,9 @@
 //! wait for input or for [`Cluster::poll_timeout`].
 //!
 //! Three rules keep members from fighting. A place is used once for each revision. A place is used
-//! only when its predecessor is suspected, and others confirm it. A member that has taken over since
-//! it was heard last is alive, so it is replaced only after its connection was reset, it was heard
-//! again, or its entry in the store has expired.
+//! only when its predecessor is suspected, and others confirm it. A member that has taken over
+//! since it was heard last is alive, so it is replaced only after its connection was reset, it was
+//! heard again, or its entry in the store has expired.
 //!
 //! A member that stands by asks for SLAVE with the generation *in use*, not with one of its own
 //! place: a switch notes the generation of a SLAVE request too, and would then refuse the owner.

@@ -55,9 +55,9 @@ pub enum StoreAnswer {
 /// The whole prefix at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Of the header.
+    /// The number in the header of the response.
     pub cluster_id: u64,
-    /// Of the header of the first page.
+    /// The revision in the header of the first page.
     pub revision: u64,
     pub own: BTreeMap<ShardId, Own>,
     pub members: BTreeMap<MemberId, Member>,
@@ -86,7 +86,7 @@ pub struct Member {
 /// One event of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreChange {
-    /// Of the header.
+    /// The number in the header of the response.
     pub cluster_id: u64,
     /// The `mod_revision` of the key: when it was put or deleted.
     pub revision: u64,
