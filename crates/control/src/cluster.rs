@@ -14,9 +14,9 @@
 //! wait for input or for [`Cluster::poll_timeout`].
 //!
 //! Three rules keep members from fighting. A place is used once for each revision. A place is used
-//! only when its predecessor is suspected, and others confirm it. A member that has taken over since
-//! it was heard last is alive, so it is replaced only after its connection was reset, it was heard
-//! again, or its entry in the store has expired.
+//! only when its predecessor is suspected, and others confirm it. A member that has taken over
+//! since it was heard last is alive, so it is replaced only after its connection was reset, it was
+//! heard again, or its entry in the store has expired.
 //!
 //! A member that stands by asks for SLAVE with the generation *in use*, not with one of its own
 //! place: a switch notes the generation of a SLAVE request too, and would then refuse the owner.
@@ -180,7 +180,7 @@ impl Cluster {
     /// goes on until others have taken its shards: see [`Cluster::holds_nothing`]. Write the same
     /// into the member's entry in the store.
     pub fn set_ready(&mut self, now: Instant, is_ready: bool) {
-        self.peers.advance(now);
+        self.advance(now);
         self.is_ready = is_ready;
         self.next_beat = self.next_beat.min(now);
         self.settle(now);
@@ -190,14 +190,14 @@ impl Cluster {
     /// serves switches: without it for 100 ms, no heartbeat leaves, so a stalled controller does
     /// not keep its place.
     pub fn handle_application_tick(&mut self, now: Instant) {
-        self.peers.advance(now);
+        self.advance(now);
         self.ticked_at = Some(now);
         self.settle(now);
     }
 
     /// An answer of the store to the request with this number.
     pub fn handle_store_answer(&mut self, now: Instant, number: u32, answer: StoreAnswer) {
-        self.peers.advance(now);
+        self.advance(now);
         let news = self.store.handle_answer(now, number, answer);
         if let Some(News::Own(shard)) = &news
             && let Some(owner) = self.store.owner(*shard)
@@ -207,9 +207,6 @@ impl Cluster {
                 owner,
             });
         }
-        if news == Some(News::Epoch) {
-            self.counts.epochs_raised += 1;
-        }
         self.handle_news(now, news);
         self.settle(now);
     }
@@ -217,7 +214,7 @@ impl Cluster {
     /// A change that the watch reports: one call for each event, in order. The watch runs from the
     /// revision after that of the last [`Snapshot`]; each snapshot ends the watch before it.
     pub fn handle_store_change(&mut self, now: Instant, change: StoreChange) {
-        self.peers.advance(now);
+        self.advance(now);
         let news = self.store.handle_change(change);
         self.handle_news(now, news);
         self.settle(now);
@@ -226,14 +223,14 @@ impl Cluster {
     /// The watch has ended: compacted, closed, or its connection is gone. The machine reads
     /// everything anew. Do not resume a watch in place of calling this.
     pub fn handle_watch_lost(&mut self, now: Instant) {
-        self.peers.advance(now);
+        self.advance(now);
         self.store.lose_watch();
         self.settle(now);
     }
 
     /// A message of a peer, whose certificate or key has proven its name.
     pub fn handle_peer_message(&mut self, now: Instant, from: &MemberId, message: PeerMessage) {
-        self.peers.advance(now);
+        self.advance(now);
         if *from == self.config.id || !self.peers.accept(now, from) {
             self.counts.peer_messages_refused += 1;
             return;
@@ -272,7 +269,7 @@ impl Cluster {
     /// The connection to a peer was closed or reset by it. Do not call this for a connection that
     /// could not be opened, nor if another to the same peer is there.
     pub fn handle_peer_reset(&mut self, now: Instant, peer: &MemberId) {
-        self.peers.advance(now);
+        self.advance(now);
         self.peers.reset(now, peer);
         self.settle(now);
     }
@@ -286,7 +283,7 @@ impl Cluster {
         connection: ConnectionId,
         shard: ShardId,
     ) {
-        self.peers.advance(now);
+        self.advance(now);
         let switch = Switch::new(now, connection, shard);
         self.switches.insert(dpid, switch);
         self.is_dirty = true;
@@ -295,7 +292,7 @@ impl Cluster {
 
     /// A switch's connection is gone.
     pub fn handle_switch_down(&mut self, now: Instant, dpid: DatapathId, connection: ConnectionId) {
-        self.peers.advance(now);
+        self.advance(now);
         if self.switch(dpid, connection).is_some() {
             self.switches.remove(&dpid);
         }
@@ -316,7 +313,7 @@ impl Cluster {
         number: u32,
         reply: RoleMessage,
     ) {
-        self.peers.advance(now);
+        self.advance(now);
         if let Some(switch) = self.switch(dpid, connection)
             && switch.handle_reply(now, number, reply)
         {
@@ -334,7 +331,7 @@ impl Cluster {
         connection: ConnectionId,
         refusal: RoleRefusal,
     ) {
-        self.peers.advance(now);
+        self.advance(now);
         let Some(switch) = self.switch(dpid, connection) else {
             return;
         };
@@ -355,7 +352,7 @@ impl Cluster {
         connection: ConnectionId,
         status: RoleMessage,
     ) {
-        self.peers.advance(now);
+        self.advance(now);
         if let Some(switch) = self.switch(dpid, connection)
             && status.role == Role::Secondary
         {
@@ -368,7 +365,7 @@ impl Cluster {
 
     /// Handles what is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.peers.advance(now);
+        self.advance(now);
         self.settle(now);
     }
 
@@ -431,7 +428,15 @@ impl Cluster {
             store_requests: store.requests,
             store_timeouts: store.timeouts,
             watch_repaired: store.repaired,
+            epochs_raised: store.epochs_raised,
             ..self.counts
+        }
+    }
+
+    /// Notes that time has passed. A member that was stopped reads the store before it writes.
+    fn advance(&mut self, now: Instant) {
+        if self.peers.advance(now) {
+            self.store.lose_watch();
         }
     }
 
@@ -525,7 +530,7 @@ impl Cluster {
                 }
             }
             Some(News::Own(id)) => self.note_own(now, id, false),
-            Some(News::Members | News::Epoch) => {}
+            Some(News::Members) => {}
         }
         self.is_dirty = true;
         let epoch = self.store.epoch();

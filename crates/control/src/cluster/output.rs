@@ -14,8 +14,8 @@ use crate::ConnectionId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOutput {
     /// Send a request to the store. One is under way at a time; the answer goes to
-    /// [`super::Cluster::handle_store_answer`] with the same number. The machine gives up after 300 ms and
-    /// passes over later answers.
+    /// [`super::Cluster::handle_store_answer`] with the same number. The machine gives up after
+    /// 300 ms and passes over later answers.
     Store { number: u32, request: StoreRequest },
     /// Send a message to a member by its bell; drop it if there is no connection.
     Peer { to: MemberId, message: PeerMessage },

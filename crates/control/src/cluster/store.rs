@@ -55,9 +55,9 @@ pub enum StoreAnswer {
 /// The whole prefix at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Of the header.
+    /// The number in the header of the response.
     pub cluster_id: u64,
-    /// Of the header of the first page.
+    /// The revision in the header of the first page.
     pub revision: u64,
     pub own: BTreeMap<ShardId, Own>,
     pub members: BTreeMap<MemberId, Member>,
@@ -86,7 +86,7 @@ pub struct Member {
 /// One event of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreChange {
-    /// Of the header.
+    /// The number in the header of the response.
     pub cluster_id: u64,
     /// The `mod_revision` of the key: when it was put or deleted.
     pub revision: u64,
@@ -120,7 +120,6 @@ pub(super) enum News {
     /// A shard has another order, or none.
     Own(ShardId),
     Members,
-    Epoch,
 }
 
 #[derive(Debug)]
@@ -156,6 +155,7 @@ pub(super) struct Counts {
     pub requests: u64,
     pub timeouts: u64,
     pub repaired: u64,
+    pub epochs_raised: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -318,6 +318,9 @@ impl Store {
         let is_behind = asked
             .floor
             .is_some_and(|floor| floor.cluster_id != cluster_id || revision < floor.revision);
+        let is_written = matches!(answer, StoreAnswer::Written { .. });
+        let is_epoch = matches!(asked.request, StoreRequest::PutEpoch { .. });
+        self.counts.epochs_raised += u64::from(is_written && is_epoch);
         match (answer, asked.request) {
             (StoreAnswer::Read(snapshot), StoreRequest::Read) => {
                 self.handle_read(now, snapshot, asked.floor, is_behind)
@@ -331,13 +334,6 @@ impl Store {
                 self.raise_revision(revision);
                 self.view.own.insert(shard, Own { order, revision });
                 Some(News::Own(shard))
-            }
-            (StoreAnswer::Written { .. }, StoreRequest::PutEpoch { epoch, .. })
-                if self.is_current =>
-            {
-                self.raise_revision(revision);
-                self.set_epoch(Some((epoch, revision)));
-                Some(News::Epoch)
             }
             _ => {
                 self.wants_read = true;
@@ -442,22 +438,12 @@ impl Store {
                 self.raise_revision(revision);
                 Some(News::Members)
             }
+            // Another epoch: the store may have been restored unnoticed.
             Changed::Epoch(epoch) => {
-                if self.view.epoch.is_some_and(|(_, known)| revision <= known) {
-                    return None;
+                if epoch != self.view.epoch.map(|(epoch, _)| epoch) {
+                    self.lose_watch();
                 }
-                self.raise_revision(revision);
-                match epoch {
-                    Some(epoch) if epoch >= self.epoch() => {
-                        self.set_epoch(Some((epoch, revision)));
-                        Some(News::Epoch)
-                    }
-                    // An epoch never falls but in a restore: the read finds out.
-                    _ => {
-                        self.lose_watch();
-                        None
-                    }
-                }
+                None
             }
         }
     }
@@ -465,13 +451,6 @@ impl Store {
     fn raise_revision(&mut self, revision: u64) {
         if let Some(mark) = &mut self.high_water {
             mark.revision = mark.revision.max(revision);
-        }
-    }
-
-    fn set_epoch(&mut self, epoch: Option<(u16, u64)>) {
-        self.view.epoch = epoch;
-        if let (Some(mark), Some((epoch, _))) = (&mut self.high_water, epoch) {
-            mark.epoch = mark.epoch.max(epoch);
         }
     }
 

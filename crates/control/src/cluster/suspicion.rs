@@ -147,19 +147,21 @@ impl Peers {
     }
 
     /// Notes that time has passed. After a stop of this member, what peers have sent meanwhile is
-    /// still to be read, so their silence does not count.
-    pub(super) fn advance(&mut self, now: Instant) {
+    /// still to be read, so their silence does not count. Returns whether it was stopped.
+    pub(super) fn advance(&mut self, now: Instant) -> bool {
         let gap = now - self.called_at;
         self.called_at = self.called_at.max(now);
-        if gap > STOPPED {
-            for peer in self.peers.values_mut() {
-                peer.deadline += gap;
-                if let Some(suspicion) = &mut peer.suspicion {
-                    suspicion.next_round += gap;
-                    suspicion.round = None;
-                }
+        if gap <= STOPPED {
+            return false;
+        }
+        for peer in self.peers.values_mut() {
+            peer.deadline += gap;
+            if let Some(suspicion) = &mut peer.suspicion {
+                suspicion.next_round += gap;
+                suspicion.round = None;
             }
         }
+        true
     }
 
     /// Sets the members with entries in the store, and the others with places in orders.

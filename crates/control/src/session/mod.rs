@@ -71,7 +71,7 @@ pub struct SessionConfig {
     pub malformed_window: Duration,
     /// Role to ask for (1.3); `None` leaves the switch's default, EQUAL.
     pub role: Option<RoleMessage>,
-    /// Whether a [`Guard`](crate::guard::Guard) decides whether this controller serves the switch,
+    /// Whether a [`Guard`] decides whether this controller serves the switch,
     /// for controllers that do not know of each other. It decides about the role in `role`'s place.
     pub is_guarded: bool,
     /// Whether the guard lets others take the switch first, as at this process's other switches.

@@ -21,7 +21,7 @@ pub struct ModelSwitch {
     pub shard: ShardId,
     pub connections: Vec<Option<Connection>>,
     generation: Option<Generation>,
-    /// Who has written since the role of master was given last.
+    /// The member that has written since the role of master was given last.
     writer: Option<usize>,
 }
 
