@@ -327,13 +327,10 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         }
     };
     if let Some(joined) = joined {
-        let mut left = std::pin::pin!(joined.leave());
-        loop {
-            tokio::select! {
-                () = &mut left => break,
-                _ = interrupted.recv() => break,
-                () = print_notices(&mut printer, &mut notices, clock) => break,
-            }
+        tokio::select! {
+            () = joined.leave() => {}
+            _ = interrupted.recv() => {}
+            () = print_notices(&mut printer, &mut notices, clock) => {}
         }
     }
     sampler.stop();

@@ -605,7 +605,7 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::mpsc;
 
     use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
 
@@ -621,7 +621,7 @@ mod tests {
     struct Trial {
         now: Instant,
         member: Clustered,
-        outward: Arc<Mutex<Vec<Outward>>>,
+        outward: mpsc::Receiver<Outward>,
         store: Snapshot,
         role: Role,
         generation: u64,
@@ -642,9 +642,8 @@ mod tests {
                 seed: 1,
             };
             let cluster = Cluster::new(now, config, None);
-            let outward = Arc::new(Mutex::new(Vec::new()));
-            let into = outward.clone();
-            let sink: Sink = Box::new(move |output| into.lock().unwrap().push(output));
+            let (sender, outward) = mpsc::channel();
+            let sink: Sink = Box::new(move |output| sender.send(output).unwrap());
             let controller = Controller::new(ControllerConfig::default(), [7; 32]);
             let entry = Member {
                 address: "tcp:127.0.0.1:1".to_owned(),
@@ -687,7 +686,7 @@ mod tests {
 
         fn answer(&mut self) {
             loop {
-                let outward: Vec<Outward> = self.outward.lock().unwrap().drain(..).collect();
+                let outward: Vec<Outward> = self.outward.try_iter().collect();
                 for output in &outward {
                     self.outward_came(output);
                 }
