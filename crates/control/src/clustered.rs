@@ -565,7 +565,7 @@ impl Line {
         self.asked.remove(at).map(|(_, number)| number)
     }
 
-    /// Reads what an error says about this member's role. The controller's messages have xids of their
+    /// Reads what an error says about this member. The controller's messages have xids of their
     /// own, so an error counts as an answer to a role request only if it quotes one.
     fn refused(&mut self, xid: Xid, error: &ErrorMessage) -> Option<RoleRefusal> {
         if error.kind == ErrorKind::IS_SLAVE {

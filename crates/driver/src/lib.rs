@@ -3,8 +3,8 @@
 //! Each connection is one task. It reads, splits frames, lets its [`control::session::Session`]
 //! answer what must be answered at once, and writes. The application (a [`Clustered`] controller,
 //! for all connections) runs on a thread of its own. It sees only what the sessions deliver,
-//! through a bounded inbox. So a slow or stuck application delays no hello, echo or error: they never leave
-//! the connection's task.
+//! through a bounded inbox. So a slow or stuck application delays no hello, echo or error: they
+//! never leave the connection's task.
 //!
 //! Each connection also has its [`control::edge::Edge`]: packet-ins that it can answer never leave
 //! the task either. It answers them in the buffer that they were read into.
