@@ -11,6 +11,7 @@
 pub mod acl;
 pub mod certificates;
 pub mod channel;
+pub mod cluster;
 pub mod database;
 pub mod import;
 pub mod ofp;

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, import, ofp, pki, policy, qos, queues, relay, run};
+use auster::{acl, cluster, import, ofp, pki, policy, qos, queues, relay, run};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -53,6 +53,9 @@ Example:
     /// Access lists of a configuration: explain what they do with a packet
     #[command(subcommand)]
     Acl(acl::Command),
+    /// Several controllers on etcd: who they are, and who serves the switches
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Configurations of other controllers, as far as auster can have them
     #[command(subcommand)]
     Import(import::Command),
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
         Command::Acl(command) => acl::run(command),
+        Command::Cluster(command) => cluster::run(command),
         Command::Import(command) => import::run(command),
         Command::Completions(args) => pages::completions(&args, Cli::command()),
         Command::Man(args) => pages::man(&args, Cli::command()),

@@ -5,7 +5,7 @@ pub(crate) mod access;
 mod api;
 mod bfd;
 mod bonds;
-mod cluster;
+pub(crate) mod cluster;
 mod databases;
 mod drain;
 mod events;

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::Instant;
-use control::cluster::{Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId};
+use control::cluster::{
+    Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId, Snapshot,
+};
 use control::clustered::{Clustered, Outward, Sink};
 use control::controller::Controller;
 use driver::Driver;
@@ -31,6 +33,8 @@ use store::Presence;
 const SHARDS: u16 = 1;
 /// The time that a member which ends has to hand over.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// The time that each member of etcd has to answer a running controller.
+const ETCD_MAX: Duration = Duration::from_millis(300);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// `[cluster]`.
@@ -119,9 +123,39 @@ impl Stated {
         self.is_secure || self.listen.is_secure()
     }
 
+    /// The certificates for etcd and the other members, if any is asked for. `files` are those of the
+    /// switches' side.
+    pub fn security(&self, files: Option<CredentialFiles>) -> Result<Security, Failure> {
+        let Some(files) = files.filter(|_| self.is_secure()) else {
+            return Ok(Security::plain());
+        };
+        let files = CredentialFiles {
+            ca: self.ca.clone().unwrap_or(files.ca),
+            crl: None,
+            ..files
+        };
+        Ok(Security::new(Arc::new(files.load()?)))
+    }
+
+    /// A client of etcd, each of whose members has `deadline` to answer.
+    pub fn client(&self, security: &Security, deadline: Duration) -> Result<etcd::Client, Failure> {
+        let mut config = etcd::Config::new(self.etcd.clone());
+        config.tls = self.is_secure.then(|| security.clone());
+        config.deadline = deadline;
+        etcd::Client::new(config)
+            .map_err(|error| Failure::usage(format!("[cluster] etcd: {error}")))
+    }
+
     fn high_water_file(&self) -> PathBuf {
         self.state.join(format!("cluster-{}.json", self.name))
     }
+}
+
+/// The cluster as etcd has it.
+pub async fn snapshot(etcd: &etcd::Client) -> Result<Snapshot, Failure> {
+    let read = etcd.read_all(documents::PREFIX.as_bytes()).await;
+    let read = read.map_err(|error| Failure::network(format!("etcd: {error}")))?;
+    Ok(documents::snapshot(&read))
 }
 
 fn endpoint(text: &str) -> Result<(bool, etcd::Endpoint), String> {
@@ -175,21 +209,8 @@ impl Joining {
         now: Instant,
         seed: u64,
     ) -> Result<(Joining, Clustered), Failure> {
-        let security = match files.filter(|_| stated.is_secure()) {
-            None => Security::plain(),
-            Some(files) => {
-                let files = CredentialFiles {
-                    ca: stated.ca.clone().unwrap_or(files.ca),
-                    crl: None,
-                    ..files
-                };
-                Security::new(Arc::new(files.load()?))
-            }
-        };
-        let mut config = etcd::Config::new(stated.etcd.clone());
-        config.tls = stated.is_secure.then(|| security.clone());
-        let etcd = etcd::Client::new(config)
-            .map_err(|error| Failure::usage(format!("[cluster] etcd: {error}")))?;
+        let security = stated.security(files)?;
+        let etcd = stated.client(&security, ETCD_MAX)?;
         let security = security.expecting(Role::Controller);
         let listening = bells::Listening::bind(&stated.listen, &security)
             .await

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::etcd_server::Etcd;
@@ -298,30 +299,22 @@ state = "state"
     let first = master(&[0, 1]);
     ovs.copies(0);
     // The other one has a place, and so can take over.
-    wait_for_place(&clients, &path, ["a", "b"][1 - first]);
+    wait_for_place(&path("a.toml"), ["a", "b"][1 - first]);
     assert_eq!(members[first].end(Signal::SIGTERM), Some(0));
     master(&[1 - first]);
     assert_eq!(ovs.copies(1000), [1; 20]);
 }
 
-/// Asks etcd, as the manual has it, until a member is in the order.
-fn wait_for_place(etcd: &str, path: &dyn Fn(&str) -> String, member: &str) {
-    let files = [
-        ("cacert", "pki/controllerca/cacert.pem"),
-        ("cert", "a-cert.pem"),
-        ("key", "a-privkey.pem"),
-    ];
-    let files = files.map(|(flag, file)| format!("--{flag}={}", path(file)));
+/// Asks as the manual does until a member is in the order.
+fn wait_for_place(config: &str, member: &str) {
     let give_up = Instant::now() + PATIENCE;
     loop {
-        let mut command = Command::new("etcdctl");
-        let command = command.env("ETCDCTL_API", "3").args(["--endpoints", etcd]);
-        let command = command
-            .args(&files)
-            .args(["get", "--prefix", "/auster/v1/own/"]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+        let command = command.args(["cluster", "status", "--json", "--config", config]);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if said.contains(&format!("\"{member}\"")) {
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let order = status["order"].as_array().cloned().unwrap_or_default();
+        if order.iter().any(|place| place == member) {
             return;
         }
         assert!(
