@@ -6,7 +6,6 @@ mod documents;
 mod store;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use toml::de::DeTable;
 
 use super::fields::Fields;
 use cli::failure::Failure;
+use documents::Identity;
 use store::Presence;
 
 /// One member serves all switches, and the others stand by.
@@ -43,6 +43,8 @@ pub struct Stated {
     etcd: Vec<etcd::Endpoint>,
     /// Whether etcd and the other members are reached by TLS.
     is_secure: bool,
+    /// The name of the cluster.
+    id: String,
     name: MemberId,
     listen: Method,
     /// Where the others dial, unless that is where this one listens.
@@ -51,7 +53,7 @@ pub struct Stated {
     state: PathBuf,
 }
 
-const FIELDS: [&str; 6] = ["etcd", "name", "listen", "address", "ca", "state"];
+const FIELDS: [&str; 7] = ["etcd", "id", "name", "listen", "address", "ca", "state"];
 
 impl Stated {
     /// Reads the table; `None` if something is wrong with it, which `fields` has noted.
@@ -79,6 +81,7 @@ impl Stated {
                 format!("'{text}' is no name of a member: 1 to 63 of a-z, 0-9 and -")
             })
         });
+        let id = fields.string(table, "id", "campus");
         let listen = fields.parsed(table, "listen", "pssl:6655:10.0.0.5", |text| {
             bell(text, true)
         });
@@ -110,6 +113,7 @@ impl Stated {
         Some(Stated {
             etcd: endpoints.into_iter().map(|(_, at)| at).collect(),
             is_secure,
+            id: id.unwrap_or_else(|| "auster".to_owned()),
             name,
             listen,
             address,
@@ -253,9 +257,9 @@ impl Joining {
         let (requests, requested) = mpsc::unbounded_channel();
         let (high_water, marks) = watch::channel(None);
         let heard_at = self.listening.local().to_string();
-        let is_named = Arc::new(AtomicBool::new(false));
+        let (name_taken, named) = watch::channel(false);
         let outlet = Outlet {
-            is_named: is_named.clone(),
+            named: named.clone(),
             bells: bells::Bells::new(name.clone(), self.security),
             requests,
             high_water,
@@ -264,14 +268,25 @@ impl Joining {
         };
         let key = store::keep_member(
             self.etcd.clone(),
-            name.clone(),
-            address,
+            store::Own {
+                cluster: Identity {
+                    id: self.stated.id.clone(),
+                    schema: documents::SCHEMA,
+                },
+                id: name.clone(),
+                address,
+            },
             present,
-            is_named,
+            name_taken,
             handle.clone(),
         );
         let tasks = vec![
-            tokio::spawn(store::carry_out(self.etcd, requested, handle.clone())),
+            tokio::spawn(store::carry_out(
+                self.etcd,
+                requested,
+                named,
+                handle.clone(),
+            )),
             tokio::spawn(self.listening.listen(name.clone(), handle.clone())),
             tokio::spawn(keep_high_water(self.stated.high_water_file(), marks)),
             tokio::spawn(outlet.run(self.outward)),
@@ -390,7 +405,7 @@ impl Handle {
 struct Outlet {
     bells: bells::Bells,
     /// Whether etcd has had this member's key once. Before, another process may have the name.
-    is_named: Arc<AtomicBool>,
+    named: watch::Receiver<bool>,
     requests: mpsc::UnboundedSender<(u32, control::cluster::StoreRequest)>,
     high_water: watch::Sender<Option<HighWater>>,
     presence: Arc<watch::Sender<Presence>>,
@@ -410,7 +425,7 @@ impl Outlet {
                     let _ = self.requests.send((number, request));
                 }
                 Outward::Cluster(ClusterOutput::Peer { to, message }) => {
-                    if self.is_named.load(Ordering::Relaxed) {
+                    if *self.named.borrow() {
                         self.bells.send(&to, message);
                     }
                 }

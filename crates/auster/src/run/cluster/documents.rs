@@ -14,6 +14,45 @@ pub const PREFIX: &str = "/auster/v1/";
 const OWN: &str = "own/";
 const MEMBERS: &str = "members/";
 const EPOCH: &str = "epoch";
+/// The key of [`Identity`].
+pub const IDENTITY: &str = "/auster/v1/cluster";
+
+/// Whose prefix it is, and in which form: the first member writes it, and all others compare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub id: String,
+    /// The version of keys and documents.
+    pub schema: u32,
+}
+
+/// The version that this auster reads and writes.
+pub const SCHEMA: u32 = 1;
+
+pub fn identity_text(identity: &Identity) -> Vec<u8> {
+    to_json(identity)
+}
+
+/// Compares the identity in etcd with that of this member, or says what is wrong.
+pub fn compare(ours: &Identity, text: &[u8]) -> Result<(), String> {
+    let Ok(theirs) = serde_json::from_slice::<Identity>(text) else {
+        return Err(format!(
+            "etcd: {IDENTITY} is no document of auster: delete it, or use another etcd"
+        ));
+    };
+    if theirs.schema > ours.schema {
+        return Err(format!(
+            "etcd: the cluster has schema {}, and this auster reads {} at most: upgrade it",
+            theirs.schema, ours.schema
+        ));
+    }
+    if theirs.id != ours.id {
+        return Err(format!(
+            "etcd: it has the cluster '{}', and [cluster] id is '{}': use its id, or another etcd",
+            theirs.id, ours.id
+        ));
+    }
+    Ok(())
+}
 
 /// A key below [`PREFIX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -382,6 +421,26 @@ mod tests {
             epoch: 3,
         };
         assert_eq!(high_water(&high_water_text(&mark)), Ok(mark));
+    }
+
+    #[test]
+    fn another_cluster_and_a_newer_one_are_refused() {
+        let ours = Identity {
+            id: "campus".to_owned(),
+            schema: SCHEMA,
+        };
+        assert_eq!(compare(&ours, &identity_text(&ours)), Ok(()));
+        for (text, part) in [
+            (r#"{"id":"lab","schema":1}"#, "it has the cluster 'lab'"),
+            (
+                r#"{"id":"campus","schema":2}"#,
+                "schema 2, and this auster reads 1",
+            ),
+            ("", "no document of auster"),
+        ] {
+            let problem = compare(&ours, text.as_bytes()).unwrap_err();
+            assert!(problem.contains(part), "{problem}");
+        }
     }
 
     #[test]

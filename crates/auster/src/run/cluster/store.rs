@@ -1,8 +1,6 @@
 //! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
 //! cluster's keys, and one keeps this member's own key.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
@@ -12,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::Handle;
-use super::documents::{self, Key, PREFIX, revision};
+use super::documents::{self, Identity, Key, PREFIX, revision};
 
 /// How long the key of a member outlives it, in seconds.
 const LEASE_S: u32 = 10;
@@ -29,8 +27,13 @@ const REPAIR: Duration = Duration::from_secs(300);
 pub async fn carry_out(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<(u32, StoreRequest)>,
+    mut named: watch::Receiver<bool>,
     handle: Handle,
 ) {
+    // Until then another process has the name, or the prefix is another cluster's.
+    if named.wait_for(|is_named| *is_named).await.is_err() {
+        return;
+    }
     let mut watching: Option<Watching> = None;
     loop {
         let request = tokio::select! {
@@ -163,6 +166,14 @@ async fn follow(client: Client, from: i64, handle: Handle) {
         .await;
 }
 
+/// This member, as it has itself written in etcd.
+pub struct Own {
+    pub cluster: Identity,
+    pub id: MemberId,
+    /// Where the others dial.
+    pub address: String,
+}
+
 /// The state that this member's key shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
@@ -184,10 +195,9 @@ impl Presence {
 /// cluster hears that the member is ready once the key says so.
 pub async fn keep_member(
     client: Client,
-    id: MemberId,
-    address: String,
+    member: Own,
     mut presence: watch::Receiver<Presence>,
-    is_named: Arc<AtomicBool>,
+    named: watch::Sender<bool>,
     handle: Handle,
 ) {
     let mut problems = Problems::default();
@@ -201,14 +211,14 @@ pub async fn keep_member(
             return;
         }
         let kept = match lease {
-            None => begin(&client, &id, &address, now).await,
-            Some(lease) => renew(&client, &id, &address, lease, now).await,
+            None => begin(&client, &member, now).await,
+            Some(lease) => renew(&client, &member, lease, now).await,
         };
         let pause = match kept {
             Ok(kept) => {
                 problems.over();
                 lease = Some(kept);
-                is_named.store(true, Ordering::Relaxed);
+                named.send_replace(true);
                 let now = *presence.borrow();
                 handle
                     .cluster(move |cluster, at| cluster.set_ready(at, now.is_ready()))
@@ -243,19 +253,16 @@ impl From<Error> for Problem {
 }
 
 /// Takes the key, unless another process has it: one that listens somewhere else.
-async fn begin(
-    client: &Client,
-    id: &MemberId,
-    address: &str,
-    presence: Presence,
-) -> Result<i64, Problem> {
+async fn begin(client: &Client, member: &Own, presence: Presence) -> Result<i64, Problem> {
+    let Own { id, address, .. } = member;
+    identify(client, &member.cluster).await?;
     let key = Key::Member(id.clone()).text();
     let there = client.get(key.as_bytes()).await?.value;
     let (expected, holder) = match &there {
         None => (0, None),
         Some(pair) => (pair.mod_revision, documents::member(&pair.value)),
     };
-    if let Some(other) = holder.filter(|holder| holder.address != address) {
+    if let Some(other) = holder.filter(|holder| holder.address != *address) {
         let text = format!(
             "another member is named {id} too, at {}: give one of them another name in [cluster]; \
              standing by until its key is gone",
@@ -283,13 +290,33 @@ async fn begin(
     }
 }
 
+/// Compares whose the prefix is, and takes it if it is nobody's.
+async fn identify(client: &Client, ours: &Identity) -> Result<(), Problem> {
+    let key = documents::IDENTITY.as_bytes();
+    let there = match client.get(key).await?.value {
+        Some(pair) => Some(pair),
+        None => match client
+            .cas(key, 0, &documents::identity_text(ours), 0)
+            .await?
+        {
+            Cas::Won(_) => None,
+            Cas::LostTo(_, pair) => pair,
+        },
+    };
+    let compared = there.map_or(Ok(()), |pair| documents::compare(ours, &pair.value));
+    compared.map_err(|text| Problem {
+        is_lease_gone: false,
+        text,
+    })
+}
+
 async fn renew(
     client: &Client,
-    id: &MemberId,
-    address: &str,
+    member: &Own,
     lease: i64,
     presence: Presence,
 ) -> Result<i64, Problem> {
+    let Own { id, address, .. } = member;
     client.lease_keep_alive(lease).await?;
     let key = Key::Member(id.clone()).text();
     let text = member_text(address, presence);
