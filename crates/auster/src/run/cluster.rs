@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use toml::de::DeTable;
 
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use cli::failure::Failure;
 use documents::Identity;
 use store::Presence;
@@ -72,6 +72,12 @@ impl Stated {
             }
         }
         let endpoints = fields.list(table, "etcd", "https://10.0.0.1:2379", endpoint);
+        if table.contains_key("etcd") && fields::items(table, "etcd").is_empty() {
+            fields.problem(
+                &at,
+                "etcd names no address: write etcd = [\"https://10.0.0.1:2379\"]",
+            );
+        }
         let is_secure = endpoints.iter().any(|(is_secure, _)| *is_secure);
         if is_secure && endpoints.iter().any(|(is_secure, _)| !is_secure) {
             fields.problem(&at, "etcd: either all are https:// or all are http://");
@@ -127,8 +133,8 @@ impl Stated {
         self.is_secure || self.listen.is_secure()
     }
 
-    /// The certificates for etcd and the other members, if any is asked for. `files` are those of the
-    /// switches' side.
+    /// The certificates for etcd and the other members, if any is asked for. `files` are those for
+    /// switches.
     pub fn security(&self, files: Option<CredentialFiles>) -> Result<Security, Failure> {
         let Some(files) = files.filter(|_| self.is_secure()) else {
             return Ok(Security::plain());
@@ -538,6 +544,15 @@ shards = 3
         ] {
             assert!(problems.contains(part), "{part}\n{problems}");
         }
+        let nowhere = r#"
+            [cluster]
+            etcd = []
+            name = "a"
+            listen = "ptcp:6655:10.0.0.5"
+            state = "state"
+        "#;
+        let problems = read(nowhere).unwrap_err().join("\n");
+        assert!(problems.contains("etcd names no address"), "{problems}");
         let everywhere = r#"
             [cluster]
             etcd = ["http://10.0.0.1:2379"]
