@@ -109,6 +109,8 @@ pub struct Cluster {
     number: u32,
     /// Roles may have to change, and when they have to be looked at otherwise.
     is_dirty: bool,
+    /// Switches whose own state has changed: their roles alone are looked at.
+    touched: BTreeSet<DatapathId>,
     roles_due: Option<Instant>,
     /// When this member may take a shard over.
     shards_due: Option<Instant>,
@@ -168,6 +170,7 @@ impl Cluster {
             probe_budget: Budget::new(now, PROBES_PER_S, PROBES_BURST),
             number: 0,
             is_dirty: false,
+            touched: BTreeSet::new(),
             roles_due: None,
             shards_due: None,
             has_new_terms: false,
@@ -286,7 +289,7 @@ impl Cluster {
         self.advance(now);
         let switch = Switch::new(now, connection, shard);
         self.switches.insert(dpid, switch);
-        self.is_dirty = true;
+        self.touched.insert(dpid);
         self.settle(now);
     }
 
@@ -340,7 +343,7 @@ impl Cluster {
         if is_stale || refusal == RoleRefusal::IsSlave {
             self.stop_serving(dpid);
         }
-        self.is_dirty = true;
+        self.touched.insert(dpid);
         self.settle(now);
     }
 
@@ -450,7 +453,7 @@ impl Cluster {
     }
 
     fn stop_serving(&mut self, dpid: DatapathId) {
-        self.is_dirty = true;
+        self.touched.insert(dpid);
         if let Some(switch) = self.switches.get_mut(&dpid)
             && std::mem::take(&mut switch.is_served)
         {
@@ -462,7 +465,7 @@ impl Cluster {
 
     /// Takes note of the generation that a switch has.
     fn learn(&mut self, now: Instant, dpid: DatapathId) {
-        self.is_dirty = true;
+        self.touched.insert(dpid);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -608,8 +611,13 @@ impl Cluster {
         self.peers.evaluate(now);
         self.evaluate_shards(now);
         let is_due = self.roles_due.is_some_and(|due| due <= now);
+        let touched = std::mem::take(&mut self.touched);
         if std::mem::take(&mut self.is_dirty) || is_due || self.peers.wants_probe {
-            self.evaluate_switches(now);
+            self.roles_due = None;
+            let all = self.switches.keys().copied().collect();
+            self.evaluate_switches(now, all);
+        } else if !touched.is_empty() {
+            self.evaluate_switches(now, touched);
         }
         for event in std::mem::take(&mut self.peers.events) {
             self.event(event);
@@ -718,15 +726,16 @@ impl Cluster {
     }
 
     /// Asks switches for the roles that follow from the shards.
-    fn evaluate_switches(&mut self, now: Instant) {
+    fn evaluate_switches(&mut self, now: Instant, switches: BTreeSet<DatapathId>) {
         let mut hint = None;
-        self.roles_due = None;
         let (mut foreign, mut later, mut closed) = (Vec::new(), Vec::new(), Vec::new());
-        for (dpid, switch) in &mut self.switches {
+        for dpid in switches {
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                continue;
+            };
             let shard = self.shards.get(&switch.shard);
             let want = want(shard, switch, self.epoch);
             let connection = switch.connection;
-            let dpid = *dpid;
             if let (Want::Slave(_) | Want::AnySlave, true) = (want, switch.is_served) {
                 switch.is_served = false;
                 self.outputs
