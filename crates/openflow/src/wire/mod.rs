@@ -29,6 +29,7 @@ use crate::message::Message;
 use crate::multipart::UnreadableRow;
 use crate::types::{Version, Xid};
 
+#[cfg(feature = "text")]
 pub(crate) use v13::is_role_status;
 use writer::Writer;
 
