@@ -192,7 +192,7 @@ impl fmt::Display for RefusedReason {
             RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
             RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
             RefusedReason::NoAccess => f.write_str(
-                "access lists or bindings concern it, which need OpenFlow 1.3, groups and 10 \
+                "access lists or bindings concern it, which need OpenFlow 1.3, groups and 12 \
                  tables",
             ),
             RefusedReason::OtherTables => {
