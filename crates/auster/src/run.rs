@@ -539,7 +539,8 @@ fn unable_to_hold(switches: &[openflow::DatapathId]) -> String {
     let names = names.join(", ");
     format!(
         "access lists or bindings concern switches that cannot hold them, which takes OpenFlow \
-         1.3, groups and 12 tables: {names}"
+         1.3, groups and {} tables: {names}",
+        control::access::TABLES_MIN
     )
 }
 

@@ -50,7 +50,7 @@ const DHCPV6_CLIENT: u16 = 546;
 const DHCP_SERVER: u16 = dhcp::SERVER;
 
 /// The fewest tables of a switch that can decide about access and carry the fabric.
-const TABLES_MIN: u8 = ACCESS_TABLES + 4;
+pub const TABLES_MIN: u8 = ACCESS_TABLES + 4;
 
 /// One rule of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
     reason = "a test reads its environment and uses all cores"
 )]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod seeds;
 
 use clock::{Duration, Instant, SplitMix64};
 use control::cluster::Generation;
@@ -470,45 +470,7 @@ fn run(seed: u64, has_log: bool) -> Result<(), String> {
     }
 }
 
-fn seeds() -> Vec<u64> {
-    let Ok(text) = std::env::var("CLUSTER_SEEDS") else {
-        return SEEDS.collect();
-    };
-    let range = text
-        .split_once("..")
-        .and_then(|(from, to)| Some(from.parse::<u64>().ok()?..to.parse().ok()?));
-    range.expect("CLUSTER_SEEDS is like 0..1000").collect()
-}
-
 #[test]
 fn random_faults_leave_one_master_of_each_switch() {
-    let seeds = seeds();
-    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism());
-    let work = || {
-        let mut failed = Vec::new();
-        loop {
-            let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
-                return failed;
-            };
-            if let Err(why) = run(seed, seeds.len() == 1) {
-                println!("CLUSTER_SEEDS={seed}..{}: {why}", seed + 1);
-                failed.push(seed);
-            }
-        }
-    };
-    let failed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.map_or(1, usize::from))
-            .map(|_| scope.spawn(work))
-            .collect();
-        let failed = workers
-            .into_iter()
-            .map(|worker| worker.join().expect("no panic"));
-        failed.flatten().collect::<Vec<u64>>()
-    });
-    assert!(
-        failed.is_empty(),
-        "{} of {} seeds failed: {failed:?}",
-        failed.len(),
-        seeds.len()
-    );
+    seeds::run_all("CLUSTER_SEEDS", SEEDS, run);
 }

@@ -10,8 +10,9 @@
     reason = "a test reads its environment and uses all cores"
 )]
 
+mod seeds;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clock::{Duration, Instant, SplitMix64};
 use control::Location;
@@ -590,45 +591,9 @@ fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String
     Ok(())
 }
 
-fn seeds() -> Vec<u64> {
-    let Ok(text) = std::env::var("FABRIC_SEEDS") else {
-        return SEEDS.chain(SEEDS_THAT_FOUND).collect();
-    };
-    let range = text
-        .split_once("..")
-        .and_then(|(from, to)| Some(from.parse::<u64>().ok()?..to.parse().ok()?));
-    range.expect("FABRIC_SEEDS is like 0..1000").collect()
-}
-
 #[test]
 fn random_faults_leave_no_circles_no_holes_and_nothing_stale() {
-    let seeds = seeds();
-    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism());
-    let work = || {
-        let mut failed = Vec::new();
-        loop {
-            let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
-                return failed;
-            };
-            if let Err(why) = run(seed) {
-                println!("FABRIC_SEEDS={seed}..{}: {why}", seed + 1);
-                failed.push(seed);
-            }
-        }
-    };
-    let failed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.map_or(1, usize::from))
-            .map(|_| scope.spawn(work))
-            .collect();
-        let failed = workers
-            .into_iter()
-            .map(|worker| worker.join().expect("no panic"));
-        failed.flatten().collect::<Vec<u64>>()
+    seeds::run_all("FABRIC_SEEDS", SEEDS.chain(SEEDS_THAT_FOUND), |seed, _| {
+        run(seed)
     });
-    assert!(
-        failed.is_empty(),
-        "{} of {} seeds failed: {failed:?}",
-        failed.len(),
-        seeds.len()
-    );
 }

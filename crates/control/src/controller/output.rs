@@ -5,6 +5,7 @@ use std::fmt;
 use openflow::{DatapathId, Frame};
 
 use crate::ConnectionId;
+use crate::access::TABLES_MIN;
 use crate::edge::EdgeUpdate;
 
 use super::event::Event;
@@ -191,9 +192,10 @@ impl fmt::Display for RefusedReason {
             RefusedReason::Auxiliary => f.write_str("auxiliary connections are not served"),
             RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
             RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
-            RefusedReason::NoAccess => f.write_str(
-                "access lists or bindings concern it, which need OpenFlow 1.3, groups and 12 \
-                 tables",
+            RefusedReason::NoAccess => write!(
+                f,
+                "access lists or bindings concern it, which need OpenFlow 1.3, groups and \
+                 {TABLES_MIN} tables",
             ),
             RefusedReason::OtherTables => {
                 f.write_str("its tables get other numbers; it connects again")
