@@ -225,6 +225,7 @@ impl Joining {
         let listening = bells::Listening::bind(&stated.listen, &security)
             .await
             .map_err(Failure::network)?;
+        super::warn_if_exposed(&stated.listen);
         let high_water = read_high_water(&stated)?;
         let config = ClusterConfig {
             id: stated.name.clone(),
