@@ -24,7 +24,8 @@
 //! The assigner writes orders for shards whose owner is to leave or is gone for good. It is the
 //! least member, by name, that is ready and heard. Two members may both believe to be it for a
 //! while. Each write compares the revision that it replaces, so only one of them succeeds, and no
-//! key for an election is needed. Nothing is moved for balance.
+//! key for an election is needed. Nothing is moved for balance. An operator moves a shard by a
+//! request in the store ([`Move`]), which its owner carries out once it hears that member.
 
 mod assign;
 mod output;
@@ -48,7 +49,7 @@ use suspicion::{HEARTBEAT, Peers};
 pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus};
 pub use roles::RoleRefusal;
 pub use store::{
-    Changed, HighWater, Member, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
+    Changed, HighWater, Member, Move, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
 };
 pub use suspicion::{Heartbeat, InUse, PeerMessage};
 pub use term::{
