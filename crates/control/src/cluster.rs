@@ -341,6 +341,7 @@ impl Cluster {
         };
         let is_stale = switch.handle_refused(now, refusal);
         self.counts.stale += u64::from(is_stale);
+        self.counts.refused += u64::from(refusal == RoleRefusal::IsSlave);
         if is_stale || refusal == RoleRefusal::IsSlave {
             self.stop_serving(dpid);
         }
