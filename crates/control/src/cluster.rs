@@ -484,7 +484,10 @@ impl Cluster {
     /// member at that place says it itself, if it is heard. Otherwise a second switch has to agree,
     /// if there is one.
     fn is_believed(&self, id: ShardId, seen: Generation) -> bool {
-        let shard = self.shards.get(&id);
+        // Thousands of switches report the place that is known.
+        let is_new =
+            |shard: &&Shard| shard.own.revision == seen.revision() && shard.in_use < seen.rank();
+        let shard = self.shards.get(&id).filter(is_new);
         let holder = shard.and_then(|shard| shard.own.order.holder(seen.rank()));
         if holder.is_none_or(|holder| *holder != self.config.id && self.peers.is_heard(holder)) {
             return false;

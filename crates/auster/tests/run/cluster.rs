@@ -219,6 +219,13 @@ fn an_operator_moves_the_switches_and_drains_a_member() {
     let moved = ask(&config, &["move", b]);
     assert_eq!(moved, done(format!("{b} serves all switches")));
     members.wait_for_master(|n| n == second);
+    for n in [first, second, third] {
+        let status = members.running[n].as_ref().expect("it runs").status();
+        let cluster = &status["cluster"];
+        assert_eq!(cluster["name"], NAMES[n]);
+        assert_eq!(cluster["serves"], n == second, "{cluster}");
+        assert_eq!(cluster["served_by"], b, "{cluster}");
+    }
     assert_eq!(members.serve_once(10_000), second);
     let again = ask(&config, &["move", b]);
     assert_eq!(again, done(format!("{b} serves all switches already")));
