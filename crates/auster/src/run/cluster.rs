@@ -3,6 +3,7 @@
 
 mod bells;
 mod documents;
+pub mod operator;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -10,9 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::Instant;
-use control::cluster::{
-    Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId, Snapshot,
-};
+use control::cluster::{Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId};
 use control::clustered::{Clustered, Outward, Sink};
 use control::controller::Controller;
 use driver::Driver;
@@ -161,13 +160,6 @@ impl Stated {
     }
 }
 
-/// The cluster as etcd has it.
-pub async fn snapshot(etcd: &etcd::Client) -> Result<Snapshot, Failure> {
-    let read = etcd.read_all(documents::PREFIX.as_bytes()).await;
-    let read = read.map_err(|error| Failure::network(format!("etcd: {error}")))?;
-    Ok(documents::snapshot(&read))
-}
-
 fn endpoint(text: &str) -> Result<(bool, etcd::Endpoint), String> {
     let (is_secure, at) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
         (Some(at), _) => (true, at),
@@ -259,8 +251,7 @@ impl Joining {
         let address = address.or_else(|| self.listening.local().dialled());
         let address = address.expect("checked when it was read").to_string();
         let (events, to_print) = mpsc::channel(EVENTS_MAX);
-        let (presence, present) = watch::channel(Presence::default());
-        let presence = Arc::new(presence);
+        let presence = Arc::new(watch::Sender::new(Presence::default()));
         let (requests, requested) = mpsc::unbounded_channel();
         let (high_water, marks) = watch::channel(None);
         let heard_at = self.listening.local().to_string();
@@ -273,6 +264,10 @@ impl Joining {
             presence: presence.clone(),
             events,
         };
+        let keeper = store::Keeper {
+            id: name.clone(),
+            presence: presence.clone(),
+        };
         let key = store::keep_member(
             self.etcd.clone(),
             store::Own {
@@ -283,7 +278,7 @@ impl Joining {
                 id: name.clone(),
                 address,
             },
-            present,
+            keeper.clone(),
             name_taken,
             handle.clone(),
         );
@@ -292,6 +287,7 @@ impl Joining {
                 self.etcd,
                 requested,
                 named,
+                keeper,
                 handle.clone(),
             )),
             tokio::spawn(self.listening.listen(name.clone(), handle.clone())),

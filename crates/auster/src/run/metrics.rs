@@ -601,6 +601,11 @@ fn of_cluster(view: &ClusterView) -> Vec<Family> {
             "Full readings of etcd that found what its watch had not reported",
             c.watch_repaired,
         ),
+        count(
+            "auster_cluster_writes_refused",
+            "Messages that a switch refused since another member is its master",
+            c.refused,
+        ),
         Family {
             name: "auster_cluster_role_requests",
             help: "Requests for roles, and of them those that were refused or not answered",

@@ -1,6 +1,7 @@
 //! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
 //! cluster's keys, and one keeps this member's own key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
@@ -28,6 +29,7 @@ pub async fn carry_out(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<(u32, StoreRequest)>,
     mut named: watch::Receiver<bool>,
+    keeper: Keeper,
     handle: Handle,
 ) {
     // Until then another process has the name, or the prefix is another cluster's.
@@ -62,7 +64,8 @@ pub async fn carry_out(
                         })
                         .await;
                     let from = read.header.revision + 1;
-                    let task = tokio::spawn(follow(client.clone(), from, handle.clone()));
+                    let followed = follow(client.clone(), from, keeper.clone(), handle.clone());
+                    let task = tokio::spawn(followed);
                     watching = Some(Watching(task.abort_handle()));
                     continue;
                 }
@@ -124,14 +127,40 @@ fn failed(error: &Error) -> StoreAnswer {
     StoreAnswer::Unreachable
 }
 
+/// The state of this member that its key follows.
+#[derive(Clone)]
+pub struct Keeper {
+    pub id: MemberId,
+    pub presence: Arc<watch::Sender<Presence>>,
+}
+
+impl Keeper {
+    fn drain(&self, is_drained: bool) {
+        let has_changed = self.presence.send_if_modified(|presence| {
+            std::mem::replace(&mut presence.is_drained, is_drained) != is_drained
+        });
+        match (has_changed, is_drained) {
+            (true, true) => tracing::info!(
+                "cluster: drained: this member serves nothing until auster cluster drain --undo"
+            ),
+            (true, false) => tracing::info!("cluster: no longer drained"),
+            (false, _) => {}
+        }
+    }
+}
+
 /// Reports the changes from a revision on, until the watch ends.
-async fn follow(client: Client, from: i64, handle: Handle) {
+async fn follow(client: Client, from: i64, keeper: Keeper, handle: Handle) {
     let began = tokio::time::Instant::now();
     if let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await {
         loop {
             match watch.next().await {
                 Notice::Changes(header, changes) => {
                     let cluster_id = header.cluster_id;
+                    let drains = |change| documents::drains(change, &keeper.id);
+                    if let Some(is_drained) = changes.iter().filter_map(drains).next_back() {
+                        keeper.drain(is_drained);
+                    }
                     let changes: Vec<StoreChange> = changes
                         .iter()
                         .filter_map(documents::change)
@@ -181,13 +210,15 @@ pub struct Presence {
     pub reaches: bool,
     /// It hands over, and takes nothing any more.
     pub is_leaving: bool,
+    /// The same, until the operator undoes it.
+    pub is_drained: bool,
     /// It serves nothing any more: its key and lease go.
     pub is_gone: bool,
 }
 
 impl Presence {
     pub fn is_ready(self) -> bool {
-        self.reaches && !self.is_leaving
+        self.reaches && !self.is_leaving && !self.is_drained
     }
 }
 
@@ -196,10 +227,11 @@ impl Presence {
 pub async fn keep_member(
     client: Client,
     member: Own,
-    mut presence: watch::Receiver<Presence>,
+    keeper: Keeper,
     named: watch::Sender<bool>,
     handle: Handle,
 ) {
+    let mut presence = keeper.presence.subscribe();
     let mut problems = Problems::default();
     let mut lease = None;
     loop {
@@ -210,10 +242,7 @@ pub async fn keep_member(
             }
             return;
         }
-        let kept = match lease {
-            None => begin(&client, &member, now).await,
-            Some(lease) => renew(&client, &member, lease, now).await,
-        };
+        let kept = keep(&client, &member, lease, &keeper).await;
         let pause = match kept {
             Ok(kept) => {
                 problems.over();
@@ -249,6 +278,23 @@ impl From<Error> for Problem {
             is_lease_gone: matches!(error, Error::LeaseNotFound),
             text: format!("etcd: {error}"),
         }
+    }
+}
+
+/// Takes the key or renews it. What an operator wants is read first: a member that is drained is
+/// never ready.
+async fn keep(
+    client: &Client,
+    member: &Own,
+    lease: Option<i64>,
+    keeper: &Keeper,
+) -> Result<i64, Problem> {
+    let drained = Key::Drained(keeper.id.clone()).text();
+    keeper.drain(client.get(drained.as_bytes()).await?.value.is_some());
+    let now = *keeper.presence.borrow();
+    match lease {
+        None => begin(client, member, now).await,
+        Some(lease) => renew(client, member, lease, now).await,
     }
 }
 
