@@ -1,11 +1,14 @@
-//! The REST API of `auster run --api`, and beside it the paths of Ryu's applications (`ryu`).
+//! The REST API of `auster run --api`, and beside it the dashboard (`page`) and the paths of Ryu's
+//! applications (`ryu`).
 //!
 //! Handlers are sequential: they ask the controller's thread, which answers between two messages of
 //! switches. What they change goes through [`Held`], whole or not at all. The document
 //! `/openapi.json` is made from the code, and a committed copy shows each change of it.
 
 mod ask;
+mod cluster;
 mod network;
+mod page;
 mod problem;
 mod qos;
 mod ryu;
@@ -119,6 +122,7 @@ impl Api {
         router
             .route("/openapi.json", get(told))
             .route("/metrics", get(counted))
+            .merge(page::router())
             .fallback(unknown)
             .method_not_allowed_fallback(no_method)
     }
@@ -130,6 +134,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(state::router())
         .merge(verify::router())
         .merge(network::router())
+        .merge(cluster::router())
         .split_for_parts();
     let document = serde_json::to_value(document).expect("a document is JSON");
     (router, document)
