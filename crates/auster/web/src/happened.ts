@@ -23,7 +23,8 @@ const TEXTS: Record<string, (of: Fields) => string> = {
   link_up: ({ from, to }) => `${from} reaches ${to}`,
   link_down: ({ from, to }) => `${from} no longer reaches ${to}`,
   switch_up: ({ dpid, version, address }) => `${dpid} by OpenFlow ${version} from ${address}`,
-  switch_down: ({ dpid, reason, detail }) => `${dpid}: ${[reason, detail].filter((t) => t).join(", ")}`,
+  switch_down: ({ dpid, reason, detail }) =>
+    `${dpid}: ${[reason, detail].filter((t) => t).join(", ")}`,
   host_learned: ({ mac, port }) => `${mac} at ${port}`,
   host_moved: ({ mac, from, to }) => `${mac} from ${from} to ${to}`,
   address_moved: ({ ip, from, to }) => `${ip} from ${from} to ${to}`,
@@ -58,7 +59,10 @@ async function lines(since: number): Promise<NetworkEvent[]> {
     const response = await fetch(`/v1/events?since=${since}`, { headers });
     if (!response.ok) return [];
     const text = await response.text();
-    return text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
+    return text
+      .split("\n")
+      .filter((line) => line !== "")
+      .map((line) => JSON.parse(line));
   } catch {
     return [];
   }

@@ -48,12 +48,18 @@ function Page() {
   const View = entry?.view ?? NotFound;
   return (
     <>
-      <a class="skip" href="#main" data-plain>Skip to the view</a>
+      <a class="skip" href="#main" data-plain>
+        Skip to the view
+      </a>
       <header>
-        <a class="brand" href="/">auster</a>
+        <a class="brand" href="/">
+          auster
+        </a>
         <nav aria-label="Views">
           {VIEWS.map(({ path, name }) => (
-            <a href={path} aria-current={entry?.path === path ? "page" : undefined}>{name}</a>
+            <a href={path} aria-current={entry?.path === path ? "page" : undefined}>
+              {name}
+            </a>
           ))}
         </nav>
         <Freshness />
@@ -78,7 +84,9 @@ function NotFound() {
   return (
     <>
       <h1>Not found</h1>
-      <p>There is no such view. <a href="/">See the network</a></p>
+      <p>
+        There is no such view. <a href="/">See the network</a>
+      </p>
     </>
   );
 }

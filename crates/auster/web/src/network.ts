@@ -18,6 +18,9 @@ const GATHER_MS = 60;
 const ASK_EVERY_MS = 5000;
 const REREAD_EVERY_MS = 30_000;
 
+/** Events have numbers from a process's start, so those of two processes are further apart. */
+const PROCESS_EVENTS = 2 ** 20;
+
 /** Kinds of event after which the document is what it was. */
 const HARMLESS = new Set(["refused", "certificate", "listening", "serving", "left_out"]);
 
@@ -99,6 +102,8 @@ async function readNow(): Promise<void> {
 
 /** Links that were there at the last reading and are not now. */
 function lost(last: Network, topology: Topology): Network["lost"] {
+  // Another process of the controller has found no link yet: that is no loss.
+  if (topology.seq - (last.topology?.seq ?? topology.seq) > PROCESS_EVENTS) return new Map();
   const there = new Set(topology.links.map(linkKey));
   const all = new Map([...last.lost].filter(([key]) => !there.has(key)));
   for (const link of last.topology?.links ?? []) {

@@ -15,7 +15,12 @@ function scaled(value: number, units: string[]): string {
 }
 
 export function rate(bits: number | null | undefined): string {
-  return bits == null ? NONE : scaled(bits, RATES.map((unit) => ` ${unit}`));
+  return bits == null
+    ? NONE
+    : scaled(
+        bits,
+        RATES.map((unit) => ` ${unit}`),
+      );
 }
 
 export function count(value: number | null | undefined): string {

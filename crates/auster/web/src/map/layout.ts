@@ -85,21 +85,34 @@ export class Layout {
       const { x, y } = this.#places.get(id) ?? {};
       return x === undefined ? { id } : { id, x, y, fx: x, fy: y };
     });
-    const fixed = new Map(nodes.filter(({ fx }) => fx !== undefined).map((node) => [node.id, node]));
+    const fixed = new Map(
+      nodes.filter(({ fx }) => fx !== undefined).map((node) => [node.id, node]),
+    );
     if (fixed.size > 0) beside(nodes, pairs, fixed);
     const known = new Set(ids);
     const links: SimulationLinkDatum<Node>[] = pairs
       .filter(([a, b]) => known.has(a) && known.has(b) && a !== b)
       .map(([source, target]) => ({ source, target }));
     const simulation = forceSimulation(nodes)
-      .force("link", forceLink<Node, SimulationLinkDatum<Node>>(links).id(({ id }) => id)
-        .distance(DISTANCE))
-      .force("body", forceManyBody().strength(-500).distanceMax(DISTANCE * 8))
+      .force(
+        "link",
+        forceLink<Node, SimulationLinkDatum<Node>>(links)
+          .id(({ id }) => id)
+          .distance(DISTANCE),
+      )
+      .force(
+        "body",
+        forceManyBody()
+          .strength(-500)
+          .distanceMax(DISTANCE * 8),
+      )
       .force("collide", forceCollide(DISTANCE / 3))
       .force("x", forceX(0).strength(0.03))
       .force("y", forceY(0).strength(0.045))
       .stop();
-    const turns = Math.ceil(Math.log(simulation.alphaMin()) / Math.log(1 - simulation.alphaDecay()));
+    const turns = Math.ceil(
+      Math.log(simulation.alphaMin()) / Math.log(1 - simulation.alphaDecay()),
+    );
     let since = performance.now();
     for (let turn = 0; turn < turns; turn += 1) {
       simulation.tick();

@@ -18,10 +18,18 @@ export function Legend() {
           {text}
         </li>
       ))}
-      <li><b aria-hidden="true">✕</b> lost</li>
-      <li><b aria-hidden="true">D</b> drained</li>
-      <li><b aria-hidden="true">!</b> differs or doubted</li>
-      <li><b aria-hidden="true">?</b> not found</li>
+      <li>
+        <b aria-hidden="true">✕</b> lost
+      </li>
+      <li>
+        <b aria-hidden="true">D</b> drained
+      </li>
+      <li>
+        <b aria-hidden="true">!</b> differs or doubted
+      </li>
+      <li>
+        <b aria-hidden="true">?</b> not found
+      </li>
       <li>ring: the channel</li>
     </ul>
   );

@@ -30,8 +30,14 @@ const MARKS: Record<string, string> = {
 
 export const LinkLine = memo(function LinkLine({ drawn, a, b, row, side }: Properties) {
   const length = Math.hypot(b.x - a.x, b.y - a.y) || 1;
-  const [dx, dy] = [((b.y - a.y) / length) * side * BESIDE, (-(b.x - a.x) / length) * side * BESIDE];
-  const [from, to] = [{ x: a.x + dx, y: a.y + dy }, { x: b.x + dx, y: b.y + dy }];
+  const [dx, dy] = [
+    ((b.y - a.y) / length) * side * BESIDE,
+    (-(b.x - a.x) / length) * side * BESIDE,
+  ];
+  const [from, to] = [
+    { x: a.x + dx, y: a.y + dy },
+    { x: b.x + dx, y: b.y + dy },
+  ];
   const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
   const state = drawn.link && drawn.kind === "there" ? linkHealth(drawn.link).text : drawn.kind;
   const isThere = drawn.kind === "there";
@@ -45,7 +51,9 @@ export const LinkLine = memo(function LinkLine({ drawn, a, b, row, side }: Prope
       {mark && (
         <g transform={`translate(${middle.x} ${middle.y})`}>
           <circle r="9" class="mark" />
-          <text class="mark" dy="0.35em">{mark}</text>
+          <text class="mark" dy="0.35em">
+            {mark}
+          </text>
         </g>
       )}
       {isThere && !mark && Math.max(there ?? 0, back ?? 0) >= 0.1 && (
@@ -66,6 +74,7 @@ function words({ from, to }: DrawnLink, row: LinkRow | undefined, state: string)
     const { dpid, number } = portParts(port);
     return `${shortDatapath(dpid)} port ${number}`;
   });
-  const flow = (flow: LinkRow["there"] | undefined) => `${rate(flow?.bps)} (${percent(flow?.load)})`;
+  const flow = (flow: LinkRow["there"] | undefined) =>
+    `${rate(flow?.bps)} (${percent(flow?.load)})`;
   return `${one} – ${other}: ${state}; → ${flow(row?.there)}, ← ${flow(row?.back)}`;
 }

@@ -38,7 +38,12 @@ export function NetworkMap(properties: Properties) {
     [links],
   );
   const { places, anew, put } = usePlaces(ids, pairs);
-  if (!places) return <p class="map empty" role="status">Laying out the network …</p>;
+  if (!places)
+    return (
+      <p class="map empty" role="status">
+        Laying out the network …
+      </p>
+    );
   return <Drawing {...properties} places={places} anew={anew} put={put} />;
 }
 
@@ -85,7 +90,11 @@ function Drawing(properties: DrawingProperties) {
   const pan = (event: PointerEvent) => {
     if (event.target !== event.currentTarget || event.pointerType === "touch") return;
     const by = view.perPixel();
-    drag(event, (x, y) => view.move(-x * by, -y * by), () => {});
+    drag(
+      event,
+      (x, y) => view.move(-x * by, -y * by),
+      () => {},
+    );
   };
   const sides = useMemo(() => sideBySide(links), [links]);
   return (
@@ -119,10 +128,24 @@ function Drawing(properties: DrawingProperties) {
         ))}
       </svg>
       <div class="tools" role="group" aria-label="Map">
-        <button type="button" onClick={() => view.press("+")} aria-label="Magnify">+</button>
-        <button type="button" onClick={() => view.press("-")} aria-label="Shrink">−</button>
-        <button type="button" onClick={view.fit}>Fit</button>
-        <button type="button" onClick={() => { anew(); view.fit(); }}>Lay out again</button>
+        <button type="button" onClick={() => view.press("+")} aria-label="Magnify">
+          +
+        </button>
+        <button type="button" onClick={() => view.press("-")} aria-label="Shrink">
+          −
+        </button>
+        <button type="button" onClick={view.fit}>
+          Fit
+        </button>
+        <button
+          type="button"
+          onClick={() => {
+            anew();
+            view.fit();
+          }}
+        >
+          Lay out again
+        </button>
       </div>
     </div>
   );
@@ -143,4 +166,3 @@ function sideBySide(links: readonly DrawnLink[]): Map<string, number> {
   }
   return sides;
 }
-

@@ -60,7 +60,9 @@ export function SwitchNode(properties: Properties) {
       {isChosen && <Dots count={of.host_count} />}
       <circle r={RADIUS + 5} class="ring" />
       <circle r={RADIUS} class="body" />
-      <text dy="0.35em" class="name">{name.length > 6 ? `${name.slice(0, 5)}…` : name}</text>
+      <text dy="0.35em" class="name">
+        {name.length > 6 ? `${name.slice(0, 5)}…` : name}
+      </text>
       <text y={RADIUS + 20} class="under">
         {health.tone === "good" ? `${count(of.host_count)} h` : health.text}
       </text>
@@ -75,5 +77,11 @@ function Dots({ count: all }: { count: number }) {
     const angle = (place / shown) * 2 * Math.PI - Math.PI / 2;
     return [Math.cos(angle) * (RADIUS + 18), Math.sin(angle) * (RADIUS + 18)] as const;
   });
-  return <>{dots.map(([cx, cy]) => <circle cx={cx} cy={cy} r="4" class="host" />)}</>;
+  return (
+    <>
+      {dots.map(([cx, cy]) => (
+        <circle cx={cx} cy={cy} r="4" class="host" />
+      ))}
+    </>
+  );
 }

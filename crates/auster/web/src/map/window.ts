@@ -34,7 +34,12 @@ export function around(places: Places): Box {
 /** A box of the same middle whose sides are `factor` as long. */
 function scaled(box: Box, factor: number): Box {
   const [width, height] = [box.width * factor, box.height * factor];
-  return { x: box.x + (box.width - width) / 2, y: box.y + (box.height - height) / 2, width, height };
+  return {
+    x: box.x + (box.width - width) / 2,
+    y: box.y + (box.height - height) / 2,
+    width,
+    height,
+  };
 }
 
 function shifted(box: Box, right: number, down: number): Box {

@@ -14,7 +14,9 @@ export function Commands({ paths, commands = [] }: Properties) {
   return (
     <details class="commands">
       <summary>As curl or CLI</summary>
-      {[...commands, ...curls].map((text) => <Command key={text} text={text} />)}
+      {[...commands, ...curls].map((text) => (
+        <Command key={text} text={text} />
+      ))}
     </details>
   );
 }

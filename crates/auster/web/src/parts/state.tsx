@@ -7,7 +7,9 @@ const MARKS: Record<Tone, string> = { good: "●", warn: "▲", bad: "✕", idle
 export function State({ tone, text }: { tone: Tone; text: string }) {
   return (
     <span class={`state ${tone}`}>
-      <span aria-hidden="true" class="mark">{MARKS[tone]}</span>
+      <span aria-hidden="true" class="mark">
+        {MARKS[tone]}
+      </span>
       {text}
     </span>
   );

@@ -70,7 +70,9 @@ export function Table<Row>(properties: Properties<Row>) {
               {columns.map((column, place) => {
                 const kind = column.isNumber ? "number" : undefined;
                 return place === 0 ? (
-                  <th scope="row" class={kind}>{column.cell(row)}</th>
+                  <th scope="row" class={kind}>
+                    {column.cell(row)}
+                  </th>
                 ) : (
                   <td class={kind}>{column.cell(row)}</td>
                 );

@@ -11,7 +11,15 @@ export function Trouble({ problem }: { problem: Problem | undefined }) {
       {problem.fields.length > 0 && (
         <ul>
           {problem.fields.map(({ field, detail }) => (
-            <li>{field === "" ? detail : <><code>{field}</code>: {detail}</>}</li>
+            <li>
+              {field === "" ? (
+                detail
+              ) : (
+                <>
+                  <code>{field}</code>: {detail}
+                </>
+              )}
+            </li>
           ))}
         </ul>
       )}

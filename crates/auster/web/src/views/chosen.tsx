@@ -28,7 +28,10 @@ export function Chosen({ of, links, health }: Properties) {
         {`Switch ${name} `}
         <State {...health} />
       </h2>
-      <p class="note"><code>{of.dpid}</code>{of.software && ` ${of.software}`}</p>
+      <p class="note">
+        <code>{of.dpid}</code>
+        {of.software && ` ${of.software}`}
+      </p>
       <ul class="ends">
         {own.map((link) => {
           const [here, there] =
@@ -47,8 +50,12 @@ export function Chosen({ of, links, health }: Properties) {
         })}
       </ul>
       <p class="actions">
-        <a class="button" href={`/switch/${of.dpid}`}>Open</a>
-        <a class="button" href={href("/events", { switch: of.dpid })}>Events</a>
+        <a class="button" href={`/switch/${of.dpid}`}>
+          Open
+        </a>
+        <a class="button" href={href("/events", { switch: of.dpid })}>
+          Events
+        </a>
         <button type="button" aria-expanded={hasHosts} onClick={() => setHasHosts(!hasHosts)}>
           {hasHosts ? "Hide hosts" : `Show ${of.host_count} hosts`}
         </button>

@@ -24,7 +24,11 @@ interface ClusterDocument {
 const EVERY_MS = 2000;
 
 export function Cluster() {
-  const { document, problem, isLoading } = useDocument<ClusterDocument>("/v1/cluster", null, EVERY_MS);
+  const { document, problem, isLoading } = useDocument<ClusterDocument>(
+    "/v1/cluster",
+    null,
+    EVERY_MS,
+  );
   const { topology } = useCell(network);
   const { channels } = useLive("channels");
   return (
@@ -60,9 +64,13 @@ export function Cluster() {
             caption="Other members"
             columns={[
               { key: "name", head: "Member", cell: ({ name }) => name, order: ({ name }) => name },
-              { key: "heard", head: "State", cell: ({ is_heard: is }) => (
-                <State tone={is ? "good" : "bad"} text={is ? "heard" : "not heard"} />
-              ) },
+              {
+                key: "heard",
+                head: "State",
+                cell: ({ is_heard: is }) => (
+                  <State tone={is ? "good" : "bad"} text={is ? "heard" : "not heard"} />
+                ),
+              },
             ]}
             rows={document.peers}
             rowKey={({ name }) => name}

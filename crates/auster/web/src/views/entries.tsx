@@ -64,14 +64,37 @@ export function Entries({ dpid }: { dpid: string }) {
           columns={[
             { key: "table", head: "Table", isNumber: true, cell: (entry: Entry) => entry.table },
             { key: "priority", head: "Priority", isNumber: true, cell: ({ priority }) => priority },
-            { key: "match", head: "Match", cell: ({ match }) => <code class="wrap">{match || "any"}</code> },
-            { key: "actions", head: "Actions", cell: ({ actions }) => <code class="wrap">{actions}</code> },
-            { key: "packets", head: "Packets", isNumber: true, cell: (entry) => count(entry.packets) },
+            {
+              key: "match",
+              head: "Match",
+              cell: ({ match }) => <code class="wrap">{match || "any"}</code>,
+            },
+            {
+              key: "actions",
+              head: "Actions",
+              cell: ({ actions }) => <code class="wrap">{actions}</code>,
+            },
+            {
+              key: "packets",
+              head: "Packets",
+              isNumber: true,
+              cell: (entry) => count(entry.packets),
+            },
             { key: "bytes", head: "Bytes", isNumber: true, cell: (entry) => bytes(entry.bytes) },
-            { key: "age", head: "Age", isNumber: true, cell: (entry) => duration(entry.duration_s) },
-            { key: "timeouts", head: "Idle, hard", cell: (entry) =>
-                [entry.idle_timeout_s, entry.hard_timeout_s].map((s) => (s === 0 ? "–" : `${s} s`))
-                  .join(", ") },
+            {
+              key: "age",
+              head: "Age",
+              isNumber: true,
+              cell: (entry) => duration(entry.duration_s),
+            },
+            {
+              key: "timeouts",
+              head: "Idle, hard",
+              cell: (entry) =>
+                [entry.idle_timeout_s, entry.hard_timeout_s]
+                  .map((s) => (s === 0 ? "–" : `${s} s`))
+                  .join(", "),
+            },
             { key: "cookie", head: "Cookie", cell: ({ cookie }) => <code>{cookie}</code> },
           ]}
           rows={document.flows}
@@ -82,9 +105,13 @@ export function Entries({ dpid }: { dpid: string }) {
       )}
       {last > 0 && (
         <div class="pages">
-          <button type="button" disabled={page === 0} onClick={() => to(page - 1)}>Previous</button>
+          <button type="button" disabled={page === 0} onClick={() => to(page - 1)}>
+            Previous
+          </button>
           <span>{`Page ${page + 1} of ${last + 1}`}</span>
-          <button type="button" disabled={page >= last} onClick={() => to(page + 1)}>Next</button>
+          <button type="button" disabled={page >= last} onClick={() => to(page + 1)}>
+            Next
+          </button>
         </div>
       )}
     </section>

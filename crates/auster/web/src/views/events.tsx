@@ -48,9 +48,11 @@ export function Events() {
           <span>Kind</span>
           <select value={kind} onChange={set("kind")}>
             <option value="">all</option>
-            {[...new Set([...kinds, kind])].filter((name) => name !== "").map((name) => (
-              <option value={name}>{name}</option>
-            ))}
+            {[...new Set([...kinds, kind])]
+              .filter((name) => name !== "")
+              .map((name) => (
+                <option value={name}>{name}</option>
+              ))}
           </select>
         </label>
         <label>
@@ -66,12 +68,18 @@ export function Events() {
         id="events"
         caption={`Events, newest first${isPaused ? ", paused" : ""}`}
         columns={[
-          { key: "seq", head: "Time", cell: (event: NetworkEvent) => (
-            <a href={href("/events", { seq: event.seq })}>{timeOfDay(event.time_s * 1000)}</a>
-          ) },
-          { key: "kind", head: "Kind", cell: (event) => (
-            <State tone={eventTone(event)} text={event.event} />
-          ) },
+          {
+            key: "seq",
+            head: "Time",
+            cell: (event: NetworkEvent) => (
+              <a href={href("/events", { seq: event.seq })}>{timeOfDay(event.time_s * 1000)}</a>
+            ),
+          },
+          {
+            key: "kind",
+            head: "Kind",
+            cell: (event) => <State tone={eventTone(event)} text={event.event} />,
+          },
           { key: "text", head: "What", cell: eventText },
         ]}
         rows={rows}

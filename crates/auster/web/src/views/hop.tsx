@@ -22,7 +22,11 @@ export function HopCard({ hop, place, decides, tone }: Properties) {
         <a href={`/switch/${hop.dpid}`}>{hop.dpid}</a>
         <span class="note">{`enters at port ${hop.in_port}; ${hop.entry_count} entries${partial}`}</span>
       </h3>
-      {hop.problem && <p><State tone="warn" text={hop.problem} /></p>}
+      {hop.problem && (
+        <p>
+          <State tone="warn" text={hop.problem} />
+        </p>
+      )}
       <ol class="steps">
         {hop.steps.map((step, at) => (
           <li class={at === decides ? `decides ${tone}` : undefined}>
@@ -67,7 +71,15 @@ function StepText({ step }: { step: Step }) {
 function To({ step }: { step: Extract<Step, { kind: "output" }> }) {
   const { to } = step;
   if (to.kind === "switch" && to.hop !== undefined) {
-    return <>→ hop <a href={`#hop-${to.hop}`} data-plain>{to.hop + 1}</a>{`, at ${to.at}`}</>;
+    return (
+      <>
+        → hop{" "}
+        <a href={`#hop-${to.hop}`} data-plain>
+          {to.hop + 1}
+        </a>
+        {`, at ${to.at}`}
+      </>
+    );
   }
   if (to.kind === "host") {
     return <>{to.is_destination ? "→ the destination's port" : "→ another host's port"}</>;
@@ -104,7 +116,12 @@ function Entry({ entry }: { entry: EntryStep }) {
       <p class="line">
         <b>{table(entry)}</b>
         {` ${owner.text}`}
-        {owner.name && <> (<b>{owner.name}</b>)</>}
+        {owner.name && (
+          <>
+            {" "}
+            (<b>{owner.name}</b>)
+          </>
+        )}
       </p>
       <code class="wrap">
         {`priority=${entry.priority}${entry.match ? `,${entry.match}` : ""} `}

@@ -33,7 +33,10 @@ export function HostTable({ switchId }: { switchId: string }) {
             key: "why",
             head: "Why",
             cell: ({ mac, ips }) => (
-              <a href={href("/why", { src: ips[0] ?? mac })} aria-label={`Why from ${ips[0] ?? mac}`}>
+              <a
+                href={href("/why", { src: ips[0] ?? mac })}
+                aria-label={`Why from ${ips[0] ?? mac}`}
+              >
                 from here
               </a>
             ),

@@ -29,19 +29,47 @@ export function LinkTable({ links, loads, lost }: Properties) {
   const flow = (flow: LinkRow["there"] | undefined) =>
     flow?.bps == null ? "–" : `${rate(flow.bps)}, ${percent(flow.load)}`;
   const columns: Column<DrawnLink>[] = [
-    { key: "from", head: "From", cell: ({ from }) => <End port={from} />, order: ({ from }) => from },
+    {
+      key: "from",
+      head: "From",
+      cell: ({ from }) => <End port={from} />,
+      order: ({ from }) => from,
+    },
     { key: "to", head: "To", cell: ({ to }) => <End port={to} />, order: ({ to }) => to },
-    { key: "state", head: "State", cell: (link) => <State {...state(link)} />,
-      order: (link) => state(link).text },
-    { key: "there", head: "Forth", isNumber: true, cell: (link) => flow(row(link)?.there),
-      order: (link) => row(link)?.there.bps ?? -1 },
-    { key: "back", head: "Back", isNumber: true, cell: (link) => flow(row(link)?.back),
-      order: (link) => row(link)?.back.bps ?? -1 },
-    { key: "load", head: "Load", isNumber: true,
+    {
+      key: "state",
+      head: "State",
+      cell: (link) => <State {...state(link)} />,
+      order: (link) => state(link).text,
+    },
+    {
+      key: "there",
+      head: "Forth",
+      isNumber: true,
+      cell: (link) => flow(row(link)?.there),
+      order: (link) => row(link)?.there.bps ?? -1,
+    },
+    {
+      key: "back",
+      head: "Back",
+      isNumber: true,
+      cell: (link) => flow(row(link)?.back),
+      order: (link) => row(link)?.back.bps ?? -1,
+    },
+    {
+      key: "load",
+      head: "Load",
+      isNumber: true,
       cell: (link) => percent(row(link) ? greatestLoad(row(link)!) : null),
-      order: (link) => (row(link) && greatestLoad(row(link)!)) ?? -1 },
-    { key: "speed", head: "Speed", isNumber: true, cell: (link) => rate(link.link?.speed_bps),
-      order: (link) => link.link?.speed_bps ?? -1 },
+      order: (link) => (row(link) && greatestLoad(row(link)!)) ?? -1,
+    },
+    {
+      key: "speed",
+      head: "Speed",
+      isNumber: true,
+      cell: (link) => rate(link.link?.speed_bps),
+      order: (link) => link.link?.speed_bps ?? -1,
+    },
   ];
   return (
     <>
@@ -55,7 +83,9 @@ export function LinkTable({ links, loads, lost }: Properties) {
         empty="No link is known. LLDP finds links a moment after their switches are connected."
       />
       {lost.size > 0 && (
-        <button type="button" onClick={forgetLost}>Forget lost links</button>
+        <button type="button" onClick={forgetLost}>
+          Forget lost links
+        </button>
       )}
     </>
   );
@@ -63,5 +93,10 @@ export function LinkTable({ links, loads, lost }: Properties) {
 
 export function End({ port }: { port: string }) {
   const { dpid, number } = portParts(port);
-  return <><a href={`/switch/${dpid}`}>{dpid}</a>{`:${number}`}</>;
+  return (
+    <>
+      <a href={`/switch/${dpid}`}>{dpid}</a>
+      {`:${number}`}
+    </>
+  );
 }

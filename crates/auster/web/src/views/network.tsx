@@ -108,7 +108,11 @@ function Summary({ known, topology }: { known: Known; topology: Topology }) {
     topology.missing_links.length > 0 ? `${topology.missing_links.length} not found` : "",
     `${topology.host_count} hosts`,
   ];
-  return <p class="summary" role="status">{facts.filter((fact) => fact !== "").join(" · ")}</p>;
+  return (
+    <p class="summary" role="status">
+      {facts.filter((fact) => fact !== "").join(" · ")}
+    </p>
+  );
 }
 
 function Filter({ filter, near }: { filter: string; near: string | null }) {
@@ -122,9 +126,7 @@ function Filter({ filter, near }: { filter: string; near: string | null }) {
         <span>Filter switches</span>
         <input type="search" value={filter} onInput={typed} placeholder="name, number, software" />
       </label>
-      {near && (
-        <a href={changed({ near: undefined })}>{`Neighbours of ${near}: show all`}</a>
-      )}
+      {near && <a href={changed({ near: undefined })}>{`Neighbours of ${near}: show all`}</a>}
     </div>
   );
 }
@@ -136,7 +138,11 @@ function Differences({ all }: { all: readonly string[] }) {
       {all.length === 0 ? (
         <p>The network is as the file says.</p>
       ) : (
-        <ul>{all.map((text) => <li>{text}</li>)}</ul>
+        <ul>
+          {all.map((text) => (
+            <li>{text}</li>
+          ))}
+        </ul>
       )}
     </section>
   );
@@ -174,7 +180,10 @@ function selected(
     }
     return switches.filter(({ dpid }) => ids.has(dpid));
   }
-  const words = filter.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  const words = filter
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== "");
   if (words.length === 0) return [...switches];
   return switches.filter((of) => {
     const text = [of.dpid, of.name, of.software, of.hardware, of.address, of.role].join(" ");

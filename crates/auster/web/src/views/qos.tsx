@@ -75,7 +75,9 @@ function Progress({ of }: { of: { state: string; reasons: string[] } | undefined
   return (
     <>
       <State tone={TONES[of.state] ?? "idle"} text={of.state} />
-      {of.reasons.map((reason) => <p class="note">{reason}</p>)}
+      {of.reasons.map((reason) => (
+        <p class="note">{reason}</p>
+      ))}
     </>
   );
 }
@@ -92,25 +94,50 @@ function Circuits({ circuits, state }: { circuits: Stated<Circuit>[]; state: Qos
         id="circuits"
         caption="Circuits"
         columns={[
-          { key: "name", head: "Circuit", order: ({ name }) => name,
-            cell: ({ name }) => <a href={changed({ circuit: name })}>{name}</a> },
-          { key: "state", head: "State", order: ({ name }) => state.circuits[name]?.state ?? "",
-            cell: ({ name }) => <Progress of={state.circuits[name]} /> },
+          {
+            key: "name",
+            head: "Circuit",
+            order: ({ name }) => name,
+            cell: ({ name }) => <a href={changed({ circuit: name })}>{name}</a>,
+          },
+          {
+            key: "state",
+            head: "State",
+            order: ({ name }) => state.circuits[name]?.state ?? "",
+            cell: ({ name }) => <Progress of={state.circuits[name]} />,
+          },
           { key: "from", head: "From", cell: ({ from }) => from, order: ({ from }) => from },
           { key: "to", head: "To", cell: ({ to }) => to, order: ({ to }) => to },
           { key: "rate", head: "Rate", cell: ({ rate }) => rate ?? "–" },
-          { key: "hops", head: "Hops", cell: ({ name }) =>
+          {
+            key: "hops",
+            head: "Hops",
+            cell: ({ name }) =>
               (state.circuits[name]?.hops ?? [])
                 .map(({ dpid, in_port: i, out_port: o }) => `${i}→${dpid.slice(-4)}→${o}`)
-                .join(" ") || "–" },
-          { key: "sent", head: "Sent", isNumber: true,
-            cell: ({ name }) => count(state.circuits[name]?.sent.packets) },
-          { key: "answered", head: "Answered", isNumber: true,
-            cell: ({ name }) => count(state.circuits[name]?.answered.packets) },
-          { key: "seen", head: "Effect seen", isNumber: true, cell: ({ name }) => {
-            const ago = state.circuits[name]?.seen_ago_s;
-            return ago == null ? "never" : `${duration(ago)} ago`;
-          } },
+                .join(" ") || "–",
+          },
+          {
+            key: "sent",
+            head: "Sent",
+            isNumber: true,
+            cell: ({ name }) => count(state.circuits[name]?.sent.packets),
+          },
+          {
+            key: "answered",
+            head: "Answered",
+            isNumber: true,
+            cell: ({ name }) => count(state.circuits[name]?.answered.packets),
+          },
+          {
+            key: "seen",
+            head: "Effect seen",
+            isNumber: true,
+            cell: ({ name }) => {
+              const ago = state.circuits[name]?.seen_ago_s;
+              return ago == null ? "never" : `${duration(ago)} ago`;
+            },
+          },
           { key: "origin", head: "Stated in", cell: ({ origin }) => origin },
         ]}
         rows={circuits}
@@ -127,8 +154,14 @@ function CircuitMap({ name, dpids }: { name: string; dpids: string[] }) {
   const { topology } = useCell(network);
   const rows = useLive("links", "channels");
   const links = useMemo(
-    () => (topology?.links ?? []).map((link): DrawnLink =>
-      ({ key: linkKey(link), from: link.from, to: link.to, kind: "there", link })),
+    () =>
+      (topology?.links ?? []).map((link): DrawnLink => ({
+        key: linkKey(link),
+        from: link.from,
+        to: link.to,
+        kind: "there",
+        link,
+      })),
     [topology],
   );
   if (!topology || topology.switches.length > DRAWN_MAX) return null;
@@ -162,19 +195,42 @@ function Policies({ policies, state }: { policies: Stated<Policy>[]; state: QosS
         caption="Policies"
         columns={[
           { key: "name", head: "Policy", cell: ({ name }) => name, order: ({ name }) => name },
-          { key: "state", head: "State", order: ({ name }) => state.policies[name]?.state ?? "",
-            cell: ({ name }) => <Progress of={state.policies[name]} /> },
-          { key: "service", head: "Service", cell: ({ service }) => service,
-            order: ({ service }) => service },
+          {
+            key: "state",
+            head: "State",
+            order: ({ name }) => state.policies[name]?.state ?? "",
+            cell: ({ name }) => <Progress of={state.policies[name]} />,
+          },
+          {
+            key: "service",
+            head: "Service",
+            cell: ({ service }) => service,
+            order: ({ service }) => service,
+          },
           { key: "does", head: "Does", cell: effect },
-          { key: "packets", head: "Packets", isNumber: true, cell: ({ name }) => count(packets(name)),
-            order: ({ name }) => packets(name) },
-          { key: "seen", head: "Effect seen", isNumber: true, cell: ({ name }) => {
-            const ago = state.policies[name]?.seen_ago_s;
-            return ago == null ? "never" : `${duration(ago)} ago`;
-          } },
-          { key: "priority", head: "Priority", isNumber: true, cell: ({ priority }) => priority,
-            order: ({ priority }) => priority },
+          {
+            key: "packets",
+            head: "Packets",
+            isNumber: true,
+            cell: ({ name }) => count(packets(name)),
+            order: ({ name }) => packets(name),
+          },
+          {
+            key: "seen",
+            head: "Effect seen",
+            isNumber: true,
+            cell: ({ name }) => {
+              const ago = state.policies[name]?.seen_ago_s;
+              return ago == null ? "never" : `${duration(ago)} ago`;
+            },
+          },
+          {
+            key: "priority",
+            head: "Priority",
+            isNumber: true,
+            cell: ({ priority }) => priority,
+            order: ({ priority }) => priority,
+          },
           { key: "origin", head: "Stated in", cell: ({ origin }) => origin },
         ]}
         rows={policies}
@@ -197,9 +253,18 @@ function effect({ queue, meter, mark, drop }: Policy): string {
 
 function Services({ services }: { services: Stated<Service>[] }) {
   const match = (of: Service) =>
-    [["from", of.src], ["to", of.dst], ["proto", of.proto], ["sport", of.src_port],
-      ["dport", of.dst_port], ["DSCP", of.dscp], ["VLAN", of.vlan]]
-      .filter(([, value]) => value != null).map((pair) => pair.join(" ")).join(", ");
+    [
+      ["from", of.src],
+      ["to", of.dst],
+      ["proto", of.proto],
+      ["sport", of.src_port],
+      ["dport", of.dst_port],
+      ["DSCP", of.dscp],
+      ["VLAN", of.vlan],
+    ]
+      .filter(([, value]) => value != null)
+      .map((pair) => pair.join(" "))
+      .join(", ");
   return (
     <>
       <h2>Services</h2>
@@ -229,20 +294,32 @@ function Queues({ ports, state }: { ports: Stated<PortQueues>[]; state: QosState
         caption="Queues"
         columns={[
           { key: "at", head: "Port", cell: at, order: at },
-          { key: "state", head: "State",
-            cell: (port) => <Progress of={port.at ? state.queues[port.at] : undefined} /> },
+          {
+            key: "state",
+            head: "State",
+            cell: (port) => <Progress of={port.at ? state.queues[port.at] : undefined} />,
+          },
           { key: "rate", head: "Rate", cell: ({ rate }) => rate },
-          { key: "queues", head: "Queues", cell: ({ queues }) => (
-            <ul class="plain">
-              {queues.map(({ number, class: name, min, max, priority }) => (
-                <li>
-                  {[`${number}${name ? ` ${name}` : ""}:`, min && `at least ${min}`,
-                    max && `at most ${max}`, `priority ${priority}`]
-                    .filter((part) => part).join(" ")}
-                </li>
-              ))}
-            </ul>
-          ) },
+          {
+            key: "queues",
+            head: "Queues",
+            cell: ({ queues }) => (
+              <ul class="plain">
+                {queues.map(({ number, class: name, min, max, priority }) => (
+                  <li>
+                    {[
+                      `${number}${name ? ` ${name}` : ""}:`,
+                      min && `at least ${min}`,
+                      max && `at most ${max}`,
+                      `priority ${priority}`,
+                    ]
+                      .filter((part) => part)
+                      .join(" ")}
+                  </li>
+                ))}
+              </ul>
+            ),
+          },
           { key: "origin", head: "Stated in", cell: ({ origin }) => origin },
         ]}
         rows={ports}

@@ -26,14 +26,34 @@ export function QueueTable({ dpid }: { dpid: string }) {
       caption="Queues"
       columns={[
         { key: "port", head: "Port", cell: (row: Queue) => row.port, order: (row) => row.port },
-        { key: "queue", head: "Queue", isNumber: true, cell: (row) => row.queue,
-          order: (row) => row.queue },
-        { key: "packets", head: "Sent packets", isNumber: true, cell: (row) => count(row.tx_packets),
-          order: (row) => row.tx_packets },
-        { key: "bytes", head: "Sent", isNumber: true, cell: (row) => bytes(row.tx_bytes),
-          order: (row) => row.tx_bytes },
-        { key: "drops", head: "No room", isNumber: true, cell: (row) => count(row.tx_errors),
-          order: (row) => row.tx_errors },
+        {
+          key: "queue",
+          head: "Queue",
+          isNumber: true,
+          cell: (row) => row.queue,
+          order: (row) => row.queue,
+        },
+        {
+          key: "packets",
+          head: "Sent packets",
+          isNumber: true,
+          cell: (row) => count(row.tx_packets),
+          order: (row) => row.tx_packets,
+        },
+        {
+          key: "bytes",
+          head: "Sent",
+          isNumber: true,
+          cell: (row) => bytes(row.tx_bytes),
+          order: (row) => row.tx_bytes,
+        },
+        {
+          key: "drops",
+          head: "No room",
+          isNumber: true,
+          cell: (row) => count(row.tx_errors),
+          order: (row) => row.tx_errors,
+        },
       ]}
       rows={document.queues}
       rowKey={(row) => `${row.port} ${row.queue}`}

@@ -27,7 +27,10 @@ export function SwitchView({ dpid }: { dpid: string }) {
       {!topology && (problem ? <Trouble problem={problem} /> : <Loading what="the network" />)}
       {topology && !of && (
         <div class="trouble" role="alert">
-          <p>{`There is no switch ${dpid}. `}<a href="/switches">All switches</a></p>
+          <p>
+            {`There is no switch ${dpid}. `}
+            <a href="/switches">All switches</a>
+          </p>
         </div>
       )}
       {of && <Details of={of} />}
@@ -96,7 +99,12 @@ function busiest(ports: readonly Port[]): Port | undefined {
 export function Figures({ figures }: { figures: [string, string | number][] }) {
   return (
     <dl class="figures">
-      {figures.map(([name, value]) => <div><dt>{name}</dt><dd>{value}</dd></div>)}
+      {figures.map(([name, value]) => (
+        <div>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
     </dl>
   );
 }
@@ -123,18 +131,48 @@ function PortTable({ ports, plotted }: { ports: Port[]; plotted: string | undefi
       ),
       order: ({ role }) => role,
     },
-    { key: "rx", head: "Receives", isNumber: true, cell: ({ rates }) => rate(rates?.rx_bps),
-      order: ({ rates }) => rates?.rx_bps ?? -1 },
-    { key: "tx", head: "Sends", isNumber: true, cell: ({ rates }) => rate(rates?.tx_bps),
-      order: ({ rates }) => rates?.tx_bps ?? -1 },
-    { key: "errors", head: "Errors/s", isNumber: true, cell: ({ rates }) => count(rates?.errors_ps),
-      order: ({ rates }) => rates?.errors_ps ?? -1 },
-    { key: "drops", head: "Drops/s", isNumber: true, cell: ({ rates }) => count(rates?.drops_ps),
-      order: ({ rates }) => rates?.drops_ps ?? -1 },
-    { key: "speed", head: "Speed", isNumber: true, cell: ({ speed_bps }) => rate(speed_bps),
-      order: ({ speed_bps }) => speed_bps ?? -1 },
-    { key: "hosts", head: "Hosts", isNumber: true, cell: ({ host_count }) => host_count,
-      order: ({ host_count }) => host_count },
+    {
+      key: "rx",
+      head: "Receives",
+      isNumber: true,
+      cell: ({ rates }) => rate(rates?.rx_bps),
+      order: ({ rates }) => rates?.rx_bps ?? -1,
+    },
+    {
+      key: "tx",
+      head: "Sends",
+      isNumber: true,
+      cell: ({ rates }) => rate(rates?.tx_bps),
+      order: ({ rates }) => rates?.tx_bps ?? -1,
+    },
+    {
+      key: "errors",
+      head: "Errors/s",
+      isNumber: true,
+      cell: ({ rates }) => count(rates?.errors_ps),
+      order: ({ rates }) => rates?.errors_ps ?? -1,
+    },
+    {
+      key: "drops",
+      head: "Drops/s",
+      isNumber: true,
+      cell: ({ rates }) => count(rates?.drops_ps),
+      order: ({ rates }) => rates?.drops_ps ?? -1,
+    },
+    {
+      key: "speed",
+      head: "Speed",
+      isNumber: true,
+      cell: ({ speed_bps }) => rate(speed_bps),
+      order: ({ speed_bps }) => speed_bps ?? -1,
+    },
+    {
+      key: "hosts",
+      head: "Hosts",
+      isNumber: true,
+      cell: ({ host_count }) => host_count,
+      order: ({ host_count }) => host_count,
+    },
     { key: "address", head: "Address", cell: ({ hw_addr }) => <code>{hw_addr}</code> },
   ];
   return (

@@ -26,9 +26,7 @@ export function SwitchTable({ switches, channels, chosen, hasNeighbours }: Prope
     {
       key: "dpid",
       head: "Switch",
-      cell: ({ dpid, name }) => (
-        <a href={`/switch/${dpid}`}>{name ? `${name} (${dpid})` : dpid}</a>
-      ),
+      cell: ({ dpid, name }) => <a href={`/switch/${dpid}`}>{name ? `${name} (${dpid})` : dpid}</a>,
       order: ({ dpid, name }) => name ?? dpid,
     },
     {
@@ -57,16 +55,40 @@ export function SwitchTable({ switches, channels, chosen, hasNeighbours }: Prope
       cell: ({ transport, tls }) => [transport ?? "–", tls].filter((part) => part).join(" "),
       order: ({ transport }) => transport ?? "",
     },
-    { key: "software", head: "Software", cell: ({ software }) => software ?? "–",
-      order: ({ software }) => software ?? "" },
-    { key: "ports", head: "Ports", isNumber: true, cell: ({ ports }) => ports.length,
-      order: ({ ports }) => ports.length },
-    { key: "hosts", head: "Hosts", isNumber: true, cell: (of) => count(of.host_count),
-      order: (of) => of.host_count },
-    { key: "entries", head: "Entries", isNumber: true, cell: (of) => count(of.flow_count),
-      order: (of) => of.flow_count },
-    { key: "up", head: "Up for", isNumber: true, cell: (of) => duration(of.up_s),
-      order: (of) => of.up_s ?? -1 },
+    {
+      key: "software",
+      head: "Software",
+      cell: ({ software }) => software ?? "–",
+      order: ({ software }) => software ?? "",
+    },
+    {
+      key: "ports",
+      head: "Ports",
+      isNumber: true,
+      cell: ({ ports }) => ports.length,
+      order: ({ ports }) => ports.length,
+    },
+    {
+      key: "hosts",
+      head: "Hosts",
+      isNumber: true,
+      cell: (of) => count(of.host_count),
+      order: (of) => of.host_count,
+    },
+    {
+      key: "entries",
+      head: "Entries",
+      isNumber: true,
+      cell: (of) => count(of.flow_count),
+      order: (of) => of.flow_count,
+    },
+    {
+      key: "up",
+      head: "Up for",
+      isNumber: true,
+      cell: (of) => duration(of.up_s),
+      order: (of) => of.up_s ?? -1,
+    },
   ];
   if (hasNeighbours) {
     columns.push({
@@ -106,4 +128,3 @@ export function Switches() {
     </>
   );
 }
-

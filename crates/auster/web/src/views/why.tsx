@@ -84,9 +84,13 @@ function Question({ asked, turn }: { asked: Record<string, string>; turn: number
         </label>
       ))}
       <datalist id="protocols">
-        {["tcp", "udp", "icmp", "sctp"].map((name) => <option value={name} />)}
+        {["tcp", "udp", "icmp", "sctp"].map((name) => (
+          <option value={name} />
+        ))}
       </datalist>
-      <button type="submit" class="main">Ask</button>
+      <button type="submit" class="main">
+        Ask
+      </button>
     </form>
   );
 }
@@ -97,10 +101,14 @@ function Answer({ trace }: { trace: Trace }) {
   return (
     <section aria-label="Answer" class="answer">
       <div class={`verdict ${tone}`} role="status">
-        <h2><State tone={tone} text={verdict.outcome} /></h2>
+        <h2>
+          <State tone={tone} text={verdict.outcome} />
+        </h2>
         <p>{verdict.text}</p>
         {verdict.also_to_controller && <p>A copy goes to the controller.</p>}
-        {verdict.doubts.map((doubt) => <p class="doubt">{doubt}</p>)}
+        {verdict.doubts.map((doubt) => (
+          <p class="doubt">{doubt}</p>
+        ))}
       </div>
       <Facts trace={trace} />
       <h2>Hop by hop</h2>
@@ -134,7 +142,12 @@ function Facts({ trace }: { trace: Trace }) {
   facts.push(["Packet", <code class="wrap">{trace.packet.text}</code>]);
   return (
     <dl class="facts">
-      {facts.map(([name, value]) => <div><dt>{name}</dt><dd>{value}</dd></div>)}
+      {facts.map(([name, value]) => (
+        <div>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
     </dl>
   );
 }
@@ -145,21 +158,35 @@ function Host({ host }: { host: TracedHost | null }) {
   return (
     <>
       <code>{host.ip ?? host.mac}</code>
-      {host.ip && host.mac ? <> (<code>{host.mac}</code>)</> : null}
+      {host.ip && host.mac ? (
+        <>
+          {" "}
+          (<code>{host.mac}</code>)
+        </>
+      ) : null}
       {dpid ? (
-        <> at <a href={`/switch/${dpid}`}>{dpid}</a>{` port ${port}`}</>
+        <>
+          {" "}
+          at <a href={`/switch/${dpid}`}>{dpid}</a>
+          {` port ${port}`}
+        </>
       ) : (
         ", place not known"
       )}
       {host.vlan != null && `, VLAN ${host.vlan}`}
       {host.heard_s_ago != null && `, heard ${duration(host.heard_s_ago)} ago`}
-      {host.contested_by && <>, <State tone="bad" text={`contested by ${host.contested_by}`} /></>}
+      {host.contested_by && (
+        <>
+          , <State tone="bad" text={`contested by ${host.contested_by}`} />
+        </>
+      )}
     </>
   );
 }
 
 function command(asked: Record<string, string>): string {
-  const word = (text: string) => (/^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", "")}'`);
+  const word = (text: string) =>
+    /^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", "")}'`;
   const options = FIELDS.slice(2).filter(({ name }) => asked[name] !== "");
   const words = options.map(({ name }) => ` --${name} ${word(asked[name]!)}`);
   const api = ` --api ${location.host}`;
