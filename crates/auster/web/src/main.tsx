@@ -10,6 +10,7 @@ import "./style/tokens.css";
 import "./style/page.css";
 import "./style/parts.css";
 import "./style/map.css";
+import "./style/why.css";
 import { duration } from "./units";
 import { Cluster } from "./views/cluster";
 import { Events } from "./views/events";

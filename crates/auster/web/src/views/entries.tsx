@@ -1,6 +1,7 @@
 // Flow entries of a switch, a page at a time from the server.
 
 import { changed, go, href, useAddress } from "../address";
+import { Form } from "../parts/form";
 import { Table } from "../parts/table";
 import { Loading, Trouble } from "../parts/trouble";
 import { useDocument } from "../request";
@@ -34,27 +35,22 @@ export function Entries({ dpid }: { dpid: string }) {
   const asked = { limit: PAGE, skip: page * PAGE || undefined, table, q: text };
   const path = href(`/v1/switches/${encodeURIComponent(dpid)}/flows`, asked);
   const { document, problem, isLoading } = useDocument<EntriesDocument>(path);
-  const ask = (event: SubmitEvent) => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const value = (name: string) => String(form.get(name) ?? "").trim();
-    go(changed({ table: value("table"), match: value("match"), entries: undefined }));
-  };
+  const ask = (values: Record<string, string>) => go(changed({ ...values, entries: undefined }));
   const to = (next: number) => go(changed({ entries: next > 0 ? next + 1 : undefined }), true);
   const last = Math.max(0, Math.ceil((document?.flow_count ?? 0) / PAGE) - 1);
   return (
     <section aria-label="Entries">
-      <form class="filter" onSubmit={ask} key={`${table} ${text}`}>
+      <Form class="filter" values={{ table, match: text }} submit={ask}>
         <label>
           <span>Table</span>
-          <input name="table" defaultValue={table} inputMode="numeric" size={4} placeholder="all" />
+          <input name="table" inputMode="numeric" size={4} placeholder="all" />
         </label>
         <label>
           <span>Entry contains</span>
-          <input name="match" defaultValue={text} placeholder="10.0.0.2, output:1, a cookie" />
+          <input name="match" placeholder="10.0.0.2, output:1, a cookie" />
         </label>
         <button type="submit">Show</button>
-      </form>
+      </Form>
       <Trouble problem={problem} />
       {isLoading && !document && <Loading what="entries" />}
       {document && !problem && (

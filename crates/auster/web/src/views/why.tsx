@@ -1,8 +1,9 @@
 // "Why": where a packet goes, hop by hop, and what decides it.
 
-import { changed, go, href, useAddress } from "../address";
+import { go, href, useAddress } from "../address";
 import type { Trace, TracedHost } from "../documents/trace";
 import { Commands } from "../parts/commands";
+import { Form } from "../parts/form";
 import { type Tone, State } from "../parts/state";
 import { Loading, Trouble } from "../parts/trouble";
 import { useDocument } from "../request";
@@ -58,23 +59,18 @@ export function Why() {
 }
 
 function Question({ asked, turn }: { asked: Record<string, string>; turn: number }) {
-  const ask = (event: SubmitEvent) => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const values: Record<string, string | number> = {};
-    for (const { name } of FIELDS) values[name] = String(form.get(name) ?? "").trim();
+  const ask = (values: Record<string, string>) => {
+    // The same question again is asked anew.
     const isSame = FIELDS.every(({ name }) => values[name] === asked[name]);
-    if (isSame) values.turn = turn + 1;
-    go(href("/why", values), isSame);
+    go(href("/why", isSame ? { ...values, turn: turn + 1 } : values), isSame);
   };
   return (
-    <form class="question" onSubmit={ask} key={changed({ turn: undefined })}>
+    <Form class="question" values={asked} submit={ask}>
       {FIELDS.map(({ name, label, hint, isNeeded, list }) => (
         <label>
           <span>{label}</span>
           <input
             name={name}
-            defaultValue={asked[name]}
             placeholder={hint}
             required={isNeeded}
             list={list}
@@ -91,7 +87,7 @@ function Question({ asked, turn }: { asked: Record<string, string>; turn: number
       <button type="submit" class="main">
         Ask
       </button>
-    </form>
+    </Form>
   );
 }
 
