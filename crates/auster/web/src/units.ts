@@ -39,7 +39,8 @@ export function percent(fraction: number | null | undefined): string {
 
 export function milliseconds(value: number | null | undefined): string {
   if (value == null) return NONE;
-  return value >= 1000 ? `${(value / 1000).toFixed(1)} s` : `${value.toPrecision(2)} ms`;
+  if (value >= 1000) return `${(value / 1000).toFixed(1)} s`;
+  return `${value.toFixed(value < 1 ? 2 : value < 10 ? 1 : 0)} ms`;
 }
 
 /** The time of day, with a date where it is not today's. */

@@ -89,6 +89,7 @@ export class Layout {
       nodes.filter(({ fx }) => fx !== undefined).map((node) => [node.id, node]),
     );
     if (fixed.size > 0) beside(nodes, pairs, fixed);
+    else inTurn(nodes, pairs);
     const known = new Set(ids);
     const links: SimulationLinkDatum<Node>[] = pairs
       .filter(([a, b]) => known.has(a) && known.has(b) && a !== b)
@@ -126,6 +127,31 @@ export class Layout {
     }
     save(this.#places);
     return this.get(ids);
+  }
+}
+
+/** Starts all switches on a circle, neighbours after each other, so that a ring is not crossed. */
+function inTurn(nodes: Node[], pairs: readonly (readonly [string, string])[]): void {
+  const neighbours = new Map<string, string[]>(nodes.map(({ id }) => [id, []]));
+  for (const [a, b] of pairs) {
+    neighbours.get(a)?.push(b);
+    neighbours.get(b)?.push(a);
+  }
+  const order: string[] = [];
+  const seen = new Set<string>();
+  const waiting = nodes.map(({ id }) => id).reverse();
+  for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
+    if (seen.has(id)) continue;
+    seen.add(id);
+    order.push(id);
+    waiting.push(...(neighbours.get(id) ?? []).filter((next) => !seen.has(next)).reverse());
+  }
+  const places = new Map(order.map((id, place) => [id, place]));
+  const radius = (DISTANCE * nodes.length) / (2 * Math.PI);
+  for (const node of nodes) {
+    // The first two of four lie above the others.
+    const turn = ((places.get(node.id)! + 0.5) / nodes.length - 0.5) * 2 * Math.PI;
+    [node.x, node.y] = [Math.cos(turn) * radius, Math.sin(turn) * radius];
   }
 }
 

@@ -39,6 +39,9 @@ export const LinkLine = memo(function LinkLine({ drawn, a, b, row, side }: Prope
     { x: b.x + dx, y: b.y + dy },
   ];
   const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+  // The figure stands beside the line: right of one that goes down, above one that goes across.
+  const across = Math.abs(b.x - a.x) / length;
+  const beside = { x: (1 - across) * 24, y: -across * 14 };
   const state = drawn.link && drawn.kind === "there" ? linkHealth(drawn.link).text : drawn.kind;
   const isThere = drawn.kind === "there";
   const mark = MARKS[state];
@@ -57,7 +60,7 @@ export const LinkLine = memo(function LinkLine({ drawn, a, b, row, side }: Prope
         </g>
       )}
       {isThere && !mark && Math.max(there ?? 0, back ?? 0) >= 0.1 && (
-        <text class="figure" x={middle.x} y={middle.y} dy="-0.4em">
+        <text class="figure" x={middle.x + beside.x} y={middle.y + beside.y} dy="0.35em">
           {percent(Math.max(there ?? 0, back ?? 0))}
         </text>
       )}

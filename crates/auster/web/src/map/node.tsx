@@ -52,11 +52,10 @@ export function SwitchNode(properties: Properties) {
       role="button"
       tabIndex={0}
       aria-pressed={isChosen}
-      aria-label={`Switch ${name}, ${health.text}, ${hosts}`}
       onPointerDown={pressed}
       onKeyDown={keyed}
     >
-      <title>{`${of.dpid}: ${health.text}, ${hosts}`}</title>
+      <title>{`Switch ${name}, ${health.text}, ${hosts}`}</title>
       {isChosen && <Dots count={of.host_count} />}
       <circle r={RADIUS + 5} class="ring" />
       <circle r={RADIUS} class="body" />

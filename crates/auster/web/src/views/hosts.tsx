@@ -35,7 +35,7 @@ export function HostTable({ switchId }: { switchId: string }) {
             cell: ({ mac, ips }) => (
               <a
                 href={href("/why", { src: ips[0] ?? mac })}
-                aria-label={`Why from ${ips[0] ?? mac}`}
+                aria-label={`from here, ${ips[0] ?? mac}`}
               >
                 from here
               </a>

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Rates } from "../documents/network";
-import { rate } from "../units";
+import { rate, timeOfDay } from "../units";
 
 interface Properties {
   readonly port: string;
@@ -15,6 +15,8 @@ interface Properties {
 const EVERY_MS = 2000;
 const SAMPLES_MAX = 300;
 const HEIGHT = 180;
+/** The shortest time that is drawn. */
+const LEAST_S = 60;
 
 export function PortPlot({ port, name, rates }: Properties) {
   const place = useRef<HTMLDivElement>(null);
@@ -70,10 +72,16 @@ function options(element: HTMLElement): uPlot.Options {
     width: element.clientWidth,
     height: HEIGHT,
     cursor: { points: { show: false }, drag: { x: false, y: false } },
-    scales: { y: { range: (_, __, most) => [0, Math.max(1000, (most ?? 0) * 1.1)] } },
-    axes: [axis, { ...axis, size: 90, values: (_, bits) => bits.map((one) => rate(one)) }],
+    scales: {
+      x: { range: (_, least, most) => [Math.min(least, most - LEAST_S), most] },
+      y: { range: (_, __, most) => [0, Math.max(1000, (most ?? 0) * 1.1)] },
+    },
+    axes: [
+      { ...axis, values: (_, times) => times.map((s) => timeOfDay(s * 1000).slice(0, 8)) },
+      { ...axis, size: 90, values: (_, bits) => bits.map((one) => rate(one)) },
+    ],
     series: [
-      {},
+      { label: "time", value: (_, s) => (s == null ? "–" : timeOfDay(s * 1000).slice(0, 8)) },
       { label: "receives", stroke: colour("--series-1"), width: 2, value },
       { label: "sends", stroke: colour("--series-2"), width: 2, dash: [6, 4], value },
     ],

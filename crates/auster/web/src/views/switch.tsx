@@ -82,11 +82,12 @@ function Details({ of }: { of: Switch }) {
       <PortTable ports={ports} plotted={plotted?.port} />
       <h2>Tables</h2>
       <Occupancy table={table} of={of} />
-      <Entries dpid={of.dpid} />
       <h2>Queues</h2>
       <QueueTable dpid={of.dpid} />
       <h2>Hosts</h2>
       <HostTable switchId={of.dpid} />
+      <h2>Entries</h2>
+      <Entries dpid={of.dpid} />
     </>
   );
 }
