@@ -59,12 +59,15 @@ export function SwitchNode(properties: Properties) {
       {isChosen && <Dots count={of.host_count} />}
       <circle r={RADIUS + 5} class="ring" />
       <circle r={RADIUS} class="body" />
-      <text dy="0.35em" class="name">
+      <text dy="-0.05em" class="name">
         {name.length > 6 ? `${name.slice(0, 5)}…` : name}
       </text>
-      <text y={RADIUS + 20} class="under">
-        {health.tone === "good" ? `${count(of.host_count)} h` : health.text}
-      </text>
+      <text dy="1.25em" class="hosts">{`${count(of.host_count)} h`}</text>
+      {health.tone !== "good" && (
+        <text y={RADIUS + 20} class="under">
+          {health.text}
+        </text>
+      )}
     </g>
   );
 }
