@@ -9,6 +9,9 @@ import { Layout, type Place, type Places } from "./layout";
 import { SwitchNode } from "./node";
 import { drag, useWindow } from "./window";
 
+/** More links than this have no figures beside them; the table has all. */
+const FIGURES_MAX = 80;
+
 export interface DrawnLink {
   readonly key: string;
   readonly from: string;
@@ -102,6 +105,7 @@ function Drawing(properties: DrawingProperties) {
       <svg
         ref={view.svg}
         viewBox={`${box.x} ${box.y} ${box.width} ${box.height}`}
+        class={links.length > FIGURES_MAX ? "dense" : undefined}
         role="group"
         aria-label={`Map of ${switches.length} switches and ${links.length} links`}
         onKeyDown={keyed}

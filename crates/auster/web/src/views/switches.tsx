@@ -3,7 +3,7 @@
 import { href } from "../address";
 import { useCell } from "../cell";
 import type { ChannelRow, Switch } from "../documents/network";
-import { channelHealth } from "../health";
+import { type Health, channelHealth } from "../health";
 import { useLive } from "../live";
 import { network } from "../network";
 import { Commands } from "../parts/commands";
@@ -11,6 +11,9 @@ import { State } from "../parts/state";
 import { type Column, Table } from "../parts/table";
 import { Loading, Trouble } from "../parts/trouble";
 import { count, duration, milliseconds } from "../units";
+
+/** Of more switches than fit on a page of the table, those with a fault come first. */
+const SORTED_FROM = 50;
 
 interface Properties {
   readonly switches: readonly Switch[];
@@ -22,6 +25,7 @@ interface Properties {
 export function SwitchTable({ switches, channels, chosen, hasNeighbours }: Properties) {
   const row = (of: Switch) => channels.get(of.dpid);
   const state = (of: Switch) => channelHealth(of, row(of));
+  const rows = switches.length > SORTED_FROM ? worstFirst(switches, state) : switches;
   const columns: Column<Switch>[] = [
     {
       key: "dpid",
@@ -106,12 +110,19 @@ export function SwitchTable({ switches, channels, chosen, hasNeighbours }: Prope
       id="switches"
       caption="Switches"
       columns={columns}
-      rows={switches}
+      rows={rows}
       rowKey={({ dpid }) => dpid}
       isChosen={({ dpid }) => dpid === chosen}
       empty="No switch is connected. Point one at the controller: ovs-vsctl set-controller BRIDGE tcp:ADDRESS:6653"
     />
   );
+}
+
+/** The same order among switches of one state. */
+function worstFirst(switches: readonly Switch[], state: (of: Switch) => Health): Switch[] {
+  const rank = (of: Switch) => ["bad", "warn"].indexOf(state(of).tone);
+  const ranked = switches.map((of) => ({ of, rank: (rank(of) + 3) % 3 }));
+  return ranked.sort((one, other) => one.rank - other.rank).map(({ of }) => of);
 }
 
 export function Switches() {
