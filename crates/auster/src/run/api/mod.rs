@@ -11,6 +11,7 @@ mod qos;
 mod ryu;
 mod server;
 mod state;
+mod trace;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -129,6 +130,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(qos::router())
         .merge(state::router())
         .merge(verify::router())
+        .merge(trace::router())
         .merge(network::router())
         .split_for_parts();
     let document = serde_json::to_value(document).expect("a document is JSON");
