@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, import, ofp, pki, policy, qos, queues, relay, run};
+use auster::{acl, cluster, import, ofp, pki, policy, qos, queues, relay, run, trace};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -50,6 +50,9 @@ Example:
     /// Policy maps: read them, show them, and explain what they do with a message
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Why a packet goes where it goes: the entry of each switch that takes it, and its end
+    #[command(after_help = trace::EXAMPLE)]
+    Trace(trace::Args),
     /// Access lists of a configuration: explain what they do with a packet
     #[command(subcommand)]
     Acl(acl::Command),
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Trace(args) => trace::run(args),
         Command::Acl(command) => acl::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Import(command) => import::run(command),

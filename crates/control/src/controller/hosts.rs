@@ -21,6 +21,7 @@ mod age;
 mod model;
 mod owners;
 mod questions;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,7 @@ pub(super) use age::{Patience, STEP_INTERVAL, Step};
 pub(super) use owners::{AddressAnswer, AddressQuestion, AddressVerdict};
 use owners::{Owned, Owners};
 pub(super) use questions::{OWN_MAC, PressureAlarms};
+pub use seen::Seen;
 
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;

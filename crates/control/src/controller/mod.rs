@@ -67,6 +67,7 @@ mod shared;
 mod stage;
 mod switch;
 mod tables;
+pub mod trace;
 mod updates;
 mod vlans;
 

@@ -14,6 +14,7 @@ mod qos;
 mod ryu;
 mod server;
 mod state;
+mod trace;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -133,6 +134,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(qos::router())
         .merge(state::router())
         .merge(verify::router())
+        .merge(trace::router())
         .merge(network::router())
         .merge(cluster::router())
         .split_for_parts();
