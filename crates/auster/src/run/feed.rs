@@ -37,15 +37,13 @@ pub struct Batch {
 impl Default for Feed {
     fn default() -> Feed {
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
-        Feed::from(
-            time.map_or(0, |time| time.as_secs())
-                .saturating_mul(PER_SECOND),
-        )
+        let seconds = time.map_or(0, |time| time.as_secs()).max(1);
+        Feed::from(seconds.saturating_mul(PER_SECOND))
     }
 }
 
 impl From<u64> for Feed {
-    /// The first event gets the number behind this one.
+    /// The first event gets the number behind this one, which is not 0.
     fn from(base: u64) -> Feed {
         Feed(Arc::new(Shared {
             ring: Mutex::new(Ring::new(base)),

@@ -105,7 +105,13 @@ async fn events(State(api): State<Api>, request: Request) -> Result<Response, Pr
     let asked = asked(request.uri().query(), request.headers())?;
     let (writer, response) = api.open_stream(request.extensions(), asked.form)?;
     let feed = api.reads.feed.clone();
-    tokio::spawn(serve(feed, asked, writer));
+    // Before the answer begins: whatever happens from then on is in it.
+    let mut reader = Reader::new(&feed, asked);
+    tokio::spawn(async move {
+        if let Err(End::Slow) = reader.run(&feed, &writer).await {
+            writer.cut(reader.cut()).await;
+        }
+    });
     Ok(response)
 }
 
@@ -150,26 +156,22 @@ fn kinds(text: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-async fn serve(feed: Feed, asked: Asked, writer: Writer) {
-    let now = feed.after(0, 0, 0);
-    let mut reader = Reader {
-        wanted: asked.wanted,
-        form: asked.form,
-        at: match asked.since {
-            None if asked.follow => now.last,
-            None | Some(0) => now.before_first,
-            Some(since) => since,
-        },
-        end: now.end,
-        until: (!asked.follow).then_some(now.last),
-    };
-    if let Err(End::Slow) = reader.run(&feed, &writer).await {
-        let last = reader.cut();
-        writer.cut(last).await;
-    }
-}
-
 impl Reader {
+    fn new(feed: &Feed, asked: Asked) -> Reader {
+        let now = feed.after(0, 0, 0);
+        Reader {
+            wanted: asked.wanted,
+            form: asked.form,
+            at: match asked.since {
+                None if asked.follow => now.last,
+                None | Some(0) => now.before_first,
+                Some(since) => since,
+            },
+            end: now.end,
+            until: (!asked.follow).then_some(now.last),
+        }
+    }
+
     async fn run(&mut self, feed: &Feed, writer: &Writer) -> Result<(), End> {
         let mut last = feed.watch();
         // The head of the answer goes out with the first bytes.
@@ -178,7 +180,7 @@ impl Reader {
             .await?;
         loop {
             last.borrow_and_update();
-            let batch = feed.after(self.at.max(1), AT_ONCE, CHUNK_MAX);
+            let batch = feed.after(self.at, AT_ONCE, CHUNK_MAX);
             let chunk = self.take(&batch);
             let behind = |end: u64, of: &Reader| {
                 let is_cut = of.until.is_none() && end.saturating_sub(of.end) > BEHIND_MAX;

@@ -186,6 +186,9 @@ fn names(text: &str) -> Result<Names, String> {
     if text.is_empty() {
         return Ok(Names::All);
     }
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok(Names::Network(Prefix::host(ip)));
+    }
     if let Ok(network) = text.parse::<Prefix>() {
         return Ok(Names::Network(network));
     }

@@ -112,6 +112,11 @@ impl Drop for Wanted {
 }
 
 impl Hub {
+    #[cfg(test)]
+    pub fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+
     fn wanted(&self) -> Vec<View> {
         let is_wanted = |view: &View| self.wanted[*view as usize].load(Ordering::Relaxed) > 0;
         VIEWS.into_iter().filter(is_wanted).collect()

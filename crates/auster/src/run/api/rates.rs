@@ -319,7 +319,7 @@ mod tests {
             rx_packets: 0,
             tx_packets: 0,
             rx_bytes: bytes,
-            tx_bytes: 2 * bytes,
+            tx_bytes: bytes.saturating_mul(2),
             rx_dropped: 0,
             tx_dropped: 0,
             rx_errors: 0,

@@ -130,7 +130,7 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
                     ended = connection => if let Err(error) = ended {
                         tracing::debug!("API: {peer}: {error}");
                     },
-                    () = connected.over() => {}
+                    () = connected.over(CONNECTION_MAX) => {}
                 }
                 drop(place);
             });
@@ -339,12 +339,9 @@ impl Connected {
         self.0.closing.notify_one();
     }
 
-    /// Waits for the end of its time, or until it is closed.
-    async fn over(&self) {
-        while timeout(CONNECTION_MAX, self.0.closing.notified())
-            .await
-            .is_err()
-        {
+    /// Waits for the end of its time, which no stream has, or until it is closed.
+    async fn over(&self, time: Duration) {
+        while timeout(time, self.0.closing.notified()).await.is_err() {
             if self.0.streams.load(Ordering::Relaxed) == 0 {
                 return;
             }
@@ -536,6 +533,31 @@ mod tests {
         clients.for_each(|client| client.idle_since = None);
         assert_eq!(taken.admit(later, source(1)), Admission::Full(None));
         assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_a_stream_is_busy_and_its_time_does_not_end() {
+        let places = Arc::new(Places::default());
+        let us = Source::of(IpAddr::from([127, 0, 0, 1]));
+        let number = places.admit(us).await.unwrap();
+        let is_busy = || places.lock().by_number[&number].idle_since.is_none();
+        let connected = Connected::new(places.clone(), number);
+        let request = Busy::new(places.clone(), number);
+        let held = connected.hold();
+        drop(request);
+        assert!(
+            is_busy(),
+            "the stream goes on behind the head of its answer"
+        );
+        let over = connected.over(Duration::from_millis(1));
+        assert!(timeout(Duration::from_millis(60), over).await.is_err());
+        drop(held);
+        assert!(!is_busy());
+        connected.over(Duration::from_millis(1)).await;
+        // A reader that was cut is closed, whatever its time.
+        let _held = connected.hold();
+        connected.close();
+        connected.over(Duration::from_secs(3600)).await;
     }
 
     #[test]

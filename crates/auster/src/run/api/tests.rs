@@ -17,6 +17,8 @@ use super::*;
 use crate::run::feed::Feed;
 use crate::run::qos::read::Sources;
 
+mod streams;
+
 /// The API of a controller that has no switches.
 struct Served {
     router: Router,
