@@ -13,6 +13,7 @@ pub mod certificates;
 pub mod channel;
 pub mod cluster;
 pub mod database;
+pub mod events;
 pub mod import;
 pub mod ofp;
 pub mod pki;

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, import, ofp, pki, policy, qos, queues, relay, run, trace};
+use auster::{acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, trace};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -41,6 +41,9 @@ Example:
     /// Queues, services, policies and circuits of a running auster run, by its API
     #[command(subcommand)]
     Qos(qos::Command),
+    /// What happens in the network of a running auster run, by its API
+    #[command(after_help = events::EXAMPLE)]
+    Events(events::Args),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Relay(command) => relay::run(command),
         Command::Queues(command) => queues::run(command),
         Command::Qos(command) => qos::run(command),
+        Command::Events(args) => events::run(&args),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),

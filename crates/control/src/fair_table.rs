@@ -231,6 +231,15 @@ impl<V> FairTable<V> {
         slot.has(HEARD).then_some(age)
     }
 
+    /// The number of those that have their place at each port; ports without any are left out.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Location, usize)> {
+        let owners = self.by_place.iter().map(|(at, owner)| {
+            let owner = &self.owners[*owner as usize];
+            (*at, (owner.unproven.len + owner.proven.len) as usize)
+        });
+        owners.filter(|(_, count)| *count > 0)
+    }
+
     /// Takes in an address that is not known. What gave way to it is returned; of those that are
     /// `spared` a few are passed over, and then none but another port's has to go all the same.
     pub(crate) fn insert(

@@ -265,6 +265,17 @@ impl Hosts {
         self.places.placed_at(dpid)
     }
 
+    /// The number of those that have their place at each port; ports without any are left out.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (Location, usize)> {
+        self.places.counts()
+    }
+
+    /// The port that claims the address of a host while the host is asked.
+    pub(super) fn claimant(&self, mac: MacAddr) -> Option<Location> {
+        let contest = self.details.get(&mac)?.contest.as_ref()?;
+        Some(contest.claimant)
+    }
+
     /// Takes note of a frame of `mac` at the edge port `at`. `home_gone` says whether a place
     /// can have nobody behind it any more, `is_active` whether a host does not give way to another.
     pub(super) fn observe(

@@ -7,13 +7,22 @@
 
 mod ask;
 mod cluster;
+mod events;
+mod health;
+mod hosts;
+mod live;
 mod network;
 mod page;
 mod problem;
 mod qos;
+mod query;
+mod rates;
+mod reads;
 mod ryu;
 mod server;
 mod state;
+mod stream;
+mod topology;
 mod trace;
 mod verify;
 
@@ -46,6 +55,7 @@ use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
 use cli::failure::Failure;
 use problem::Problem;
+pub use reads::Reads;
 pub use server::Duplex;
 
 /// The state that handlers share.
@@ -61,6 +71,8 @@ pub struct Api {
     /// Whether the controller is a member of a cluster, whose other members would not hear of what
     /// one of them is asked for.
     pub is_member: bool,
+    /// What readers share.
+    pub reads: Arc<Reads>,
 }
 
 #[derive(OpenApi)]
@@ -76,7 +88,9 @@ pub struct Api {
     tags(
         (name = "qos", description = "What is asked of the data path. What the configuration says \
                                       is shown and not changed here."),
-        (name = "network", description = "Switches, and what they count."),
+        (name = "network", description = "Switches, links, hosts and paths, what they count, and \
+                                          what happens to them."),
+        (name = "process", description = "Whether auster does its work."),
     )
 )]
 struct Document;
@@ -137,6 +151,11 @@ fn documented() -> (Router<Api>, Value) {
         .merge(trace::router())
         .merge(network::router())
         .merge(cluster::router())
+        .merge(topology::router())
+        .merge(hosts::router())
+        .merge(events::router())
+        .merge(live::router())
+        .merge(health::router())
         .split_for_parts();
     let document = serde_json::to_value(document).expect("a document is JSON");
     (router, document)
