@@ -35,7 +35,7 @@ export function linkHealth(link: Link): Health {
 
 /** The greater load of both directions. */
 export function greatestLoad(row: LinkRow): number | null {
-  const loads = [row.there.load, row.back.load].filter((load) => load != null);
+  const loads = [row.there?.load, row.back?.load].filter((load) => load != null);
   return loads.length === 0 ? null : Math.max(...loads);
 }
 

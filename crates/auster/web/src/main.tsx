@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { followLinks, useAddress } from "./address";
 import { useCell } from "./cell";
 import { begin, staleSince } from "./network";
+import { Boundary } from "./parts/boundary";
 import { State } from "./parts/state";
 import "./style/tokens.css";
 import "./style/page.css";
@@ -66,7 +67,7 @@ function Page() {
         <Freshness />
       </header>
       <main id="main" ref={main} tabIndex={-1}>
-        {dpid === null ? <View /> : <SwitchView key={dpid} dpid={dpid} />}
+        <Boundary key={path}>{dpid === null ? <View /> : <SwitchView dpid={dpid} />}</Boundary>
       </main>
     </>
   );

@@ -6,8 +6,7 @@ export function focusables(page) {
     const kinds = "a[href], button, input, select, summary, [tabindex='0']";
     const all = [...document.querySelectorAll(kinds)].filter((element) => {
       if (element.matches(":disabled")) return false;
-      const { visibility } = getComputedStyle(element);
-      return visibility !== "hidden" && element.getClientRects().length > 0;
+      return element.checkVisibility({ visibilityProperty: true });
     });
     return all.map((element, place) => {
       const name = element.getAttribute("aria-label") ?? element.textContent.trim();

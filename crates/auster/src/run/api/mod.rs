@@ -8,6 +8,7 @@
 mod ask;
 mod cluster;
 mod events;
+mod flows;
 mod health;
 mod hosts;
 mod live;
@@ -150,6 +151,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(verify::router())
         .merge(trace::router())
         .merge(network::router())
+        .merge(flows::router())
         .merge(cluster::router())
         .merge(topology::router())
         .merge(hosts::router())

@@ -16,7 +16,7 @@ export interface Switch {
   name: string | null;
   is_connected: boolean;
   role: string;
-  version: string;
+  version: string | null;
   software: string | null;
   hardware: string | null;
   address: string | null;
@@ -55,8 +55,9 @@ export interface Link extends Ends, LinkRow {
   is_stated: boolean | null;
 }
 
+/** What a direction of a link carries. */
 export interface Flow {
-  bps: number | null;
+  bps: number;
   load: number | null;
 }
 
@@ -65,8 +66,8 @@ export interface LinkRow {
   speed_bps: number | null;
   is_usable: boolean;
   is_drained: boolean;
-  there: Flow;
-  back: Flow;
+  there: Flow | null;
+  back: Flow | null;
 }
 
 export interface PortRow {

@@ -45,7 +45,7 @@ export const LinkLine = memo(function LinkLine({ drawn, a, b, row, side }: Prope
   const state = drawn.link && drawn.kind === "there" ? linkHealth(drawn.link).text : drawn.kind;
   const isThere = drawn.kind === "there";
   const mark = MARKS[state];
-  const [there, back] = [row?.there.load ?? null, row?.back.load ?? null];
+  const [there, back] = [row?.there?.load ?? null, row?.back?.load ?? null];
   return (
     <g class={`link ${drawn.kind} ${state.replaceAll(" ", "-")}`}>
       <title>{words(drawn, row, state)}</title>

@@ -20,6 +20,9 @@ interface Properties {
 const RADIUS = 20;
 /** A pointer that moves less has clicked. */
 const CLICK_PIXELS = 4;
+/** Letters of a name that fit within the circle, and below it. */
+const WITHIN_MAX = 6;
+const BELOW_MAX = 18;
 /** Hosts of a chosen switch that are drawn; all are in its table. */
 const DOTS_MAX = 24;
 
@@ -45,12 +48,16 @@ export function SwitchNode(properties: Properties) {
   };
   const name = of.name ?? shortDatapath(of.dpid);
   const hosts = `${of.host_count} host${of.host_count === 1 ? "" : "s"}`;
+  const below = [
+    name.length > WITHIN_MAX ? shortened(name) : "",
+    health.tone === "good" ? "" : health.text,
+  ].filter((text) => text !== "");
   return (
     <g
       class={`switch ${health.tone}${isChosen ? " chosen" : ""}${isMarked ? " marked" : ""}`}
       transform={`translate(${place.x} ${place.y})`}
       role="button"
-      tabIndex={0}
+      tabindex={0}
       aria-pressed={isChosen}
       onPointerDown={pressed}
       onKeyDown={keyed}
@@ -60,16 +67,21 @@ export function SwitchNode(properties: Properties) {
       <circle r={RADIUS + 5} class="ring" />
       <circle r={RADIUS} class="body" />
       <text dy="-0.05em" class="name">
-        {name.length > 6 ? `${name.slice(0, 5)}…` : name}
+        {name.length <= WITHIN_MAX ? name : shortDatapath(of.dpid).slice(-WITHIN_MAX)}
       </text>
       <text dy="1.25em" class="hosts">{`${count(of.host_count)} h`}</text>
-      {health.tone !== "good" && (
-        <text y={RADIUS + 20} class="under">
-          {health.text}
+      {below.map((text, line) => (
+        <text y={RADIUS + 20 + 14 * line} class={text === health.text ? "under state" : "under"}>
+          {text}
         </text>
-      )}
+      ))}
     </g>
   );
+}
+
+/** The end of a long name is what sets it apart from others. */
+function shortened(name: string): string {
+  return name.length <= BELOW_MAX ? name : `…${name.slice(1 - BELOW_MAX)}`;
 }
 
 /** Hosts as dots around their switch. */

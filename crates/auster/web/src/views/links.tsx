@@ -47,14 +47,14 @@ export function LinkTable({ links, loads, lost }: Properties) {
       head: "Forth",
       isNumber: true,
       cell: (link) => flow(row(link)?.there),
-      order: (link) => row(link)?.there.bps ?? -1,
+      order: (link) => row(link)?.there?.bps ?? -1,
     },
     {
       key: "back",
       head: "Back",
       isNumber: true,
       cell: (link) => flow(row(link)?.back),
-      order: (link) => row(link)?.back.bps ?? -1,
+      order: (link) => row(link)?.back?.bps ?? -1,
     },
     {
       key: "load",

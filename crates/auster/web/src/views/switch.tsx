@@ -66,7 +66,7 @@ function Details({ of }: { of: Switch }) {
         figures={[
           ["Transport", [of.transport, of.tls].filter((text) => text).join(" ") || "–"],
           ["From", of.address ?? "–"],
-          ["Version", `OpenFlow ${of.version}`],
+          ["Version", of.version == null ? "–" : `OpenFlow ${of.version}`],
           ["Role", channel?.role ?? of.role],
           ["Echo", milliseconds(channel?.echo_rtt_ms)],
           ["Waits to be sent", bytes(channel?.outbox_bytes)],
