@@ -65,7 +65,7 @@ test("the ring is drawn with its hosts, from one address", async (t) => {
     await page.getByRole("button", { name: /^Switch \S*s1, connected, 1 host/ }).click();
     await page.getByRole("region", { name: /^Switch \S*s1$/ }).waitFor();
     assert.match(page.url(), /switch=0000000000000001/);
-    await page.getByRole("button", { name: "Show 1 hosts" }).click();
+    await page.getByRole("button", { name: "Show hosts (1)" }).click();
     await page.getByText("10.77.0.1").waitFor();
   });
 });
@@ -86,6 +86,17 @@ test("a switch stays where it is put", async () => {
     const numbers = (text) => text.match(/-?[\d.]+/g).map(Number);
     const [a, b] = [numbers(put), numbers(await place())];
     assert.ok(Math.abs(a[0] - b[0]) < 1 && Math.abs(a[1] - b[1]) < 1, `${put}, then ${b}`);
+  });
+});
+
+test("the load of links is shown while they carry something", async () => {
+  await on("/?links.sort=-load", {}, async (page) => {
+    await order({ do: "send", from: 1, to: 3, seconds: 10 });
+    const first = page.getByRole("region", { name: "Links" }).locator("tbody tr").first();
+    await first.filter({ hasText: /\d [MG]bit\/s, [\d.]+ %/ }).waitFor();
+    await page.locator(".map .link line:not(.load-1)").first().waitFor({ state: "attached" });
+    const path = `${SHOTS}/load.png`;
+    await page.screenshot({ path });
   });
 });
 
@@ -196,6 +207,7 @@ for (const colorScheme of ["light", "dark"]) {
             return scrollWidth - clientWidth;
           });
           assert.ok(overflow <= 0, `${name} is ${overflow} pixels too wide`);
+          await page.evaluate(() => scrollTo(0, 0));
           const path = `${SHOTS}/${name}-${colorScheme}${form}.png`;
           await page.screenshot({ path, fullPage: true });
         });

@@ -57,7 +57,7 @@ export function Chosen({ of, links, health }: Properties) {
           Events
         </a>
         <button type="button" aria-expanded={hasHosts} onClick={() => setHasHosts(!hasHosts)}>
-          {hasHosts ? "Hide hosts" : `Show ${of.host_count} hosts`}
+          {hasHosts ? "Hide hosts" : `Show hosts (${of.host_count})`}
         </button>
       </p>
       {hasHosts && <HostTable switchId={of.dpid} />}

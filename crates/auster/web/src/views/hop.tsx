@@ -14,6 +14,7 @@ interface Properties {
 }
 
 export function HopCard({ hop, place, decides, tone }: Properties) {
+  const deciding = decidingSteps(hop, decides);
   const partial = hop.is_partial ? ", those that can match" : "";
   return (
     <li class="hop" id={`hop-${place}`}>
@@ -29,14 +30,21 @@ export function HopCard({ hop, place, decides, tone }: Properties) {
       )}
       <ol class="steps">
         {hop.steps.map((step, at) => (
-          <li class={at === decides ? `decides ${tone}` : undefined}>
-            {at === decides && <strong class="flag">decides</strong>}
+          <li class={deciding.includes(at) ? `decides ${tone}` : undefined}>
+            {at === deciding[0] && <strong class="flag">decides</strong>}
             <StepText step={step} />
           </li>
         ))}
       </ol>
     </li>
   );
+}
+
+/** The end of the packet's path, and the entry that leads there. */
+function decidingSteps(hop: Hop, decides: number | null): number[] {
+  if (decides === null) return [];
+  const entry = hop.steps.slice(0, decides + 1).findLastIndex(({ kind }) => kind === "entry");
+  return hop.steps[decides]?.kind === "drop" && entry >= 0 ? [entry, decides] : [decides];
 }
 
 function StepText({ step }: { step: Step }) {

@@ -135,7 +135,10 @@ export function Switches() {
       {topology && (
         <SwitchTable switches={topology.switches} channels={rows.channels} chosen={null} />
       )}
-      <Commands paths={["/v1/switches"]} commands={[`auster top --once --api ${location.host}`]} />
+      <Commands
+        paths={["/v1/switches"]}
+        commands={[`auster events --follow --api ${location.host}`]}
+      />
     </>
   );
 }
