@@ -9,6 +9,7 @@ pub(crate) mod cluster;
 mod databases;
 mod drain;
 mod events;
+mod feed;
 pub mod fields;
 mod gateways;
 mod load;
@@ -16,6 +17,7 @@ mod metrics;
 mod mirrors;
 mod multicast;
 mod qos;
+mod ring;
 pub(crate) mod settings;
 mod status;
 mod timeouts;
@@ -46,6 +48,7 @@ use crate::policy;
 use cli::failure::Failure;
 use cli::output::{self, note};
 use events::Printer;
+use feed::Feed;
 use load::Sampler;
 use qos::{Held, Refused};
 pub(crate) use settings::Settings;
@@ -213,7 +216,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     let driver = Arc::new(driver);
     let workers = Workers::start(settings.threads)
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let mut printer = Printer::new(settings.json, clock);
+    let feed = Feed::default();
+    let mut printer = Printer::new(settings.json, clock, feed.clone());
 
     let mut interrupted = signal_stream(SignalKind::interrupt())?;
     let mut terminated = signal_stream(SignalKind::terminate())?;
@@ -255,6 +259,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
+    let reads = api::Reads::new(feed);
     if let Some(at) = &settings.api {
         let api = api::Api {
             driver: driver.clone(),
@@ -264,6 +269,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock),
             meters: Arc::default(),
             is_member: joining.is_some(),
+            reads: reads.clone(),
         };
         let (at, task) = api.serve(at, &settings.api_hosts).await?;
         warn_if_open(&at);
@@ -278,6 +284,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         .into_iter()
         .map(|listener| driver.serve_listener(listener));
     tasks.extend(of_listeners);
+    reads.set_ready();
     for (number, method) in (0u64..).zip(&settings.connect) {
         warn_if_exposed(method);
         let (driver, workers) = (driver.clone(), workers.clone());
@@ -322,7 +329,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             }
             Some(event) = cluster::next_event(&mut joined) => printer.cluster(&event),
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
-            () = print_notices(&mut printer, &mut notices, clock) => break true,
+            () = print_notices(&mut printer, &mut notices, &driver, clock) => break true,
             () = driver.ended() => break true,
         }
     };
@@ -330,7 +337,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         tokio::select! {
             () = joined.leave() => {}
             _ = interrupted.recv() => {}
-            () = print_notices(&mut printer, &mut notices, clock) => {}
+            () = print_notices(&mut printer, &mut notices, &driver, clock) => {}
         }
     }
     sampler.stop();
@@ -354,7 +361,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     let _ = tokio::time::timeout(STOP_MAX, async {
         tokio::select! {
             () = driver.ended() => {}
-            () = print_notices(&mut printer, &mut notices, clock) => {}
+            () = print_notices(&mut printer, &mut notices, &driver, clock) => {}
         }
     })
     .await;
@@ -661,7 +668,12 @@ async fn reload_timeouts(
     }
 }
 
-async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notice>, clock: Clock) {
+async fn print_notices(
+    printer: &mut Printer,
+    notices: &mut mpsc::Receiver<Notice>,
+    driver: &ControllerDriver,
+    clock: Clock,
+) {
     loop {
         let due = printer.poll_timeout();
         let timer = async {
@@ -672,7 +684,10 @@ async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notic
         };
         tokio::select! {
             notice = notices.recv() => match notice {
-                Some(notice) => printer.notice(clock.now(), &notice),
+                Some(notice) => {
+                    printer.lost(driver.notices_lost());
+                    printer.notice(clock.now(), &notice);
+                }
                 None => return,
             },
             () = timer => printer.handle_timeout(clock.now()),

@@ -41,6 +41,8 @@ fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
             "--generation-deterministic",
             "--no-color",
         ])
+        // Answers without an end.
+        .args(["--exclude-path-regex", "^/v1/(events|live)$"])
         .args(["--continue-on-failure", "--warnings", "off"])
         .args([
             "--checks",

@@ -1,16 +1,30 @@
-//! The REST API of `auster run --api`, and beside it the paths of Ryu's applications (`ryu`).
+//! The REST API of `auster run --api`, and beside it the dashboard (`page`) and the paths of Ryu's
+//! applications (`ryu`).
 //!
 //! Handlers are sequential: they ask the controller's thread, which answers between two messages of
 //! switches. What they change goes through [`Held`], whole or not at all. The document
 //! `/openapi.json` is made from the code, and a committed copy shows each change of it.
 
 mod ask;
+mod cluster;
+mod events;
+mod flows;
+mod health;
+mod hosts;
+mod live;
 mod network;
+mod page;
 mod problem;
 mod qos;
+mod query;
+mod rates;
+mod reads;
 mod ryu;
 mod server;
 mod state;
+mod stream;
+mod topology;
+mod trace;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -42,6 +56,7 @@ use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
 use cli::failure::Failure;
 use problem::Problem;
+pub use reads::Reads;
 pub use server::Duplex;
 
 /// The state that handlers share.
@@ -57,6 +72,8 @@ pub struct Api {
     /// Whether the controller is a member of a cluster, whose other members would not hear of what
     /// one of them is asked for.
     pub is_member: bool,
+    /// What readers share.
+    pub reads: Arc<Reads>,
 }
 
 #[derive(OpenApi)]
@@ -72,7 +89,9 @@ pub struct Api {
     tags(
         (name = "qos", description = "What is asked of the data path. What the configuration says \
                                       is shown and not changed here."),
-        (name = "network", description = "Switches, and what they count."),
+        (name = "network", description = "Switches, links, hosts and paths, what they count, and \
+                                          what happens to them."),
+        (name = "process", description = "Whether auster does its work."),
     )
 )]
 struct Document;
@@ -119,6 +138,7 @@ impl Api {
         router
             .route("/openapi.json", get(told))
             .route("/metrics", get(counted))
+            .merge(page::router())
             .fallback(unknown)
             .method_not_allowed_fallback(no_method)
     }
@@ -129,7 +149,15 @@ fn documented() -> (Router<Api>, Value) {
         .merge(qos::router())
         .merge(state::router())
         .merge(verify::router())
+        .merge(trace::router())
         .merge(network::router())
+        .merge(flows::router())
+        .merge(cluster::router())
+        .merge(topology::router())
+        .merge(hosts::router())
+        .merge(events::router())
+        .merge(live::router())
+        .merge(health::router())
         .split_for_parts();
     let document = serde_json::to_value(document).expect("a document is JSON");
     (router, document)

@@ -14,12 +14,16 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::*;
+use crate::run::feed::Feed;
 use crate::run::qos::read::Sources;
+
+mod streams;
 
 /// The API of a controller that has no switches.
 struct Served {
     router: Router,
     held: Arc<Held>,
+    reads: Arc<Reads>,
 }
 
 impl Served {
@@ -33,6 +37,7 @@ impl Served {
         let (driver, _) = Driver::start(controller, clock, DriverConfig::default()).unwrap();
         let driver = Arc::new(driver);
         let held = Arc::new(Held::new(driver.clone(), clock));
+        let reads = Reads::new(Feed::from(1000));
         let api = Api {
             metrics: Metrics::new(driver.clone(), Vec::new(), Security::plain(), clock),
             driver,
@@ -41,9 +46,14 @@ impl Served {
             views: watch::channel(Views::new()).1,
             meters: Arc::default(),
             is_member,
+            reads: reads.clone(),
         };
         let router = server::guarded(api.router(), &[]);
-        Served { router, held }
+        Served {
+            router,
+            held,
+            reads,
+        }
     }
 
     async fn send(&self, request: Request<HttpBody>) -> Response {
