@@ -261,7 +261,7 @@ pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
     let changed = match Key::read(change.key())? {
         Key::Own(shard) => Changed::Own(shard, value.map(order)),
         Key::Member(id) => Changed::Member(id, value.and_then(member)),
-        Key::Move(shard) => Changed::Move(shard, value.and_then(|text| moved(text))),
+        Key::Move(shard) => Changed::Move(shard, value.and_then(moved)),
         Key::Drained(_) => return None,
         Key::Epoch => Changed::Epoch(value.map(epoch)),
     };
