@@ -275,7 +275,10 @@ async fn what_is_no_request_is_told_so() {
     let served = Served::new();
     let big = "x".repeat(server::BODY_BYTES_MAX + 1);
     for (method, path, body, expected) in [
-        ("GET", "/", "", StatusCode::NOT_FOUND),
+        ("GET", "/nothing", "", StatusCode::NOT_FOUND),
+        ("GET", "/", "", StatusCode::NOT_ACCEPTABLE),
+        ("GET", "/v1/cluster", "", StatusCode::NOT_FOUND),
+        ("GET", "/v1/switches/7/flows?limit=0", "", StatusCode::BAD_REQUEST),
         ("GET", "/v1/nothing", "", StatusCode::NOT_FOUND),
         ("DELETE", "/v1/services", "", StatusCode::METHOD_NOT_ALLOWED),
         (
