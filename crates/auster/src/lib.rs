@@ -22,3 +22,4 @@ pub mod qos;
 pub mod queues;
 pub mod relay;
 pub mod run;
+pub mod top;

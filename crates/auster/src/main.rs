@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run};
+use auster::{acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, top};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -44,6 +44,9 @@ Example:
     /// What happens in the network of a running auster run, by its API
     #[command(after_help = events::EXAMPLE)]
     Events(events::Args),
+    /// Switches, links by load, channels and events of a running auster run, in a terminal
+    #[command(after_help = top::EXAMPLE)]
+    Top(top::Args),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Command::Queues(command) => queues::run(command),
         Command::Qos(command) => qos::run(command),
         Command::Events(args) => events::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
