@@ -41,7 +41,7 @@ Example:
     /// Queues, services, policies and circuits of a running auster run, by its API
     #[command(subcommand)]
     Qos(qos::Command),
-    /// What happens in the network of a running auster run, by its API
+    /// Events of the network of a running auster run, by its API
     #[command(after_help = events::EXAMPLE)]
     Events(events::Args),
     /// Switches, links by load, channels and events of a running auster run, in a terminal

@@ -50,7 +50,7 @@ const SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 const SCREEN_BEFORE: &str = "\x1b[?25h\x1b[?1049l";
 const EMPTY: &str = "\x1b[H\x1b[2J";
 
-/// What is known.
+/// The figures and events that were read.
 #[derive(Default)]
 struct Known {
     /// Whether everything was read once.
