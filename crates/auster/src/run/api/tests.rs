@@ -302,7 +302,12 @@ async fn what_is_no_request_is_told_so() {
         ("GET", "/nothing", "", StatusCode::NOT_FOUND),
         ("GET", "/", "", StatusCode::NOT_ACCEPTABLE),
         ("GET", "/v1/cluster", "", StatusCode::NOT_FOUND),
-        ("GET", "/v1/switches/7/flows?limit=0", "", StatusCode::BAD_REQUEST),
+        (
+            "GET",
+            "/v1/switches/7/flows?limit=0",
+            "",
+            StatusCode::BAD_REQUEST,
+        ),
         ("GET", "/v1/nothing", "", StatusCode::NOT_FOUND),
         ("DELETE", "/v1/services", "", StatusCode::METHOD_NOT_ALLOWED),
         (
