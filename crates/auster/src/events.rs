@@ -112,12 +112,27 @@ impl Args {
     }
 }
 
+/// A value as people read it. Others have written some of it: nothing in it moves a terminal's
+/// cursor.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => {
+            let harmless = |c: char| {
+                if c.is_control() {
+                    char::REPLACEMENT_CHARACTER
+                } else {
+                    c
+                }
+            };
+            text.chars().map(harmless).collect()
+        }
+        other => other.to_string(),
+    }
+}
+
 /// The number and the kind of an event, and its fields.
 pub fn text(event: &Map<String, Value>) -> String {
-    let plain = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
     let of = |name: &str| event.get(name).map(plain).unwrap_or_default();
     let mut line = format!("{} {}", of("seq"), of("event"));
     let rest = event.iter();

@@ -22,4 +22,5 @@ pub mod qos;
 pub mod queues;
 pub mod relay;
 pub mod run;
+pub mod top;
 pub mod trace;

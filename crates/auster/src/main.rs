@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, trace};
+use auster::{acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, top, trace};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -41,9 +41,12 @@ Example:
     /// Queues, services, policies and circuits of a running auster run, by its API
     #[command(subcommand)]
     Qos(qos::Command),
-    /// What happens in the network of a running auster run, by its API
+    /// Events of the network of a running auster run, by its API
     #[command(after_help = events::EXAMPLE)]
     Events(events::Args),
+    /// Switches, links by load, channels and events of a running auster run, in a terminal
+    #[command(after_help = top::EXAMPLE)]
+    Top(top::Args),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Command::Queues(command) => queues::run(command),
         Command::Qos(command) => qos::run(command),
         Command::Events(args) => events::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),

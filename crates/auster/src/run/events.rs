@@ -93,7 +93,8 @@ impl Printer {
         }
     }
 
-    /// So many events were lost so far before they came here: whoever follows has to look anew.
+    /// Reports events that were lost before they came here, `lost` so far: whoever follows has to
+    /// look anew.
     pub fn lost(&mut self, lost: u64) {
         let count = lost.saturating_sub(self.lost);
         self.lost = lost;

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(ring.after(1001, 9, 999), Ok(Vec::new()));
     }
 
-    /// What a reader may do between two pushes.
+    /// A move of the producer or of a reader.
     #[derive(Clone, Debug)]
     enum Step {
         Push(usize),

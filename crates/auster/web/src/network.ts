@@ -6,6 +6,7 @@ import type { Link, NetworkEvent, Topology } from "./documents/network";
 import { linkKey } from "./documents/network";
 import { type Problem, read } from "./request";
 import { Stream } from "./stream";
+import { shortDatapath } from "./units";
 
 /** Events that the page keeps. */
 const EVENTS_MAX = 2000;
@@ -111,6 +112,12 @@ function lost(last: Network, topology: Topology): Network["lost"] {
     if (!there.has(key) && !all.has(key)) all.set(key, { link, at: Date.now() });
   }
   return new Map([...all].slice(-LOST_MAX));
+}
+
+/** The name that a switch has, or else its number without zeros. */
+export function switchName(dpid: string): string {
+  const of = network.get().topology?.switches.find((of) => of.dpid === dpid);
+  return of?.name ?? shortDatapath(dpid);
 }
 
 /** Forgets links that are gone for good. */

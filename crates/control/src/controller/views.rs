@@ -87,7 +87,7 @@ pub struct Cable {
 #[derive(Clone, Debug, Default)]
 pub struct NetworkView {
     pub switches: Vec<SwitchView>,
-    /// By switch and number.
+    /// Sorted by switch and number.
     pub ports: Vec<PortDetail>,
     pub cables: Vec<Cable>,
     /// Against the administrator's topology; `None` without one.

@@ -361,6 +361,15 @@ impl<'a> Notes<'a> {
         !is_opaque
     }
 
+    /// Whether the actions of a bucket can be carried out, which is noted if not.
+    pub fn bucket(&mut self, actions: &[Action]) -> bool {
+        let is_known = actions::check(actions, None).is_ok();
+        if !is_known {
+            self.unknown(Unjudged::Bucket);
+        }
+        is_known
+    }
+
     /// Notes an action. Returns whether it can be carried out.
     pub fn action(&mut self, action: &Action, packet: &PacketFields) -> bool {
         if self.actions_left == 0 {
@@ -375,10 +384,6 @@ impl<'a> Notes<'a> {
         match action {
             Action::Output { .. } | Action::Enqueue { .. } | Action::Group(_) => {}
             Action::SetQueue(_) => {}
-            action if actions::check(std::slice::from_ref(action), None).is_err() => {
-                self.unknown(Unjudged::Bucket);
-                return false;
-            }
             action => {
                 let before = match action {
                     Action::SetField(MatchField::Basic { field, .. }) => packet.get(*field),

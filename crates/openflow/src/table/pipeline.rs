@@ -143,7 +143,8 @@ impl<'a> Walk<'a> {
         let outputs = self.trace.outputs.len();
         let ran = self.actions(&mut packet, &set.actions(), origin, 0);
         let silent = self.trace.outputs.len() == outputs && outputs == 0;
-        if ran.is_ok() && silent && self.trace.drops.is_empty() {
+        let is_unended = self.notes.as_ref().is_none_or(|notes| notes.ends() == 0);
+        if ran.is_ok() && silent && is_unended && self.trace.drops.is_empty() {
             self.drop(DropReason::NoOutput);
         }
     }
@@ -265,8 +266,12 @@ impl<'a> Walk<'a> {
             };
             let notes = self.notes.as_mut().filter(|_| is_by_hash && of > 1);
             let ends = notes.map(|notes| notes.enter(choice));
-            let set = ActionSet::of(&group.buckets[*bucket].actions);
-            let _ = self.actions(&mut packet.clone(), &set.actions(), origin, depth + 1);
+            let actions = &group.buckets[*bucket].actions;
+            let notes = self.notes.as_mut();
+            if notes.is_none_or(|notes| notes.bucket(actions)) {
+                let actions = ActionSet::of(actions).actions();
+                let _ = self.actions(&mut packet.clone(), &actions, origin, depth + 1);
+            }
             if let Some(ends) = ends {
                 // A bucket without an output drops the packet.
                 if self

@@ -209,7 +209,7 @@ impl Reader {
         }
     }
 
-    /// What it is given of a batch; it is at the end of the batch then.
+    /// Moves it to the end of a batch, and returns its share of it.
     fn take(&mut self, batch: &Batch) -> String {
         let mut chunk = String::new();
         match &batch.events {

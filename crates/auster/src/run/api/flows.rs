@@ -193,7 +193,7 @@ mod tests {
             duration_nsec: 0,
             idle_timeout: 0,
             hard_timeout: 0,
-            flags: openflow::FlowModFlags::default(),
+            flags: openflow::message::FlowModFlags::empty(),
             packet_count: 0,
             byte_count: 0,
             instructions: Vec::new(),

@@ -34,7 +34,7 @@ pub fn router() -> OpenApiRouter<Api> {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Hosts {
-    /// By address.
+    /// Sorted by address.
     pub hosts: Vec<HostDocument>,
     /// All that were asked for, on this page or not.
     pub total: u64,
@@ -66,7 +66,7 @@ pub struct HostInVlans {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Paths {
-    /// By source and destination.
+    /// Sorted by source and destination.
     pub paths: Vec<PathDocument>,
     /// All pairs that have a path of their own, asked for or not.
     pub count: u64,

@@ -30,7 +30,7 @@ use super::topology::{Snapshot, speed};
 
 /// Between two messages of changes.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Of a message beside its rows.
+/// The bytes of a message beside its rows.
 const ENVELOPE_MAX: usize = 256;
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -262,7 +262,7 @@ fn channel_row(role: &str, connection: Option<&ConnectionView>) -> Value {
     })
 }
 
-/// What has changed, in messages: at most two a second, each at most 64 KiB. The first ones have
+/// Changes of figures, in messages: at most two a second, each at most 64 KiB. The first ones have
 /// everything: `is_snapshot`, up to `is_last`. A row replaces the former one of its name; null says
 /// that there is none any more.
 #[utoipa::path(get, path = "/v1/live", tag = "network", operation_id = "live",
@@ -310,10 +310,8 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
         // Rows that were made before this reader came may lack a view.
         let is_whole = |p: &Arc<Published>| wanted.views.iter().all(|v| p.views.contains(v));
         if let Some(now) = now.filter(is_whole) {
-            loop {
-                let Some(message) = given.next(&now, &wanted.views) else {
-                    break;
-                };
+            // All parts of the snapshot, and then one message at a time.
+            while let Some(message) = given.next(&now, &wanted.views) {
                 let mut text = String::new();
                 Form::Sse.write(&mut text, None, &message);
                 writer.write(text, || false).await?;
@@ -332,7 +330,7 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
     }
 }
 
-/// What a reader was given.
+/// The rows that a reader was given.
 #[derive(Default)]
 struct Given {
     rows: BTreeMap<(View, Box<str>), u64>,

@@ -72,7 +72,7 @@ pub struct Api {
     /// Whether the controller is a member of a cluster, whose other members would not hear of what
     /// one of them is asked for.
     pub is_member: bool,
-    /// What readers share.
+    /// The state that readers share.
     pub reads: Arc<Reads>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | what | bound |
 //! | --- | --- |
-//! | rounds | one each [`PERIOD`], or longer where there are more than [`PER_SECOND_MAX`] switches |
+//! | rounds | one each [`PERIOD`], or longer: [`PER_SECOND_MAX`] switches a second |
 //! | questions at one time | [`AT_ONCE`] |
 //! | time of a switch to answer | [`ANSWER_MAX`] |
 //! | ports that are kept | [`PORTS_MAX`], none when nobody watches |
@@ -82,7 +82,7 @@ impl Rated {
     }
 }
 
-/// Who watches, and what was read.
+/// The watchers, and the readings.
 #[derive(Default)]
 pub struct Rates {
     watchers: AtomicUsize,
@@ -195,7 +195,7 @@ impl State {
 }
 
 impl Api {
-    /// What is known of rates.
+    /// The rates that are known.
     pub fn rated(&self) -> Rated {
         self.reads.rates.state().rated(self.clock.now())
     }

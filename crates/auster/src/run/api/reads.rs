@@ -1,4 +1,4 @@
-//! What the readers of the API share: the event stream, one answer about the network, the rates of
+//! The state that readers of the API share: the event stream, one answer about the network, the rates of
 //! ports, and the places of streams.
 
 use std::sync::Arc;

@@ -117,6 +117,30 @@ async fn services_do_not_go_with_vlans() {
     assert!(served.held.set_vlans(true).await);
 }
 
+/// A question is refused with each parameter that is wrong, and so is one about hosts that nobody
+/// knows.
+#[tokio::test]
+async fn a_trace_of_what_is_not_known_is_refused_by_parameter() {
+    let served = Served::new();
+    let refused = async |query: &str| {
+        let (status, problem) = served.get(&format!("/v1/trace{query}")).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+        let pointers = pointers(&problem).into_iter().map(str::to_owned);
+        pointers.collect::<Vec<String>>()
+    };
+    assert_eq!(refused("").await, ["/src", "/dst"]);
+    assert_eq!(
+        refused("?src=x&dst=10.0.0.2&dport=99999").await,
+        ["/src", "/dport"]
+    );
+    assert_eq!(refused("?src=10.0.0.1&dst=10.0.0.2").await, ["/src"]);
+    assert_eq!(refused("?src=10.0.0.1&dst=10.0.0.2&in=1:2").await, ["/in"]);
+    let (status, _) = served
+        .get(&format!("/v1/trace?src={}", "1".repeat(3000)))
+        .await;
+    assert_eq!(status, StatusCode::URI_TOO_LONG);
+}
+
 #[tokio::test]
 async fn each_kind_is_made_shown_replaced_and_deleted() {
     let served = Served::new();
@@ -275,7 +299,15 @@ async fn what_is_no_request_is_told_so() {
     let served = Served::new();
     let big = "x".repeat(server::BODY_BYTES_MAX + 1);
     for (method, path, body, expected) in [
-        ("GET", "/", "", StatusCode::NOT_FOUND),
+        ("GET", "/nothing", "", StatusCode::NOT_FOUND),
+        ("GET", "/", "", StatusCode::NOT_ACCEPTABLE),
+        ("GET", "/v1/cluster", "", StatusCode::NOT_FOUND),
+        (
+            "GET",
+            "/v1/switches/7/flows?limit=0",
+            "",
+            StatusCode::BAD_REQUEST,
+        ),
         ("GET", "/v1/nothing", "", StatusCode::NOT_FOUND),
         ("DELETE", "/v1/services", "", StatusCode::METHOD_NOT_ALLOWED),
         (

@@ -43,7 +43,7 @@ pub struct TopologyDocument {
     pub host_count: u64,
     /// Seconds since counters of ports were last read; null if nobody has watched lately.
     pub rates_age_s: Option<f64>,
-    /// By datapath id.
+    /// Sorted by datapath id.
     pub switches: Vec<SwitchNode>,
     pub links: Vec<LinkDocument>,
     /// Links of the administrator's topology that are not found.

@@ -3,7 +3,8 @@
 import { memo } from "./memo";
 import type { LinkRow } from "../documents/network";
 import { linkHealth, loadStep } from "../health";
-import { percent, rate, shortDatapath } from "../units";
+import { switchName } from "../network";
+import { percent, rate } from "../units";
 import type { Place } from "./layout";
 import type { DrawnLink } from "./map";
 import { portParts } from "../documents/network";
@@ -75,7 +76,7 @@ function ends(from: Place, to: Place) {
 function words({ from, to }: DrawnLink, row: LinkRow | undefined, state: string): string {
   const [one, other] = [from, to].map((port) => {
     const { dpid, number } = portParts(port);
-    return `${shortDatapath(dpid)} port ${number}`;
+    return `${switchName(dpid)} port ${number}`;
   });
   const flow = (flow: LinkRow["there"] | undefined) =>
     `${rate(flow?.bps)} (${percent(flow?.load)})`;

@@ -6,6 +6,7 @@ import type { Switch } from "../documents/network";
 import { portParts } from "../documents/network";
 import { type Health, linkHealth } from "../health";
 import type { DrawnLink } from "../map/map";
+import { switchName } from "../network";
 import { State } from "../parts/state";
 import { shortDatapath } from "../units";
 import { HostTable } from "./hosts";
@@ -41,9 +42,9 @@ export function Chosen({ of, links, health }: Properties) {
             <li>
               {`port ${portParts(here).number} to `}
               <a href={changed({ switch: portParts(there).dpid })}>
-                {shortDatapath(portParts(there).dpid)}
+                {switchName(portParts(there).dpid)}
               </a>
-              {`:${portParts(there).number} `}
+              {` port ${portParts(there).number} `}
               {state ? <State {...state} /> : <State tone="bad" text={link.kind} />}
             </li>
           );

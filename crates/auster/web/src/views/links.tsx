@@ -4,7 +4,7 @@ import type { LinkRow } from "../documents/network";
 import { portParts } from "../documents/network";
 import { greatestLoad, linkHealth } from "../health";
 import type { DrawnLink } from "../map/map";
-import { type Network, forgetLost } from "../network";
+import { type Network, forgetLost, switchName } from "../network";
 import { type Tone, State } from "../parts/state";
 import { type Column, Table } from "../parts/table";
 import { percent, rate, timeOfDay } from "../units";
@@ -95,8 +95,8 @@ export function End({ port }: { port: string }) {
   const { dpid, number } = portParts(port);
   return (
     <>
-      <a href={`/switch/${dpid}`}>{dpid}</a>
-      {`:${number}`}
+      <a href={`/switch/${dpid}`}>{switchName(dpid)}</a>
+      {` port ${number}`}
     </>
   );
 }

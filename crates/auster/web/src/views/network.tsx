@@ -91,7 +91,7 @@ function Overview({ known, topology }: { known: Known; topology: Topology }) {
       <LinkTable links={shownLinks} loads={rows.links} lost={known.lost} />
       <Commands
         paths={["/v1/topology", "/v1/live?views=links,channels"]}
-        commands={[`auster events --follow --api ${location.host}`]}
+        commands={[`auster top --once --api ${location.host}`]}
       />
     </>
   );

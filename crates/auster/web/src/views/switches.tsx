@@ -135,10 +135,7 @@ export function Switches() {
       {topology && (
         <SwitchTable switches={topology.switches} channels={rows.channels} chosen={null} />
       )}
-      <Commands
-        paths={["/v1/switches"]}
-        commands={[`auster events --follow --api ${location.host}`]}
-      />
+      <Commands paths={["/v1/switches"]} commands={[`auster top --once --api ${location.host}`]} />
     </>
   );
 }

@@ -59,3 +59,60 @@ fn behind(first: Option<MacAddr>, after: Option<Pair>) -> (Bound<Pair>, Bound<Pa
     };
     (start, Bound::Unbounded)
 }
+
+#[cfg(test)]
+mod tests {
+    use clock::Instant;
+    use openflow::{DatapathId, PortNo};
+
+    use super::super::super::config::ControllerConfig;
+    use super::*;
+
+    fn mac(n: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, n])
+    }
+
+    #[test]
+    fn pages_of_a_source_a_destination_or_all_join_without_a_gap() {
+        let mut paths = Paths::new(&ControllerConfig::default());
+        let hop = Hop {
+            dpid: DatapathId(1),
+            in_port: PortNo(1),
+            out_port: PortNo(2),
+        };
+        let of_two = |a: u8| {
+            (1..6)
+                .filter(move |b| *b != a)
+                .map(move |b| (mac(a), mac(b)))
+        };
+        let all: Vec<Pair> = (1..6).flat_map(of_two).collect();
+        for pair in &all {
+            paths.adopt(Instant::START, *pair, vec![hop]);
+        }
+        assert_eq!(paths.detail(all[0]), Some((&[hop][..], None)));
+        let (one, three) = (Some(mac(1)), Some(mac(3)));
+        for wanted in [
+            (None, None),
+            (three, None),
+            (None, three),
+            (one, three),
+            (three, three),
+        ] {
+            let is_wanted = |pair: &Pair| {
+                wanted.0.is_none_or(|src| src == pair.0) && wanted.1.is_none_or(|dst| dst == pair.1)
+            };
+            let expected: Vec<Pair> = all.iter().copied().filter(is_wanted).collect();
+            for max in 1..5 {
+                let (mut read, mut after) = (Vec::new(), None);
+                loop {
+                    let page = paths.page(wanted, after, max);
+                    assert!(page.len() <= max);
+                    let Some(last) = page.last() else { break };
+                    after = Some(*last);
+                    read.extend(page);
+                }
+                assert_eq!(read, expected, "{wanted:?}, {max} at a time");
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The paths of three applications of Ryu, for programs that were written for them: `ofctl_rest`
-//! (`/stats/…`), `rest_qos` (`/qos/…`) and `rest_topology` (`/v1.0/topology/…`). Shapes of answers are those of Ryu 4.34 for OpenFlow
-//! 1.3. A request that auster cannot carry out gets 501 and the reason.
+//! (`/stats/…`), `rest_qos` (`/qos/…`) and `rest_topology` (`/v1.0/topology/…`). Shapes of answers
+//! are those of Ryu 4.34 for OpenFlow 1.3. A request that auster cannot carry out gets 501 and the
+//! reason.
 //!
 //! | Ryu | here |
 //! | --- | --- |

@@ -94,6 +94,8 @@ pub struct AccessDocument {
 pub struct HopDocument {
     pub dpid: String,
     pub in_port: String,
+    /// The frame as it comes in here.
+    pub frame: String,
     /// The entries that the switch has.
     pub entry_count: u64,
     /// Whether it has so many that only those were read that can be meant.
@@ -276,6 +278,7 @@ impl Found<'_> {
         HopDocument {
             dpid: hop.at.dpid.to_string(),
             in_port: hop.at.port.to_string(),
+            frame: hex(&hop.packet),
             entry_count: read.map_or(0, |read| read.entry_count),
             is_partial: read.is_some_and(|read| read.is_partial),
             problem: hop.problem.clone(),
@@ -603,12 +606,12 @@ fn packet(start: &Start) -> PacketDocument {
         eth_dst: mac(fields.eth_dst()),
         tag: fields.vlan_id(),
         text,
-        hex: start
-            .packet
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
+        hex: hex(&start.packet),
     }
+}
+
+fn hex(frame: &[u8]) -> String {
+    frame.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn host(end: &End) -> HostDocument {
