@@ -1,5 +1,5 @@
-//! The state that readers of the API share: the event stream, one answer about the network, the rates of
-//! ports, and the places of streams.
+//! The state that readers of the API share: the event stream, one answer about the network, the
+//! rates of ports, and the places of streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -169,6 +169,7 @@ async fn a_browser_gets_events_and_resumes_by_its_last_number() {
     assert_eq!(response.headers()["content-type"], sse);
     let next = LinesOf::of(response).some().await;
     assert_eq!(next[0], "id: 1002", "{next:?}");
+    assert!(next[1].contains("port_up"), "no reset: {next:?}");
     // One that was away for too long is told to look anew, and then gets what comes.
     let headers = [("accept", sse), ("last-event-id", "3")];
     let mut late = LinesOf::of(get(open.at, "/v1/events", &headers).await);
