@@ -21,3 +21,4 @@ pub mod qos;
 pub mod queues;
 pub mod relay;
 pub mod run;
+pub mod state;

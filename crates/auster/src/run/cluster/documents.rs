@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 /// Before every key.
 pub const PREFIX: &str = "/auster/v1/";
 
+/// Before the keys of orders.
+pub const OWN_PREFIX: &str = "/auster/v1/own/";
+/// Before the keys of members.
+pub const MEMBERS_PREFIX: &str = "/auster/v1/members/";
+
 const OWN: &str = "own/";
 const MEMBERS: &str = "members/";
 const EPOCH: &str = "epoch";

@@ -52,7 +52,7 @@ pub async fn carry_out(
         }
         let (number, request) = latest;
         let answer = match request {
-            StoreRequest::Read => match client.read_all(PREFIX.as_bytes()).await {
+            StoreRequest::Read => match read(&client).await {
                 Ok(read) => {
                     drop(watching.take());
                     let snapshot = documents::snapshot(&read);
@@ -84,6 +84,29 @@ pub async fn carry_out(
             .cluster(move |cluster, now| cluster.handle_store_answer(now, number, answer))
             .await;
     }
+}
+
+/// Reads the keys of members, orders and the epoch. Documents of the API, which are many, are read
+/// by themselves: an answer about members must not wait for them.
+///
+/// The answers may be of different revisions. With the earliest of them, a watch from there reports
+/// whatever the others lack.
+pub async fn read(client: &Client) -> Result<etcd::Snapshot, Error> {
+    let epoch = Key::Epoch.text();
+    let (mut whole, members, epoch) = tokio::try_join!(
+        client.read_all(documents::OWN_PREFIX.as_bytes()),
+        client.read_all(documents::MEMBERS_PREFIX.as_bytes()),
+        client.get(epoch.as_bytes()),
+    )?;
+    for header in [members.header, epoch.header] {
+        if header.cluster_id != whole.header.cluster_id {
+            return Err(Error::Invalid("answers of different clusters".to_owned()));
+        }
+        whole.header.revision = whole.header.revision.min(header.revision);
+    }
+    whole.kvs.extend(members.kvs);
+    whole.kvs.extend(epoch.value);
+    Ok(whole)
 }
 
 /// A watch that ends with its owner.
@@ -183,11 +206,13 @@ pub struct Presence {
     pub is_leaving: bool,
     /// It serves nothing any more: its key and lease go.
     pub is_gone: bool,
+    /// It knows what the API was asked for, which switches would lose otherwise.
+    pub has_intent: bool,
 }
 
 impl Presence {
     pub fn is_ready(self) -> bool {
-        self.reaches && !self.is_leaving
+        self.reaches && self.has_intent && !self.is_leaving
     }
 }
 
