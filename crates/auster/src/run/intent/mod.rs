@@ -7,7 +7,9 @@
 mod disk;
 mod document;
 pub mod etcd;
+mod import;
 mod known;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,13 +23,14 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::time::timeout;
 
 use super::qos::held::{Op, Put};
-use super::qos::tree::{Node, Reader};
 use super::qos::{Held, Item, Refused};
 use cli::failure::Failure;
 use disk::Disk;
 use document::{Document, Stored};
 use etcd::Etcd;
-use known::{Doc, Known, Read};
+pub use import::imported;
+use known::{Doc, Read};
+use seen::Seen;
 
 /// The key that every write of a member writes too. It is no document.
 const ORDER: &str = "order";
@@ -165,23 +168,6 @@ pub struct Intent {
     progress: watch::Sender<(u64, u64)>,
     reread: Notify,
     events: mpsc::Sender<IntentEvent>,
-}
-
-#[derive(Default)]
-struct Seen {
-    known: Known<Document>,
-    /// The store was read once.
-    is_loaded: bool,
-    /// The last failure of a reading before.
-    away: Option<String>,
-    /// Documents in use, by key, with their revisions.
-    applied: BTreeMap<String, u64>,
-    /// Documents that are not, with their revisions and the reason.
-    left_out: BTreeMap<String, (u64, String)>,
-    /// Those of them that nobody has heard of yet.
-    unreported: Vec<(String, String)>,
-    writes: u64,
-    writes_refused: u64,
 }
 
 #[derive(Default)]
@@ -653,114 +639,6 @@ impl Turn {
     fn may_fit(&self, now: Instant) -> bool {
         self.fitted_at.is_none_or(|at| at + FIT_PAUSE <= now)
     }
-}
-
-impl Seen {
-    fn check_loaded(&self) -> Result<(), Refused> {
-        if self.is_loaded {
-            return Ok(());
-        }
-        let why = self.away.as_deref().unwrap_or("no answer yet");
-        Err(Refused::Away(format!("etcd was not read yet: {why}")))
-    }
-
-    /// Whether the store has what is put.
-    fn has(&self, op: &Op) -> bool {
-        let there = self.known.get(&document::key(&op.item()));
-        let there = there.and_then(|doc| doc.value.content.as_ref().ok());
-        matches!(op, Op::Put(put, _) if there == Some(put.as_ref()))
-    }
-
-    /// The change of the API's layer that follows from what is known of a key.
-    fn op(&mut self, key: &str) -> Option<Op> {
-        if key == ORDER {
-            return None;
-        }
-        let wanted = self.known.wanted(key);
-        let broken = match wanted.map(|doc| (doc.revision, &doc.value.content)) {
-            Some((_, Ok(put))) => {
-                let node = Node::of_json(&Value::Null);
-                return Some(Op::Put(Box::new(put.clone()), node));
-            }
-            Some((revision, Err(why))) => Some((revision, why.clone())),
-            None => None,
-        };
-        if let Some((revision, why)) = broken {
-            self.leave_out(key.to_owned(), revision, why);
-        }
-        let is_applied = self.applied.contains_key(key);
-        let item = document::item(key).ok().filter(|_| is_applied);
-        item.map(Op::Delete)
-    }
-
-    fn leave_out(&mut self, key: String, revision: u64, why: String) {
-        let known = self.left_out.get(&key);
-        if known.is_some_and(|(at, because)| (*at, because) == (revision, &why)) {
-            return;
-        }
-        self.unreported.push((document::shown(&key), why.clone()));
-        self.left_out.insert(key, (revision, why));
-    }
-
-    /// Documents that can be read, and are left out because of others.
-    fn left_out_for_others(&self) -> usize {
-        let is_read = |key: &&String| {
-            let doc = self.known.wanted(key);
-            doc.is_some_and(|doc| doc.value.content.is_ok())
-        };
-        self.left_out.keys().filter(is_read).count()
-    }
-}
-
-/// Reads an exported document, `{"documents": [{"kind", "name", "document"}, …]}`, into changes.
-/// All mistakes are noted by their place in it.
-pub fn imported(reader: &mut Reader, node: &Node) -> Vec<Op> {
-    let known = ["auster_intent", "documents"];
-    if !reader.only(node, "document of auster state export", &known) {
-        return Vec::new();
-    }
-    match node.get("auster_intent").map(Node::as_number) {
-        Some(Some(1)) => {}
-        _ => reader.wrong(
-            &node.place,
-            "auster_intent must be 1: see auster state export",
-        ),
-    }
-    let mut keys = BTreeSet::new();
-    let mut ops = Vec::new();
-    for entry in reader.tables(node, "documents") {
-        let text = |key| entry.get(key).and_then(Node::as_text);
-        let (Some(kind), Some(name)) = (text("kind"), text("name")) else {
-            reader.wrong(
-                &entry.place,
-                "kind and name are missing: such as services and voice",
-            );
-            continue;
-        };
-        let key = format!("{kind}/{name}");
-        let item = match document::item(&key) {
-            Ok(item) => item,
-            Err(why) => {
-                reader.wrong(&entry.place, format!("{}: {why}", document::shown(&key)));
-                continue;
-            }
-        };
-        if !keys.insert(key) {
-            reader.wrong(&entry.place, format!("{item} is there twice"));
-        }
-        let Some(of) = entry.get("document") else {
-            reader.wrong(&entry.place, format!("{item}: document is missing"));
-            continue;
-        };
-        match document::put(reader, &item, of) {
-            Some(put) if put.item() == item => {
-                ops.push(Op::Put(Box::new(put), of.clone()));
-            }
-            Some(put) => reader.wrong(&of.place, format!("{item}: it is of {}", put.item())),
-            None => {}
-        }
-    }
-    ops
 }
 
 #[cfg(test)]
