@@ -22,5 +22,6 @@ pub mod qos;
 pub mod queues;
 pub mod relay;
 pub mod run;
+pub mod state;
 pub mod top;
 pub mod trace;

@@ -8,7 +8,9 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, top, trace};
+use auster::{
+    acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top, trace,
+};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -47,6 +49,9 @@ Example:
     /// Switches, links by load, channels and events of a running auster run, in a terminal
     #[command(after_help = top::EXAMPLE)]
     Top(top::Args),
+    /// Everything that the API of a running auster run was asked for, as one document
+    #[command(subcommand)]
+    State(state::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -137,6 +142,7 @@ fn main() -> ExitCode {
         Command::Qos(command) => qos::run(command),
         Command::Events(args) => events::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::State(command) => state::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),

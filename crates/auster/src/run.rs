@@ -12,6 +12,7 @@ mod events;
 mod feed;
 pub mod fields;
 mod gateways;
+mod intent;
 mod load;
 mod metrics;
 mod mirrors;
@@ -49,6 +50,7 @@ use cli::failure::Failure;
 use cli::output::{self, note};
 use events::Printer;
 use feed::Feed;
+use intent::{Intent, Store};
 use load::Sampler;
 use qos::{Held, Refused};
 pub(crate) use settings::Settings;
@@ -113,6 +115,10 @@ pub struct Args {
     /// Serve these datapaths and no other; may be given several times
     #[arg(long, value_name = "DPID")]
     allow_dpid: Vec<openflow::DatapathId>,
+
+    /// A folder that keeps what the API is asked for, so that a restart has it again
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
 
     /// A Unix socket that gives a JSON document of the network's state to whoever connects
     #[arg(long, value_name = "FILE")]
@@ -260,15 +266,30 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
     let reads = api::Reads::new(feed);
+    let (store, by) = match (&joining, &settings.state) {
+        (Some(joining), _) => joining.store(seed),
+        (None, Some(dir)) => {
+            let (store, line) = Store::disk(dir)?;
+            if let Some(line) = line {
+                tracing::error!("{line}");
+            }
+            (store, "run".to_owned())
+        }
+        (None, None) => (Store::Memory, "run".to_owned()),
+    };
+    let (intent, mut intent_events) = Intent::new(held.clone(), clock, &by, store);
+    // Before switches connect: they would lose what is not asked for yet.
+    intent.load().await;
+    tasks.push(tokio::spawn(intent.clone().keep()));
     if let Some(at) = &settings.api {
         let api = api::Api {
             driver: driver.clone(),
             clock,
             held: held.clone(),
             views: databases.views(),
-            metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock),
-            meters: Arc::default(),
-            is_member: joining.is_some(),
+            metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
+                .with_intent(intent.clone()),
+            intent: intent.clone(),
             reads: reads.clone(),
         };
         let (at, task) = api.serve(at, &settings.api_hosts).await?;
@@ -276,7 +297,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         printer.serving(&at);
         tasks.push(task);
     }
-    let mut joined = joining.map(|joining| joining.join(&driver, clock));
+    let mut joined = joining.map(|joining| joining.join(&driver, intent.clone(), clock));
     if let Some(joined) = &joined {
         printer.joined(&joined.name, &joined.heard_at);
     }
@@ -313,6 +334,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                         reload_gateways(file, &settings, &driver, clock, &mut printer).await;
                     }
                     reload_bfd(file, &settings, &databases, &mut printer);
+                    intent.refit().await;
                 }
                 if let Some(file) = &settings.topology {
                     let vlans = vlans.stated();
@@ -328,6 +350,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                 use_vlans(ALL_SOURCES, &mut vlans, &driver, clock, &mut printer).await;
             }
             Some(event) = cluster::next_event(&mut joined) => printer.cluster(&event),
+            Some(event) = intent_events.recv() => printer.intent(&event),
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, &driver, clock) => break true,
             () = driver.ended() => break true,

@@ -24,6 +24,8 @@ use tokio::time::{sleep, timeout};
 use toml::de::DeTable;
 
 use super::fields::{self, Fields};
+use super::intent::etcd::Etcd;
+use super::intent::{self, Intent, Store};
 use cli::failure::Failure;
 use documents::Identity;
 use store::Presence;
@@ -34,6 +36,8 @@ const SHARDS: u16 = 1;
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// The time that each member of etcd has to answer a running controller.
 const ETCD_MAX: Duration = Duration::from_millis(300);
+/// The same for documents of the API, which no switch waits for.
+const INTENT_MAX: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// `[cluster]`.
@@ -195,6 +199,8 @@ fn bell(text: &str, is_passive: bool) -> Result<Method, String> {
 pub struct Joining {
     stated: Stated,
     etcd: etcd::Client,
+    /// With connections of its own: large answers must not delay those about members.
+    intent: etcd::Client,
     listening: bells::Listening,
     /// For the bells.
     security: Security,
@@ -213,6 +219,7 @@ impl Joining {
     ) -> Result<(Joining, Clustered), Failure> {
         let security = stated.security(files)?;
         let etcd = stated.client(&security, ETCD_MAX)?;
+        let intent = stated.client(&security, INTENT_MAX)?;
         let security = security.expecting(Role::Controller);
         let listening = bells::Listening::bind(&stated.listen, &security)
             .await
@@ -233,6 +240,7 @@ impl Joining {
         let joining = Joining {
             stated,
             etcd,
+            intent,
             listening,
             security,
             outward,
@@ -240,8 +248,20 @@ impl Joining {
         Ok((joining, application))
     }
 
+    /// The store of what the API is asked for, and the name of its writer.
+    pub fn store(&self, seed: u64) -> (Store, String) {
+        let name = self.stated.name.to_string();
+        let etcd = Etcd::new(self.intent.clone(), name.clone(), seed);
+        (Store::Etcd(etcd), name)
+    }
+
     /// Starts the tasks.
-    pub fn join(self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Joined {
+    pub fn join(
+        self,
+        driver: &Arc<Driver<Clustered>>,
+        intent: Arc<Intent>,
+        clock: Clock,
+    ) -> Joined {
         let handle = Handle {
             driver: driver.clone(),
             clock,
@@ -282,7 +302,14 @@ impl Joining {
             name_taken,
             handle.clone(),
         );
+        let of_intent = presence.clone();
+        let loaded = move || {
+            of_intent
+                .send_if_modified(|presence| !std::mem::replace(&mut presence.has_intent, true));
+        };
+        let follow = intent::etcd::follow(intent, self.intent, named.clone(), loaded);
         let tasks = vec![
+            tokio::spawn(follow),
             tokio::spawn(store::carry_out(
                 self.etcd,
                 requested,

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::ApiAddress;
 use super::feed::Feed;
+use super::intent::IntentEvent;
 use cli::failure::Failure;
 use cli::limits::{self, Lines};
 use cli::output::{self, say};
@@ -333,6 +334,53 @@ impl Printer {
         let (kind, text, about) = describe_cluster(event);
         let document = json!({"event": format!("cluster_{kind}"), "about": about});
         self.print_limited(kind, &format!("cluster: {text}"), document);
+    }
+
+    /// Documents of the API are not in use, or stay though etcd has lost them.
+    pub fn intent(&mut self, event: &IntentEvent) {
+        let few = |keys: &[String]| {
+            let first = keys
+                .iter()
+                .take(3)
+                .map(|key| key.escape_debug().to_string());
+            let first = first.collect::<Vec<_>>().join(", ");
+            match keys.len().saturating_sub(3) {
+                0 => first,
+                more => format!("{first} and {more} more"),
+            }
+        };
+        let (kind, text, about) = match event {
+            IntentEvent::LeftOut { key, why } => {
+                let text = format!("{key} is left out: {why}");
+                ("left_out", text, json!({"key": key, "reason": why}))
+            }
+            IntentEvent::Missing(keys) => {
+                let text = format!(
+                    "etcd was restored without {}; it stays in use for ten minutes: auster state \
+                     export and import put it back, or delete it",
+                    few(keys)
+                );
+                (
+                    "missing",
+                    text,
+                    json!({"count": keys.len(), "keys": few(keys)}),
+                )
+            }
+            IntentEvent::Dropped(keys) => {
+                let text = format!(
+                    "no longer in use, as etcd was restored without: {}",
+                    few(keys)
+                );
+                (
+                    "dropped",
+                    text,
+                    json!({"count": keys.len(), "keys": few(keys)}),
+                )
+            }
+        };
+        let kind = format!("intent_{kind}");
+        let document = json!({"event": kind, "about": about});
+        self.print_limited(&kind, &format!("intent: {text}"), document);
     }
 
     pub fn notice(&mut self, now: Instant, notice: &Notice) {

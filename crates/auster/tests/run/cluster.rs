@@ -1,7 +1,7 @@
 //! Three members of a cluster at one real Open vSwitch, with a real etcd: the switch has one
 //! master, and each broadcast arrives once, whoever is killed.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,23 +17,26 @@ use super::{Auster, PATIENCE};
 const DPID: &str = "00000000000000c0";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-struct Members {
+pub struct Members {
     dir: TempDir,
-    etcd: Etcd,
-    running: Vec<Option<Auster>>,
+    pub etcd: Etcd,
+    pub running: Vec<Option<Auster>>,
+    /// Where each serves its API.
+    pub apis: Vec<SocketAddr>,
     /// Where each listens for switches, and for the others; the same when it is started again.
     ports: Vec<u16>,
     bells: Vec<u16>,
-    ovs: Ovs,
+    pub ovs: Ovs,
 }
 
 impl Members {
     /// Starts all, with a bridge that dials each of them.
-    fn start() -> Members {
+    pub fn start() -> Members {
         let mut members = Members {
             dir: tempfile::tempdir().unwrap(),
             etcd: Etcd::one(),
             running: Vec::new(),
+            apis: Vec::new(),
             ports: Vec::new(),
             bells: (0..NAMES.len()).map(|_| free_port()).collect(),
             ovs: Ovs::start(),
@@ -41,6 +44,7 @@ impl Members {
         for n in 0..NAMES.len() {
             let auster = Auster::start(&["--config", &members.config(n, 0)]);
             members.ports.push(auster.port());
+            members.apis.push(auster.api());
             members.running.push(Some(auster));
         }
         let targets = members.ports.iter();
@@ -61,6 +65,7 @@ impl Members {
         let endpoint = &self.etcd.endpoints()[0];
         let text = format!(
             "listen = \"ptcp:{port}:127.0.0.1\"\n\
+             api = \"0\"\n\
              [cluster]\n\
              etcd = [\"http://{endpoint}\"]\n\
              name = \"{name}\"\n\
@@ -72,12 +77,14 @@ impl Members {
         file.display().to_string()
     }
 
-    fn restart(&mut self, member: usize) {
+    pub fn restart(&mut self, member: usize) {
         let config = self.config(member, self.ports[member]);
-        self.running[member] = Some(Auster::start(&["--config", &config]));
+        let auster = Auster::start(&["--config", &config]);
+        self.apis[member] = auster.api();
+        self.running[member] = Some(auster);
     }
 
-    fn end(&mut self, member: usize, signal: Signal) -> Option<i32> {
+    pub fn end(&mut self, member: usize, signal: Signal) -> Option<i32> {
         let mut auster = self.running[member].take().expect("it runs");
         auster.end(signal)
     }
@@ -128,7 +135,7 @@ impl Members {
     }
 
     /// Waits until etcd has an order with all members in it, who is running first.
-    fn wait_for_order(&self) {
+    pub fn wait_for_order(&self) {
         let give_up = Instant::now() + PATIENCE;
         let has_all = |order: &str| {
             NAMES
@@ -150,7 +157,7 @@ impl Members {
     }
 
     /// Waits until one running member is master, and the others are slaves; returns the master.
-    fn settled(&self) -> usize {
+    pub fn settled(&self) -> usize {
         let give_up = Instant::now() + PATIENCE;
         loop {
             let roles = self.roles();

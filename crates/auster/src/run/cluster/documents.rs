@@ -18,6 +18,8 @@ const MEMBERS: &str = "members/";
 const MOVES: &str = "move/";
 const DRAINED: &str = "drained/";
 const EPOCH: &str = "epoch";
+/// Before the keys of the cluster itself, below [`PREFIX`]; only the epoch is beside them.
+pub const FOLDERS: [&str; 4] = [OWN, MEMBERS, MOVES, DRAINED];
 /// The key of [`Identity`].
 pub const IDENTITY: &str = "/auster/v1/cluster";
 

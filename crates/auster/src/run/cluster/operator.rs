@@ -7,6 +7,7 @@ use control::cluster::{MemberId, Move, ShardId, Snapshot};
 use etcd::Client;
 
 use super::documents::{self, Key};
+use super::store;
 
 /// All switches are one shard so far.
 pub const SHARD: ShardId = ShardId(0);
@@ -20,8 +21,7 @@ pub struct View {
 
 impl View {
     pub async fn read(etcd: &Client) -> Result<View, Failure> {
-        let read = etcd.read_all(documents::PREFIX.as_bytes()).await;
-        let read = read.map_err(failed)?;
+        let read = store::read(etcd).await.map_err(failed)?;
         Ok(View {
             snapshot: documents::snapshot(&read),
             drained: documents::drained(&read),

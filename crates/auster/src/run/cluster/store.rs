@@ -54,7 +54,7 @@ pub async fn carry_out(
         }
         let (number, request) = latest;
         let answer = match request {
-            StoreRequest::Read => match client.read_all(PREFIX.as_bytes()).await {
+            StoreRequest::Read => match read(&client).await {
                 Ok(read) => {
                     drop(watching.take());
                     let snapshot = documents::snapshot(&read);
@@ -87,6 +87,35 @@ pub async fn carry_out(
             .cluster(move |cluster, now| cluster.handle_store_answer(now, number, answer))
             .await;
     }
+}
+
+/// Reads what the cluster itself has there. Documents of the API, which are many, are read by
+/// themselves: an answer about members must not wait for them.
+///
+/// The answers may be of different revisions. With the earliest of them, a watch from there reports
+/// whatever the others lack.
+pub async fn read(client: &Client) -> Result<etcd::Snapshot, Error> {
+    let [own, members, moves, drained] =
+        documents::FOLDERS.map(|folder| [PREFIX, folder].concat().into_bytes());
+    let epoch = Key::Epoch.text();
+    let (mut whole, members, moves, drained, epoch) = tokio::try_join!(
+        client.read_all(&own),
+        client.read_all(&members),
+        client.read_all(&moves),
+        client.read_all(&drained),
+        client.get(epoch.as_bytes()),
+    )?;
+    for header in [members.header, moves.header, drained.header, epoch.header] {
+        if header.cluster_id != whole.header.cluster_id {
+            return Err(Error::Invalid("answers of different clusters".to_owned()));
+        }
+        whole.header.revision = whole.header.revision.min(header.revision);
+    }
+    whole.kvs.extend(members.kvs);
+    whole.kvs.extend(moves.kvs);
+    whole.kvs.extend(drained.kvs);
+    whole.kvs.extend(epoch.value);
+    Ok(whole)
 }
 
 /// A watch that ends with its owner.
@@ -214,11 +243,13 @@ pub struct Presence {
     pub is_drained: bool,
     /// It serves nothing any more: its key and lease go.
     pub is_gone: bool,
+    /// It knows what the API was asked for, which switches would lose otherwise.
+    pub has_intent: bool,
 }
 
 impl Presence {
     pub fn is_ready(self) -> bool {
-        self.reaches && !self.is_leaving && !self.is_drained
+        self.reaches && self.has_intent && !self.is_leaving && !self.is_drained
     }
 }
 

@@ -26,7 +26,7 @@ struct Open {
 
 impl Open {
     async fn new() -> Open {
-        let served = Served::new();
+        let served = Served::new().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let listener = server::Listener::Tcp(listener);
@@ -334,7 +334,7 @@ async fn a_page_is_given_everything_and_then_changes() {
 
 #[tokio::test]
 async fn the_read_side_of_an_empty_network() {
-    let served = Served::new();
+    let served = Served::new().await;
     let (_, topology) = served.get("/v1/topology").await;
     let expected = json!({"seq": 1000, "is_compared": false, "differences": [], "host_count": 0,
         "rates_age_s": null, "switches": [], "links": [], "missing_links": []});
