@@ -1,5 +1,5 @@
-//! `auster cluster move` and `drain`: an operator writes a request in etcd, and the members carry it
-//! out. So a member that nobody hears gets no switches, whatever etcd says of it.
+//! `auster cluster move` and `drain`: an operator writes a request in etcd, and the members carry
+//! it out. So a member that nobody hears gets no switches, whatever etcd says of it.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -203,7 +203,7 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
     members.serve_once(40_000);
 }
 
-/// What an operator asks, and what the command says: exit code and lines.
+/// Runs the command of an operator. Returns its exit code and its lines.
 fn ask(config: &str, words: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
     let command = command.arg("cluster").args(words);

@@ -31,8 +31,8 @@ const MEMBERS_MAX: usize = 7;
 const SETTLED_MAX: Duration = Duration::from_secs(180);
 const TAKEN_MAX: Duration = Duration::from_secs(60);
 
-/// Starts the members of a cluster for each number of switches, connects each switch to all of them,
-/// and kills the one that serves or has another one serve.
+/// Starts the members of a cluster for each number of switches, connects each switch to all of
+/// them, and kills the one that serves or has another one serve.
 ///
 /// The members and their etcd are one cluster already: `scripts/cluster-scale` makes one.
 #[derive(clap::Args)]

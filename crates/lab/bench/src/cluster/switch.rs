@@ -24,7 +24,7 @@ pub struct Line {
     role: Option<Role>,
 }
 
-/// What has become of the switch since [`Switch::watch`].
+/// The change of masters since [`Switch::watch`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handover {
     /// When the master was gone: its connection ended, or another one took its place.
