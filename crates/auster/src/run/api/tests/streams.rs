@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cli::output::say;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -274,9 +275,9 @@ async fn readers_that_never_read_cost_nobody_anything() {
         sleep(Duration::from_millis(50)).await;
     }
     drop(deaf);
-    println!("events given, cuts and resets of readers: {all:?}");
+    say!("events given, cuts and resets of readers: {all:?}");
     let alone = push_all(&open, EVENTS / 3).await;
-    println!(
+    say!(
         "the controller's thread answered in ms (p50, p99): {with_readers:?} with readers, \
          {alone:?} without"
     );
