@@ -140,7 +140,6 @@ fn sum(parts: &[&[u8]]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-
     use openflow::Field;
     use openflow::PortNo;
     use openflow::packet::PacketFields;
