@@ -225,7 +225,7 @@ impl Course {
         }
         fates[number] = Some(fate(Outcome::Loops, None));
         let hop = &self.hops[number];
-        let mut ends: Vec<(&[Choice], Fate)> = Vec::new();
+        let mut ends: Vec<Ending> = Vec::new();
         for (at, step) in hop.steps.iter().enumerate() {
             let here = |outcome| fate(outcome, Some(at));
             let end = match step {
@@ -265,10 +265,13 @@ impl Course {
     }
 }
 
+/// The fate of a copy of a packet, and the choices under which there is one.
+type Ending<'a> = (&'a [Choice], Fate);
+
 /// The fate of a packet whose copies have these, each under its choices.
-fn combine(ends: &[(&[Choice], Fate)]) -> Option<Fate> {
+fn combine(ends: &[Ending<'_>]) -> Option<Fate> {
     let mut fates: Vec<Fate> = Vec::new();
-    let mut groups: BTreeMap<_, BTreeMap<usize, Vec<(&[Choice], Fate)>>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, BTreeMap<usize, Vec<Ending>>> = BTreeMap::new();
     for (choices, fate) in ends {
         match choices.split_first() {
             None => fates.push(*fate),

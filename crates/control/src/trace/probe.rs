@@ -140,8 +140,6 @@ fn sum(parts: &[&[u8]]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use openflow::Field;
     use openflow::PortNo;
     use openflow::packet::PacketFields;
@@ -202,7 +200,7 @@ mod tests {
             dst_port: 5060,
             dscp: 0,
         };
-        let ips = |host: Host| IpAddr::from(Ipv4Addr::from(host.ip));
+        let ips = |host: Host| IpAddr::from(host.ip);
         let ours = probe.frame((a.mac, b.mac), Some((ips(a), ips(b))));
         let theirs = build::udp(a, b, (1000, 5060), b"auster trace");
         assert_eq!(ours[34..], theirs[34..], "the datagram");

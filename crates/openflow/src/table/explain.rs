@@ -150,7 +150,7 @@ impl fmt::Display for Doubt {
         match self {
             Doubt::UnreadMatch(priority) => write!(
                 f,
-                "an entry of priority {priority} has a match that cannot be read, and may come first"
+                "an entry of priority {priority} has a match that cannot be read and may be first"
             ),
             Doubt::Rival => f.write_str(
                 "another entry of the same priority matches too, and the switch chooses",

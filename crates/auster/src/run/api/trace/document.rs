@@ -527,11 +527,20 @@ impl Found<'_> {
                 format!("leaves at {place}, and {name} is {known}{by}")
             }
             Outcome::Dropped => {
-                let why = match found {
-                    Some(Step::Drop { reason, .. }) => drop_text(*reason),
-                    _ => "nothing leads it on",
+                let acting = step.and_then(|step| self.acting((hop, step)));
+                let drops = |(_, step): (usize, &Step)| match step {
+                    Step::Entry { entry, .. } => entry.instructions.is_empty(),
+                    _ => false,
                 };
-                format!("dropped at switch {switch}: {why}{by}")
+                match found {
+                    Some(Step::Drop { .. }) if acting.is_some_and(drops) => {
+                        format!("dropped at switch {switch}{by}")
+                    }
+                    Some(Step::Drop { reason, .. }) => {
+                        format!("dropped at switch {switch}: {}{by}", drop_text(*reason))
+                    }
+                    _ => format!("dropped at switch {switch}: nothing leads it on{by}"),
+                }
             }
         };
         VerdictDocument {
