@@ -94,9 +94,9 @@ export function LinkTable({ links, loads, lost }: Properties) {
 export function End({ port }: { port: string }) {
   const { dpid, number } = portParts(port);
   return (
-    <>
+    <span class="end">
       <a href={`/switch/${dpid}`}>{switchName(dpid)}</a>
       {` port ${number}`}
-    </>
+    </span>
   );
 }
