@@ -22,7 +22,7 @@ use crate::Location;
 /// The most hops of one course, copies included.
 pub const HOPS_MAX: usize = 256;
 
-/// What is known of a switch on the way.
+/// The known facts of a switch on the way.
 #[derive(Clone, Debug)]
 pub struct Around {
     pub report: Report,
@@ -45,13 +45,13 @@ pub struct Hop {
     pub at: Location,
     pub packet: Bytes,
     pub steps: Vec<Step>,
-    /// What is behind the outputs among the steps, by their numbers.
+    /// The things behind the outputs among the steps, by their numbers.
     pub leads: BTreeMap<usize, Lead>,
     /// Why the switch could not be read.
     pub problem: Option<String>,
 }
 
-/// What is behind an output.
+/// The thing behind an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lead {
     /// A switch: the hop with this number.
@@ -136,7 +136,7 @@ impl Course {
         &self.hops
     }
 
-    /// What was read of a switch.
+    /// The contents of a switch that was read.
     pub fn around(&self, dpid: DatapathId) -> Option<&Around> {
         self.switches.get(&dpid)?.as_ref().ok()
     }

@@ -1,4 +1,4 @@
-//! What the controller knows of a packet that somebody wants to follow: its hosts, its VLAN and
+//! The controller's knowledge of a packet that somebody wants to follow: its hosts, its VLAN and
 //! gateway, what is stated about it, and whose entries it meets.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub enum Name {
 pub struct Question {
     pub src: Name,
     pub dst: Name,
-    /// That of the sender.
+    /// The sender's VLAN.
     pub vlan: Option<VlanId>,
     /// The Ethernet addresses, where those of the hosts are not meant.
     pub src_mac: Option<MacAddr>,
@@ -100,7 +100,7 @@ pub struct Start {
     pub rules: Vec<String>,
 }
 
-/// What is known of a switch on the way.
+/// The known facts of a switch on the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub version: Version,
@@ -445,7 +445,7 @@ impl Controller {
         up.or(ports.first().copied()).unwrap_or(place)
     }
 
-    /// What is known of a switch on the way; `None` for one that is not.
+    /// The known facts of a switch on the way; `None` for one that is not.
     pub fn trace_switch(&self, dpid: DatapathId) -> Option<Known> {
         let switch = self.network.switch(dpid)?;
         let ups = switch.ports.iter();

@@ -15,7 +15,7 @@ const ICMPV6: u8 = 58;
 const SCTP: u8 = 132;
 const HOPS: u8 = 64;
 
-/// What a packet has besides its addresses.
+/// The fields of a packet besides its addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
     /// The protocol over IP. UDP without one.

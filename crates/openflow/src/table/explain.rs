@@ -284,7 +284,7 @@ fn may_match(r#match: &Match, packet: &PacketFields) -> bool {
     })
 }
 
-/// What a walk notes on its way.
+/// The notes of a walk.
 #[derive(Debug)]
 pub(super) struct Notes<'a> {
     report: &'a Report,

@@ -1,4 +1,4 @@
-//! What is known of one host, for people.
+//! The known facts of one host, for people.
 
 use std::net::IpAddr;
 

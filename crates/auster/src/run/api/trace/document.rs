@@ -24,14 +24,14 @@ pub struct TraceDocument {
     pub packet: PacketDocument,
     pub src: HostDocument,
     pub dst: HostDocument,
-    /// What the gateway of the sender's VLAN does, if the packet is sent to it.
+    /// The decision of the gateway of the sender's VLAN, if the packet is sent to it.
     pub route: Option<RouteDocument>,
     /// The class of the timeouts that its hosts are in.
     pub class: Option<ClassDocument>,
     pub services: Vec<String>,
     pub policies: Vec<String>,
     pub circuits: Vec<String>,
-    /// What is stated about access, at the port where it comes in.
+    /// The statements about access, at the port where it comes in.
     pub access: AccessDocument,
     /// The switches on its way. The first is that where it comes in.
     pub hops: Vec<HopDocument>,
@@ -195,7 +195,7 @@ pub struct OwnerDocument {
     pub text: String,
 }
 
-/// What is behind a port.
+/// The thing behind a port.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LeadDocument {
@@ -235,7 +235,7 @@ pub struct Found<'a> {
     pub start: &'a Start,
     pub course: &'a Course,
     pub reads: &'a BTreeMap<u64, Read>,
-    /// By hop and step.
+    /// Keyed by hop and step.
     pub owners: &'a BTreeMap<(usize, usize), EntryOwner>,
     /// The second reading, by hop and step.
     pub counts: Option<&'a BTreeMap<(usize, usize), Count>>,

@@ -136,7 +136,7 @@ impl Api {
         asked.ok().flatten().ok_or_else(Problem::busy)
     }
 
-    /// What an entry has counted by now; `None` if it is gone, or the switch does not answer.
+    /// The count of an entry by now; `None` if it is gone, or the switch does not answer.
     pub async fn count(&self, dpid: DatapathId, entry: &FlowEntry) -> Option<Count> {
         let request = FlowStatsRequest {
             table_id: entry.table_id,
