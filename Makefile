@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh Debian with a Rust toolchain; each installs what it lacks.
-.PHONY: run test bench papers papers-report
+.PHONY: run test test-web bench papers papers-report
 
 # A ring of real Open vSwitch switches on this machine. ONCE=1 ends by itself. It builds the
 # development profile: half the time of a release build, and the tests share it.
@@ -11,6 +11,10 @@ run:
 # What CI runs.
 test:
 	@scripts/test
+
+# The dashboard: built anew and compared, then driven in a real browser. It needs Node.js 20.
+test-web:
+	@scripts/test-web
 
 # The figures of results/, all or some: make bench SECTIONS='controller security'.
 bench:

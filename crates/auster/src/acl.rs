@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cli::failure::Failure;
 use cli::output::say;
-use control::access::{Place, RuleId, Verdict};
+use control::access::{RuleId, Verdict};
 use control::controller::Location;
 use control::mirror::Mirrors;
 use control::routing::Routing;
@@ -13,7 +13,7 @@ use openflow::packet::PacketFields;
 use openflow::text::parse_match;
 use openflow::{Field, MatchField};
 
-use crate::run::access::{Stated, place_name};
+use crate::run::access::{Stated, verdict_text};
 use crate::run::{Settings, port_of_switch};
 
 #[derive(clap::Subcommand)]
@@ -132,41 +132,18 @@ fn told(
         let copied = copied.unwrap_or_default();
         format!("{file}:{line}: {}{copied}", stated.name(id))
     };
-    match verdict {
-        Verdict::Allowed(rules) if rules.is_empty() => {
-            vec!["passes: no access list concerns it".to_owned()]
-        }
-        Verdict::Allowed(rules) => rules
-            .iter()
-            .map(|id| format!("passes: {}", rule(id)))
-            .collect(),
-        Verdict::Denied(id) => vec![format!("dropped: {}", rule(id))],
-        Verdict::NoRule(place) => {
-            let place = match place {
-                Place::Port(_) => place_name(Place::Port(at)),
-                vlan => place_name(*vlan),
-            };
-            vec![format!("dropped: no rule of the lists of {place} matches")]
-        }
-        Verdict::NotBound => {
-            let by_dhcp = match stated.access.by_dhcp.contains(&place) {
-                true => "; hosts with an address by DHCP are not known here",
-                false => "",
-            };
-            vec![format!(
-                "dropped: no host that port {at} is bound to sends this{by_dhcp}"
-            )]
-        }
-        Verdict::DhcpServer => {
-            vec![format!(
-                "dropped: port {at} is not among dhcp_servers in [guard]"
-            )]
-        }
-        Verdict::Router => vec![format!(
-            "dropped: port {at} is not among routers in [guard]"
-        )],
-        Verdict::NoMember => vec!["dropped: its port is no member of that VLAN".to_owned()],
+    let rules: Vec<String> = match verdict {
+        Verdict::Allowed(rules) => rules.iter().map(rule).collect(),
+        Verdict::Denied(id) => vec![rule(id)],
+        _ => Vec::new(),
+    };
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let mut lines = verdict_text(verdict, at, &rules);
+    if *verdict == Verdict::NotBound && stated.access.by_dhcp.contains(&place) {
+        let by_dhcp = "; hosts with an address by DHCP are not known here";
+        lines.iter_mut().for_each(|line| line.push_str(by_dhcp));
     }
+    lines
 }
 
 #[cfg(test)]

@@ -1,22 +1,31 @@
-//! `auster cluster`: the members of a cluster, as etcd has them.
+//! `auster cluster`: the members of a cluster as etcd has them, and what an operator wants of them.
+
+mod changes;
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cli::failure::Failure;
 use cli::output::say;
-use control::cluster::{MemberId, ShardId, Snapshot};
+use control::cluster::MemberId;
 use serde_json::{Value, json};
 
 use crate::run::Settings;
-use crate::run::cluster::snapshot;
+use crate::run::cluster::operator::View;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Show the members, which of them serves the switches, and who takes over after it
     #[command(after_help = STATUS_EXAMPLE)]
     Status(StatusArgs),
+    /// Have a member serve all switches
+    #[command(after_help = changes::MOVE_EXAMPLE)]
+    Move(changes::MoveArgs),
+    /// Have a member serve nothing until it is undone
+    #[command(after_help = changes::DRAIN_EXAMPLE)]
+    Drain(changes::DrainArgs),
 }
 
 const STATUS_EXAMPLE: &str = "\
@@ -27,7 +36,8 @@ Example:
   b       ssl:10.0.0.2:6655  yes    1
   c       ssl:10.0.0.3:6655  no     -
 
-A member is ready when it reaches a switch. The place is that in the order of take-overs, from 1.
+A member is ready when it reaches a switch, unless it is drained. The place is that in the order of
+take-overs, from 1.
 While etcd is away members go on by that order, and the first of them may be gone: ovs-vsctl
 --columns=target,role list controller shows whom a switch obeys.";
 
@@ -46,10 +56,43 @@ pub struct StatusArgs {
 const ETCD_MAX: Duration = Duration::from_secs(5);
 
 pub fn run(command: Command) -> Result<(), Failure> {
-    let Command::Status(args) = command;
-    let settings = Settings::read(&args.config)?;
+    match command {
+        Command::Status(args) => status(&args),
+        Command::Move(args) => {
+            let done = with_etcd(&args.config, async |etcd| {
+                changes::move_to(&etcd, &args.member).await
+            })?;
+            say!("{done}");
+            Ok(())
+        }
+        Command::Drain(args) => {
+            let done = with_etcd(&args.config, async |etcd| match args.undo {
+                true => changes::undo_drain(&etcd, &args.member).await,
+                false => changes::drain(&etcd, &args.member).await,
+            })?;
+            say!("{done}");
+            Ok(())
+        }
+    }
+}
+
+fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let view = with_etcd(&args.config, async |etcd| View::read(&etcd).await)?;
+    match args.json {
+        true => say!("{}", document(&view)),
+        false => say!("{}", table(&view).trim_end()),
+    }
+    Ok(())
+}
+
+/// Runs something with a client of the etcd that a member's configuration names.
+fn with_etcd<T, F>(config: &Path, ask: impl FnOnce(etcd::Client) -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let settings = Settings::read(config)?;
     let Some(stated) = &settings.cluster else {
-        let file = args.config.display();
+        let file = config.display();
         return Err(Failure::usage(format!(
             "{file}: no [cluster]: give the configuration of a member"
         )));
@@ -59,39 +102,19 @@ pub fn run(command: Command) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let read = runtime.block_on(async {
-        let client = stated.client(&security, ETCD_MAX)?;
-        snapshot(&client).await
-    });
-    let snapshot = read?;
-    match args.json {
-        true => say!("{}", document(&snapshot)),
-        false => say!("{}", table(&snapshot).trim_end()),
-    }
-    Ok(())
+    runtime.block_on(async { ask(stated.client(&security, ETCD_MAX)?).await })
 }
 
-/// The members of the order and those that have a key, by name.
-fn names(snapshot: &Snapshot) -> Vec<MemberId> {
-    let all = snapshot.members.keys().chain(order(snapshot));
-    let mut names: Vec<MemberId> = all.cloned().collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// All switches are one shard so far.
-fn order(snapshot: &Snapshot) -> &[MemberId] {
-    let own = snapshot.own.get(&ShardId(0));
-    own.map_or(&[], |own| own.order.places())
-}
-
-fn table(snapshot: &Snapshot) -> String {
+fn table(view: &View) -> String {
     let mut rows = vec![["MEMBER", "ADDRESS", "READY", "PLACE"].map(str::to_owned)];
-    for name in names(snapshot) {
-        let member = snapshot.members.get(&name);
-        let is_ready = member.is_some_and(|member| member.is_ready);
-        let place = order(snapshot).iter().position(|place| *place == name);
+    for name in view.names() {
+        let member = view.snapshot.members.get(name);
+        let ready = match view.is_ready(name) {
+            _ if view.drained.contains(name) => "drained",
+            true => "yes",
+            false => "no",
+        };
+        let place = view.order().iter().position(|place| place == name);
         let place = match place {
             Some(0) => "serves".to_owned(),
             Some(place) => place.to_string(),
@@ -100,7 +123,7 @@ fn table(snapshot: &Snapshot) -> String {
         rows.push([
             name.to_string(),
             member.map_or("gone".to_owned(), |member| member.address.clone()),
-            if is_ready { "yes" } else { "no" }.to_owned(),
+            ready.to_owned(),
             place,
         ]);
     }
@@ -114,17 +137,18 @@ fn table(snapshot: &Snapshot) -> String {
     text
 }
 
-fn document(snapshot: &Snapshot) -> Value {
-    let members = snapshot.members.iter().map(|(name, member)| {
+fn document(view: &View) -> Value {
+    let members = view.snapshot.members.iter().map(|(name, member)| {
         json!({
             "name": name.as_str(),
             "address": member.address,
             "ready": member.is_ready,
+            "drained": view.drained.contains(name),
         })
     });
-    let order = order(snapshot).iter().map(MemberId::as_str);
+    let order = view.order().iter().map(MemberId::as_str);
     json!({
-        "epoch": snapshot.epoch.map_or(0, |(epoch, _)| epoch),
+        "epoch": view.snapshot.epoch.map_or(0, |(epoch, _)| epoch),
         "members": members.collect::<Vec<_>>(),
         "order": order.collect::<Vec<_>>(),
     })
@@ -132,9 +156,9 @@ fn document(snapshot: &Snapshot) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
-    use control::cluster::{Member, Order, Own};
+    use control::cluster::{Member, Order, Own, ShardId, Snapshot};
 
     use super::*;
 
@@ -154,20 +178,27 @@ mod tests {
                 (id("a"), member("ssl:10.0.0.1:6655", true)),
                 (id("b"), member("tcp:b:1", true)),
                 (id("new"), member("tcp:new:1", false)),
+                (id("old"), member("tcp:old:1", false)),
             ]),
             own: BTreeMap::from([(ShardId(0), own)]),
             ..Snapshot::default()
         };
+        let view = View {
+            snapshot,
+            drained: BTreeSet::from([id("old")]),
+        };
         let expected = "\
-MEMBER  ADDRESS            READY  PLACE
-a       ssl:10.0.0.1:6655  yes    1
-b       tcp:b:1            yes    serves
-gone    gone               no     2
-new     tcp:new:1          no     -
+MEMBER  ADDRESS            READY    PLACE
+a       ssl:10.0.0.1:6655  yes      1
+b       tcp:b:1            yes      serves
+gone    gone               no       2
+new     tcp:new:1          no       -
+old     tcp:old:1          drained  -
 ";
-        assert_eq!(table(&snapshot), expected);
-        let document = document(&snapshot);
+        assert_eq!(table(&view), expected);
+        let document = document(&view);
         assert_eq!(document["order"][0], "b");
         assert_eq!(document["members"][2]["ready"], false);
+        assert_eq!(document["members"][3]["drained"], true);
     }
 }

@@ -8,7 +8,9 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, import, ofp, pki, policy, qos, queues, relay, run};
+use auster::{
+    acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top, trace,
+};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -41,6 +43,15 @@ Example:
     /// Queues, services, policies and circuits of a running auster run, by its API
     #[command(subcommand)]
     Qos(qos::Command),
+    /// Events of the network of a running auster run, by its API
+    #[command(after_help = events::EXAMPLE)]
+    Events(events::Args),
+    /// Switches, links by load, channels and events of a running auster run, in a terminal
+    #[command(after_help = top::EXAMPLE)]
+    Top(top::Args),
+    /// Everything that the API of a running auster run was asked for, as one document
+    #[command(subcommand)]
+    State(state::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -50,6 +61,9 @@ Example:
     /// Policy maps: read them, show them, and explain what they do with a message
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Why a packet goes where it goes: the entry of each switch that takes it, and its end
+    #[command(after_help = trace::EXAMPLE)]
+    Trace(trace::Args),
     /// Access lists of a configuration: explain what they do with a packet
     #[command(subcommand)]
     Acl(acl::Command),
@@ -126,9 +140,13 @@ fn main() -> ExitCode {
         Command::Relay(command) => relay::run(command),
         Command::Queues(command) => queues::run(command),
         Command::Qos(command) => qos::run(command),
+        Command::Events(args) => events::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::State(command) => state::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Trace(args) => trace::run(args),
         Command::Acl(command) => acl::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Import(command) => import::run(command),

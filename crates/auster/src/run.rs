@@ -9,13 +9,16 @@ pub(crate) mod cluster;
 mod databases;
 mod drain;
 mod events;
+mod feed;
 pub mod fields;
 mod gateways;
+mod intent;
 mod load;
 mod metrics;
 mod mirrors;
 mod multicast;
 mod qos;
+mod ring;
 pub(crate) mod settings;
 mod status;
 mod timeouts;
@@ -46,6 +49,8 @@ use crate::policy;
 use cli::failure::Failure;
 use cli::output::{self, note};
 use events::Printer;
+use feed::Feed;
+use intent::{Intent, Store};
 use load::Sampler;
 use qos::{Held, Refused};
 pub(crate) use settings::Settings;
@@ -110,6 +115,10 @@ pub struct Args {
     /// Serve these datapaths and no other; may be given several times
     #[arg(long, value_name = "DPID")]
     allow_dpid: Vec<openflow::DatapathId>,
+
+    /// A folder that keeps what the API is asked for, so that a restart has it again
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
 
     /// A Unix socket that gives a JSON document of the network's state to whoever connects
     #[arg(long, value_name = "FILE")]
@@ -213,7 +222,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     let driver = Arc::new(driver);
     let workers = Workers::start(settings.threads)
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let mut printer = Printer::new(settings.json, clock);
+    let feed = Feed::default();
+    let mut printer = Printer::new(settings.json, clock, feed.clone());
 
     let mut interrupted = signal_stream(SignalKind::interrupt())?;
     let mut terminated = signal_stream(SignalKind::terminate())?;
@@ -255,22 +265,39 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
+    let reads = api::Reads::new(feed);
+    let (store, by) = match (&joining, &settings.state) {
+        (Some(joining), _) => joining.store(seed),
+        (None, Some(dir)) => {
+            let (store, line) = Store::disk(dir)?;
+            if let Some(line) = line {
+                tracing::error!("{line}");
+            }
+            (store, "run".to_owned())
+        }
+        (None, None) => (Store::Memory, "run".to_owned()),
+    };
+    let (intent, mut intent_events) = Intent::new(held.clone(), clock, &by, store);
+    // Before switches connect: they would lose what is not asked for yet.
+    intent.load().await;
+    tasks.push(tokio::spawn(intent.clone().keep()));
     if let Some(at) = &settings.api {
         let api = api::Api {
             driver: driver.clone(),
             clock,
             held: held.clone(),
             views: databases.views(),
-            metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock),
-            meters: Arc::default(),
-            is_member: joining.is_some(),
+            metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
+                .with_intent(intent.clone()),
+            intent: intent.clone(),
+            reads: reads.clone(),
         };
         let (at, task) = api.serve(at, &settings.api_hosts).await?;
         warn_if_open(&at);
         printer.serving(&at);
         tasks.push(task);
     }
-    let mut joined = joining.map(|joining| joining.join(&driver, clock));
+    let mut joined = joining.map(|joining| joining.join(&driver, intent.clone(), clock));
     if let Some(joined) = &joined {
         printer.joined(&joined.name, &joined.heard_at);
     }
@@ -278,6 +305,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         .into_iter()
         .map(|listener| driver.serve_listener(listener));
     tasks.extend(of_listeners);
+    reads.set_ready();
     for (number, method) in (0u64..).zip(&settings.connect) {
         warn_if_exposed(method);
         let (driver, workers) = (driver.clone(), workers.clone());
@@ -306,6 +334,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                         reload_gateways(file, &settings, &driver, clock, &mut printer).await;
                     }
                     reload_bfd(file, &settings, &databases, &mut printer);
+                    intent.refit().await;
                 }
                 if let Some(file) = &settings.topology {
                     let vlans = vlans.stated();
@@ -321,8 +350,9 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                 use_vlans(ALL_SOURCES, &mut vlans, &driver, clock, &mut printer).await;
             }
             Some(event) = cluster::next_event(&mut joined) => printer.cluster(&event),
+            Some(event) = intent_events.recv() => printer.intent(&event),
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
-            () = print_notices(&mut printer, &mut notices, clock) => break true,
+            () = print_notices(&mut printer, &mut notices, &driver, clock) => break true,
             () = driver.ended() => break true,
         }
     };
@@ -330,7 +360,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         tokio::select! {
             () = joined.leave() => {}
             _ = interrupted.recv() => {}
-            () = print_notices(&mut printer, &mut notices, clock) => {}
+            () = print_notices(&mut printer, &mut notices, &driver, clock) => {}
         }
     }
     sampler.stop();
@@ -354,7 +384,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     let _ = tokio::time::timeout(STOP_MAX, async {
         tokio::select! {
             () = driver.ended() => {}
-            () = print_notices(&mut printer, &mut notices, clock) => {}
+            () = print_notices(&mut printer, &mut notices, &driver, clock) => {}
         }
     })
     .await;
@@ -661,7 +691,12 @@ async fn reload_timeouts(
     }
 }
 
-async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notice>, clock: Clock) {
+async fn print_notices(
+    printer: &mut Printer,
+    notices: &mut mpsc::Receiver<Notice>,
+    driver: &ControllerDriver,
+    clock: Clock,
+) {
     loop {
         let due = printer.poll_timeout();
         let timer = async {
@@ -672,7 +707,10 @@ async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notic
         };
         tokio::select! {
             notice = notices.recv() => match notice {
-                Some(notice) => printer.notice(clock.now(), &notice),
+                Some(notice) => {
+                    printer.lost(driver.notices_lost());
+                    printer.notice(clock.now(), &notice);
+                }
                 None => return,
             },
             () = timer => printer.handle_timeout(clock.now()),

@@ -10,6 +10,8 @@ mod etcd_server;
 mod guard;
 #[path = "run/hostile.rs"]
 mod hostile;
+#[path = "run/intent.rs"]
+mod intent;
 #[path = "run/ovs.rs"]
 mod ovs;
 #[path = "../../net/tests/common/switch.rs"]
@@ -86,6 +88,13 @@ impl Auster {
         let line = self.line("listening on ");
         let port = line.split(':').nth(1).unwrap();
         port.parse().unwrap()
+    }
+
+    /// The address of its API; after [`Auster::port`].
+    pub fn api(&self) -> std::net::SocketAddr {
+        let line = self.line("API on http://");
+        let at = line.split("http://").nth(1).unwrap();
+        at.split('/').next().unwrap().parse().unwrap()
     }
 
     pub fn status(&self) -> Value {

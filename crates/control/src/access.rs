@@ -216,6 +216,17 @@ impl Access {
         })
     }
 
+    /// A rule in words: its list, and its name or number.
+    pub fn rule_name(&self, rule: &RuleId) -> String {
+        let acl = self.acls.get(rule.acl);
+        let name = acl.map_or("", |acl| &acl.name);
+        let found = acl.and_then(|acl| acl.rules.get(rule.rule));
+        match found.filter(|found| !found.name.is_empty()) {
+            Some(found) => format!("{name} '{}'", found.name),
+            None => format!("{name} rule {}", rule.rule + 1),
+        }
+    }
+
     fn has_lists(&self, place: Place) -> bool {
         match place {
             Place::Port(at) => self.ports.contains_key(&at),

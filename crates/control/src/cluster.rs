@@ -24,7 +24,8 @@
 //! The assigner writes orders for shards whose owner is to leave or is gone for good. It is the
 //! least member, by name, that is ready and heard. Two members may both believe to be it for a
 //! while. Each write compares the revision that it replaces, so only one of them succeeds, and no
-//! key for an election is needed. Nothing is moved for balance.
+//! key for an election is needed. Nothing is moved for balance. An operator moves a shard by a
+//! request in the store ([`Move`]), which its owner carries out once it hears that member.
 
 mod assign;
 mod output;
@@ -48,7 +49,7 @@ use suspicion::{HEARTBEAT, Peers};
 pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus};
 pub use roles::RoleRefusal;
 pub use store::{
-    Changed, HighWater, Member, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
+    Changed, HighWater, Member, Move, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
 };
 pub use suspicion::{Heartbeat, InUse, PeerMessage};
 pub use term::{
@@ -340,6 +341,7 @@ impl Cluster {
         };
         let is_stale = switch.handle_refused(now, refusal);
         self.counts.stale += u64::from(is_stale);
+        self.counts.refused += u64::from(refusal == RoleRefusal::IsSlave);
         if is_stale || refusal == RoleRefusal::IsSlave {
             self.stop_serving(dpid);
         }
@@ -482,7 +484,10 @@ impl Cluster {
     /// member at that place says it itself, if it is heard. Otherwise a second switch has to agree,
     /// if there is one.
     fn is_believed(&self, id: ShardId, seen: Generation) -> bool {
-        let shard = self.shards.get(&id);
+        // Thousands of switches report the place that is known.
+        let is_new =
+            |shard: &&Shard| shard.own.revision == seen.revision() && shard.in_use < seen.rank();
+        let shard = self.shards.get(&id).filter(is_new);
         let holder = shard.and_then(|shard| shard.own.order.holder(seen.rank()));
         if holder.is_none_or(|holder| *holder != self.config.id && self.peers.is_heard(holder)) {
             return false;

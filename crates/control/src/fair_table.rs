@@ -222,6 +222,24 @@ impl<V> FairTable<V> {
         })
     }
 
+    /// The time since it was last heard at its place, in whole ticks. It begins anew after three
+    /// days.
+    pub(crate) fn heard_ago(&self, now: Instant, mac: MacAddr) -> Option<Duration> {
+        let slot = &self.slots[self.find(mac)?.1];
+        let age = u16::from_ne_bytes(tick(now)).wrapping_sub(u16::from_ne_bytes(slot.heard));
+        let age = Duration::from_secs(u64::from(age) * TICK_S);
+        slot.has(HEARD).then_some(age)
+    }
+
+    /// The number of those that have their place at each port; ports without any are left out.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Location, usize)> {
+        let owners = self.by_place.iter().map(|(at, owner)| {
+            let owner = &self.owners[*owner as usize];
+            (*at, (owner.unproven.len + owner.proven.len) as usize)
+        });
+        owners.filter(|(_, count)| *count > 0)
+    }
+
     /// Takes in an address that is not known. What gave way to it is returned; of those that are
     /// `spared` a few are passed over, and then none but another port's has to go all the same.
     pub(crate) fn insert(

@@ -36,6 +36,7 @@ pub mod routing;
 pub mod session;
 pub mod timeouts;
 pub mod topology;
+pub mod trace;
 pub mod vlan;
 
 pub use location::Location;

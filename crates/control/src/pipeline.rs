@@ -79,7 +79,7 @@ impl Numbering {
     }
 
     /// The table that has this number in the switch.
-    pub(crate) fn our_number(self, table: TableId) -> TableId {
+    pub fn our_number(self, table: TableId) -> TableId {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,

@@ -12,7 +12,7 @@
 mod seeds;
 
 use clock::{Duration, Instant, SplitMix64};
-use control::cluster::Generation;
+use control::cluster::{Generation, ShardId};
 use sim::cluster::{LEASE, World};
 
 /// Seeds in `cargo test` without a range.
@@ -312,6 +312,89 @@ fn all_are_restarted_in_turn_without_a_take_over() {
 }
 
 #[test]
+fn an_operator_moves_all_switches_without_a_gap() {
+    for members in [2, 3, 5] {
+        let mut world = World::started(17, members, 5, 1);
+        for to in 0..members {
+            world.reset_gap();
+            world.ask_move(ShardId(0), to);
+            world.run_for(ms(1000));
+            assert_eq!(master(&world), to);
+            assert!(world.longest_gap < ms(110), "{:?}", world.longest_gap);
+        }
+        assert!(world.takeovers.is_empty());
+        is_clean(&mut world);
+    }
+}
+
+#[test]
+fn a_move_to_one_who_is_not_there_waits_and_counts_for_one_order_only() {
+    let mut world = World::started(18, 3, 3, 1);
+    let first = master(&world);
+    let [absent, other] = others(&world, first)[..] else {
+        panic!("three members");
+    };
+    world.set_stopped(absent, true);
+    world.run_for(ms(1000));
+    let order = world.store.own.clone();
+    world.ask_move(ShardId(0), absent);
+    world.run_for(ms(1000));
+    assert_eq!(master(&world), first);
+    assert_eq!(
+        world.store.own, order,
+        "its entry is there, but nobody hears it"
+    );
+    // The next order is another one, which nobody wants to be replaced.
+    world.ask_move(ShardId(0), other);
+    world.run_for(ms(1000));
+    assert_eq!(master(&world), other);
+    world.ask_move(ShardId(0), absent);
+    world.kill(other);
+    world.run_for(ms(3000));
+    world.set_stopped(absent, false);
+    world.run_for(ms(5000));
+    world.start(other);
+    world.run_for(ms(3000));
+    assert_eq!((master(&world), world.takeovers.len()), (first, 1));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_drained_member_hands_over_and_gets_nothing_until_it_is_undone() {
+    let mut world = World::started(19, 3, 5, 1);
+    let first = master(&world);
+    world.reset_gap();
+    world.set_drained(first, true);
+    world.run_for(ms(3000));
+    let second = master(&world);
+    assert_ne!(second, first);
+    assert!(world.longest_gap < ms(110), "{:?}", world.longest_gap);
+    assert!(world.takeovers.is_empty());
+    is_clean(&mut world);
+
+    // Not by a move, not by a death, and not once it was started again.
+    world.ask_move(ShardId(0), first);
+    world.run_for(ms(1000));
+    assert_eq!(master(&world), second);
+    world.kill(first);
+    world.start(first);
+    world.run_for(ms(3000));
+    world.kill(second);
+    world.run_for(ms(3000));
+    let third = master(&world);
+    assert!(third != first && third != second);
+
+    // Alone with one that is drained, a drained member goes on until somebody follows it.
+    world.set_drained(third, true);
+    world.run_for(ms(3000));
+    assert_eq!(master(&world), third);
+    world.set_drained(first, false);
+    world.run_for(ms(3000));
+    assert_eq!(master(&world), first);
+    is_clean(&mut world);
+}
+
+#[test]
 fn a_lone_member_that_leaves_has_nobody_to_hand_over_to() {
     let mut world = World::started(12, 1, 2, 1);
     world.terminate(0);
@@ -387,7 +470,7 @@ fn fault(world: &mut World, random: &mut Random) {
     let (a, b) = (random.below(members), random.below(members));
     let switch = random.below(world.switches.len());
     let is_on = random.below(2) == 0;
-    match random.below(24) {
+    match random.below(28) {
         0..3 => world.kill(a),
         3..5 => world.start(a),
         5..8 => {
@@ -418,6 +501,11 @@ fn fault(world: &mut World, random: &mut Random) {
         20 | 21 => world.terminate(a),
         22 => world.set_stalled(a, is_on),
         23 => world.reboot(switch),
+        24 | 25 => {
+            let shard = world.switches[switch].shard;
+            world.ask_move(shard, a);
+        }
+        26 | 27 => world.set_drained(a, is_on),
         _ => {}
     }
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::run::{ApiAddress, Duplex};
@@ -17,6 +18,8 @@ use cli::failure::Failure;
 /// The time for the whole answer: the API gives up earlier.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Events and changes are shorter.
+const LINE_BYTES_MAX: usize = 1 << 20;
 
 pub struct Client {
     at: ApiAddress,
@@ -53,16 +56,64 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<(StatusCode, Value), Failure> {
         let asked = timeout(ANSWER_MAX, self.exchange(method, path, body)).await;
-        let silent = || Failure::network(format!("the API at {} does not answer", self.at));
-        let (status, bytes) = asked.map_err(|_| silent())??;
+        let (status, bytes) = asked.map_err(|_| self.silent())??;
         let document = match bytes.is_empty() {
             true => Value::Null,
-            false => serde_json::from_slice(&bytes).map_err(|_| {
-                let at = &self.at;
-                Failure::network(format!("what answers at {at} is no API of auster run"))
-            })?,
+            false => serde_json::from_slice(&bytes).map_err(|_| self.foreign())?,
         };
         Ok((status, document))
+    }
+
+    /// Hands the lines of an answer over as they come, as long as `each` wants more.
+    pub async fn lines(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&str) -> bool,
+    ) -> Result<(), Failure> {
+        let asked = timeout(ANSWER_MAX, self.begin(Method::GET, path, None)).await;
+        let (answer, _driven) = asked.map_err(|_| self.silent())??;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        if !status.is_success() {
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            let bytes = body.map_err(|error| self.ended(&error))?.to_bytes();
+            let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+            return Err(failure(status, &problem));
+        }
+        let mut kept = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.ended(&error))?;
+            kept.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..]));
+            let end = kept
+                .iter()
+                .rposition(|b| *b == b'\n')
+                .map_or(0, |end| end + 1);
+            let whole: Vec<u8> = kept.drain(..end).collect();
+            if kept.len() > LINE_BYTES_MAX {
+                return Err(self.foreign());
+            }
+            let lines = String::from_utf8_lossy(&whole);
+            if !lines.lines().filter(|line| !line.is_empty()).all(&mut each) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::network(format!("the API at {} does not answer", self.at))
+    }
+
+    fn ended(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::network(format!(
+            "the API at {} ends the connection: {error}",
+            self.at
+        ))
+    }
+
+    fn foreign(&self) -> Failure {
+        let at = &self.at;
+        Failure::network(format!("what answers at {at} is no API of auster run"))
     }
 
     async fn exchange(
@@ -71,10 +122,21 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(StatusCode, Bytes), Failure> {
+        let (answer, _driven) = self.begin(method, path, body).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+        let bytes = body.collect().await.map_err(|error| self.ended(&error))?;
+        Ok((status, bytes.to_bytes()))
+    }
+
+    /// The head of an answer, and its connection.
+    async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(Response<Incoming>, Driven), Failure> {
         let at = &self.at;
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::network(format!("the API at {at} ends the connection: {error}"))
-        };
         let absent = |error| {
             Failure::network(format!(
                 "nobody serves the API at {at} ({error}); start auster run --api {at}, or say \
@@ -93,8 +155,10 @@ impl Client {
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| failed(&error))?;
-        let driven = tokio::spawn(connection);
+            .map_err(|error| self.ended(&error))?;
+        let driven = Driven(tokio::spawn(async {
+            let _ = connection.await;
+        }));
         let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
         let request = Request::builder()
             .method(method)
@@ -106,12 +170,17 @@ impl Client {
         let answer = sender
             .send_request(request)
             .await
-            .map_err(|error| failed(&error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-        let bytes = body.collect().await.map_err(|error| failed(&error))?;
-        driven.abort();
-        Ok((status, bytes.to_bytes()))
+            .map_err(|error| self.ended(&error))?;
+        Ok((answer, driven))
+    }
+}
+
+/// The task of a connection, which ends with the answer.
+struct Driven(JoinHandle<()>);
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

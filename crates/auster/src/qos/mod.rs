@@ -58,7 +58,7 @@ pub struct ApiArgs {
     /// Where auster run serves its API: [HOST:]PORT
     #[arg(long, value_name = "ADDR", env = "AUSTER_API", default_value = "8080",
           value_parser = api_address)]
-    api: ApiAddress,
+    pub api: ApiAddress,
 }
 
 #[derive(clap::Args)]

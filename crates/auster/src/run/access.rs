@@ -34,7 +34,7 @@ use std::ops::Range;
 
 use control::access::shadow::Seen;
 use control::access::tables::{size, size_of_routes};
-use control::access::{Access, Acl, Binding, Place, Rule, RuleId};
+use control::access::{Access, Acl, Binding, Place, Rule, RuleId, Verdict};
 use control::controller::Location;
 use control::qos::flow::Matching;
 use control::routing::{Gateways, Routing};
@@ -154,13 +154,7 @@ impl Stated {
 
     /// A rule in words: its list, and its name or number.
     pub fn name(&self, rule: &RuleId) -> String {
-        let acl = self.access.acls.get(rule.acl);
-        let name = acl.map_or("", |acl| &acl.name);
-        let found = acl.and_then(|acl| acl.rules.get(rule.rule));
-        match found.filter(|found| !found.name.is_empty()) {
-            Some(found) => format!("{name} '{}'", found.name),
-            None => format!("{name} rule {}", rule.rule + 1),
-        }
+        self.access.rule_name(rule)
     }
 
     fn read_acl<'a>(
@@ -623,6 +617,39 @@ fn binding(text: &str) -> Result<Binding, String> {
     match ips.len() <= ADDRESSES_MAX {
         true => Ok(Binding { mac, ips }),
         false => Err(format!("at most {ADDRESSES_MAX} addresses fit one host")),
+    }
+}
+
+/// A verdict about a packet that comes in at a port, a line for each rule that was asked. `rules`
+/// has these in words.
+pub fn verdict_text(verdict: &Verdict, at: Location, rules: &[&str]) -> Vec<String> {
+    let one = |text: String| vec![text];
+    match verdict {
+        Verdict::Allowed(all) if all.is_empty() => {
+            one("passes: no access list concerns it".to_owned())
+        }
+        Verdict::Allowed(_) => rules.iter().map(|rule| format!("passes: {rule}")).collect(),
+        Verdict::Denied(_) => rules
+            .iter()
+            .map(|rule| format!("dropped: {rule}"))
+            .collect(),
+        Verdict::NoRule(place) => {
+            let place = match place {
+                Place::Port(_) => place_name(Place::Port(at)),
+                vlan => place_name(*vlan),
+            };
+            one(format!("dropped: no rule of the lists of {place} matches"))
+        }
+        Verdict::NotBound => one(format!(
+            "dropped: no host that port {at} is bound to sends this"
+        )),
+        Verdict::DhcpServer => one(format!(
+            "dropped: port {at} is not among dhcp_servers in [guard]"
+        )),
+        Verdict::Router => one(format!(
+            "dropped: port {at} is not among routers in [guard]"
+        )),
+        Verdict::NoMember => one("dropped: its port is no member of that VLAN".to_owned()),
     }
 }
 

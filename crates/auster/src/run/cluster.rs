@@ -3,6 +3,7 @@
 
 mod bells;
 mod documents;
+pub mod operator;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -10,9 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::Instant;
-use control::cluster::{
-    Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId, Snapshot,
-};
+use control::cluster::{Cluster, ClusterConfig, ClusterEvent, ClusterOutput, HighWater, MemberId};
 use control::clustered::{Clustered, Outward, Sink};
 use control::controller::Controller;
 use driver::Driver;
@@ -25,6 +24,8 @@ use tokio::time::{sleep, timeout};
 use toml::de::DeTable;
 
 use super::fields::{self, Fields};
+use super::intent::etcd::Etcd;
+use super::intent::{self, Intent, Store};
 use cli::failure::Failure;
 use documents::Identity;
 use store::Presence;
@@ -35,6 +36,8 @@ const SHARDS: u16 = 1;
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// The time that each member of etcd has to answer a running controller.
 const ETCD_MAX: Duration = Duration::from_millis(300);
+/// The same for documents of the API, which no switch waits for.
+const INTENT_MAX: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// `[cluster]`.
@@ -161,13 +164,6 @@ impl Stated {
     }
 }
 
-/// The cluster as etcd has it.
-pub async fn snapshot(etcd: &etcd::Client) -> Result<Snapshot, Failure> {
-    let read = etcd.read_all(documents::PREFIX.as_bytes()).await;
-    let read = read.map_err(|error| Failure::network(format!("etcd: {error}")))?;
-    Ok(documents::snapshot(&read))
-}
-
 fn endpoint(text: &str) -> Result<(bool, etcd::Endpoint), String> {
     let (is_secure, at) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
         (Some(at), _) => (true, at),
@@ -203,6 +199,8 @@ fn bell(text: &str, is_passive: bool) -> Result<Method, String> {
 pub struct Joining {
     stated: Stated,
     etcd: etcd::Client,
+    /// With connections of its own: large answers must not delay those about members.
+    intent: etcd::Client,
     listening: bells::Listening,
     /// For the bells.
     security: Security,
@@ -221,6 +219,7 @@ impl Joining {
     ) -> Result<(Joining, Clustered), Failure> {
         let security = stated.security(files)?;
         let etcd = stated.client(&security, ETCD_MAX)?;
+        let intent = stated.client(&security, INTENT_MAX)?;
         let security = security.expecting(Role::Controller);
         let listening = bells::Listening::bind(&stated.listen, &security)
             .await
@@ -241,6 +240,7 @@ impl Joining {
         let joining = Joining {
             stated,
             etcd,
+            intent,
             listening,
             security,
             outward,
@@ -248,8 +248,20 @@ impl Joining {
         Ok((joining, application))
     }
 
+    /// The store of what the API is asked for, and the name of its writer.
+    pub fn store(&self, seed: u64) -> (Store, String) {
+        let name = self.stated.name.to_string();
+        let etcd = Etcd::new(self.intent.clone(), name.clone(), seed);
+        (Store::Etcd(etcd), name)
+    }
+
     /// Starts the tasks.
-    pub fn join(self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Joined {
+    pub fn join(
+        self,
+        driver: &Arc<Driver<Clustered>>,
+        intent: Arc<Intent>,
+        clock: Clock,
+    ) -> Joined {
         let handle = Handle {
             driver: driver.clone(),
             clock,
@@ -259,8 +271,7 @@ impl Joining {
         let address = address.or_else(|| self.listening.local().dialled());
         let address = address.expect("checked when it was read").to_string();
         let (events, to_print) = mpsc::channel(EVENTS_MAX);
-        let (presence, present) = watch::channel(Presence::default());
-        let presence = Arc::new(presence);
+        let presence = Arc::new(watch::Sender::new(Presence::default()));
         let (requests, requested) = mpsc::unbounded_channel();
         let (high_water, marks) = watch::channel(None);
         let heard_at = self.listening.local().to_string();
@@ -273,6 +284,10 @@ impl Joining {
             presence: presence.clone(),
             events,
         };
+        let keeper = store::Keeper {
+            id: name.clone(),
+            presence: presence.clone(),
+        };
         let key = store::keep_member(
             self.etcd.clone(),
             store::Own {
@@ -283,15 +298,23 @@ impl Joining {
                 id: name.clone(),
                 address,
             },
-            present,
+            keeper.clone(),
             name_taken,
             handle.clone(),
         );
+        let of_intent = presence.clone();
+        let loaded = move || {
+            of_intent
+                .send_if_modified(|presence| !std::mem::replace(&mut presence.has_intent, true));
+        };
+        let follow = intent::etcd::follow(intent, self.intent, named.clone(), loaded);
         let tasks = vec![
+            tokio::spawn(follow),
             tokio::spawn(store::carry_out(
                 self.etcd,
                 requested,
                 named,
+                keeper,
                 handle.clone(),
             )),
             tokio::spawn(self.listening.listen(name.clone(), handle.clone())),

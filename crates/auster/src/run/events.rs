@@ -1,5 +1,5 @@
-//! Prints events, for people (a line each) or programs (a JSON document a line each), on standard
-//! output.
+//! Events, for people (a line each) or programs (a JSON document a line each) on standard output,
+//! and for the readers of the API. Only the lines of a kind are limited: readers get them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,8 @@ use sched::PolicyMap;
 use serde_json::{Value, json};
 
 use super::ApiAddress;
+use super::feed::Feed;
+use super::intent::IntentEvent;
 use cli::failure::Failure;
 use cli::limits::{self, Lines};
 use cli::output::{self, say};
@@ -29,12 +31,15 @@ pub struct Printer {
     json: bool,
     clock: Clock,
     lines: Lines<String>,
+    feed: Feed,
+    /// Events that were lost before they came here.
+    lost: u64,
     /// The last report about each datapath's database.
     databases: BTreeMap<DatapathId, Value>,
 }
 
 impl Printer {
-    pub fn new(json: bool, clock: Clock) -> Printer {
+    pub fn new(json: bool, clock: Clock, feed: Feed) -> Printer {
         if json {
             output::count_drops_as(lines_dropped);
         }
@@ -42,6 +47,8 @@ impl Printer {
             json,
             clock,
             lines: Lines::default(),
+            feed,
+            lost: 0,
             databases: BTreeMap::new(),
         }
     }
@@ -65,13 +72,13 @@ impl Printer {
     fn tell_left_out(&mut self, now: Instant) {
         while let Some((kind, count)) = self.lines.poll_left_out(now) {
             if kind == HOST_LEARNED {
-                let document = json!({"event": "hosts_learned", "count": count});
-                self.print(&format!("... and {count} more hosts learned"), document);
+                let document = with_time(hosts_learned(count));
+                self.write(&format!("... and {count} more hosts learned"), &document);
                 continue;
             }
-            self.print(
+            self.write(
                 &format!("... and {count} more of this kind: {kind}"),
-                json!({"event": "left_out", "kind": kind, "count": count}),
+                &with_time(json!({"event": "left_out", "kind": kind, "count": count})),
             );
         }
     }
@@ -80,8 +87,21 @@ impl Printer {
     fn print_limited(&mut self, kind: &str, text: &str, document: Value) {
         let now = self.clock.now();
         self.tell_left_out(now);
+        let document = with_time(document);
+        self.feed.push(&document);
         if self.lines.take(now, &kind.to_owned()) {
-            self.print(text, document);
+            self.write(text, &document);
+        }
+    }
+
+    /// Reports events that were lost before they came here, `lost` so far: whoever follows has to
+    /// look anew.
+    pub fn lost(&mut self, lost: u64) {
+        let count = lost.saturating_sub(self.lost);
+        self.lost = lost;
+        if count > 0 {
+            let document = json!({"event": "reset", "reason": "lost", "count": count});
+            self.print_limited("reset", &format!("{count} events were lost"), document);
         }
     }
 
@@ -316,9 +336,57 @@ impl Printer {
         self.print_limited(kind, &format!("cluster: {text}"), document);
     }
 
+    /// Documents of the API are not in use, or stay though etcd has lost them.
+    pub fn intent(&mut self, event: &IntentEvent) {
+        let few = |keys: &[String]| {
+            let first = keys
+                .iter()
+                .take(3)
+                .map(|key| key.escape_debug().to_string());
+            let first = first.collect::<Vec<_>>().join(", ");
+            match keys.len().saturating_sub(3) {
+                0 => first,
+                more => format!("{first} and {more} more"),
+            }
+        };
+        let (kind, text, about) = match event {
+            IntentEvent::LeftOut { key, why } => {
+                let text = format!("{key} is left out: {why}");
+                ("left_out", text, json!({"key": key, "reason": why}))
+            }
+            IntentEvent::Missing(keys) => {
+                let text = format!(
+                    "etcd was restored without {}; it stays in use for ten minutes: auster state \
+                     export and import put it back, or delete it",
+                    few(keys)
+                );
+                (
+                    "missing",
+                    text,
+                    json!({"count": keys.len(), "keys": few(keys)}),
+                )
+            }
+            IntentEvent::Dropped(keys) => {
+                let text = format!(
+                    "no longer in use, as etcd was restored without: {}",
+                    few(keys)
+                );
+                (
+                    "dropped",
+                    text,
+                    json!({"count": keys.len(), "keys": few(keys)}),
+                )
+            }
+        };
+        let kind = format!("intent_{kind}");
+        let document = json!({"event": kind, "about": about});
+        self.print_limited(&kind, &format!("intent: {text}"), document);
+    }
+
     pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
             Notice::HostsLearned(count) => {
+                self.feed.push(&with_time(hosts_learned(*count)));
                 self.lines.leave_out(now, &HOST_LEARNED.to_owned(), *count);
             }
             Notice::Event(event) => {
@@ -399,11 +467,17 @@ impl Printer {
         self.print_limited("refused", &line, document);
     }
 
+    fn print(&mut self, text: &str, document: Value) {
+        let document = with_time(document);
+        self.feed.push(&document);
+        self.write(text, &document);
+    }
+
     /// Prints the text or the document. The reader of standard output may be gone; the network is
     /// worth more than the log.
-    fn print(&mut self, text: &str, document: Value) {
+    fn write(&self, text: &str, document: &Value) {
         match self.json {
-            true => say!("{}", with_time(document)),
+            true => say!("{document}"),
             false => say!("{text}"),
         }
     }
@@ -480,6 +554,11 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
         ),
         ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), String::new()),
     }
+}
+
+/// Learned hosts that are not reported one by one.
+fn hosts_learned(count: u64) -> Value {
+    json!({"event": "hosts_learned", "count": count})
 }
 
 fn with_time(mut document: Value) -> Value {

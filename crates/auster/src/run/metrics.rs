@@ -23,6 +23,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
+use super::intent::{Counts, Intent};
 use cli::output;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,6 +37,7 @@ pub struct Metrics {
     refusals: Vec<(String, Arc<Refusals>)>,
     security: Security,
     clock: Clock,
+    intent: Option<Arc<Intent>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,7 +109,14 @@ impl Metrics {
             refusals,
             security,
             clock,
+            intent: None,
         }
+    }
+
+    /// With figures of what the API was asked for.
+    pub fn with_intent(mut self, intent: Arc<Intent>) -> Metrics {
+        self.intent = Some(intent);
+        self
     }
 
     pub async fn exposition(&self) -> String {
@@ -147,6 +156,8 @@ impl Metrics {
         families.push(self.ended());
         families.push(of_certificates(&self.security));
         families.push(of_output());
+        let counts = self.intent.iter().map(|intent| intent.counts());
+        families.extend(counts.flat_map(of_intent));
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));
@@ -547,6 +558,41 @@ fn of_access(access: &AccessCounts) -> Vec<Family> {
         .collect()
 }
 
+fn of_intent(counts: Counts) -> Vec<Family> {
+    let writes = [("done", counts.writes), ("refused", counts.writes_refused)];
+    let sample = |(outcome, count): (&str, u64)| {
+        let labels = vec![("outcome", outcome.to_owned())];
+        (labels, Value::Count(count))
+    };
+    vec![
+        gauge(
+            "auster_intent_documents",
+            "What the API was asked for",
+            counts.documents as f64,
+        ),
+        gauge(
+            "auster_intent_left_out",
+            "Documents of it that cannot be read, or do not fit",
+            counts.left_out as f64,
+        ),
+        gauge(
+            "auster_intent_missing",
+            "Documents in use that etcd lost when it was restored",
+            counts.missing as f64,
+        ),
+        Family {
+            name: "auster_intent_writes",
+            help: "Requests of the API to change it",
+            samples: writes.into_iter().map(sample).collect(),
+        },
+        count(
+            "auster_intent_repaired",
+            "Full readings of etcd that found what its watch had not reported",
+            counts.repaired,
+        ),
+    ]
+}
+
 fn of_cluster(view: &ClusterView) -> Vec<Family> {
     let c = &view.counts;
     let peers = view.peers.iter().map(|(peer, is_heard)| {
@@ -600,6 +646,11 @@ fn of_cluster(view: &ClusterView) -> Vec<Family> {
             "auster_cluster_watch_repaired",
             "Full readings of etcd that found what its watch had not reported",
             c.watch_repaired,
+        ),
+        count(
+            "auster_cluster_writes_refused",
+            "Messages that a switch refused since another member is its master",
+            c.refused,
         ),
         Family {
             name: "auster_cluster_role_requests",

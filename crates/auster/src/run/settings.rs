@@ -70,6 +70,8 @@ pub struct Settings {
     pub ovsdb: Vec<Method>,
     /// The time between two BFD messages on links between switches, if they shall watch those.
     pub bfd_interval: Option<Duration>,
+    /// The folder that keeps what the API is asked for.
+    pub state: Option<PathBuf>,
     pub status: Option<PathBuf>,
     /// The address at which the API is served.
     pub api: Option<ApiAddress>,
@@ -130,6 +132,7 @@ impl Default for Settings {
             connect: Vec::new(),
             ovsdb: Vec::new(),
             bfd_interval: None,
+            state: None,
             status: None,
             api: None,
             api_hosts: Vec::new(),
@@ -305,6 +308,7 @@ impl Settings {
                 ours.controller.multicast != theirs.controller.multicast,
             ),
             ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
+            ("state", ours.state != theirs.state),
             ("status", ours.status != theirs.status),
             ("api", ours.api != theirs.api),
             ("api_hosts", ours.api_hosts != theirs.api_hosts),
@@ -359,6 +363,7 @@ impl Settings {
         self.policy = args.policy.unwrap_or(std::mem::take(&mut self.policy));
         let threads = args.threads.and_then(|n| NonZeroUsize::new(n.into()));
         self.threads = threads.unwrap_or(self.threads);
+        self.state = args.state.or(self.state.take());
         self.status = args.status.or(self.status.take());
         self.api = args.api.or(self.api.take());
         if !args.api_host.is_empty() {
@@ -504,6 +509,7 @@ impl Settings {
             "drain_wait_s",
             "ovsdb",
             "bfd_interval_ms",
+            "state",
             "status",
             "api",
             "api_hosts",
@@ -565,6 +571,9 @@ impl Settings {
             self.driver.allowed = Some(allowed.into_iter().collect());
         }
         self.drained = drain::read(fields, root);
+        self.state = fields
+            .string(root, "state", "/var/lib/auster")
+            .map(|path| dir.join(path));
         self.status = fields
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));
@@ -848,13 +857,26 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
 
 /// Checks that a member of a cluster keeps nothing that each member would keep in its own way.
 fn fits_cluster(settings: &Settings) -> Result<(), Failure> {
-    if settings.cluster.is_some() && !settings.ovsdb.is_empty() {
-        return Err(Failure::usage(
+    if settings.cluster.is_none() {
+        return Ok(());
+    }
+    let mut problems = Vec::new();
+    if !settings.ovsdb.is_empty() {
+        problems.push(
             "[cluster] does not go with ovsdb: a member that stands by would change the queues of \
              switches which another one serves; take out one of them",
-        ));
+        );
     }
-    Ok(())
+    if settings.state.is_some() {
+        problems.push(
+            "[cluster] does not go with state (--state), as etcd keeps what the API is asked for; \
+             take out that one, and leave state in [cluster]",
+        );
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::usage(problems.join("; "))),
+    }
 }
 
 /// The same for bonds, mirrors and guards of ports.

@@ -18,6 +18,8 @@
 //!    "delays":{"count","p50_ms","p99_ms"}},
 //!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit",
 //!    "ports":{name: {"numbers","queues","problem"}}}],
+//!  "cluster":{"name","serves","served_by","heard":[name],"silent":[name]} (null alone; a member
+//!    that stands by has no switches, links and hosts, or those of the time when it served),
 //!  "connections":{"total","up","standing_by":[dpid]} (switches that another controller serves),
 //!  "drops":{reason: count}, "refused":{listener: {reason: count}},
 //!  "ended":{reason: count} (connections that have ended, as in the events)}
@@ -31,6 +33,7 @@ use std::time::Duration;
 
 use control::ConnectionId;
 use control::bond::Protocol;
+use control::cluster::MemberId;
 use control::clustered::Clustered;
 use control::controller::{
     BondPortView, BondView, ControllerCounters, HostView, LinkView, SwitchView, TableView,
@@ -126,14 +129,17 @@ impl Status {
                     controller.timeouts_view(),
                     controller.counters(),
                     controller.bonds(),
+                    cluster(controller),
                 ),
             )
         });
         // The connections are known even when the controller is too busy to be asked.
         let answered = timeout(STEP_MAX, views).await.ok().flatten();
         let timeouts = answered.as_ref().map(|(.., decided)| timeouts(decided));
-        let bonds = answered.as_ref().map(|(.., (_, _, bonds))| bonds);
+        let bonds = answered.as_ref().map(|(.., (_, _, bonds, _))| bonds);
         let bonds: Vec<Value> = bonds.into_iter().flatten().map(bond).collect();
+        let cluster = answered.as_ref().map(|(.., (.., cluster))| cluster);
+        let cluster = cluster.cloned().flatten();
         let answered = answered.map(|(switches, links, hosts, count, differences, _)| {
             (switches, links, hosts, count, differences)
         });
@@ -150,6 +156,7 @@ impl Status {
             "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "topology_differences": differences.map(|d| told(&d)),
+            "cluster": cluster,
             "databases": self.databases.borrow().iter().map(database).collect::<Vec<_>>(),
             "connections": {
                 "total": connections.len(),
@@ -229,6 +236,27 @@ impl Status {
         });
         Value::Object(listeners.collect())
     }
+}
+
+/// This member of a cluster, the one that serves the switches, and the others.
+fn cluster(controller: &Clustered) -> Option<Value> {
+    let cluster = controller.cluster()?;
+    let shards = cluster.shards();
+    let served_by = shards.iter().find_map(|shard| shard.holder.as_ref());
+    let (heard, silent): (Vec<_>, Vec<_>) = cluster
+        .peers()
+        .into_iter()
+        .partition(|(_, is_heard)| *is_heard);
+    let names = |peers: &[(MemberId, bool)]| -> Vec<String> {
+        peers.iter().map(|(name, _)| name.to_string()).collect()
+    };
+    Some(json!({
+        "name": cluster.config().id.as_str(),
+        "serves": shards.iter().any(|shard| shard.is_held),
+        "served_by": served_by.map(MemberId::as_str),
+        "heard": names(&heard),
+        "silent": names(&silent),
+    }))
 }
 
 fn standing_by(connections: &[ConnectionView]) -> Vec<String> {
@@ -339,9 +367,14 @@ fn table(view: &TableView) -> Value {
 }
 
 /// The decisions of the controller that a document shows.
-type Decided = (TimeoutsView, ControllerCounters, Vec<BondView>);
+type Decided = (
+    TimeoutsView,
+    ControllerCounters,
+    Vec<BondView>,
+    Option<Value>,
+);
 
-fn timeouts((view, counters, _): &Decided) -> Value {
+fn timeouts((view, counters, ..): &Decided) -> Value {
     let ms = |delay: Option<Duration>| delay.map(|d| d.as_secs_f64() * 1e3);
     json!({
         "policy": view.policy,

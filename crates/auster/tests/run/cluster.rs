@@ -1,7 +1,7 @@
 //! Three members of a cluster at one real Open vSwitch, with a real etcd: the switch has one
 //! master, and each broadcast arrives once, whoever is killed.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,23 +17,26 @@ use super::{Auster, PATIENCE};
 const DPID: &str = "00000000000000c0";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-struct Members {
+pub struct Members {
     dir: TempDir,
-    etcd: Etcd,
-    running: Vec<Option<Auster>>,
+    pub etcd: Etcd,
+    pub running: Vec<Option<Auster>>,
+    /// Where each serves its API.
+    pub apis: Vec<SocketAddr>,
     /// Where each listens for switches, and for the others; the same when it is started again.
     ports: Vec<u16>,
     bells: Vec<u16>,
-    ovs: Ovs,
+    pub ovs: Ovs,
 }
 
 impl Members {
     /// Starts all, with a bridge that dials each of them.
-    fn start() -> Members {
+    pub fn start() -> Members {
         let mut members = Members {
             dir: tempfile::tempdir().unwrap(),
             etcd: Etcd::one(),
             running: Vec::new(),
+            apis: Vec::new(),
             ports: Vec::new(),
             bells: (0..NAMES.len()).map(|_| free_port()).collect(),
             ovs: Ovs::start(),
@@ -41,6 +44,7 @@ impl Members {
         for n in 0..NAMES.len() {
             let auster = Auster::start(&["--config", &members.config(n, 0)]);
             members.ports.push(auster.port());
+            members.apis.push(auster.api());
             members.running.push(Some(auster));
         }
         let targets = members.ports.iter();
@@ -61,6 +65,7 @@ impl Members {
         let endpoint = &self.etcd.endpoints()[0];
         let text = format!(
             "listen = \"ptcp:{port}:127.0.0.1\"\n\
+             api = \"0\"\n\
              [cluster]\n\
              etcd = [\"http://{endpoint}\"]\n\
              name = \"{name}\"\n\
@@ -72,12 +77,14 @@ impl Members {
         file.display().to_string()
     }
 
-    fn restart(&mut self, member: usize) {
+    pub fn restart(&mut self, member: usize) {
         let config = self.config(member, self.ports[member]);
-        self.running[member] = Some(Auster::start(&["--config", &config]));
+        let auster = Auster::start(&["--config", &config]);
+        self.apis[member] = auster.api();
+        self.running[member] = Some(auster);
     }
 
-    fn end(&mut self, member: usize, signal: Signal) -> Option<i32> {
+    pub fn end(&mut self, member: usize, signal: Signal) -> Option<i32> {
         let mut auster = self.running[member].take().expect("it runs");
         auster.end(signal)
     }
@@ -118,8 +125,17 @@ impl Members {
         unreachable!("numbers without end")
     }
 
+    /// Waits until the switch has another master, a moment after etcd has another order.
+    fn wait_for_master(&self, is_it: impl Fn(usize) -> bool) {
+        let give_up = Instant::now() + PATIENCE;
+        while !is_it(self.settled()) {
+            assert!(Instant::now() < give_up, "the master stays");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Waits until etcd has an order with all members in it, who is running first.
-    fn wait_for_order(&self) {
+    pub fn wait_for_order(&self) {
         let give_up = Instant::now() + PATIENCE;
         let has_all = |order: &str| {
             NAMES
@@ -141,7 +157,7 @@ impl Members {
     }
 
     /// Waits until one running member is master, and the others are slaves; returns the master.
-    fn settled(&self) -> usize {
+    pub fn settled(&self) -> usize {
         let give_up = Instant::now() + PATIENCE;
         loop {
             let roles = self.roles();
@@ -185,6 +201,77 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
     members.etcd.kill(0);
     assert_eq!(members.end(third, Signal::SIGKILL), None);
     members.serve_once(40_000);
+}
+
+/// Runs the command of an operator. Returns its exit code and its lines.
+fn ask(config: &str, words: &[&str]) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+    let command = command.arg("cluster").args(words);
+    let output = command.args(["--config", config]).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let code = output.status.code().expect("it ends by itself");
+    (code, String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn an_operator_moves_the_switches_and_drains_a_member() {
+    let mut members = Members::start();
+    let first = members.serve_once(0);
+    members.wait_for_order();
+    let config = members.config(0, members.ports[0]);
+    let [second, third] = [1, 2].map(|n| (first + n) % NAMES.len());
+    let (b, c) = (NAMES[second], NAMES[third]);
+    let done = |text: String| (0, text + "\n");
+
+    let moved = ask(&config, &["move", b]);
+    assert_eq!(moved, done(format!("{b} serves all switches")));
+    members.wait_for_master(|n| n == second);
+    for n in [first, second, third] {
+        let status = members.running[n].as_ref().expect("it runs").status();
+        let cluster = &status["cluster"];
+        assert_eq!(cluster["name"], NAMES[n]);
+        assert_eq!(cluster["serves"], n == second, "{cluster}");
+        assert_eq!(cluster["served_by"], b, "{cluster}");
+    }
+    assert_eq!(members.serve_once(10_000), second);
+    let again = ask(&config, &["move", b]);
+    assert_eq!(again, done(format!("{b} serves all switches already")));
+    let nobody = ask(&config, &["move", "z"]);
+    let text = "auster: no member is named z: the members are a, b, c\n";
+    assert_eq!(nobody, (2, text.to_owned()));
+
+    let (code, said) = ask(&config, &["drain", b]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.starts_with(&format!("{b} is drained: ")), "{said}");
+    members.wait_for_master(|n| n != second);
+    assert_ne!(members.serve_once(20_000), second);
+
+    // Started again it is drained still, and gets nothing by a move or when it is the last one.
+    assert_eq!(members.end(second, Signal::SIGTERM), Some(0));
+    members.restart(second);
+    let (code, said) = ask(&config, &["move", b]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("is drained: undo that first"), "{said}");
+    for other in [first, third] {
+        members.end(other, Signal::SIGKILL);
+    }
+    let (code, said) = ask(&config, &["drain", b]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(members.roles()[second], "slave");
+
+    let undone = ask(&config, &["drain", b, "--undo"]);
+    assert_eq!(undone, done(format!("{b} may serve switches again")));
+    assert_eq!(members.serve_once(30_000), second);
+    let (code, said) = ask(&config, &["drain", b]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("no other member is ready"), "{said}");
+
+    members.restart(third);
+    members.wait_for_order();
+    members.etcd.kill(0);
+    let (code, said) = ask(&config, &["move", c]);
+    assert_eq!(code, 4, "{said}");
+    assert!(said.starts_with("auster: etcd: "), "{said}");
 }
 
 /// A process that ends with the test.

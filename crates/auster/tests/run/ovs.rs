@@ -101,7 +101,7 @@ impl Ovs {
         ]);
     }
 
-    fn flows(&self, bridge: &str) -> String {
+    pub fn flows(&self, bridge: &str) -> String {
         let management = format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display());
         let arguments = ["-O", "OpenFlow13", "--no-stats", "dump-flows", &management];
         String::from_utf8(self.run("ovs-ofctl", &arguments).stdout).unwrap()

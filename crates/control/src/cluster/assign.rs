@@ -84,8 +84,13 @@ impl Writer<'_> {
                 Some(shard) if shard.is_held => {
                     let is_steady = |since| since + STEADY <= self.now;
                     let is_outdated = shard.outdated_since.is_some_and(is_steady);
-                    (shard.in_use > 0 || shard.must_renew || is_outdated)
-                        .then(|| order(id, Some(&self.config.id), &live))
+                    let me = &self.config.id;
+                    let asked = view.moves.get(&id);
+                    let asked = asked.filter(|asked| Some(asked.revision) == expected);
+                    let to = asked.map(|asked| &asked.to);
+                    let to = to.filter(|to| *to != me && live.contains(*to));
+                    (to.is_some() || shard.in_use > 0 || shard.must_renew || is_outdated)
+                        .then(|| order(id, to.or(Some(me)), &live))
                 }
                 Some(shard) if is_assigner && self.is_without_owner(shard, view) => {
                     let mut others = live.clone();

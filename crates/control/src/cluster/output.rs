@@ -111,6 +111,8 @@ pub struct ClusterCounts {
     pub yields: u64,
     /// Role requests that a switch refused as stale.
     pub stale: u64,
+    /// Other messages that a switch refused, since another member is its master.
+    pub refused: u64,
     /// Reports of foreign generations.
     pub foreign: u64,
     /// Epochs raised by this member.

@@ -1,8 +1,8 @@
 //! The store as this member knows it: read whole, then watched.
 //!
 //! Keys, below the cluster's prefix: `own/<shard>` ([`Order`]), `members/<id>` ([`Member`], on a
-//! lease of the member) and `epoch` (a number). Documents are values here; their text is for the
-//! I/O.
+//! lease of the member), `move/<shard>` ([`Move`], on a lease of the operator) and `epoch` (a
+//! number). Documents are values here; their text is for the I/O.
 
 use std::collections::BTreeMap;
 
@@ -61,6 +61,7 @@ pub struct Snapshot {
     pub revision: u64,
     pub own: BTreeMap<ShardId, Own>,
     pub members: BTreeMap<MemberId, Member>,
+    pub moves: BTreeMap<ShardId, Move>,
     /// The key `epoch` and its `mod_revision`, if it is there.
     pub epoch: Option<(u16, u64)>,
 }
@@ -83,6 +84,15 @@ pub struct Member {
     pub is_ready: bool,
 }
 
+/// `move/<shard>`: an operator wants another owner. The present one writes the order, since it
+/// hears whether that member is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub to: MemberId,
+    /// The revision of the order that it is to replace. It says nothing about any later one.
+    pub revision: u64,
+}
+
 /// One event of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreChange {
@@ -98,6 +108,7 @@ pub struct StoreChange {
 pub enum Changed {
     Own(ShardId, Option<Order>),
     Member(MemberId, Option<Member>),
+    Move(ShardId, Option<Move>),
     Epoch(Option<u16>),
 }
 
@@ -437,6 +448,14 @@ impl Store {
                 }
                 self.raise_revision(revision);
                 Some(News::Members)
+            }
+            Changed::Move(shard, asked) => {
+                match asked {
+                    Some(asked) => self.view.moves.insert(shard, asked),
+                    None => self.view.moves.remove(&shard),
+                };
+                self.raise_revision(revision);
+                None
             }
             // Another epoch: the store may have been restored unnoticed.
             Changed::Epoch(epoch) => {

@@ -54,7 +54,7 @@ impl Fixture {
                 revision: self.revision,
                 own: self.own.clone(),
                 members: self.members.clone(),
-                epoch: None,
+                ..Snapshot::default()
             }),
             StoreRequest::PutOwn {
                 shard,

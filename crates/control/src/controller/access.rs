@@ -178,6 +178,17 @@ impl AccessControl {
         self.stated.by_dhcp.contains(&place)
     }
 
+    /// The lists and bindings as they are stated.
+    pub(super) fn stated(&self) -> &Access {
+        &self.stated
+    }
+
+    /// The purpose of an entry that a switch was sent, from its report in our numbers.
+    pub(super) fn owner(&self, dpid: DatapathId, row: &FlowStats) -> Option<&Owner> {
+        let planned = self.sent.get(&dpid)?.get(&EntryKey::of_row(row)?)?;
+        Some(&planned.owner)
+    }
+
     /// Decides about a packet, as the switches do.
     pub(super) fn judge(
         &self,

@@ -896,7 +896,7 @@ impl Discovery {
         if let Some(state) = state {
             let past = &mut self.past;
             let fresh = || PortState::new(past.recall(at));
-            let known = net.set_port(at, state.hw_addr, fresh)?;
+            let known = net.set_port(at, state, fresh)?;
             let fresh = || ProbedPort::new(now);
             let port = self.ports.entry(at).or_insert_with(fresh);
             port.pending = None;

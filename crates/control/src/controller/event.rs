@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use clock::{Duration, Instant};
+use openflow::message::PortName;
 use openflow::multipart::Description;
 use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
@@ -278,6 +279,8 @@ pub struct SwitchView {
     pub flow_count: usize,
     pub up_since: Instant,
     pub description: Option<Description>,
+    /// The name of its LOCAL port, which on Open vSwitch is the bridge's.
+    pub name: Option<PortName>,
     pub table: TableView,
 }
 

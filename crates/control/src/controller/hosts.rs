@@ -21,6 +21,7 @@ mod age;
 mod model;
 mod owners;
 mod questions;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,7 @@ pub(super) use age::{Patience, STEP_INTERVAL, Step};
 pub(super) use owners::{AddressAnswer, AddressQuestion, AddressVerdict};
 use owners::{Owned, Owners};
 pub(super) use questions::{OWN_MAC, PressureAlarms};
+pub use seen::Seen;
 
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;
@@ -261,6 +263,17 @@ impl Hosts {
     /// Those that have a place at a switch.
     pub(super) fn placed_at(&self, dpid: DatapathId) -> impl Iterator<Item = (MacAddr, Location)> {
         self.places.placed_at(dpid)
+    }
+
+    /// The number of those that have their place at each port; ports without any are left out.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (Location, usize)> {
+        self.places.counts()
+    }
+
+    /// The port that claims the address of a host while the host is asked.
+    pub(super) fn claimant(&self, mac: MacAddr) -> Option<Location> {
+        let contest = self.details.get(&mac)?.contest.as_ref()?;
+        Some(contest.claimant)
     }
 
     /// Takes note of a frame of `mac` at the edge port `at`. `home_gone` says whether a place

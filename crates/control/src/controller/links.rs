@@ -327,6 +327,15 @@ impl Links {
         !self.doubted.is_empty()
     }
 
+    /// Whether the operator drains the link at this port, or its switch.
+    pub(super) fn is_drained_end(&self, end: Location) -> bool {
+        self.drained.is_hit(end)
+    }
+
+    pub(super) fn is_doubted(&self, end: Location) -> bool {
+        self.doubted.contains_key(&end)
+    }
+
     fn is_shunned(&self, end: Location) -> bool {
         self.drained.is_hit(end) || self.doubted.contains_key(&end)
     }

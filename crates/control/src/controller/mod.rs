@@ -67,7 +67,9 @@ mod shared;
 mod stage;
 mod switch;
 mod tables;
+pub mod trace;
 mod updates;
+mod views;
 mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -131,6 +133,10 @@ use routes::Routes;
 use shared::SharedEntries;
 use tables::{Table, Tables};
 use updates::Updates;
+pub use views::{
+    Cable, HostDetail, HostName, HostPage, HostQuery, Names, NetworkView, PathQuery, PathView,
+    PortDetail, PortUse,
+};
 
 /// A deadline that is this late proves that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(2);
@@ -567,6 +573,7 @@ impl Controller {
                     + self.fabric.entry_count(dpid),
                 up_since: switch.up_since,
                 description: switch.description.clone(),
+                name: switch.name,
                 table: TableView {
                     coarse: self.coarse.count(dpid),
                     ..table

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
+use openflow::message::{Port, PortName};
 use openflow::multipart::Description;
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
@@ -51,11 +52,17 @@ pub(super) struct Switch {
     /// Whether its entries have been compared since it connected.
     pub synced: bool,
     pub description: Option<Description>,
+    /// The name of its LOCAL port, which on Open vSwitch is the bridge's.
+    pub name: Option<PortName>,
     pub ports: BTreeMap<PortNo, SwitchPort>,
 }
 
+#[derive(Clone)]
 pub(super) struct SwitchPort {
     pub hw_addr: MacAddr,
+    pub name: PortName,
+    /// In kbit/s; 0 if the switch does not say.
+    pub speed_kbit: u32,
     pub state: PortState,
 }
 
@@ -188,6 +195,10 @@ impl Network {
         self.bonds.place(at)
     }
 
+    pub(super) fn is_bonded(&self, at: Location) -> bool {
+        self.bonds.contains(at)
+    }
+
     /// The role of a port. A bond has one role at its place, and its other ports have none.
     pub(super) fn role(&self, at: Location) -> PortRole {
         if self.closed.contains(&at) {
@@ -279,6 +290,11 @@ impl Network {
             down_since: None,
             synced: false,
             description: up.description.clone(),
+            name: up
+                .ports
+                .iter()
+                .find(|p| p.port_no == PortNo::LOCAL)
+                .map(|p| p.name),
             ports,
         };
         self.switches.insert(dpid, switch);
@@ -329,18 +345,23 @@ impl Network {
         self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
     }
 
-    /// Notes a port and its hardware address. `fresh` is the state of one that was not known.
+    /// Notes a port as its switch describes it. `fresh` is the state of one that was not known.
     pub(super) fn set_port(
         &mut self,
         at: Location,
-        hw_addr: MacAddr,
+        described: &Port,
         fresh: impl FnOnce() -> PortState,
     ) -> Option<&mut SwitchPort> {
         let switch = self.switches.get_mut(&at.dpid)?;
+        let hw_addr = described.hw_addr;
         let port = switch.ports.entry(at.port).or_insert_with(|| SwitchPort {
             hw_addr,
+            name: described.name,
+            speed_kbit: described.curr_speed,
             state: fresh(),
         });
+        port.name = described.name;
+        port.speed_kbit = described.curr_speed;
         let former = std::mem::replace(&mut port.hw_addr, hw_addr);
         self.port_addresses.remove(&former);
         self.port_addresses.insert(hw_addr, at.dpid);

@@ -5,6 +5,7 @@
 //! share the in-port. So the controller builds a new path beside the old one, turns the switch
 //! where they part by one flow-mod, and deletes the rest of the old path last.
 
+mod page;
 mod pause;
 mod rules;
 

@@ -8,6 +8,7 @@
 
 mod certificates;
 pub mod channel;
+mod cluster;
 mod controller;
 mod fabric;
 mod histogram;
@@ -43,6 +44,13 @@ Example:
   auster bench scale --start 'auster run ptcp:{port}:127.0.0.1'
   auster bench scale --start 'auster run ptcp:{port}:127.0.0.1' -s 100,1000 -o results/scale")]
     Scale(controller::scale::Args),
+    /// Emulated switches at all members of a cluster, one of which is killed or replaced
+    #[command(after_help = "\
+Example:
+  auster bench cluster --start 'a=auster run --config a.toml --listen ptcp:{port}:127.0.0.1' \\
+      --start 'b=auster run --config b.toml --listen ptcp:{port}:127.0.0.1' -s 1000 \\
+      --move 'auster cluster move {to} --config a.toml'")]
+    Cluster(cluster::Args),
     /// The same with cbench's flags and output, for scripts that have them
     #[command(after_help = "\
 Example:
@@ -78,6 +86,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Controller(args) => controller::run(*args),
         Command::Fabric(args) => fabric::run(&args),
         Command::Scale(args) => controller::scale::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),
         Command::Switch(args) => switch::run(*args),

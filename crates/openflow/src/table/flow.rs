@@ -136,6 +136,30 @@ impl FlowEntry {
         }
     }
 
+    /// An entry as a switch reports it.
+    ///
+    /// # Errors
+    /// The OFPBMC_* that its match would be answered with.
+    pub(super) fn of_row(row: FlowStats) -> Result<FlowEntry, ErrorKind> {
+        Ok(FlowEntry {
+            pattern: Pattern::new(&row.r#match)?,
+            table_id: row.table_id,
+            priority: row.priority,
+            cookie: row.cookie,
+            flags: row.flags,
+            idle_timeout: row.idle_timeout,
+            hard_timeout: row.hard_timeout,
+            r#match: row.r#match,
+            instructions: row.instructions,
+            created_at: Instant::START,
+            refreshed_at: Instant::START,
+            used_at: Instant::START,
+            packet_count: row.packet_count,
+            byte_count: row.byte_count,
+            check_at: None,
+        })
+    }
+
     pub(super) fn count(&mut self, now: Instant, len: usize) {
         self.used_at = now;
         if !self.flags.contains(FlowModFlags::NO_PKT_COUNTS) {
@@ -235,6 +259,18 @@ impl FlowTable {
             }
         }
         best.map(|(_, id)| id)
+    }
+
+    /// Another entry that matches the packet at the priority of this one, and does something else:
+    /// OpenFlow leaves open which of them takes it.
+    pub fn rival(&self, of: EntryId, packet: &PacketFields) -> Option<&FlowEntry> {
+        let entry = self.get(of)?;
+        let mut others = self.entries.values();
+        others.find(|other| {
+            other.priority == entry.priority
+                && other.instructions != entry.instructions
+                && other.pattern.matches(packet)
+        })
     }
 
     /// The entry of just this match and priority.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::actions::{Action, Bucket};
 use crate::error::ErrorKind;
 use crate::message::{GroupMod, GroupModCommand, GroupType, MeterMod, MeterModCommand};
+use crate::multipart::GroupDesc;
 use crate::types::{GroupId, MeterId, PortNo};
 use clock::Instant;
 
@@ -35,6 +36,19 @@ pub(super) struct Groups {
 impl Groups {
     pub fn get(&self, id: GroupId) -> Option<&Group> {
         self.map.get(&id)
+    }
+
+    /// Takes a group over as a switch describes it.
+    pub fn put(&mut self, description: GroupDesc) {
+        let group = Group {
+            group_type: description.group_type,
+            created_at: Instant::START,
+            packet_count: 0,
+            byte_count: 0,
+            bucket_counts: vec![(0, 0); description.buckets.len()],
+            buckets: description.buckets,
+        };
+        self.map.insert(description.group_id, group);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
@@ -93,6 +107,15 @@ impl Groups {
                 Ok(removed.map(|_| m.group_id).into_iter().collect())
             }
         }
+    }
+
+    /// The buckets of a SELECT group that some packet takes, by index.
+    pub fn choices(&self, group: &Group, port_is_live: &impl Fn(PortNo) -> bool) -> Vec<usize> {
+        let is_choice = |(_, bucket): &(usize, &Bucket)| {
+            bucket.weight > 0 && self.bucket_is_live(bucket, port_is_live, 0)
+        };
+        let buckets = group.buckets.iter().enumerate().filter(is_choice);
+        buckets.map(|(at, _)| at).collect()
     }
 
     /// The buckets that a packet takes, by index.

@@ -8,6 +8,7 @@
 //! no eviction, NORMAL learns without ageing, queues are named in the output and not served.
 
 mod actions;
+pub mod explain;
 mod flow;
 mod flow_mod;
 mod group;

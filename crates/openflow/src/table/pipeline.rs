@@ -5,10 +5,11 @@ use bytes::Bytes;
 
 use crate::actions::{Action, Instruction};
 use crate::match_fields::{Field, Match};
-use crate::message::{PacketIn, PacketInReason, PortConfig};
+use crate::message::{GroupType, PacketIn, PacketInReason, PortConfig};
 use crate::types::{Cookie, GroupId, MacAddr, MeterId, PortNo, TableId, Version};
 
 use super::actions::{ActionSet, Packet, TtlExpired};
+use super::explain::{Choice, Notes, Step};
 use super::flow::EntryId;
 use super::group::GROUP_DEPTH_MAX;
 use super::{DropReason, Output, Switch};
@@ -28,6 +29,8 @@ pub(super) struct Trace {
 pub(super) struct Walk<'a> {
     switch: &'a Switch,
     pub trace: Trace,
+    /// Where the steps of the walk are noted, if somebody wants them.
+    notes: Option<Notes<'a>>,
 }
 
 /// Which entry acts: what a packet-in says of its cause.
@@ -45,7 +48,35 @@ impl<'a> Walk<'a> {
         Walk {
             switch,
             trace: Trace::default(),
+            notes: None,
         }
+    }
+
+    /// A walk that also notes its steps, and goes to every bucket that a hash may choose.
+    pub fn explaining(switch: &'a Switch, notes: Notes<'a>) -> Walk<'a> {
+        Walk {
+            notes: Some(notes),
+            ..Walk::new(switch)
+        }
+    }
+
+    /// The steps that were noted.
+    pub fn steps(self) -> Vec<Step> {
+        self.notes.map(Notes::end).unwrap_or_default()
+    }
+
+    fn note(&mut self, step: impl FnOnce(&Notes<'a>) -> Step) {
+        if let Some(notes) = &mut self.notes {
+            notes.add(step);
+        }
+    }
+
+    fn drop(&mut self, reason: DropReason) {
+        self.trace.drops.push(reason);
+        self.note(|notes| Step::Drop {
+            reason,
+            only_if: notes.choices(),
+        });
     }
 
     /// A packet that comes in by a port of the switch.
@@ -56,7 +87,7 @@ impl<'a> Walk<'a> {
             .get(&in_port)
             .is_some_and(|p| p.port.is_up() && !p.port.config.contains(PortConfig::NO_RECV));
         if !receives {
-            return self.trace.drops.push(DropReason::InPortClosed);
+            return self.drop(DropReason::InPortClosed);
         }
         self.tables(Packet::new(in_port, bytes));
     }
@@ -81,7 +112,13 @@ impl<'a> Walk<'a> {
             let table = &self.switch.tables[usize::from(table_id.0)];
             let hit = table.lookup(&packet.fields);
             self.trace.lookups.push((table_id, hit));
-            let Some(entry) = hit.and_then(|id| table.get(id)) else {
+            let entry = hit.and_then(|id| table.get(id));
+            if let Some(notes) = &mut self.notes
+                && !notes.lookup(table_id, table, hit, &packet.fields)
+            {
+                return;
+            }
+            let Some(entry) = entry else {
                 return self.miss(&packet, table_id);
             };
             let here = Origin {
@@ -106,8 +143,9 @@ impl<'a> Walk<'a> {
         let outputs = self.trace.outputs.len();
         let ran = self.actions(&mut packet, &set.actions(), origin, 0);
         let silent = self.trace.outputs.len() == outputs && outputs == 0;
-        if ran.is_ok() && silent && self.trace.drops.is_empty() {
-            self.trace.drops.push(DropReason::NoOutput);
+        let is_unended = self.notes.as_ref().is_none_or(|notes| notes.ends() == 0);
+        if ran.is_ok() && silent && is_unended && self.trace.drops.is_empty() {
+            self.drop(DropReason::NoOutput);
         }
     }
 
@@ -117,7 +155,7 @@ impl<'a> Walk<'a> {
         let asks = self.switch.options.version == Version::V10
             && in_port.is_some_and(|p| !p.port.config.contains(PortConfig::NO_PACKET_IN));
         if !asks {
-            return self.trace.drops.push(DropReason::TableMiss);
+            return self.drop(DropReason::TableMiss);
         }
         let origin = Origin {
             table_id,
@@ -140,7 +178,10 @@ impl<'a> Walk<'a> {
         let of_rank = |rank| instructions.iter().filter(move |i| order(i) == rank);
         for instruction in (0..=LAST).flat_map(of_rank) {
             match instruction {
-                Instruction::Meter(meter) => self.trace.meters.push(*meter),
+                Instruction::Meter(meter) => {
+                    self.trace.meters.push(*meter);
+                    self.note(|_| Step::Meter(*meter));
+                }
                 Instruction::ApplyActions(actions) => self.actions(packet, actions, origin, 0)?,
                 Instruction::ClearActions => set.clear(),
                 Instruction::WriteActions(actions) => set.write(actions),
@@ -164,6 +205,11 @@ impl<'a> Walk<'a> {
         depth: usize,
     ) -> Result<(), TtlExpired> {
         for action in actions {
+            if let Some(notes) = &mut self.notes
+                && !notes.action(action, &packet.fields)
+            {
+                return Ok(());
+            }
             match action {
                 Action::Output { port, .. } => self.output(packet, *port, origin),
                 Action::Enqueue { port, queue } => {
@@ -176,7 +222,7 @@ impl<'a> Walk<'a> {
                     let reason = PacketInReason::INVALID_TTL;
                     match self.switch.sends_expired {
                         true => self.packet_in(packet, Origin { reason, ..origin }),
-                        false => self.trace.drops.push(DropReason::Expired),
+                        false => self.drop(DropReason::Expired),
                     }
                 })?,
             }
@@ -192,19 +238,54 @@ impl<'a> Walk<'a> {
             .get(id)
             .filter(|_| depth < GROUP_DEPTH_MAX)
         else {
-            return self.trace.drops.push(DropReason::NoBucket);
+            return self.drop(DropReason::NoBucket);
         };
         let live = |port| self.switch.port_is_live(port);
-        let chosen = self
-            .switch
-            .groups
-            .choose(group, packet.fields.flow_key(), &live);
+        let groups = &self.switch.groups;
+        let is_by_hash = self.notes.is_some() && group.group_type == GroupType::Select;
+        let chosen = match is_by_hash {
+            true => groups.choices(group, &live),
+            false => groups.choose(group, packet.fields.flow_key(), &live),
+        };
+        self.note(|notes| Step::Group {
+            group: id,
+            group_type: group.group_type,
+            bucket_count: group.buckets.len(),
+            buckets: chosen.clone(),
+            only_if: notes.choices(),
+        });
         if chosen.is_empty() {
-            self.trace.drops.push(DropReason::NoBucket);
+            self.drop(DropReason::NoBucket);
         }
         for bucket in &chosen {
-            let set = ActionSet::of(&group.buckets[*bucket].actions);
-            let _ = self.actions(&mut packet.clone(), &set.actions(), origin, depth + 1);
+            let of = chosen.len();
+            let choice = Choice {
+                group: id,
+                bucket: *bucket,
+                of,
+            };
+            let notes = self.notes.as_mut().filter(|_| is_by_hash && of > 1);
+            let ends = notes.map(|notes| notes.enter(choice));
+            let actions = &group.buckets[*bucket].actions;
+            let notes = self.notes.as_mut();
+            if notes.is_none_or(|notes| notes.bucket(actions)) {
+                let actions = ActionSet::of(actions).actions();
+                let _ = self.actions(&mut packet.clone(), &actions, origin, depth + 1);
+            }
+            if let Some(ends) = ends {
+                // A bucket without an output drops the packet.
+                if self
+                    .notes
+                    .as_ref()
+                    .is_some_and(|notes| notes.ends() == ends)
+                {
+                    self.note(|notes| Step::Drop {
+                        reason: DropReason::NoOutput,
+                        only_if: notes.choices(),
+                    });
+                }
+                self.notes.iter_mut().for_each(Notes::leave);
+            }
         }
         self.trace.groups.push((id, chosen));
     }
@@ -218,7 +299,7 @@ impl<'a> Walk<'a> {
             PortNo::ALL => self.flood(packet, PortConfig::empty()),
             PortNo::FLOOD => self.flood(packet, PortConfig::NO_FLOOD),
             PortNo::NORMAL => self.normal(packet),
-            port if port == in_port => self.trace.drops.push(DropReason::BackToInPort),
+            port if port == in_port => self.drop(DropReason::BackToInPort),
             port => self.deliver(packet, port),
         }
     }
@@ -237,7 +318,7 @@ impl<'a> Walk<'a> {
     /// A learning bridge per VLAN id; what it does not know, and multicast, it floods.
     fn normal(&mut self, packet: &Packet) {
         let (Some(src), Some(dst)) = (packet.fields.eth_src(), packet.fields.eth_dst()) else {
-            return self.trace.drops.push(DropReason::NoOutput);
+            return self.drop(DropReason::NoOutput);
         };
         let vlan = packet.fields.vlan_id().unwrap_or(0);
         let in_port = packet.fields.in_port();
@@ -245,7 +326,7 @@ impl<'a> Walk<'a> {
             self.trace.learned.push(((vlan, src), in_port));
         }
         match self.switch.learned.get(&(vlan, dst)) {
-            Some(port) if *port == in_port => self.trace.drops.push(DropReason::BackToInPort),
+            Some(port) if *port == in_port => self.drop(DropReason::BackToInPort),
             Some(port) => self.deliver(packet, *port),
             None => self.flood(packet, PortConfig::NO_FLOOD),
         }
@@ -253,8 +334,14 @@ impl<'a> Walk<'a> {
 
     fn deliver(&mut self, packet: &Packet, port: PortNo) {
         if !self.switch.ports.get(&port).is_some_and(|p| p.forwards()) {
-            return self.trace.drops.push(DropReason::OutPortClosed);
+            return self.drop(DropReason::OutPortClosed);
         }
+        self.note(|notes| Step::Output {
+            port,
+            queue: packet.queue,
+            packet: packet.bytes.clone(),
+            only_if: notes.choices(),
+        });
         self.trace.outputs.push(Output::Port {
             port,
             queue: packet.queue,
@@ -274,6 +361,10 @@ impl<'a> Walk<'a> {
                 r#match = r#match.with(field, value);
             }
         }
+        self.note(|notes| Step::Controller {
+            reason: origin.reason,
+            only_if: notes.choices(),
+        });
         self.trace.outputs.push(Output::Controller(PacketIn {
             buffer_id: None,
             total_len: u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX),

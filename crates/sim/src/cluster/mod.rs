@@ -48,6 +48,7 @@ enum Input {
     Tick,
     Keepalive,
     Ready(bool),
+    Drained(bool),
     Store(u32, StoreAnswer),
     Change(u32, StoreChange),
     WatchLost(u32),
@@ -94,6 +95,8 @@ struct Node {
     process: u32,
     is_ready: bool,
     is_leaving: bool,
+    /// It has read that it is drained, and so is not ready.
+    is_drained: bool,
     is_stopped: bool,
     /// The application does not tick.
     is_stalled: bool,
@@ -189,6 +192,7 @@ impl World {
             process: 0,
             is_ready: false,
             is_leaving: false,
+            is_drained: false,
             is_stopped: false,
             is_stalled: false,
             held: VecDeque::new(),
@@ -366,6 +370,28 @@ impl World {
         }
     }
 
+    /// An operator moves a shard to a member.
+    pub fn ask_move(&mut self, shard: ShardId, to: usize) {
+        if self.store.is_up {
+            self.note(|| format!("move {shard} to {to}"));
+            let to = self.nodes[to].id.clone();
+            self.store.ask_move(shard, &to);
+            self.publish();
+        }
+    }
+
+    /// An operator drains a member, or undoes it.
+    pub fn set_drained(&mut self, member: usize, is_drained: bool) {
+        if self.store.is_up {
+            self.note(|| format!("drained {member}: {is_drained}"));
+            let id = self.nodes[member].id.clone();
+            match is_drained {
+                true => self.store.drained.insert(id),
+                false => self.store.drained.remove(&id),
+            };
+        }
+    }
+
     /// SIGSTOP and SIGCONT.
     pub fn set_stopped(&mut self, member: usize, is_stopped: bool) {
         if !self.is_running(member) {
@@ -530,6 +556,9 @@ impl World {
         if !self.store.is_up {
             self.set_store(true);
         }
+        if self.store.drained.len() == self.nodes.len() {
+            self.store.drained.pop_last();
+        }
         for member in 0..self.nodes.len() {
             self.set_stopped(member, false);
             self.set_stalled(member, false);
@@ -613,11 +642,16 @@ impl World {
         let id = self.nodes[member].id.clone();
         match message {
             ToStore::Register(is_ready) => {
-                let member = Member {
+                let entry = Member {
                     address: String::new(),
                     is_ready,
                 };
-                self.store.register(self.now, &id, member);
+                self.store.register(self.now, &id, entry);
+                let is_drained = self.store.drained.contains(&id);
+                if self.nodes[member].process == process {
+                    let at = self.arrival(Place::Store, Place::Node(member));
+                    self.deliver(at, member, Input::Drained(is_drained));
+                }
             }
             ToStore::Revoke => self.store.revoke(&id),
             ToStore::Request(number, request) => {
@@ -641,7 +675,7 @@ impl World {
     }
 
     /// Whether a shard may change hands by this write: the owner was suspected, has no entry, or is
-    /// to leave. `None` if it does not change hands.
+    /// to leave, or an operator wants it. `None` if it does not change hands.
     fn reason(&self, member: usize, request: &StoreRequest) -> Option<bool> {
         let StoreRequest::PutOwn { shard, order, .. } = request else {
             return None;
@@ -656,7 +690,9 @@ impl World {
         let is_leaving = entry.is_none_or(|entry| !entry.is_ready)
             || self.now - self.store.changed_at(owner) < NEWS_MAX;
         let is_taken = self.taken.contains(&(*shard, own.revision));
-        Some(is_leaving || is_taken || !self.hears(member, owner))
+        let next = order.holder(0);
+        let is_asked = next.is_some_and(|next| self.store.is_asked_for(*shard, next));
+        Some(is_leaving || is_taken || is_asked || !self.hears(member, owner))
     }
 
     fn check_write(&mut self, member: usize, reason: Option<bool>, request: &StoreRequest) {
@@ -754,9 +790,15 @@ impl World {
             }
             Input::Ready(is_ready) => {
                 if !node.is_leaving || !is_ready {
+                    let is_ready = is_ready && !node.is_drained;
                     node.is_ready = is_ready;
                     cluster.set_ready(now, is_ready);
                     self.send_to_store(member, ToStore::Register(is_ready));
+                }
+            }
+            Input::Drained(is_drained) => {
+                if std::mem::replace(&mut node.is_drained, is_drained) != is_drained {
+                    self.deliver(now, member, Input::Ready(!is_drained));
                 }
             }
             Input::Store(number, answer) => {
@@ -1030,6 +1072,9 @@ impl World {
             let master = self.switches[switch].master();
             if serving.len() != 1 || serving.first().copied() != master {
                 self.fault(format!("{dpid}: master {master:?}, served by {serving:?}"));
+            }
+            if master.is_some_and(|n| self.store.drained.contains(&self.nodes[n].id)) {
+                self.fault(format!("{dpid}: its master {master:?} is drained"));
             }
         }
         for member in 0..self.nodes.len() {

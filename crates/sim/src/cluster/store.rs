@@ -1,11 +1,11 @@
 //! A model of etcd: a linearizable key-value store with revisions, leases that are looked at each
 //! half second, watches, compaction, and restoring from a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
 use control::cluster::{
-    Changed, Member, MemberId, Order, Own, ShardId, Snapshot, StoreAnswer, StoreChange,
+    Changed, Member, MemberId, Move, Order, Own, ShardId, Snapshot, StoreAnswer, StoreChange,
     StoreRequest,
 };
 
@@ -24,6 +24,9 @@ pub struct ModelStore {
     leases: BTreeMap<MemberId, Instant>,
     /// When each entry changed last.
     changed_at: BTreeMap<MemberId, Instant>,
+    moves: BTreeMap<ShardId, Move>,
+    /// Members that an operator has drained. They read it with each keepalive.
+    pub drained: BTreeSet<MemberId>,
     epoch: Option<(u16, u64)>,
     /// Changes that watches are still to hear of.
     pub changes: Vec<StoreChange>,
@@ -39,6 +42,8 @@ impl ModelStore {
             members: BTreeMap::new(),
             leases: BTreeMap::new(),
             changed_at: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            drained: BTreeSet::new(),
             epoch: None,
             changes: Vec::new(),
         }
@@ -70,6 +75,26 @@ impl ModelStore {
     /// Puts a key of somebody else: only the revision grows.
     pub fn put_other(&mut self) {
         self.revision += 1;
+    }
+
+    /// Asks for another owner of a shard.
+    pub fn ask_move(&mut self, shard: ShardId, to: &MemberId) {
+        if let Some(own) = self.own.get(&shard) {
+            let asked = Move {
+                to: to.clone(),
+                revision: own.revision,
+            };
+            self.moves.insert(shard, asked.clone());
+            self.change(Changed::Move(shard, Some(asked)));
+        }
+    }
+
+    /// Whether an operator wants a shard's present order to be replaced by one of this member.
+    pub fn is_asked_for(&self, shard: ShardId, to: &MemberId) -> bool {
+        let (asked, own) = (self.moves.get(&shard), self.own.get(&shard));
+        let is_asked =
+            |(asked, own): (&Move, &Own)| asked.to == *to && asked.revision == own.revision;
+        asked.zip(own).is_some_and(is_asked)
     }
 
     /// Keeps a member's entry alive, and puts it if it is not there or another.
@@ -129,6 +154,7 @@ impl ModelStore {
                 revision: self.revision,
                 own: self.own.clone(),
                 members: self.members.clone(),
+                moves: self.moves.clone(),
                 epoch: self.epoch,
             }),
             StoreRequest::PutOwn {

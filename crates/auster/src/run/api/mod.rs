@@ -1,47 +1,59 @@
-//! The REST API of `auster run --api`, and beside it the paths of Ryu's applications (`ryu`).
+//! The REST API of `auster run --api`, and beside it the dashboard (`page`) and the paths of Ryu's
+//! applications (`ryu`).
 //!
 //! Handlers are sequential: they ask the controller's thread, which answers between two messages of
-//! switches. What they change goes through [`Held`], whole or not at all. The document
+//! switches. What they change goes through [`Intent`], whole or not at all. The document
 //! `/openapi.json` is made from the code, and a committed copy shows each change of it.
 
 mod ask;
+mod cluster;
+mod events;
+mod flows;
+mod health;
+mod hosts;
+mod intent;
+mod live;
 mod network;
+mod page;
 mod problem;
 mod qos;
+mod query;
+mod rates;
+mod reads;
 mod ryu;
 mod server;
 mod state;
+mod stream;
+mod topology;
+mod trace;
 mod verify;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request};
-use axum::http::{Method, StatusCode, header};
-use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::http::{StatusCode, header};
 use axum::routing::get;
 use axum::{Json, Router};
 use control::clustered::Clustered;
-use control::qos::Meter;
 use driver::Driver;
 use driver::databases::Views;
 use net::clock::Clock;
 use net::transport::bind_unix;
-use openflow::DatapathId;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::ApiAddress;
+use crate::run::intent::Intent;
 use crate::run::metrics::{self, Metrics};
 use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
 use cli::failure::Failure;
 use problem::Problem;
+pub use reads::Reads;
 pub use server::Duplex;
 
 /// The state that handlers share.
@@ -52,11 +64,10 @@ pub struct Api {
     pub held: Arc<Held>,
     pub views: watch::Receiver<Views>,
     pub metrics: Metrics,
-    /// The meters that Ryu's clients have asked for, by switch and number, for rules to name.
-    pub meters: Arc<Mutex<BTreeMap<(DatapathId, u32), Meter>>>,
-    /// Whether the controller is a member of a cluster, whose other members would not hear of what
-    /// one of them is asked for.
-    pub is_member: bool,
+    /// Where all changes go.
+    pub intent: Arc<Intent>,
+    /// The state that readers share.
+    pub reads: Arc<Reads>,
 }
 
 #[derive(OpenApi)]
@@ -72,7 +83,9 @@ pub struct Api {
     tags(
         (name = "qos", description = "What is asked of the data path. What the configuration says \
                                       is shown and not changed here."),
-        (name = "network", description = "Switches, and what they count."),
+        (name = "network", description = "Switches, links, hosts and paths, what they count, and \
+                                          what happens to them."),
+        (name = "process", description = "Whether auster does its work."),
     )
 )]
 struct Document;
@@ -108,17 +121,13 @@ impl Api {
             let kind = (header::CONTENT_TYPE, metrics::CONTENT_TYPE);
             ([kind], metrics.exposition().await)
         };
-        let is_member = self.is_member;
         let router = router.merge(ryu).with_state(self);
-        let router = match is_member {
-            true => router.layer(from_fn(only_reads)),
-            false => router,
-        };
         let document = Arc::new(document);
         let told = move || async move { Json((*document).clone()) };
         router
             .route("/openapi.json", get(told))
             .route("/metrics", get(counted))
+            .merge(page::router())
             .fallback(unknown)
             .method_not_allowed_fallback(no_method)
     }
@@ -129,21 +138,19 @@ fn documented() -> (Router<Api>, Value) {
         .merge(qos::router())
         .merge(state::router())
         .merge(verify::router())
+        .merge(trace::router())
+        .merge(intent::router())
         .merge(network::router())
+        .merge(flows::router())
+        .merge(cluster::router())
+        .merge(topology::router())
+        .merge(hosts::router())
+        .merge(events::router())
+        .merge(live::router())
+        .merge(health::router())
         .split_for_parts();
     let document = serde_json::to_value(document).expect("a document is JSON");
     (router, document)
-}
-
-/// Refuses what would change something. Ryu's clients ask for statistics by POST too.
-async fn only_reads(request: Request, next: Next) -> Response {
-    let is_question = request.uri().path().starts_with("/stats/");
-    if is_question || matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
-    }
-    let detail = "this controller is a member of a cluster, and changes by the API do not reach \
-                  the other members: put them into the configuration of all members";
-    Problem::new(StatusCode::CONFLICT, detail.to_owned()).into_response()
 }
 
 async fn unknown(request: Request) -> Problem {
@@ -176,9 +183,13 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 /// The body as JSON, `None` without one. The content type is not checked: curl sends that of a
 /// form.
 async fn json(request: Request) -> Result<Option<Value>, Problem> {
-    let bytes = axum::body::to_bytes(request.into_body(), server::BODY_BYTES_MAX).await;
+    json_within(request, server::BODY_BYTES_MAX).await
+}
+
+async fn json_within(request: Request, bytes_max: usize) -> Result<Option<Value>, Problem> {
+    let bytes = axum::body::to_bytes(request.into_body(), bytes_max).await;
     let bytes = bytes.map_err(|_| {
-        let detail = format!("more than {} bytes, or cut short", server::BODY_BYTES_MAX);
+        let detail = format!("more than {bytes_max} bytes, or cut short");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     })?;
     if bytes.is_empty() {

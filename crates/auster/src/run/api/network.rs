@@ -7,8 +7,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use control::controller::SwitchView;
 use driver::databases::DatapathView;
-use openflow::multipart::{FlowStats, FlowStatsRequest, MeterStats, ReplyBody, RequestBody};
-use openflow::{DatapathId, Instruction, MeterId, PortNo, QueueId};
+use openflow::multipart::{MeterStats, ReplyBody, RequestBody};
+use openflow::{DatapathId, MeterId, PortNo, QueueId};
 use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
@@ -20,8 +20,6 @@ use super::problem::Problem;
 
 /// The time that the controller's thread has to answer.
 const ASK_MAX: Duration = Duration::from_secs(2);
-/// The greatest number of a switch's entries in an answer; a switch may have a million.
-const FLOWS_SHOWN_MAX: usize = 10_000;
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -30,7 +28,6 @@ pub fn router() -> OpenApiRouter<Api> {
         .routes(routes!(port_statistics))
         .routes(routes!(queue_statistics))
         .routes(routes!(meter_statistics))
-        .routes(routes!(flow_statistics))
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -133,32 +130,6 @@ pub struct BandCounters {
     pub bytes: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct FlowStatistics {
-    /// The number of all entries, shown or not.
-    pub flow_count: u64,
-    /// The first 10,000.
-    pub flows: Vec<FlowCounters>,
-}
-
-/// A flow entry, in the words of ovs-ofctl.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct FlowCounters {
-    pub table: u8,
-    pub priority: u16,
-    #[schema(example = "udp,nw_dst=10.0.0.2,udp_dst=5060")]
-    pub r#match: String,
-    #[schema(example = "set_queue:1,output:2")]
-    pub actions: String,
-    /// Sixteen hex digits.
-    pub cookie: String,
-    pub packets: u64,
-    pub bytes: u64,
-    pub duration_s: u32,
-    pub idle_timeout_s: u16,
-    pub hard_timeout_s: u16,
-}
-
 impl Api {
     /// The switches by datapath id.
     pub async fn switches(&self) -> Result<Vec<SwitchView>, Problem> {
@@ -197,7 +168,7 @@ fn database(view: &DatapathView) -> DatabaseDocument {
     }
 }
 
-fn dpid(text: &str) -> Result<DatapathId, Problem> {
+pub fn dpid(text: &str) -> Result<DatapathId, Problem> {
     let dpid = text.parse::<DatapathId>();
     dpid.map_err(|problem| Problem::new(StatusCode::NOT_FOUND, problem))
 }
@@ -280,12 +251,6 @@ statistics!(
     RequestBody::Meter(MeterId::ALL), meters
 );
 
-statistics!(
-    /// Its flow entries, and what they have counted.
-    flow_statistics "flow_statistics", "/v1/switches/{dpid}/flows", FlowStatistics,
-    RequestBody::Flow(FlowStatsRequest::all()), flows
-);
-
 fn ports(bodies: Vec<ReplyBody>) -> PortStatistics {
     let rows = bodies.into_iter().flat_map(|body| match body {
         ReplyBody::PortStats(rows) => rows,
@@ -343,37 +308,4 @@ fn meters(bodies: Vec<ReplyBody>) -> MeterStatistics {
     MeterStatistics {
         meters: meters.collect(),
     }
-}
-
-fn flows(bodies: Vec<ReplyBody>) -> FlowStatistics {
-    let rows = bodies.into_iter().flat_map(|body| match body {
-        ReplyBody::Flow(rows) => rows,
-        _ => Vec::new(),
-    });
-    let rows: Vec<FlowStats> = rows.collect();
-    let flow = |row: &FlowStats| FlowCounters {
-        table: row.table_id.0,
-        priority: row.priority,
-        r#match: row.r#match.to_string(),
-        actions: actions(&row.instructions),
-        cookie: format!("{:016x}", row.cookie.0),
-        packets: row.packet_count,
-        bytes: row.byte_count,
-        duration_s: row.duration_sec,
-        idle_timeout_s: row.idle_timeout,
-        hard_timeout_s: row.hard_timeout,
-    };
-    FlowStatistics {
-        flow_count: rows.len() as u64,
-        flows: rows.iter().take(FLOWS_SHOWN_MAX).map(flow).collect(),
-    }
-}
-
-/// The actions as ovs-ofctl shows them: `apply_actions` as they are, other instructions by name.
-fn actions(instructions: &[Instruction]) -> String {
-    if instructions.is_empty() {
-        return "drop".to_owned();
-    }
-    let texts: Vec<String> = instructions.iter().map(ToString::to_string).collect();
-    texts.join(",")
 }

@@ -1,14 +1,20 @@
 //! The answer to a request that cannot be carried out: RFC 9457, with one entry for each wrong
 //! field.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::{self, RefOr};
+use utoipa::{IntoResponses, ToSchema};
 
 use crate::run::qos::Refused;
 use crate::run::qos::tree::Wrong;
+
+/// The time after which a client that got 503 may try again.
+const RETRY_AFTER_S: &str = "2";
 
 /// A problem detail (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -79,8 +85,41 @@ impl From<Refused> for Problem {
                  [[vlan]], [[port]] and vlans out of it first"
             )),
             Refused::Wrong(wrong) => Problem::of_fields(&wrong),
+            Refused::Stale(item) => {
+                let detail =
+                    format!("{item} is not as If-Match or If-None-Match says; GET it again");
+                Problem::new(StatusCode::PRECONDITION_FAILED, detail)
+            }
+            Refused::Away(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, why),
+            Refused::Full(why) => Problem::new(StatusCode::INSUFFICIENT_STORAGE, why),
+            Refused::TooLarge(why) => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why),
             Refused::Busy => Problem::busy(),
         }
+    }
+}
+
+/// The answers to a change that is not kept, in the document of the API.
+pub struct NotKept;
+
+impl IntoResponses for NotKept {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        let answers = [
+            (412, "It is not as If-Match or If-None-Match says"),
+            (
+                503,
+                "It cannot be kept now, and is not in use: etcd is away, or the controller is busy",
+            ),
+            (507, "There is no room to keep it"),
+        ];
+        let answer = |(status, text): (u16, &str)| {
+            let schema = openapi::Ref::from_schema_name("Problem");
+            let content = openapi::ContentBuilder::new().schema(Some(schema)).build();
+            let answer = openapi::ResponseBuilder::new()
+                .description(text)
+                .content("application/problem+json", content);
+            (status.to_string(), RefOr::T(answer.build()))
+        };
+        answers.into_iter().map(answer).collect()
     }
 }
 
@@ -95,6 +134,10 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
         let mut response = (status, Json(self)).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let again = HeaderValue::from_static(RETRY_AFTER_S);
+            response.headers_mut().insert(header::RETRY_AFTER, again);
+        }
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response

@@ -11,9 +11,11 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::problem::Problem;
+use super::intent::{Conditions, tag};
+use super::problem::{NotKept, Problem};
 use super::{Api, Body};
-use crate::run::qos::held::{Done, Op, Put};
+use crate::run::intent::{Change, When};
+use crate::run::qos::held::{Op, Put};
 use crate::run::qos::show::{self, CircuitDocument, PolicyDocument, PortDocument, ServiceDocument};
 use crate::run::qos::tree::{Node, Reader, is_name};
 use crate::run::qos::{Item, read};
@@ -63,16 +65,22 @@ fn ports(qos: &Qos) -> Vec<PortDocument> {
     ports.map(|(at, port)| show::port(*at, port)).collect()
 }
 
-/// One that is named, in either layer.
-async fn one<T>(
+/// One that is named, in either layer. What the API has made comes with its tag.
+async fn one<T: Serialize>(
     api: &Api,
     item: Item,
     find: impl Fn(&Qos) -> Option<T>,
-) -> Result<Json<T>, Problem> {
+) -> Result<Response, Problem> {
+    // Before: with a tag that is too old a client's change is refused, and not done by mistake.
+    let revision = api.intent.revision(&item);
     let layers = api.held.layers().await;
-    let found = find(&layers.file).or_else(|| find(&layers.api));
+    if let Some(found) = find(&layers.file) {
+        return Ok(Json(found).into_response());
+    }
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no {item}"));
-    found.map(Json).ok_or_else(unknown)
+    let found = find(&layers.api).ok_or_else(unknown)?;
+    let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);
+    Ok((tag, Json(found)).into_response())
 }
 
 /// Reads a body; its `key`, where it is said, must be `expected`.
@@ -125,27 +133,59 @@ fn at(text: &str) -> Result<Location, Problem> {
     location(text).map_err(|problem| Problem::new(StatusCode::NOT_FOUND, problem))
 }
 
+/// Puts one item, under the conditions in the headers.
 async fn put<T: Serialize>(
     api: &Api,
     put: Put,
     node: Node,
-    is_new: bool,
+    when: Asked,
     (place, shown): (String, T),
 ) -> Result<Response, Problem> {
-    let done = api.held.put(put, node, is_new).await?;
-    let status = match done {
-        Done::Created => StatusCode::CREATED,
-        Done::Replaced => StatusCode::OK,
+    let change = Change {
+        ops: vec![Op::Put(Box::new(put), node)],
+        is_new: when.is_new,
+        when: when.when,
     };
-    let at = [(header::LOCATION, place)];
-    Ok(match done {
-        Done::Created => (status, at, Json(shown)).into_response(),
-        Done::Replaced => (status, Json(shown)).into_response(),
+    let changed = api.intent.change(change).await?;
+    let tag = (header::ETAG, tag(changed.revision));
+    Ok(match changed.created {
+        0 => (StatusCode::OK, [tag], Json(shown)).into_response(),
+        _ => {
+            let headers = [tag, (header::LOCATION, place)];
+            (StatusCode::CREATED, headers, Json(shown)).into_response()
+        }
     })
 }
 
-async fn delete(api: &Api, item: Item) -> Result<StatusCode, Problem> {
-    api.held.change(vec![Op::Delete(item)]).await?;
+/// The conditions of a request.
+struct Asked {
+    is_new: bool,
+    when: When,
+}
+
+impl Asked {
+    fn create() -> Asked {
+        Asked {
+            is_new: true,
+            when: When::default(),
+        }
+    }
+
+    fn when(Conditions(when): Conditions) -> Asked {
+        Asked {
+            is_new: false,
+            when,
+        }
+    }
+}
+
+async fn delete(api: &Api, item: Item, when: When) -> Result<StatusCode, Problem> {
+    let change = Change {
+        ops: vec![Op::Delete(item)],
+        is_new: false,
+        when,
+    };
+    api.intent.change(change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -162,13 +202,14 @@ async fn list_queues(State(api): State<Api>) -> Json<Ports> {
 #[utoipa::path(post, path = "/v1/queues", tag = "qos", operation_id = "create_queues",
     request_body = PortDocument,
     responses(
-        (status = 201, body = PortDocument, headers(("location" = String))),
+        (status = 201, body = PortDocument, headers(("location" = String), ("etag" = String))),
         (status = 400, description = "The body is no JSON", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "It is there already, or the configuration's", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "What is wrong, by field", body = Problem,
             content_type = "application/problem+json"),
+        NotKept,
     ))]
 async fn post_queues(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
     let at = take(&body, |reader, node| {
@@ -179,31 +220,23 @@ async fn post_queues(State(api): State<Api>, Body(body): Body) -> Result<Respons
         read::port(reader, node);
         reader.parse(at?, "at", "1:2", &location)
     })?;
-    set_queues(&api, at, body, true).await
+    set_queues(&api, at, body, Asked::create()).await
 }
 
-async fn set_queues(
-    api: &Api,
-    at: Location,
-    body: Node,
-    is_new: bool,
-) -> Result<Response, Problem> {
+async fn set_queues(api: &Api, at: Location, body: Node, when: Asked) -> Result<Response, Problem> {
     let port = take(&body, read::port)?;
     let shown = (format!("/v1/queues/{at}"), show::port(at, &port));
-    put(api, Put::Port(at, port), body, is_new, shown).await
+    put(api, Put::Port(at, port), body, when, shown).await
 }
 
 /// The queues of a port.
 #[utoipa::path(get, path = "/v1/queues/{port}", tag = "qos", operation_id = "get_queues",
     params(("port" = String, Path, example = "1:2")),
     responses(
-        (status = 200, body = PortDocument),
+        (status = 200, body = PortDocument, headers(("etag" = String))),
         (status = 404, body = Problem, content_type = "application/problem+json"),
     ))]
-async fn get_queues(
-    State(api): State<Api>,
-    Path(port): Path<String>,
-) -> Result<Json<PortDocument>, Problem> {
+async fn get_queues(State(api): State<Api>, Path(port): Path<String>) -> Result<Response, Problem> {
     let at = at(&port)?;
     let find = |qos: &Qos| qos.ports.get(&at).map(|port| show::port(at, port));
     one(&api, Item::Port(at), find).await
@@ -211,13 +244,18 @@ async fn get_queues(
 
 /// Give a port these queues, in place of those it has.
 #[utoipa::path(put, path = "/v1/queues/{port}", tag = "qos", operation_id = "put_queues",
-    params(("port" = String, Path, example = "1:2")),
+    params(
+        ("port" = String, Path, example = "1:2"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
     request_body = PortDocument,
     responses(
-        (status = 200, description = "Replaced", body = PortDocument),
+        (status = 200, description = "Replaced", body = PortDocument,
+            headers(("etag" = String))),
         (
             status = 201, description = "Created", body = PortDocument,
-            headers(("location" = String))
+            headers(("location" = String), ("etag" = String))
         ),
         (status = 400, description = "The body is no JSON", body = Problem,
             content_type = "application/problem+json"),
@@ -227,20 +265,26 @@ async fn get_queues(
             content_type = "application/problem+json"),
         (status = 422, description = "What is wrong, by field", body = Problem,
             content_type = "application/problem+json"),
+        NotKept,
     ))]
 async fn put_queues(
     State(api): State<Api>,
     Path(port): Path<String>,
+    conditions: Conditions,
     Body(body): Body,
 ) -> Result<Response, Problem> {
     let at = at(&port)?;
     let body = with(body, "at", &port, |said| location(said) == Ok(at))?;
-    set_queues(&api, at, body, false).await
+    set_queues(&api, at, body, Asked::when(conditions)).await
 }
 
 /// Take a port's queues away.
 #[utoipa::path(delete, path = "/v1/queues/{port}", tag = "qos", operation_id = "delete_queues",
-    params(("port" = String, Path, example = "1:2")),
+    params(
+        ("port" = String, Path, example = "1:2"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
     responses(
         (status = 204),
         (status = 404, body = Problem, content_type = "application/problem+json"),
@@ -248,12 +292,14 @@ async fn put_queues(
             content_type = "application/problem+json"),
         (status = 422, description = "Something uses them", body = Problem,
             content_type = "application/problem+json"),
+        NotKept,
     ))]
 async fn delete_queues(
     State(api): State<Api>,
     Path(port): Path<String>,
+    Conditions(when): Conditions,
 ) -> Result<StatusCode, Problem> {
-    delete(&api, Item::Port(at(&port)?)).await
+    delete(&api, Item::Port(at(&port)?), when).await
 }
 
 /// Five requests of a kind that has names.
@@ -279,42 +325,49 @@ macro_rules! kind {
         #[utoipa::path(post, path = $path, tag = "qos", operation_id = $post_id,
                     request_body = $document,
                     responses(
-                        (status = 201, body = $document, headers(("location" = String))),
+                        (status = 201, body = $document,
+                            headers(("location" = String), ("etag" = String))),
                         (status = 400, description = "The body is no JSON", body = Problem,
                             content_type = "application/problem+json"),
                         (status = 409, description = "It is there already, or the configuration's",
                             body = Problem, content_type = "application/problem+json"),
                         (status = 422, description = "What is wrong, by field", body = Problem,
                             content_type = "application/problem+json"),
+                        NotKept,
                     ))]
         async fn $post(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
             let made = take(&body, $read)?;
             let shown = (format!("{}/{}", $path, made.name), $show(&made));
-            put(&api, $put_item(made), body, true, shown).await
+            put(&api, $put_item(made), body, Asked::create(), shown).await
         }
 
         #[utoipa::path(get, path = $item_path, tag = "qos", operation_id = $get_id,
                     params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
                     responses(
-                        (status = 200, body = $document),
+                        (status = 200, body = $document, headers(("etag" = String))),
                         (status = 404, body = Problem, content_type = "application/problem+json"),
                     ))]
         async fn $get(
             State(api): State<Api>,
             Path(name): Path<String>,
-        ) -> Result<Json<$document>, Problem> {
+        ) -> Result<Response, Problem> {
             let find = |qos: &Qos| qos.$list_of.iter().find(|x| x.name == name).map($show);
             one(&api, $item(name.clone()), find).await
         }
 
         /// Make one, or replace the one that is so called.
         #[utoipa::path(put, path = $item_path, tag = "qos", operation_id = $put_id,
-                    params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
+                    params(
+                        ("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$"),
+                        ("if-match" = Option<String>, Header),
+                        ("if-none-match" = Option<String>, Header),
+                    ),
                     request_body = $document,
                     responses(
-                        (status = 200, description = "Replaced", body = $document),
+                        (status = 200, description = "Replaced", body = $document,
+                            headers(("etag" = String))),
                         (status = 201, description = "Created", body = $document,
-                            headers(("location" = String))),
+                            headers(("location" = String), ("etag" = String))),
                         (status = 400, description = "The body is no JSON", body = Problem,
                             content_type = "application/problem+json"),
                         (status = 404, description = "Nothing can be so called", body = Problem,
@@ -323,20 +376,26 @@ macro_rules! kind {
                             content_type = "application/problem+json"),
                         (status = 422, description = "What is wrong, by field", body = Problem,
                             content_type = "application/problem+json"),
+                        NotKept,
                     ))]
         async fn $put(
             State(api): State<Api>,
             Path(name): Path<String>,
+            conditions: Conditions,
             Body(body): Body,
         ) -> Result<Response, Problem> {
             let body = named(&name, body)?;
             let made = take(&body, $read)?;
             let shown = (format!("{}/{}", $path, made.name), $show(&made));
-            put(&api, $put_item(made), body, false, shown).await
+            put(&api, $put_item(made), body, Asked::when(conditions), shown).await
         }
 
         #[utoipa::path(delete, path = $item_path, tag = "qos", operation_id = $delete_id,
-                    params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
+                    params(
+                        ("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$"),
+                        ("if-match" = Option<String>, Header),
+                        ("if-none-match" = Option<String>, Header),
+                    ),
                     responses(
                         (status = 204),
                         (status = 404, body = Problem, content_type = "application/problem+json"),
@@ -344,12 +403,14 @@ macro_rules! kind {
                             content_type = "application/problem+json"),
                         (status = 422, description = "Something uses it", body = Problem,
                             content_type = "application/problem+json"),
+                        NotKept,
                     ))]
         async fn $delete(
             State(api): State<Api>,
             Path(name): Path<String>,
+            Conditions(when): Conditions,
         ) -> Result<StatusCode, Problem> {
-            delete(&api, $item(name)).await
+            delete(&api, $item(name), when).await
         }
     };
 }

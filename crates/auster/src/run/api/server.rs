@@ -4,17 +4,19 @@
 //! | --- | --- | --- |
 //! | connections | [`CONNECTIONS_MAX`] | the longest idle one is closed (1) |
 //! | connections of a source | [`CONNECTIONS_PER_SOURCE_MAX`] | its own longest idle one is (2) |
-//! | a connection, and its idle time | [`CONNECTION_MAX`], [`HEAD_MAX`] | it is closed |
+//! | a connection, and its idle time | [`CONNECTION_MAX`], [`HEAD_MAX`] | it is closed (3) |
 //! | a request's head, and its time | [`HEAD_BYTES_MAX`], [`HEAD_MAX`] | the connection is closed |
 //! | a body | [`BODY_BYTES_MAX`] | 413 |
 //! | a request, from its head to its answer | [`REQUEST_MAX`] | 503 |
 //!
 //! (1) It must be idle for a second at least. If none is, new connections wait to be accepted. (2)
-//! If none is idle, the new connection is closed.
+//! If none is idle, the new connection is closed. (3) A connection with a stream is busy, and
+//! stays for as long as the stream does: see [`super::stream`].
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -100,9 +102,12 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
                 tracing::info!("API: {peer}: closed, its address has all the connections it may");
                 continue;
             };
-            let (of_it, routes) = (places.clone(), TowerToHyperService::new(router.clone()));
+            let routes = TowerToHyperService::new(router.clone());
+            let connected = Connected::new(places.clone(), number);
+            let of_it = connected.clone();
             let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-                let busy = Busy::new(of_it.clone(), number);
+                let busy = Busy::new(of_it.0.places.clone(), number);
+                request.extensions_mut().insert(of_it.clone());
                 reached_at.map(|at| request.extensions_mut().insert(at));
                 let answer = routes.call(request);
                 async move {
@@ -121,8 +126,11 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
                     .header_read_timeout(HEAD_MAX)
                     .max_buf_size(HEAD_BYTES_MAX)
                     .serve_connection(TokioIo::new(stream), service);
-                if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
-                    tracing::debug!("API: {peer}: {error}");
+                tokio::select! {
+                    ended = connection => if let Err(error) = ended {
+                        tracing::debug!("API: {peer}: {error}");
+                    },
+                    () = connected.over(CONNECTION_MAX) => {}
                 }
                 drop(place);
             });
@@ -169,8 +177,10 @@ struct Taken {
 /// A connection.
 struct Client {
     source: Source,
-    /// `None` while a request is answered.
+    /// `None` while a request is answered, or a stream is read.
     idle_since: Option<Instant>,
+    /// Requests that are answered, and streams.
+    busy: u32,
     handle: Option<AbortHandle>,
 }
 
@@ -208,6 +218,7 @@ impl Taken {
         let client = Client {
             source,
             idle_since: Some(now),
+            busy: 0,
             handle: None,
         };
         self.by_number.insert(number, client);
@@ -253,7 +264,11 @@ impl Places {
 
     fn set_busy(&self, number: u64, is_busy: bool) {
         if let Some(client) = self.lock().by_number.get_mut(&number) {
-            client.idle_since = (!is_busy).then(Instant::now);
+            client.busy = match is_busy {
+                true => client.busy.saturating_add(1),
+                false => client.busy.saturating_sub(1),
+            };
+            client.idle_since = (client.busy == 0).then(Instant::now);
         }
         if !is_busy {
             self.freed.notify_one();
@@ -275,6 +290,62 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.places.lock().by_number.remove(&self.number);
         self.places.freed.notify_one();
+    }
+}
+
+/// A connection, for a request that came over it.
+#[derive(Clone)]
+pub struct Connected(Arc<Connection>);
+
+struct Connection {
+    places: Arc<Places>,
+    number: u64,
+    streams: AtomicUsize,
+    closing: Notify,
+}
+
+/// Held by a stream: its connection is busy, and stays however long it has been there.
+pub struct Held {
+    of: Connected,
+    _busy: Busy,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connected {
+    fn new(places: Arc<Places>, number: u64) -> Connected {
+        Connected(Arc::new(Connection {
+            places,
+            number,
+            streams: AtomicUsize::new(0),
+            closing: Notify::new(),
+        }))
+    }
+
+    pub fn hold(&self) -> Held {
+        self.0.streams.fetch_add(1, Ordering::Relaxed);
+        Held {
+            of: self.clone(),
+            _busy: Busy::new(self.0.places.clone(), self.0.number),
+        }
+    }
+
+    /// Ends the connection, whatever it has to write.
+    pub fn close(&self) {
+        self.0.closing.notify_one();
+    }
+
+    /// Waits for the end of its time, which no stream has, or until it is closed.
+    async fn over(&self, time: Duration) {
+        while timeout(time, self.0.closing.notified()).await.is_err() {
+            if self.0.streams.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+        }
     }
 }
 
@@ -462,6 +533,31 @@ mod tests {
         clients.for_each(|client| client.idle_since = None);
         assert_eq!(taken.admit(later, source(1)), Admission::Full(None));
         assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_a_stream_is_busy_and_its_time_does_not_end() {
+        let places = Arc::new(Places::default());
+        let us = Source::of(IpAddr::from([127, 0, 0, 1]));
+        let number = places.admit(us).await.unwrap();
+        let is_busy = || places.lock().by_number[&number].idle_since.is_none();
+        let connected = Connected::new(places.clone(), number);
+        let request = Busy::new(places.clone(), number);
+        let held = connected.hold();
+        drop(request);
+        assert!(
+            is_busy(),
+            "the stream goes on behind the head of its answer"
+        );
+        let over = connected.over(Duration::from_millis(1));
+        assert!(timeout(Duration::from_millis(60), over).await.is_err());
+        drop(held);
+        assert!(!is_busy());
+        connected.over(Duration::from_millis(1)).await;
+        // A reader that was cut is closed, whatever its time.
+        let _held = connected.hold();
+        connected.close();
+        connected.over(Duration::from_secs(3600)).await;
     }
 
     #[test]

@@ -14,36 +14,44 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::*;
+use crate::run::feed::Feed;
+use crate::run::intent::Store;
 use crate::run::qos::read::Sources;
+
+mod streams;
 
 /// The API of a controller that has no switches.
 struct Served {
     router: Router,
     held: Arc<Held>,
+    reads: Arc<Reads>,
 }
 
 impl Served {
-    fn new() -> Served {
-        Served::with(false)
-    }
-
-    fn with(is_member: bool) -> Served {
+    async fn new() -> Served {
         let clock = Clock::start();
         let controller = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
         let (driver, _) = Driver::start(controller, clock, DriverConfig::default()).unwrap();
         let driver = Arc::new(driver);
         let held = Arc::new(Held::new(driver.clone(), clock));
+        let reads = Reads::new(Feed::from(1000));
+        let (intent, _) = Intent::new(held.clone(), clock, "run", Store::Memory);
+        intent.load().await;
         let api = Api {
             metrics: Metrics::new(driver.clone(), Vec::new(), Security::plain(), clock),
             driver,
             clock,
             held: held.clone(),
             views: watch::channel(Views::new()).1,
-            meters: Arc::default(),
-            is_member,
+            intent,
+            reads: reads.clone(),
         };
         let router = server::guarded(api.router(), &[]);
-        Served { router, held }
+        Served {
+            router,
+            held,
+            reads,
+        }
     }
 
     async fn send(&self, request: Request<HttpBody>) -> Response {
@@ -88,7 +96,7 @@ fn pointers(problem: &Value) -> Vec<&str> {
 /// Neither is lost without notice: services do not go with VLANs, whichever was first.
 #[tokio::test]
 async fn services_do_not_go_with_vlans() {
-    let served = Served::new();
+    let served = Served::new().await;
     let voice = || Some(json!({"proto": "udp"}));
     assert!(served.held.set_vlans(true).await);
     let (status, problem) = served.ask("PUT", "/v1/services/voice", voice()).await;
@@ -107,9 +115,33 @@ async fn services_do_not_go_with_vlans() {
     assert!(served.held.set_vlans(true).await);
 }
 
+/// A question is refused with each parameter that is wrong, and so is one about hosts that nobody
+/// knows.
+#[tokio::test]
+async fn a_trace_of_what_is_not_known_is_refused_by_parameter() {
+    let served = Served::new().await;
+    let refused = async |query: &str| {
+        let (status, problem) = served.get(&format!("/v1/trace{query}")).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+        let pointers = pointers(&problem).into_iter().map(str::to_owned);
+        pointers.collect::<Vec<String>>()
+    };
+    assert_eq!(refused("").await, ["/src", "/dst"]);
+    assert_eq!(
+        refused("?src=x&dst=10.0.0.2&dport=99999").await,
+        ["/src", "/dport"]
+    );
+    assert_eq!(refused("?src=10.0.0.1&dst=10.0.0.2").await, ["/src"]);
+    assert_eq!(refused("?src=10.0.0.1&dst=10.0.0.2&in=1:2").await, ["/in"]);
+    let (status, _) = served
+        .get(&format!("/v1/trace?src={}", "1".repeat(3000)))
+        .await;
+    assert_eq!(status, StatusCode::URI_TOO_LONG);
+}
+
 #[tokio::test]
 async fn each_kind_is_made_shown_replaced_and_deleted() {
-    let served = Served::new();
+    let served = Served::new().await;
     let service = json!({"name": "voice", "proto": "udp", "dst_port": 5060});
     let kinds = [
         (
@@ -157,7 +189,7 @@ async fn each_kind_is_made_shown_replaced_and_deleted() {
 
 #[tokio::test]
 async fn what_is_made_says_where_it_is() {
-    let served = Served::new();
+    let served = Served::new().await;
     let request = Request::post("/v1/services").header(header::HOST, "localhost:8080");
     let response = served
         .send(request.body(HttpBody::from(r#"{"name":"voice"}"#)).unwrap())
@@ -167,7 +199,7 @@ async fn what_is_made_says_where_it_is() {
 
 #[tokio::test]
 async fn all_fields_that_are_wrong_are_told_together_and_nothing_is_changed() {
-    let served = Served::new();
+    let served = Served::new().await;
     let queues = json!([{"number": 1, "min": "20mbit", "max": "10mbit"}, {"number": 300}]);
     let body = json!({"rate": "fast", "queues": queues, "speed": 1});
     let (status, problem) = served.ask("PUT", "/v1/queues/1:2", Some(body)).await;
@@ -200,7 +232,7 @@ async fn all_fields_that_are_wrong_are_told_together_and_nothing_is_changed() {
 
 #[tokio::test]
 async fn what_is_in_use_stays() {
-    let served = Served::new();
+    let served = Served::new().await;
     let service = json!({"name": "voice"});
     served.ask("POST", "/v1/services", Some(service)).await;
     let policy = json!({"name": "first", "service": "voice", "drop": true});
@@ -217,7 +249,7 @@ async fn what_is_in_use_stays() {
 
 #[tokio::test]
 async fn what_the_file_says_is_shown_and_not_changed() {
-    let served = Served::new();
+    let served = Served::new().await;
     let voice = Service {
         name: "voice".to_owned(),
         ..Service::default()
@@ -262,10 +294,18 @@ async fn what_the_file_says_is_shown_and_not_changed() {
 
 #[tokio::test]
 async fn what_is_no_request_is_told_so() {
-    let served = Served::new();
+    let served = Served::new().await;
     let big = "x".repeat(server::BODY_BYTES_MAX + 1);
     for (method, path, body, expected) in [
-        ("GET", "/", "", StatusCode::NOT_FOUND),
+        ("GET", "/nothing", "", StatusCode::NOT_FOUND),
+        ("GET", "/", "", StatusCode::NOT_ACCEPTABLE),
+        ("GET", "/v1/cluster", "", StatusCode::NOT_FOUND),
+        (
+            "GET",
+            "/v1/switches/7/flows?limit=0",
+            "",
+            StatusCode::BAD_REQUEST,
+        ),
         ("GET", "/v1/nothing", "", StatusCode::NOT_FOUND),
         ("DELETE", "/v1/services", "", StatusCode::METHOD_NOT_ALLOWED),
         (
@@ -331,7 +371,7 @@ async fn what_is_no_request_is_told_so() {
 /// Without switches everything waits, and no counter has a value.
 #[tokio::test]
 async fn what_is_found_of_policies_and_circuits_is_told_by_name() {
-    let served = Served::new();
+    let served = Served::new().await;
     let service = json!({"name": "voice"});
     served.ask("POST", "/v1/services", Some(service)).await;
     let policy = json!({"name": "first", "service": "voice", "drop": true});
@@ -349,7 +389,7 @@ async fn what_is_found_of_policies_and_circuits_is_told_by_name() {
 
 #[tokio::test]
 async fn without_switches_there_are_none() {
-    let served = Served::new();
+    let served = Served::new().await;
     let (status, shown) = served.get("/v1/switches").await;
     assert_eq!((status, shown), (StatusCode::OK, json!({"switches": []})));
     assert_eq!(served.get("/stats/switches").await.1, json!([]));
@@ -357,7 +397,7 @@ async fn without_switches_there_are_none() {
 
 #[tokio::test]
 async fn metrics_are_as_prometheus_reads_them() {
-    let served = Served::new();
+    let served = Served::new().await;
     let request = Request::builder()
         .uri("/metrics")
         .header(header::HOST, "localhost");
@@ -382,7 +422,7 @@ async fn metrics_are_as_prometheus_reads_them() {
 /// `AUSTER_BLESS=1` writes it anew; the difference is reviewed.
 #[tokio::test]
 async fn the_document_is_the_one_that_was_committed() {
-    let (status, document) = Served::new().get("/openapi.json").await;
+    let (status, document) = Served::new().await.get("/openapi.json").await;
     assert_eq!(status, StatusCode::OK);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
     let told = serde_json::to_string_pretty(&document).unwrap() + "\n";
@@ -396,22 +436,95 @@ async fn the_document_is_the_one_that_was_committed() {
     );
 }
 
-/// The other members would not hear of it.
-#[tokio::test]
-async fn a_member_of_a_cluster_changes_nothing() {
-    let served = Served::with(true);
-    let service = json!({"name": "voice", "class": "voice"});
-    for (method, path) in [
-        ("POST", "/v1/services"),
-        ("PUT", "/v1/services/voice"),
-        ("DELETE", "/v1/services/voice"),
-        ("POST", "/qos/rules/all"),
-    ] {
-        let (status, problem) = served.ask(method, path, Some(service.clone())).await;
-        assert_eq!(status, StatusCode::CONFLICT, "{method} {path}");
-        assert!(problem["detail"].as_str().unwrap().contains("cluster"));
+/// The answer's status and its tag.
+async fn conditional(
+    served: &Served,
+    method: &str,
+    path: &str,
+    condition: Option<(&str, &str)>,
+) -> (StatusCode, Option<String>) {
+    let mut request = Request::builder().method(method).uri(path);
+    request = request.header(header::HOST, "localhost");
+    if let Some((name, tag)) = condition {
+        request = request.header(name, tag);
     }
-    assert_eq!(served.get("/v1/services").await.0, StatusCode::OK);
-    let asked = served.ask("POST", "/stats/flow/1", Some(json!({}))).await;
-    assert_eq!(asked.0, StatusCode::NOT_FOUND, "there is no switch 1");
+    let body = match method {
+        "PUT" => HttpBody::from("{}"),
+        _ => HttpBody::empty(),
+    };
+    let response = served.send(request.body(body).unwrap()).await;
+    let tag = response.headers().get(header::ETAG);
+    let tag = tag.map(|tag| tag.to_str().unwrap().to_owned());
+    (response.status(), tag)
+}
+
+#[tokio::test]
+async fn a_client_changes_only_what_it_has_seen() {
+    let served = Served::new().await;
+    let at = "/v1/services/voice";
+    let (status, _) = conditional(&served, "PUT", at, Some(("if-match", "*"))).await;
+    assert_eq!(status, StatusCode::PRECONDITION_FAILED, "there is none");
+    let none = Some(("if-none-match", "*"));
+    let (status, first) = conditional(&served, "PUT", at, none).await;
+    let first = first.unwrap();
+    assert_eq!(status, StatusCode::CREATED);
+    let (status, _) = conditional(&served, "PUT", at, none).await;
+    assert_eq!(status, StatusCode::PRECONDITION_FAILED, "there is one");
+    let (_, shown) = conditional(&served, "GET", at, None).await;
+    assert_eq!(shown.as_ref(), Some(&first));
+    // Two clients have seen the same: one of them is too late.
+    let (status, second) = conditional(&served, "PUT", at, Some(("if-match", &first))).await;
+    let second = second.unwrap();
+    assert_eq!(status, StatusCode::OK);
+    assert_ne!(first, second);
+    for method in ["PUT", "DELETE"] {
+        let (status, _) = conditional(&served, method, at, Some(("if-match", &first))).await;
+        assert_eq!(status, StatusCode::PRECONDITION_FAILED, "{method}");
+    }
+    let (status, _) = conditional(&served, "DELETE", at, Some(("if-match", &second))).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn everything_goes_out_and_in_again() {
+    let served = Served::new().await;
+    let put = async |path: &str, body| {
+        let (status, _) = served.ask("PUT", path, Some(body)).await;
+        assert!(status.is_success(), "{path}");
+    };
+    put("/v1/services/voice", json!({"proto": "udp"})).await;
+    put(
+        "/v1/policies/first",
+        json!({"service": "voice", "drop": true}),
+    )
+    .await;
+    let (_, exported) = served.get("/v1/intent").await;
+    assert_eq!(exported["documents"].as_array().unwrap().len(), 2);
+    assert_eq!(exported["documents"][0]["state"], "in use");
+
+    let other = Served::new().await;
+    let (status, done) = other.ask("PUT", "/v1/intent", Some(exported.clone())).await;
+    assert_eq!(
+        (status, done),
+        (StatusCode::OK, json!({"created": 2, "replaced": 0}))
+    );
+    let asked = |layers: crate::run::qos::held::Layers| layers.whole();
+    let (ours, theirs) = (served.held.layers().await, other.held.layers().await);
+    assert_eq!(asked(ours), asked(theirs));
+    // Nothing is written twice.
+    let (_, done) = other.ask("PUT", "/v1/intent", Some(exported.clone())).await;
+    assert_eq!(done, json!({"created": 0, "replaced": 0}));
+
+    // One mistake anywhere, and nothing is changed.
+    let mut wrong = exported;
+    wrong["documents"][0]["name"] = json!("second");
+    wrong["documents"][1]["document"]["proto"] = json!("http");
+    let third = Served::new().await;
+    let (status, problem) = third.ask("PUT", "/v1/intent", Some(wrong)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        pointers(&problem),
+        ["/documents/0/document", "/documents/1/document/proto"]
+    );
+    assert_eq!(third.held.layers().await.whole(), Qos::default());
 }

@@ -1,8 +1,10 @@
 //! The keys and documents of a cluster in etcd, and its messages between members: all as JSON, so
 //! that an operator can read them with `etcdctl`.
 
+use std::collections::BTreeSet;
+
 use control::cluster::{
-    Changed, HighWater, InUse, Member, MemberId, Order, Own, PeerMessage, ShardId, Snapshot,
+    Changed, HighWater, InUse, Member, MemberId, Move, Order, Own, PeerMessage, ShardId, Snapshot,
 };
 use control::clustered::Edges;
 use openflow::PortNo;
@@ -13,7 +15,11 @@ pub const PREFIX: &str = "/auster/v1/";
 
 const OWN: &str = "own/";
 const MEMBERS: &str = "members/";
+const MOVES: &str = "move/";
+const DRAINED: &str = "drained/";
 const EPOCH: &str = "epoch";
+/// Before the keys of the cluster itself, below [`PREFIX`]; only the epoch is beside them.
+pub const FOLDERS: [&str; 4] = [OWN, MEMBERS, MOVES, DRAINED];
 /// The key of [`Identity`].
 pub const IDENTITY: &str = "/auster/v1/cluster";
 
@@ -59,6 +65,9 @@ pub fn compare(ours: &Identity, text: &[u8]) -> Result<(), String> {
 pub enum Key {
     Own(ShardId),
     Member(MemberId),
+    Move(ShardId),
+    /// It is there while an operator wants the member to serve nothing.
+    Drained(MemberId),
     Epoch,
 }
 
@@ -72,6 +81,12 @@ impl Key {
         if let Some(member) = name.strip_prefix(MEMBERS) {
             return MemberId::new(member).map(Key::Member);
         }
+        if let Some(shard) = name.strip_prefix(MOVES) {
+            return shard.parse().ok().map(|shard| Key::Move(ShardId(shard)));
+        }
+        if let Some(member) = name.strip_prefix(DRAINED) {
+            return MemberId::new(member).map(Key::Drained);
+        }
         (name == EPOCH).then_some(Key::Epoch)
     }
 
@@ -79,6 +94,8 @@ impl Key {
         match self {
             Key::Own(shard) => format!("{PREFIX}{OWN}{shard}"),
             Key::Member(member) => format!("{PREFIX}{MEMBERS}{member}"),
+            Key::Move(shard) => format!("{PREFIX}{MOVES}{shard}"),
+            Key::Drained(member) => format!("{PREFIX}{DRAINED}{member}"),
             Key::Epoch => format!("{PREFIX}{EPOCH}"),
         }
     }
@@ -95,6 +112,12 @@ struct MemberText {
     ready: bool,
     #[serde(default)]
     version: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MoveText {
+    to: String,
+    revision: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -138,6 +161,26 @@ pub fn member(text: &[u8]) -> Option<Member> {
         address: text.address,
         is_ready: text.ready,
     })
+}
+
+pub fn move_text(asked: &Move) -> Vec<u8> {
+    to_json(&MoveText {
+        to: asked.to.to_string(),
+        revision: asked.revision,
+    })
+}
+
+fn moved(text: &[u8]) -> Option<Move> {
+    let text: MoveText = serde_json::from_slice(text).ok()?;
+    Some(Move {
+        to: MemberId::new(&text.to)?,
+        revision: text.revision,
+    })
+}
+
+/// Only whether the key is there counts.
+pub fn drained_text() -> Vec<u8> {
+    b"{}".to_vec()
 }
 
 pub fn epoch_text(epoch: u16) -> Vec<u8> {
@@ -185,11 +228,30 @@ pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
                 let member = member(&pair.value);
                 snapshot.members.extend(member.map(|member| (id, member)));
             }
+            Some(Key::Move(shard)) => {
+                let asked = moved(&pair.value);
+                snapshot.moves.extend(asked.map(|asked| (shard, asked)));
+            }
             Some(Key::Epoch) => snapshot.epoch = Some((epoch(&pair.value), revision)),
-            None => {}
+            Some(Key::Drained(_)) | None => {}
         }
     }
     snapshot
+}
+
+/// The members that are drained.
+pub fn drained(read: &etcd::Snapshot) -> BTreeSet<MemberId> {
+    let drained = |pair: &etcd::KeyValue| match Key::read(&pair.key) {
+        Some(Key::Drained(member)) => Some(member),
+        _ => None,
+    };
+    read.kvs.iter().filter_map(drained).collect()
+}
+
+/// Whether a change is about a member's being drained, and what it is now.
+pub fn drains(change: &etcd::Change, member: &MemberId) -> Option<bool> {
+    let is_about = Key::read(change.key()) == Some(Key::Drained(member.clone()));
+    is_about.then_some(matches!(change, etcd::Change::Put(_)))
 }
 
 /// The meaning of a change of the watch, with its revision; `None` for keys of others.
@@ -201,6 +263,8 @@ pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
     let changed = match Key::read(change.key())? {
         Key::Own(shard) => Changed::Own(shard, value.map(order)),
         Key::Member(id) => Changed::Member(id, value.and_then(member)),
+        Key::Move(shard) => Changed::Move(shard, value.and_then(moved)),
+        Key::Drained(_) => return None,
         Key::Epoch => Changed::Epoch(value.map(epoch)),
     };
     Some((revision(change.revision()), changed))
@@ -396,7 +460,13 @@ mod tests {
 
     #[test]
     fn keys_and_documents_are_read_as_they_were_written() {
-        for key in [Key::Own(ShardId(255)), Key::Member(id("a-1")), Key::Epoch] {
+        for key in [
+            Key::Own(ShardId(255)),
+            Key::Member(id("a-1")),
+            Key::Move(ShardId(3)),
+            Key::Drained(id("b")),
+            Key::Epoch,
+        ] {
             assert_eq!(Key::read(key.text().as_bytes()), Some(key));
         }
         for other in [
@@ -415,6 +485,12 @@ mod tests {
         };
         assert_eq!(member(&member_text(&one)), Some(one));
         assert_eq!(epoch(&epoch_text(7)), 7);
+        let asked = Move {
+            to: id("b"),
+            revision: 9,
+        };
+        assert_eq!(moved(&move_text(&asked)), Some(asked));
+        assert_eq!(moved(br#"{"to":"B","revision":9}"#), None);
         let mark = HighWater {
             cluster_id: u64::MAX,
             revision: 9,

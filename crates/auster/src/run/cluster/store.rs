@@ -1,6 +1,7 @@
 //! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
 //! cluster's keys, and one keeps this member's own key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
@@ -28,6 +29,7 @@ pub async fn carry_out(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<(u32, StoreRequest)>,
     mut named: watch::Receiver<bool>,
+    keeper: Keeper,
     handle: Handle,
 ) {
     // Until then another process has the name, or the prefix is another cluster's.
@@ -52,7 +54,7 @@ pub async fn carry_out(
         }
         let (number, request) = latest;
         let answer = match request {
-            StoreRequest::Read => match client.read_all(PREFIX.as_bytes()).await {
+            StoreRequest::Read => match read(&client).await {
                 Ok(read) => {
                     drop(watching.take());
                     let snapshot = documents::snapshot(&read);
@@ -62,7 +64,8 @@ pub async fn carry_out(
                         })
                         .await;
                     let from = read.header.revision + 1;
-                    let task = tokio::spawn(follow(client.clone(), from, handle.clone()));
+                    let followed = follow(client.clone(), from, keeper.clone(), handle.clone());
+                    let task = tokio::spawn(followed);
                     watching = Some(Watching(task.abort_handle()));
                     continue;
                 }
@@ -84,6 +87,35 @@ pub async fn carry_out(
             .cluster(move |cluster, now| cluster.handle_store_answer(now, number, answer))
             .await;
     }
+}
+
+/// Reads what the cluster itself has there. Documents of the API, which are many, are read by
+/// themselves: an answer about members must not wait for them.
+///
+/// The answers may be of different revisions. With the earliest of them, a watch from there reports
+/// whatever the others lack.
+pub async fn read(client: &Client) -> Result<etcd::Snapshot, Error> {
+    let [own, members, moves, drained] =
+        documents::FOLDERS.map(|folder| [PREFIX, folder].concat().into_bytes());
+    let epoch = Key::Epoch.text();
+    let (mut whole, members, moves, drained, epoch) = tokio::try_join!(
+        client.read_all(&own),
+        client.read_all(&members),
+        client.read_all(&moves),
+        client.read_all(&drained),
+        client.get(epoch.as_bytes()),
+    )?;
+    for header in [members.header, moves.header, drained.header, epoch.header] {
+        if header.cluster_id != whole.header.cluster_id {
+            return Err(Error::Invalid("answers of different clusters".to_owned()));
+        }
+        whole.header.revision = whole.header.revision.min(header.revision);
+    }
+    whole.kvs.extend(members.kvs);
+    whole.kvs.extend(moves.kvs);
+    whole.kvs.extend(drained.kvs);
+    whole.kvs.extend(epoch.value);
+    Ok(whole)
 }
 
 /// A watch that ends with its owner.
@@ -124,14 +156,40 @@ fn failed(error: &Error) -> StoreAnswer {
     StoreAnswer::Unreachable
 }
 
+/// The state of this member that its key follows.
+#[derive(Clone)]
+pub struct Keeper {
+    pub id: MemberId,
+    pub presence: Arc<watch::Sender<Presence>>,
+}
+
+impl Keeper {
+    fn drain(&self, is_drained: bool) {
+        let has_changed = self.presence.send_if_modified(|presence| {
+            std::mem::replace(&mut presence.is_drained, is_drained) != is_drained
+        });
+        match (has_changed, is_drained) {
+            (true, true) => tracing::info!(
+                "cluster: drained: this member serves nothing until auster cluster drain --undo"
+            ),
+            (true, false) => tracing::info!("cluster: no longer drained"),
+            (false, _) => {}
+        }
+    }
+}
+
 /// Reports the changes from a revision on, until the watch ends.
-async fn follow(client: Client, from: i64, handle: Handle) {
+async fn follow(client: Client, from: i64, keeper: Keeper, handle: Handle) {
     let began = tokio::time::Instant::now();
     if let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await {
         loop {
             match watch.next().await {
                 Notice::Changes(header, changes) => {
                     let cluster_id = header.cluster_id;
+                    let drains = |change| documents::drains(change, &keeper.id);
+                    if let Some(is_drained) = changes.iter().filter_map(drains).next_back() {
+                        keeper.drain(is_drained);
+                    }
                     let changes: Vec<StoreChange> = changes
                         .iter()
                         .filter_map(documents::change)
@@ -181,13 +239,17 @@ pub struct Presence {
     pub reaches: bool,
     /// It hands over, and takes nothing any more.
     pub is_leaving: bool,
+    /// The same, until the operator undoes it.
+    pub is_drained: bool,
     /// It serves nothing any more: its key and lease go.
     pub is_gone: bool,
+    /// It knows what the API was asked for, which switches would lose otherwise.
+    pub has_intent: bool,
 }
 
 impl Presence {
     pub fn is_ready(self) -> bool {
-        self.reaches && !self.is_leaving
+        self.reaches && self.has_intent && !self.is_leaving && !self.is_drained
     }
 }
 
@@ -196,10 +258,11 @@ impl Presence {
 pub async fn keep_member(
     client: Client,
     member: Own,
-    mut presence: watch::Receiver<Presence>,
+    keeper: Keeper,
     named: watch::Sender<bool>,
     handle: Handle,
 ) {
+    let mut presence = keeper.presence.subscribe();
     let mut problems = Problems::default();
     let mut lease = None;
     loop {
@@ -210,10 +273,7 @@ pub async fn keep_member(
             }
             return;
         }
-        let kept = match lease {
-            None => begin(&client, &member, now).await,
-            Some(lease) => renew(&client, &member, lease, now).await,
-        };
+        let kept = keep(&client, &member, lease, &keeper).await;
         let pause = match kept {
             Ok(kept) => {
                 problems.over();
@@ -249,6 +309,23 @@ impl From<Error> for Problem {
             is_lease_gone: matches!(error, Error::LeaseNotFound),
             text: format!("etcd: {error}"),
         }
+    }
+}
+
+/// Takes the key or renews it. What an operator wants is read first: a member that is drained is
+/// never ready.
+async fn keep(
+    client: &Client,
+    member: &Own,
+    lease: Option<i64>,
+    keeper: &Keeper,
+) -> Result<i64, Problem> {
+    let drained = Key::Drained(keeper.id.clone()).text();
+    keeper.drain(client.get(drained.as_bytes()).await?.value.is_some());
+    let now = *keeper.presence.borrow();
+    match lease {
+        None => begin(client, member, now).await,
+        Some(lease) => renew(client, member, lease, now).await,
     }
 }
 

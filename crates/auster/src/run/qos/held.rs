@@ -8,11 +8,13 @@ use control::clustered::Clustered;
 use control::controller::Location;
 use control::qos::asked::Edit;
 use control::qos::check::Problem;
-use control::qos::{Circuit, Policy, PortQueues, Qos, Service};
+use control::qos::{Circuit, Meter, Policy, PortQueues, Qos, Service};
 use driver::Driver;
 use net::clock::Clock;
+use openflow::DatapathId;
 use tokio::sync::Mutex;
 
+use super::fit::{self, Fitted};
 use super::locate::{Item, locate};
 use super::read::Sources;
 use super::tree::{Node, Wrong};
@@ -32,6 +34,9 @@ pub struct Held {
 pub struct Layers {
     pub file: Qos,
     pub api: Qos,
+    /// Meters that the API has for rules to name, by switch and number. No switch has them until
+    /// then.
+    pub meters: BTreeMap<(DatapathId, u32), Meter>,
     /// Whether there are VLANs, beside which no request may choose packets.
     has_vlans: bool,
     /// The controller did not say in time whether it has taken a change.
@@ -45,6 +50,7 @@ pub enum Put {
     Service(Service),
     Policy(Policy),
     Circuit(Circuit),
+    Meter(DatapathId, u32, Meter),
 }
 
 /// One change of the API's layer.
@@ -67,15 +73,16 @@ pub enum Refused {
     /// The item chooses packets, and there are VLANs.
     BesideVlans(Item),
     Wrong(Vec<Wrong>),
+    /// The item is not as the client has last seen it.
+    Stale(Item),
+    /// It cannot be kept at the moment, for this reason.
+    Away(String),
+    /// There is no room to keep it.
+    Full(String),
+    /// It is too large to be kept, or too much at once.
+    TooLarge(String),
     /// The controller is too busy or at its end.
     Busy,
-}
-
-/// Whether it was there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    Created,
-    Replaced,
 }
 
 impl Held {
@@ -107,9 +114,8 @@ impl Held {
         let mut layers = self.layers.lock().await;
         let next = Layers {
             file,
-            api: layers.api.clone(),
-            has_vlans: layers.has_vlans,
             is_unsure: false,
+            ..layers.clone()
         };
         let doubles = next.doubles();
         if !doubles.is_empty() {
@@ -119,117 +125,89 @@ impl Held {
             };
             return Err(Refused::Wrong(doubles.iter().map(wrong).collect()));
         }
-        self.replace(&mut layers, next, sources, None).await
+        self.replace(&mut layers, next, sources).await
     }
 
-    /// Puts one thing into the API's layer; `node` is what was written of it.
-    pub async fn put(&self, put: Put, node: Node, is_new: bool) -> Result<Done, Refused> {
-        let item = put.item();
+    /// Whether [`Held::change`] would carry these out. Also asks whether a circuit that somebody
+    /// waits for has room: one that was taken before waits until there is some.
+    pub async fn check(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
-        let was_there = contains(&layers.api, &item);
-        if was_there && is_new {
-            return Err(Refused::Exists(item));
-        }
-        self.change_in(&mut layers, vec![Op::Put(Box::new(put), node)])
-            .await?;
-        Ok(match was_there {
-            true => Done::Replaced,
-            false => Done::Created,
-        })
-    }
-
-    /// Changes the API's layer in several places, all of them or none.
-    pub async fn change(&self, ops: Vec<Op>) -> Result<(), Refused> {
-        let mut layers = self.layers.lock().await;
-        self.change_in(&mut layers, ops).await
-    }
-
-    /// Changes services and policies one by one; any other change takes everything as a whole.
-    async fn change_in(&self, layers: &mut Layers, ops: Vec<Op>) -> Result<(), Refused> {
-        let mut there: BTreeMap<Item, bool> = BTreeMap::new();
-        for op in &ops {
-            let item = op.item();
-            if contains(&layers.file, &item) {
-                return Err(Refused::OfTheFile(item));
+        layers.allow(ops)?;
+        let checked = match edits(ops).filter(|_| !layers.is_unsure) {
+            Some(edits) => {
+                let asked = self.ask(&mut layers, |controller| controller.check_edit_qos(edits));
+                asked.await?
             }
-            let is_put = matches!(op, Op::Put(..));
-            if layers.has_vlans && is_put && !matches!(item, Item::Port(_)) {
-                return Err(Refused::BesideVlans(item));
-            }
-            let was_there = there.insert(item.clone(), is_put);
-            let was_there = was_there.unwrap_or_else(|| contains(&layers.api, &item));
-            if !is_put && !was_there {
-                return Err(Refused::Unknown(item));
-            }
-        }
-        let mut sources = Sources::default();
-        let mut circuit = None;
-        let edits: Vec<Option<Edit>> = ops.iter().map(Op::edit).collect();
-        let changes = ops.into_iter().map(|op| match op {
-            Op::Put(put, node) => {
-                if let Put::Circuit(asked) = put.as_ref() {
-                    circuit = Some(asked.name.clone());
-                }
-                sources.insert(put.item(), node);
-                Change::Put(*put)
-            }
-            Op::Delete(item) => Change::Delete(item),
-        });
-        let changes: Vec<Change> = changes.collect();
-        let edits: Option<Vec<Edit>> = edits.into_iter().collect();
-        match edits.filter(|_| !layers.is_unsure) {
-            Some(edits) => self.edit(layers, edits, changes, &sources).await,
             None => {
-                let mut next = layers.clone();
-                changes
-                    .into_iter()
-                    .for_each(|change| change.carry_out(&mut next.api));
-                self.replace(layers, next, &sources, circuit).await
+                let (whole, circuit) = (layers.after(ops).whole(), circuit(ops));
+                let asked = self.ask(&mut layers, move |controller| {
+                    controller.check_qos(&whole, circuit.as_deref())
+                });
+                asked.await?
             }
-        }
+        };
+        checked.map_err(|problems| wrong(&layers.after(ops).whole(), &problems, &sources(ops)))
     }
 
-    async fn edit(
-        &self,
-        layers: &mut Layers,
-        edits: Vec<Edit>,
-        changes: Vec<Change>,
-        sources: &Sources,
-    ) -> Result<(), Refused> {
-        let now = self.clock.now();
-        let edited = self.ask(layers, move |controller| controller.edit_qos(now, edits));
-        let edited = edited.await?;
-        let carry_out = |api: &mut Qos| {
-            changes.into_iter().for_each(|change| change.carry_out(api));
+    /// Changes the API's layer in several places, all of them or none. Services and policies are
+    /// changed one by one; any other change takes everything as a whole.
+    pub async fn change(&self, ops: &[Op]) -> Result<(), Refused> {
+        let mut layers = self.layers.lock().await;
+        layers.allow(ops)?;
+        let edits = edits(ops).filter(|_| !layers.is_unsure);
+        let Some(edits) = edits else {
+            let next = layers.after(ops);
+            return self.replace(&mut layers, next, &sources(ops)).await;
         };
-        match edited {
+        let now = self.clock.now();
+        let edited = self.ask(&mut layers, move |controller| {
+            controller.edit_qos(now, edits)
+        });
+        match edited.await? {
             Ok(()) => {
-                carry_out(&mut layers.api);
+                ops.iter().for_each(|op| layers.carry_out(op));
                 Ok(())
             }
-            Err(problems) => {
-                let mut next = layers.clone();
-                carry_out(&mut next.api);
-                Err(wrong(&next.whole(), &problems, sources))
-            }
+            Err(problems) => Err(wrong(&layers.after(ops).whole(), &problems, &sources(ops))),
         }
     }
 
-    /// A `circuit` that somebody waits for is refused where it has no room; one that the file says
-    /// waits until there is some.
+    /// Puts these in the place of the API's layer, as far as they fit. Returns those that do not,
+    /// with the reason.
+    pub async fn fit(&self, puts: Vec<Put>) -> Result<Vec<(Item, String)>, Refused> {
+        let mut layers = self.layers.lock().await;
+        let network = self.ask(&mut layers, |controller| controller.qos_network());
+        let network = network.await?;
+        let (file, has_vlans) = (layers.file.clone(), layers.has_vlans);
+        let fitted = tokio::task::spawn_blocking(move || {
+            fit::fit(&file, has_vlans, puts, &|qos| qos.check(&network))
+        });
+        let Ok(Fitted {
+            api,
+            meters,
+            left_out,
+        }) = fitted.await
+        else {
+            return Err(Refused::Busy);
+        };
+        let next = Layers {
+            api,
+            meters,
+            ..layers.clone()
+        };
+        self.replace(&mut layers, next, &Sources::default()).await?;
+        Ok(left_out)
+    }
+
     async fn replace(
         &self,
         layers: &mut Layers,
         mut next: Layers,
         sources: &Sources,
-        circuit: Option<String>,
     ) -> Result<(), Refused> {
         let (whole, now) = (next.whole(), self.clock.now());
         let asked = whole.clone();
-        let set = self.ask(layers, move |controller| match circuit {
-            Some(name) => controller.set_qos_with(now, asked, &name),
-            None => controller.set_qos(now, asked),
-        });
+        let set = self.ask(layers, move |controller| controller.set_qos(now, asked));
         set.await?
             .map_err(|problems| wrong(&whole, &problems, sources))?;
         next.is_unsure = false;
@@ -255,24 +233,40 @@ pub fn chooses_packets(qos: &Qos) -> bool {
     has_flows || !qos.services.is_empty()
 }
 
+/// Whether an item chooses packets.
+pub fn chooses(item: &Item) -> bool {
+    !matches!(item, Item::Port(_) | Item::Meter(..))
+}
+
 fn wrong(whole: &Qos, problems: &[Problem], sources: &Sources) -> Refused {
     let locate = |problem: &Problem| locate(whole, problem, sources);
     Refused::Wrong(problems.iter().map(locate).collect())
 }
 
-/// A change of a layer.
-enum Change {
-    Put(Put),
-    Delete(Item),
+/// The changes as those of services and policies; `None` if there are others.
+fn edits(ops: &[Op]) -> Option<Vec<Edit>> {
+    let others = ops
+        .iter()
+        .filter(|op| !matches!(op.item(), Item::Meter(..)));
+    others.map(Op::edit).collect()
 }
 
-impl Change {
-    fn carry_out(self, layer: &mut Qos) {
-        match self {
-            Change::Put(put) => insert(layer, put),
-            Change::Delete(item) => remove(layer, &item),
+/// The circuit among what is put.
+fn circuit(ops: &[Op]) -> Option<String> {
+    ops.iter().find_map(|op| match (op, op.item()) {
+        (Op::Put(..), Item::Circuit(name)) => Some(name),
+        _ => None,
+    })
+}
+
+fn sources(ops: &[Op]) -> Sources {
+    let mut sources = Sources::default();
+    for op in ops {
+        if let Op::Put(put, node) = op {
+            sources.insert(put.item(), node.clone());
         }
     }
+    sources
 }
 
 impl Layers {
@@ -287,6 +281,52 @@ impl Layers {
         whole
     }
 
+    /// Whether the API's layer has it.
+    pub fn has(&self, item: &Item) -> bool {
+        match item {
+            Item::Meter(dpid, id) => self.meters.contains_key(&(*dpid, *id)),
+            item => contains(&self.api, item),
+        }
+    }
+
+    /// Refuses changes of what is not the API's, or not there.
+    fn allow(&self, ops: &[Op]) -> Result<(), Refused> {
+        let mut there: BTreeMap<Item, bool> = BTreeMap::new();
+        for op in ops {
+            let item = op.item();
+            if contains(&self.file, &item) {
+                return Err(Refused::OfTheFile(item));
+            }
+            let is_put = matches!(op, Op::Put(..));
+            if self.has_vlans && is_put && chooses(&item) {
+                return Err(Refused::BesideVlans(item));
+            }
+            let was_there = there.insert(item.clone(), is_put);
+            let was_there = was_there.unwrap_or_else(|| self.has(&item));
+            if !is_put && !was_there {
+                return Err(Refused::Unknown(item));
+            }
+        }
+        Ok(())
+    }
+
+    fn after(&self, ops: &[Op]) -> Layers {
+        let mut next = self.clone();
+        ops.iter().for_each(|op| next.carry_out(op));
+        next
+    }
+
+    fn carry_out(&mut self, op: &Op) {
+        match op {
+            Op::Put(put, _) => match put.as_ref() {
+                Put::Meter(dpid, id, meter) => drop(self.meters.insert((*dpid, *id), *meter)),
+                put => insert(&mut self.api, put.clone()),
+            },
+            Op::Delete(Item::Meter(dpid, id)) => drop(self.meters.remove(&(*dpid, *id))),
+            Op::Delete(item) => remove(&mut self.api, item),
+        }
+    }
+
     /// The items that both layers have.
     fn doubles(&self) -> Vec<Item> {
         let items = items(&self.file).into_iter();
@@ -295,7 +335,7 @@ impl Layers {
 }
 
 impl Op {
-    fn item(&self) -> Item {
+    pub fn item(&self) -> Item {
         match self {
             Op::Put(put, _) => put.item(),
             Op::Delete(item) => item.clone(),
@@ -308,11 +348,11 @@ impl Op {
             Op::Put(put, _) => match put.as_ref() {
                 Put::Service(service) => Some(Edit::PutService(service.clone())),
                 Put::Policy(policy) => Some(Edit::PutPolicy(policy.clone())),
-                Put::Port(..) | Put::Circuit(_) => None,
+                Put::Port(..) | Put::Circuit(_) | Put::Meter(..) => None,
             },
             Op::Delete(Item::Service(name)) => Some(Edit::DeleteService(name.clone())),
             Op::Delete(Item::Policy(name)) => Some(Edit::DeletePolicy(name.clone())),
-            Op::Delete(Item::Port(_) | Item::Circuit(_)) => None,
+            Op::Delete(Item::Port(_) | Item::Circuit(_) | Item::Meter(..)) => None,
         }
     }
 }
@@ -324,6 +364,7 @@ impl Put {
             Put::Service(service) => Item::Service(service.name.clone()),
             Put::Policy(policy) => Item::Policy(policy.name.clone()),
             Put::Circuit(circuit) => Item::Circuit(circuit.name.clone()),
+            Put::Meter(dpid, id, _) => Item::Meter(*dpid, *id),
         }
     }
 }
@@ -346,6 +387,7 @@ pub fn contains(qos: &Qos, item: &Item) -> bool {
         Item::Service(name) => qos.services.iter().any(|s| s.name == *name),
         Item::Policy(name) => qos.policies.iter().any(|p| p.name == *name),
         Item::Circuit(name) => qos.circuits.iter().any(|c| c.name == *name),
+        Item::Meter(..) => false,
     }
 }
 
@@ -364,6 +406,7 @@ fn insert(qos: &mut Qos, put: Put) {
             let at = qos.circuits.iter().position(|c| c.name == circuit.name);
             place(&mut qos.circuits, at, circuit);
         }
+        Put::Meter(..) => {}
     }
 }
 
@@ -380,5 +423,6 @@ fn remove(qos: &mut Qos, item: &Item) {
         Item::Service(name) => qos.services.retain(|s| s.name != *name),
         Item::Policy(name) => qos.policies.retain(|p| p.name != *name),
         Item::Circuit(name) => qos.circuits.retain(|c| c.name != *name),
+        Item::Meter(..) => {}
     }
 }

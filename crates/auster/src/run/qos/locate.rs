@@ -7,6 +7,7 @@ use std::fmt;
 use control::controller::Location;
 use control::qos::Qos;
 use control::qos::check::Problem;
+use openflow::DatapathId;
 
 use super::read::Sources;
 use super::tree::{Node, Place, Wrong};
@@ -19,6 +20,8 @@ pub enum Item {
     Service(String),
     Policy(String),
     Circuit(String),
+    /// A meter that rules name by its number, as Ryu's clients do.
+    Meter(DatapathId, u32),
 }
 
 impl fmt::Display for Item {
@@ -28,6 +31,7 @@ impl fmt::Display for Item {
             Item::Service(name) => write!(f, "service '{name}'"),
             Item::Policy(name) => write!(f, "policy '{name}'"),
             Item::Circuit(name) => write!(f, "circuit '{name}'"),
+            Item::Meter(dpid, id) => write!(f, "meter {dpid}:{id}"),
         }
     }
 }
@@ -39,6 +43,7 @@ impl Sources {
             Item::Service(name) => self.services.get(name),
             Item::Policy(name) => self.policies.get(name),
             Item::Circuit(name) => self.circuits.get(name),
+            Item::Meter(..) => None,
         }
     }
 
@@ -54,6 +59,8 @@ impl Sources {
             Item::Service(name) => self.services.insert(name, node),
             Item::Policy(name) => self.policies.insert(name, node),
             Item::Circuit(name) => self.circuits.insert(name, node),
+            // The controller finds nothing wrong with it: no entry has it yet.
+            Item::Meter(..) => None,
         };
     }
 }
@@ -86,6 +93,11 @@ pub fn locate(qos: &Qos, problem: &Problem, sources: &Sources) -> Wrong {
         place: node.place.clone(),
         text,
     }
+}
+
+/// The item that a problem is about, if it is about one.
+pub fn about(qos: &Qos, problem: &Problem) -> Option<Item> {
+    item(qos, &problem.field).map(|(item, _)| item)
 }
 
 /// The item that a field such as `policies[2].queue` names, and the rest of the field.

@@ -5,6 +5,7 @@
 //! A change is taken whole or not at all. Both layers are put together, and the controller checks
 //! them against the network. If anything is wrong, the old requests stay in use.
 
+mod fit;
 pub mod held;
 mod locate;
 pub mod read;

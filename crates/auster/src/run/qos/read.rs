@@ -238,7 +238,7 @@ pub fn policy(reader: &mut Reader, node: &Node) -> Option<Policy> {
     })
 }
 
-fn meter(reader: &mut Reader, node: &Node) -> Option<Meter> {
+pub fn meter(reader: &mut Reader, node: &Node) -> Option<Meter> {
     if !reader.only(node, "meter", &METER) {
         return None;
     }

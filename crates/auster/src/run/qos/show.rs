@@ -242,7 +242,7 @@ pub fn policy(policy: &Policy) -> PolicyDocument {
     }
 }
 
-fn meter(meter: Meter) -> MeterDocument {
+pub fn meter(meter: Meter) -> MeterDocument {
     MeterDocument {
         rate: meter.rate.to_string(),
         burst_bytes: meter.burst_bytes,

@@ -46,7 +46,7 @@ impl Setup {
                 let at = at(n, number);
                 setup.ingress.handle_port(now, at, true);
                 let fresh = || PortState::new(Past::default());
-                let known = setup.net.set_port(at, port(number).hw_addr, fresh).unwrap();
+                let known = setup.net.set_port(at, &port(number), fresh).unwrap();
                 known.state.handle_up();
                 known.state.settle(now);
             }

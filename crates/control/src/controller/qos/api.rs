@@ -78,6 +78,28 @@ impl Controller {
         machine.set_qos_with(&mut around, now, qos, circuit)
     }
 
+    /// Whether [`Controller::edit_qos`] would take `edits`. Changes nothing.
+    ///
+    /// # Errors
+    /// All problems of `edits`, by field.
+    pub fn check_edit_qos(&mut self, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
+        let (machine, mut around) = self.with_qos();
+        machine.check_edit_qos(&mut around, edits)
+    }
+
+    /// Whether [`Controller::set_qos_with`] would take `qos`, or [`Controller::set_qos`] without a
+    /// `circuit`. Changes nothing.
+    ///
+    /// # Errors
+    /// All problems, by field.
+    pub fn check_qos(&self, qos: &Qos, circuit: Option<&str>) -> Result<(), Vec<Problem>> {
+        let problems = self.qos.check_qos(self.qos_view(), qos, circuit);
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(problems),
+        }
+    }
+
     /// The present demands.
     pub fn qos(&self) -> &Qos {
         self.qos.asked.qos()

@@ -357,6 +357,33 @@ impl QosState {
         Ok(())
     }
 
+    /// Carries out [`crate::controller::Controller::check_edit_qos`].
+    fn check_edit_qos(
+        &mut self,
+        around: &mut Around<'_>,
+        edits: Vec<Edit>,
+    ) -> Result<(), Vec<Problem>> {
+        let mut scope = Scope::default();
+        let mut undos = Vec::new();
+        for edit in edits {
+            let about = self.asked.scope(&edit);
+            scope.services.extend(about.services);
+            scope.policies.extend(about.policies);
+            undos.extend(self.asked.apply(edit));
+        }
+        let problems = match undos.is_empty() {
+            true => Vec::new(),
+            false => self.check_edits(around, &scope),
+        };
+        for undo in undos.into_iter().rev() {
+            self.asked.undo(undo);
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(problems),
+        }
+    }
+
     fn check_edits(&mut self, around: &mut Around<'_>, scope: &Scope) -> Vec<Problem> {
         let asked = &self.asked;
         let policies = scope.policies.iter();
@@ -417,10 +444,7 @@ impl QosState {
         qos: Qos,
         circuit: &str,
     ) -> Result<(), Vec<Problem>> {
-        let mut problems = qos.check(&self.qos_network(around.view));
-        if problems.is_empty() {
-            problems.extend(self.no_room(around.view, &qos, circuit));
-        }
+        let problems = self.check_qos(around.view, &qos, Some(circuit));
         match problems.is_empty() {
             true => {
                 self.take_qos(around, now, qos);
@@ -428,6 +452,15 @@ impl QosState {
             }
             false => Err(problems),
         }
+    }
+
+    /// Carries out [`crate::controller::Controller::check_qos`].
+    fn check_qos(&self, view: View<'_>, qos: &Qos, circuit: Option<&str>) -> Vec<Problem> {
+        let mut problems = qos.check(&self.qos_network(view));
+        if let Some(name) = circuit.filter(|_| problems.is_empty()) {
+            problems.extend(self.no_room(view, qos, name));
+        }
+        problems
     }
 
     /// The room that a circuit would lack with all of `qos`.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::Instant;
 use openflow::DatapathId;
 
+use crate::qos::Qos;
 use crate::qos::circuits::Hop;
 use crate::qos::flow::{FlowKey, OPENS};
 use crate::qos::plan::{Owner, circuit_of};
@@ -81,6 +82,18 @@ impl Count {
 }
 
 impl QosState {
+    /// The demands.
+    pub(in crate::controller) fn demands(&self) -> &Qos {
+        self.asked.qos()
+    }
+
+    /// Whose an entry of a switch is.
+    pub(in crate::controller) fn owner(&self, dpid: DatapathId, key: &FlowKey) -> Option<&Owner> {
+        let held = self.held.get(&dpid).and_then(|held| held.flows.get(key));
+        let planned = || self.plan.switches.get(&dpid)?.flows.get(key);
+        Some(&held.or_else(planned)?.owner)
+    }
+
     /// Carries out [`crate::controller::Controller::qos_report`].
     pub(super) fn qos_report(&self) -> QosReport {
         let progress = self.qos_progress();

@@ -1,6 +1,7 @@
-//! The paths of two applications of Ryu, for programs that were written for them: `ofctl_rest`
-//! (`/stats/…`) and `rest_qos` (`/qos/…`). Shapes of answers are those of Ryu 4.34 for OpenFlow
-//! 1.3. A request that auster cannot carry out gets 501 and the reason.
+//! The paths of three applications of Ryu, for programs that were written for them: `ofctl_rest`
+//! (`/stats/…`), `rest_qos` (`/qos/…`) and `rest_topology` (`/v1.0/topology/…`). Shapes of answers
+//! are those of Ryu 4.34 for OpenFlow 1.3. A request that auster cannot carry out gets 501 and the
+//! reason.
 //!
 //! | Ryu | here |
 //! | --- | --- |
@@ -9,17 +10,21 @@
 //! | `POST /stats/portdesc`, `role`, `experimenter` | 501, too |
 //! | `/qos/queue/{switch}` | queues of ports, as `/v1/queues` |
 //! | `/qos/rules/{switch}` | a service and a policy for each rule |
+//! | `GET /v1.0/topology/…` | as there |
 //! | `/qos/meter/{switch}` | kept, and used by rules that name the number |
 
 mod matching;
 mod qos;
 mod show;
 mod stats;
+mod topology;
 
 use axum::Router;
 
 use super::Api;
 
 pub fn router() -> Router<Api> {
-    stats::router().merge(qos::router())
+    stats::router()
+        .merge(qos::router())
+        .merge(topology::router())
 }

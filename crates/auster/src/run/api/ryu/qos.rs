@@ -16,7 +16,9 @@ use serde_json::{Map, Value, json};
 use super::super::problem::Problem;
 use super::super::{Api, json};
 use super::stats::dpid_of;
+use crate::run::intent::Change;
 use crate::run::qos::Refused;
+use crate::run::qos::held::Op;
 
 pub fn router() -> Router<Api> {
     Router::new()
@@ -77,6 +79,17 @@ fn success(details: impl Into<Value>) -> Value {
 
 fn failure(details: impl Into<Value>) -> Value {
     json!({"result": "failure", "details": details.into()})
+}
+
+impl Api {
+    /// Changes all of these, or none.
+    async fn change(&self, ops: Vec<Op>) -> Result<(), Refused> {
+        let change = Change {
+            ops,
+            ..Change::default()
+        };
+        self.intent.change(change).await.map(drop)
+    }
 }
 
 /// A refusal, as a result.

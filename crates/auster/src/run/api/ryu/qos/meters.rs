@@ -1,4 +1,4 @@
-//! Meters that rules name by number: kept here, and set on a switch with the rule.
+//! Meters that rules name by number: kept, and set on a switch with the rule.
 
 use axum::Json;
 use axum::extract::{Path, Request, State};
@@ -13,7 +13,10 @@ use super::super::super::problem::Problem;
 use super::super::matching::{Wrong, integer};
 use super::super::show;
 use super::super::stats::wrong_fields;
-use super::{failure, fields, no_method, results, success, switches};
+use super::{failure, fields, no_method, refused, results, success, switches};
+use crate::run::qos::held::{Op, Put};
+use crate::run::qos::tree::Node;
+use crate::run::qos::{Item, Refused};
 
 pub(super) async fn meters(
     State(api): State<Api>,
@@ -49,15 +52,19 @@ async fn set_meter(
     fields: &Map<String, Value>,
 ) -> Result<Value, Problem> {
     let (id, meter) = parse_meter(fields).map_err(wrong_fields)?;
-    let mut meters = api.meters.lock().await;
-    let of_switch = meters.keys().filter(|(of, _)| *of == dpid).count();
-    if of_switch >= METERS_MAX && !meters.contains_key(&(dpid, id)) {
+    let layers = api.held.layers().await;
+    let of_switch = layers.meters.keys().filter(|(of, _)| *of == dpid).count();
+    if of_switch >= METERS_MAX && !layers.meters.contains_key(&(dpid, id)) {
         return Ok(json!([failure(format!(
             "there are {METERS_MAX} meters already"
         ))]));
     }
-    meters.insert((dpid, id), meter);
-    Ok(json!([success(format!("Meter added. : Meter ID={id}"))]))
+    let node = Node::of_json(&json!({}));
+    let op = Op::Put(Box::new(Put::Meter(dpid, id, meter)), node);
+    Ok(json!([match api.change(vec![op]).await {
+        Ok(()) => success(format!("Meter added. : Meter ID={id}")),
+        Err(why) => refused(why),
+    }]))
 }
 
 fn meter_id(fields: &Map<String, Value>) -> Result<u32, (String, String)> {
@@ -148,10 +155,11 @@ async fn delete_meter(
     fields: &Map<String, Value>,
 ) -> Result<Value, Problem> {
     let id = meter_id(fields).map_err(|problem| wrong_fields(vec![problem]))?;
-    let was_there = api.meters.lock().await.remove(&(dpid, id)).is_some();
-    Ok(match was_there {
-        true => success(format!("Meter deleted. : Meter ID={id}")),
-        false => failure(format!("Meter is not exist. : Meter ID={id}")),
+    let op = Op::Delete(Item::Meter(dpid, id));
+    Ok(match api.change(vec![op]).await {
+        Ok(()) => success(format!("Meter deleted. : Meter ID={id}")),
+        Err(Refused::Unknown(_)) => failure(format!("Meter is not exist. : Meter ID={id}")),
+        Err(why) => refused(why),
     })
 }
 

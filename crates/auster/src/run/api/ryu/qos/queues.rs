@@ -117,7 +117,7 @@ async fn set_queues(
         Op::Put(Box::new(put), Node::of_json(&json!({})))
     };
     let ops = ports.into_iter().map(put).collect();
-    Ok(match api.held.change(ops).await {
+    Ok(match api.change(ops).await {
         Ok(()) => success(details),
         Err(why) => refused(why),
     })
@@ -190,7 +190,7 @@ async fn delete_queues(api: &Api, dpid: DatapathId) -> Value {
     let ops: Vec<Op> = ports
         .map(|(port, _)| Op::Delete(Item::Port(Location { dpid, port })))
         .collect();
-    match api.held.change(ops).await {
+    match api.change(ops).await {
         Ok(()) => json!("success"),
         Err(why) => refused(why),
     }

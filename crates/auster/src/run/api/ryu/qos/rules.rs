@@ -15,8 +15,10 @@ use super::super::super::problem::Problem;
 use super::super::matching::{Wrong, digits, integer};
 use super::super::stats::wrong_fields;
 use super::{bad, failure, fields, no_method, refused, results, success, switches};
+use crate::run::intent::Change;
 use crate::run::qos::Item;
-use crate::run::qos::held::{Op, Put};
+use crate::run::qos::Refused;
+use crate::run::qos::held::{Layers, Op, Put};
 use crate::run::qos::tree::Node;
 
 /// Policies have priorities up to this.
@@ -175,14 +177,36 @@ async fn set_rule(
     vlan: Option<u16>,
     fields: &Map<String, Value>,
 ) -> Result<Value, Problem> {
-    // Held to the end, so that two rules do not get one number.
-    let meters = api.meters.lock().await;
     let layers = api.held.layers().await;
-    let taken: BTreeSet<u32> = Rule::all(&layers.api, dpid).iter().map(|r| r.id).collect();
-    let Some(id) = (1..=RULES_MAX).find(|id| !taken.contains(id)) else {
-        return Ok(failure(format!("there are {RULES_MAX} rules already")));
-    };
-    let meter = |number: u32| meters.get(&(dpid, number)).copied();
+    let mut taken: BTreeSet<u32> = Rule::all(&layers.api, dpid).iter().map(|r| r.id).collect();
+    loop {
+        let Some(id) = (1..=RULES_MAX).find(|id| !taken.contains(id)) else {
+            return Ok(failure(format!("there are {RULES_MAX} rules already")));
+        };
+        match add_rule(api, &layers, dpid, vlan, fields, id).await? {
+            // Another request, maybe at another controller, has taken the number.
+            Err(Refused::Exists(_)) => taken.insert(id),
+            Err(why) => return Ok(json!([refused(why)])),
+            Ok(()) => {
+                let mut added = success(format!("QoS added. : qos_id={id}"));
+                if let Some(vlan) = vlan {
+                    added["vlan_id"] = json!(vlan);
+                }
+                return Ok(json!([added]));
+            }
+        };
+    }
+}
+
+async fn add_rule(
+    api: &Api,
+    layers: &Layers,
+    dpid: DatapathId,
+    vlan: Option<u16>,
+    fields: &Map<String, Value>,
+    id: u32,
+) -> Result<Result<(), Refused>, Problem> {
+    let meter = |number: u32| layers.meters.get(&(dpid, number)).copied();
     let (mut service, policy) = parse_rule(dpid, id, fields, meter).map_err(wrong_fields)?;
     service.vlan = vlan.or(service.vlan);
     let node = || Node::of_json(&Value::Object(fields.clone()));
@@ -190,16 +214,12 @@ async fn set_rule(
         Op::Put(Box::new(Put::Service(service)), node()),
         Op::Put(Box::new(Put::Policy(policy)), node()),
     ];
-    Ok(match api.held.change(ops).await {
-        Ok(()) => {
-            let mut added = success(format!("QoS added. : qos_id={id}"));
-            if let Some(vlan) = vlan {
-                added["vlan_id"] = json!(vlan);
-            }
-            json!([added])
-        }
-        Err(why) => json!([refused(why)]),
-    })
+    let change = Change {
+        ops,
+        is_new: true,
+        ..Change::default()
+    };
+    Ok(api.intent.change(change).await.map(drop))
 }
 
 /// The requested rule, or every mistake in it.
@@ -374,7 +394,7 @@ async fn delete_rules(
             Op::Delete(Item::Service(rule.service.name.clone())),
         ]
     });
-    Ok(match api.held.change(ops.collect()).await {
+    Ok(match api.change(ops.collect()).await {
         Ok(()) => json!([success(format!(" deleted. : QoS ID={}", ids.join(",")))]),
         Err(why) => json!([refused(why)]),
     })

@@ -1,0 +1,164 @@
+//! `auster events`: what happens in the network, of a controller that runs, by its API.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use cli::failure::Failure;
+use cli::output::{note, say};
+use openflow::DatapathId;
+use serde_json::{Map, Value};
+use tokio::time::sleep;
+
+use crate::qos::ApiArgs;
+use crate::qos::client::Client;
+
+pub const EXAMPLE: &str = "\
+Example:
+  auster events --follow --kind link_down,switch_down
+  auster events --since 1873456789012480 --json | jq .event
+
+Without --since it prints the events that are kept; --follow alone, those that come. The event reset
+says that some were missed: look at the network anew.";
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    api: ApiArgs,
+
+    /// Go on with what comes
+    #[arg(long, short)]
+    follow: bool,
+
+    /// Begin behind the event with this number; 0: with the oldest that is kept
+    #[arg(long, value_name = "N")]
+    since: Option<u64>,
+
+    /// Only events of this kind; several by commas, or by several flags
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', value_parser = kind)]
+    kinds: Vec<String>,
+
+    /// Only events that name this switch
+    #[arg(long, value_name = "DPID")]
+    switch: Option<DatapathId>,
+
+    /// Print each event as a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Between two tries to go on.
+const PAUSE: Duration = Duration::from_secs(1);
+
+fn kind(text: &str) -> Result<String, String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    match !text.is_empty() && text.bytes().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is no kind such as link_down")),
+    }
+}
+
+/// # Errors
+/// The API does not answer, or refuses.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
+    runtime.block_on(print(args))
+}
+
+async fn print(args: &Args) -> Result<(), Failure> {
+    let client = Client::new(args.api.api.clone());
+    let mut since = args.since;
+    let mut has_begun = false;
+    loop {
+        let path = args.path(since);
+        let ended = client
+            .lines(&path, |line| {
+                has_begun = true;
+                let event = serde_json::from_str::<Map<String, Value>>(line);
+                let event = event.unwrap_or_default();
+                since = event.get("seq").and_then(Value::as_u64).or(since);
+                match args.json {
+                    true => say!("{line}"),
+                    false => say!("{}", text(&event)),
+                }
+                true
+            })
+            .await;
+        match ended {
+            ended if !args.follow => return ended,
+            Err(failure) if !has_begun => return Err(failure),
+            Err(failure) => note!("auster: {}; trying again", failure.message()),
+            Ok(()) => {}
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+impl Args {
+    fn path(&self, since: Option<u64>) -> String {
+        let mut path = format!("/v1/events?follow={}", self.follow);
+        if let Some(since) = since {
+            let _ = write!(path, "&since={since}");
+        }
+        if !self.kinds.is_empty() {
+            let _ = write!(path, "&kinds={}", self.kinds.join(","));
+        }
+        if let Some(switch) = self.switch {
+            let _ = write!(path, "&switch={switch}");
+        }
+        path
+    }
+}
+
+/// A value as people read it. Others have written some of it: nothing in it moves a terminal's
+/// cursor.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => {
+            let harmless = |c: char| {
+                if c.is_control() {
+                    char::REPLACEMENT_CHARACTER
+                } else {
+                    c
+                }
+            };
+            text.chars().map(harmless).collect()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The number and the kind of an event, and its fields.
+pub fn text(event: &Map<String, Value>) -> String {
+    let of = |name: &str| event.get(name).map(plain).unwrap_or_default();
+    let mut line = format!("{} {}", of("seq"), of("event"));
+    let rest = event.iter();
+    for (name, value) in rest.filter(|(name, _)| !matches!(&name[..], "seq" | "event" | "time_s")) {
+        let _ = match &name[..] {
+            "detail" => write!(line, ": {}", plain(value)),
+            _ => write!(line, " {name}={}", plain(value)),
+        };
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line() {
+        let event = json!({"seq": 7, "event": "switch_down", "dpid": "0000000000000001",
+            "is_last": true, "detail": "it ended", "time_s": 1.5});
+        let line = text(event.as_object().unwrap());
+        assert_eq!(
+            line,
+            "7 switch_down dpid=0000000000000001 is_last=true: it ended"
+        );
+    }
+}

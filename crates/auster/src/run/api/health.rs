@@ -1,0 +1,75 @@
+//! Whether the process lives, and whether it can do its work.
+
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::problem::Problem;
+
+/// The time that the controller's thread has to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Health {
+    #[schema(example = "ok")]
+    pub status: &'static str,
+    /// The time that the controller's thread took to answer.
+    pub answered_ms: f64,
+}
+
+impl Api {
+    async fn health(&self) -> Result<Health, Problem> {
+        let begun = Instant::now();
+        let answered = timeout(ANSWER_MAX, self.driver.ask(|_| ())).await;
+        let silent = || {
+            let detail = "the controller's thread does not answer within a second";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        };
+        answered.ok().flatten().ok_or_else(silent)?;
+        Ok(Health {
+            status: "ok",
+            answered_ms: begun.elapsed().as_secs_f64() * 1e3,
+        })
+    }
+}
+
+/// Whether the process and the controller's thread answer.
+#[utoipa::path(get, path = "/healthz", tag = "process", operation_id = "healthz",
+    responses(
+        (status = 200, body = Health),
+        (status = 503, description = "The controller's thread does not answer within a second",
+            body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn healthz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
+    Ok(Json(api.health().await?))
+}
+
+/// Whether it also serves switches, or stands by as a member of a cluster: its listeners are open.
+#[utoipa::path(get, path = "/readyz", tag = "process", operation_id = "readyz",
+    responses(
+        (status = 200, body = Health),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn readyz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
+    let health = api.health().await?;
+    if !api.reads.is_ready() {
+        let detail = "switches cannot connect yet: the listeners are not open";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    }
+    let status = "ready";
+    Ok(Json(Health { status, ..health }))
+}

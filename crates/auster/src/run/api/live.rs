@@ -1,0 +1,513 @@
+//! `/v1/live`: loads of links, rates of ports, tables and channels as they change, for pages.
+//!
+//! One task makes the rows for all readers. Each reader is given what has changed since it was last
+//! given something, however long that is ago, so that a slow one is never behind by more than one
+//! message.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use control::controller::{PortDetail, SwitchView};
+use driver::ConnectionView;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::problem::Problem;
+use super::query::Query;
+use super::rates::{Rated, Watcher};
+use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
+use super::topology::{Snapshot, speed};
+
+/// Between two messages of changes.
+const PERIOD: Duration = Duration::from_millis(500);
+/// The bytes of a message beside its rows.
+const ENVELOPE_MAX: usize = 256;
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(live))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum View {
+    Links,
+    Ports,
+    Tables,
+    Channels,
+}
+
+const VIEWS: [View; 4] = [View::Links, View::Ports, View::Tables, View::Channels];
+
+impl View {
+    fn name(self) -> &'static str {
+        match self {
+            View::Links => "links",
+            View::Ports => "ports",
+            View::Tables => "tables",
+            View::Channels => "channels",
+        }
+    }
+
+    fn parse(text: &str) -> Result<View, String> {
+        let view = VIEWS.into_iter().find(|view| view.name() == text);
+        let names = VIEWS.map(View::name).join(", ");
+        view.ok_or_else(|| format!("'{text}' is no view; there are {names}"))
+    }
+
+    fn reads_ports(self) -> bool {
+        matches!(self, View::Links | View::Ports)
+    }
+}
+
+/// Rows by view and name, each a JSON document.
+type Rows = BTreeMap<(View, Box<str>), Box<str>>;
+
+struct Published {
+    seq: u64,
+    /// The views that it has.
+    views: Vec<View>,
+    rows: Rows,
+}
+
+/// The task that makes rows, as its readers see it.
+pub struct Hub {
+    /// Readers of each view.
+    wanted: [AtomicUsize; 4],
+    is_running: AtomicBool,
+    published: watch::Sender<Option<Arc<Published>>>,
+}
+
+impl Default for Hub {
+    fn default() -> Hub {
+        Hub {
+            wanted: Default::default(),
+            is_running: AtomicBool::new(false),
+            published: watch::channel(None).0,
+        }
+    }
+}
+
+/// The views that a reader wants, for as long as it is there.
+struct Wanted {
+    hub: Arc<Hub>,
+    views: Vec<View>,
+    _rates: Option<Watcher>,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        for view in &self.views {
+            self.hub.wanted[*view as usize].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Hub {
+    #[cfg(test)]
+    pub fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+
+    fn wanted(&self) -> Vec<View> {
+        let is_wanted = |view: &View| self.wanted[*view as usize].load(Ordering::Relaxed) > 0;
+        VIEWS.into_iter().filter(is_wanted).collect()
+    }
+}
+
+impl Api {
+    fn want(&self, views: Vec<View>) -> Wanted {
+        let hub = self.reads.hub.clone();
+        for view in &views {
+            hub.wanted[*view as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        let is_reading = views.iter().any(|view| view.reads_ports());
+        let rates = is_reading.then(|| self.watch_rates());
+        self.publish_rows();
+        Wanted {
+            hub,
+            views,
+            _rates: rates,
+        }
+    }
+
+    /// Starts the task that makes rows, unless there is one.
+    fn publish_rows(&self) {
+        if self.reads.hub.is_running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let api = self.clone();
+        tokio::spawn(async move {
+            let hub = api.reads.hub.clone();
+            loop {
+                let views = hub.wanted();
+                if views.is_empty() {
+                    break;
+                }
+                // If the controller is too busy, the next time.
+                if let Ok(snapshot) = api.snapshot().await {
+                    let rows = rows(&snapshot, &api.rated(), &views);
+                    let seq = snapshot.seq;
+                    hub.published
+                        .send_replace(Some(Arc::new(Published { seq, views, rows })));
+                }
+                sleep(PERIOD).await;
+            }
+            hub.published.send_replace(None);
+            hub.is_running.store(false, Ordering::Release);
+            // Somebody may have come meanwhile, and seen it running.
+            if !hub.wanted().is_empty() {
+                api.publish_rows();
+            }
+        });
+    }
+}
+
+fn rows(snapshot: &Snapshot, rated: &Rated, views: &[View]) -> Rows {
+    let mut rows = Rows::new();
+    let mut add = |view: View, name: String, row: Value| {
+        rows.insert((view, name.into()), row.to_string().into());
+    };
+    for view in views {
+        match view {
+            View::Links => {
+                for link in snapshot.links(rated) {
+                    let row = json!({
+                        "is_usable": link.is_usable,
+                        "is_drained": link.is_drained,
+                        "is_doubted": link.is_doubted,
+                        "speed_bps": link.speed_bps,
+                        "there": link.there,
+                        "back": link.back,
+                    });
+                    add(*view, format!("{} {}", link.from, link.to), row);
+                }
+            }
+            View::Ports => {
+                for port in &snapshot.network.ports {
+                    add(*view, port.at.to_string(), port_row(port, rated));
+                }
+            }
+            View::Tables => {
+                for switch in &snapshot.network.switches {
+                    add(*view, switch.dpid.to_string(), table_row(switch));
+                }
+            }
+            View::Channels => {
+                for switch in &snapshot.network.switches {
+                    let connection = snapshot.connections.get(&switch.dpid);
+                    let row = channel_row(snapshot.role(switch), connection);
+                    add(*view, switch.dpid.to_string(), row);
+                }
+                for (dpid, connection) in snapshot.connections.iter().filter(|(_, c)| c.is_aside) {
+                    let row = channel_row("standing by", Some(connection));
+                    add(*view, dpid.to_string(), row);
+                }
+            }
+        }
+    }
+    rows
+}
+
+fn port_row(port: &PortDetail, rated: &Rated) -> Value {
+    json!({
+        "is_up": port.is_up,
+        "role": port.used_as.name(),
+        "speed_bps": speed(port),
+        "host_count": port.host_count,
+        "rates": rated.of(port.at),
+    })
+}
+
+fn table_row(switch: &SwitchView) -> Value {
+    let (table, counters) = (&switch.table, &switch.table.counters);
+    json!({
+        "entries": table.entries,
+        "limit": table.limit,
+        "flow_count": switch.flow_count,
+        "leases": table.leases,
+        "coarse": table.coarse,
+        "misses": counters.misses,
+        "renewals": counters.renewals,
+        "evictions": counters.evictions,
+        "table_full": counters.table_full,
+        "no_room": counters.no_room,
+    })
+}
+
+fn channel_row(role: &str, connection: Option<&ConnectionView>) -> Value {
+    let Some(of) = connection else {
+        return json!({"role": role});
+    };
+    let rtt_ms = of.echo_rtt.map(|rtt| rtt.as_secs_f64() * 1e3);
+    json!({
+        "role": role,
+        "transport": of.peer.transport.name(),
+        "tls": of.peer.tls.as_ref().map(|tls| tls.version),
+        "echo_rtt_ms": rtt_ms.map(|ms| (ms * 1e3).round() / 1e3),
+        "outbox_bytes": of.outbox_bytes,
+        "inbox_backlog": of.inbox_backlog,
+        "packet_ins_shed": of.packet_ins_shed + of.packet_ins_shed_unread,
+        "packet_outs_shed": of.packet_outs_shed,
+        "messages_in": of.session.received,
+        "messages_out": of.messages_sent,
+    })
+}
+
+/// Changes of figures, in messages: at most two a second, each at most 64 KiB. The first ones have
+/// everything: `is_snapshot`, up to `is_last`. A row replaces the former one of its name; null says
+/// that there is none any more.
+#[utoipa::path(get, path = "/v1/live", tag = "network", operation_id = "live",
+    params(("views" = Option<String>, Query, example = "links,ports,tables,channels",
+        description = "`links,channels` without")),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream"),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "32 streams are read already", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn live(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+    let mut query = Query::of(request.uri().query());
+    let views = query.read("views", |text| {
+        let views = text.split(',').map(|name| View::parse(name.trim()));
+        let mut views = views.collect::<Result<Vec<View>, String>>()?;
+        views.sort();
+        views.dedup();
+        Ok::<_, String>(views)
+    });
+    query.only(&["views"])?;
+    let views = views.unwrap_or_else(|| vec![View::Links, View::Channels]);
+    let (writer, response) = api.open_stream(request.extensions(), Form::Sse)?;
+    let wanted = api.want(views);
+    tokio::spawn(async move {
+        if let Err(End::Slow) = follow(&wanted, &writer).await {
+            let detail = "the reader takes nothing: come again";
+            let mut text = String::new();
+            let document = json!({"event": "cut", "detail": detail}).to_string();
+            Form::Sse.write(&mut text, None, &document);
+            writer.cut(text).await;
+        }
+    });
+    Ok(response)
+}
+
+async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
+    let mut published = wanted.hub.published.subscribe();
+    let mut given = Given::default();
+    writer
+        .write(Form::Sse.heartbeat().to_owned(), || false)
+        .await?;
+    loop {
+        let now = published.borrow_and_update().clone();
+        // Rows that were made before this reader came may lack a view.
+        let is_whole = |p: &Arc<Published>| wanted.views.iter().all(|v| p.views.contains(v));
+        if let Some(now) = now.filter(is_whole) {
+            // All parts of the snapshot, and then one message at a time.
+            while let Some(message) = given.next(&now, &wanted.views) {
+                let mut text = String::new();
+                Form::Sse.write(&mut text, None, &message);
+                writer.write(text, || false).await?;
+                if given.has_all {
+                    break;
+                }
+            }
+        }
+        tokio::select! {
+            changed = published.changed() => changed.map_err(|_| End::Gone)?,
+            () = sleep(HEARTBEAT) => {
+                writer.write(Form::Sse.heartbeat().to_owned(), || false).await?;
+            }
+            () = writer.closed() => return Err(End::Gone),
+        }
+    }
+}
+
+/// The rows that a reader was given.
+#[derive(Default)]
+struct Given {
+    rows: BTreeMap<(View, Box<str>), u64>,
+    /// Whether it was given everything once.
+    has_all: bool,
+    /// Where the last message ended.
+    at: Option<(View, Box<str>)>,
+}
+
+impl Given {
+    /// The next message; `None` if nothing has changed.
+    fn next(&mut self, now: &Published, views: &[View]) -> Option<String> {
+        let is_snapshot = !self.has_all;
+        let gone: Vec<(View, Box<str>)> = self
+            .rows
+            .keys()
+            .filter(|key| !now.rows.contains_key(*key))
+            .cloned()
+            .collect();
+        // Where the last message ended the next one begins: no row waits forever.
+        let start = match &self.at {
+            Some(at) => Bound::Excluded(at),
+            None => Bound::Unbounded,
+        };
+        let behind = now
+            .rows
+            .range::<(View, Box<str>), _>((start, Bound::Unbounded));
+        let before = self.at.iter().flat_map(|at| now.rows.range(..=at.clone()));
+        let mut message = Message::default();
+        let mut is_last = true;
+        for key in gone {
+            match message.add(&key, "null") {
+                true => self.rows.remove(&key),
+                false => {
+                    is_last = false;
+                    break;
+                }
+            };
+        }
+        let mut at = None;
+        for (key, row) in behind
+            .chain(before)
+            .filter(|((view, _), _)| views.contains(view))
+        {
+            let mut hasher = DefaultHasher::new();
+            row.hash(&mut hasher);
+            let hash = hasher.finish();
+            if self.rows.get(key) == Some(&hash) {
+                continue;
+            }
+            if !message.add(key, row) {
+                is_last = false;
+                break;
+            }
+            self.rows.insert(key.clone(), hash);
+            at = Some(key.clone());
+        }
+        if at.is_some() {
+            self.at = at;
+        }
+        self.has_all |= is_last;
+        let is_said = is_snapshot || !message.is_empty();
+        is_said.then(|| message.finish(now.seq, is_snapshot, is_last))
+    }
+}
+
+/// Rows of one message, by view.
+#[derive(Default)]
+struct Message {
+    views: BTreeMap<View, String>,
+    bytes: usize,
+}
+
+impl Message {
+    /// Whether there was room for one more.
+    fn add(&mut self, (view, name): &(View, Box<str>), row: &str) -> bool {
+        let bytes = name.len() + row.len() + 4;
+        let has_room = self.bytes + bytes <= CHUNK_MAX - ENVELOPE_MAX;
+        if has_room {
+            self.bytes += bytes;
+            let rows = self.views.entry(*view).or_default();
+            let comma = if rows.is_empty() { "" } else { "," };
+            // Names are numbers of switches and ports: nothing in them needs an escape.
+            rows.push_str(&format!("{comma}\"{name}\":{row}"));
+        }
+        has_room
+    }
+
+    fn is_empty(&self) -> bool {
+        self.views.is_empty()
+    }
+
+    fn finish(self, seq: u64, is_snapshot: bool, is_last: bool) -> String {
+        let mut text =
+            format!("{{\"seq\":{seq},\"is_snapshot\":{is_snapshot},\"is_last\":{is_last}");
+        for (view, rows) in self.views {
+            text.push_str(&format!(",\"{}\":{{{rows}}}", view.name()));
+        }
+        text.push('}');
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn published(rows: impl IntoIterator<Item = (String, String)>) -> Published {
+        let rows = rows.into_iter();
+        Published {
+            seq: 7,
+            views: vec![View::Tables],
+            rows: rows
+                .map(|(k, v)| ((View::Tables, k.into()), v.into()))
+                .collect(),
+        }
+    }
+
+    fn read(message: &str) -> Value {
+        serde_json::from_str(message).unwrap()
+    }
+
+    #[test]
+    fn everything_comes_first_and_then_what_has_changed() {
+        let mut given = Given::default();
+        let row = |n: u32, value: u32| (n.to_string(), value.to_string());
+        let first = published((1..4).map(|n| row(n, 0)));
+        let views = [View::Tables];
+        let whole = read(&given.next(&first, &views).unwrap());
+        let expected = json!({"seq": 7, "is_snapshot": true, "is_last": true,
+            "tables": {"1": 0, "2": 0, "3": 0}});
+        assert_eq!(whole, expected);
+        assert_eq!(given.next(&first, &views), None);
+        let second = published([row(1, 0), row(2, 5)]);
+        let change = read(&given.next(&second, &views).unwrap());
+        let expected = json!({"seq": 7, "is_snapshot": false, "is_last": true,
+            "tables": {"3": null, "2": 5}});
+        assert_eq!(change, expected);
+        assert_eq!(given.next(&second, &views), None);
+    }
+
+    #[test]
+    fn an_empty_network_has_a_snapshot_too() {
+        let message = Given::default().next(&published([]), &[View::Tables]);
+        let expected = json!({"seq": 7, "is_snapshot": true, "is_last": true});
+        assert_eq!(read(&message.unwrap()), expected);
+    }
+
+    #[test]
+    fn messages_are_bounded_and_no_row_waits_forever() {
+        let mut given = Given::default();
+        let rows = |value: u32| {
+            let row = move |n: u32| (format!("{n:05}"), format!("\"{value}{}\"", "x".repeat(200)));
+            published((0..1000).map(row))
+        };
+        let views = [View::Tables];
+        let (mut seen, mut messages) = (0, 0);
+        let first = rows(0);
+        while !given.has_all {
+            let message = given.next(&first, &views).unwrap();
+            assert!(message.len() <= CHUNK_MAX, "{}", message.len());
+            let message = read(&message);
+            assert_eq!(message["is_snapshot"], true);
+            seen += message["tables"].as_object().map_or(0, |rows| rows.len());
+            messages += 1;
+        }
+        assert_eq!((seen, messages), (1000, 4));
+        // All rows change all the time, and a message has room for a third of them.
+        let mut newest = BTreeMap::new();
+        for value in 1..9 {
+            let message = given.next(&rows(value), &views).unwrap();
+            assert!(message.len() <= CHUNK_MAX);
+            for (name, _) in read(&message)["tables"].as_object().unwrap() {
+                newest.insert(name.clone(), value);
+            }
+        }
+        assert_eq!(newest.len(), 1000, "each was given");
+        assert!(newest.values().all(|value| *value >= 4), "{newest:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! The state that readers of the API share: the event stream, one answer about the network, the
+//! rates of ports, and the places of streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{Mutex, Semaphore};
+
+use super::live::Hub;
+use super::rates::Rates;
+use super::stream::STREAMS_MAX;
+use super::topology::Snapshot;
+use crate::run::feed::Feed;
+
+pub struct Reads {
+    pub feed: Feed,
+    /// The last answer. Whoever asks holds the lock, so that there is one question at a time.
+    pub snapshot: Mutex<Option<Arc<Snapshot>>>,
+    pub rates: Arc<Rates>,
+    pub streams: Arc<Semaphore>,
+    pub hub: Arc<Hub>,
+    is_ready: AtomicBool,
+}
+
+impl Reads {
+    pub fn new(feed: Feed) -> Arc<Reads> {
+        Arc::new(Reads {
+            feed,
+            snapshot: Mutex::new(None),
+            rates: Arc::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            hub: Arc::default(),
+            is_ready: AtomicBool::new(false),
+        })
+    }
+
+    /// Notes that switches can connect.
+    pub fn set_ready(&self) {
+        self.is_ready.store(true, Ordering::Release);
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,133 @@
+//! Why a packet goes where it goes: `GET /v1/trace`.
+//!
+//! The packet's way is found on the entries that the switches hold now. A switch is asked when the
+//! packet gets to it, once for one trace. What no bound holds is cut: at most [`TRACES_MAX`] traces
+//! run at once, and a switch that is not read within [`READ_MAX`] of the beginning is not read.
+
+mod document;
+mod question;
+mod read;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use control::trace::Course;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::problem::Problem;
+use document::{Found, TraceDocument};
+use read::entries;
+
+/// The time that the controller's thread has to answer.
+const ASK_MAX: Duration = Duration::from_secs(2);
+/// The time for reading all switches: a request ends after 20 s.
+const READ_MAX: Duration = Duration::from_secs(6);
+const TRACES_MAX: usize = 2;
+/// The time to wait for other traces.
+const TURN_MAX: Duration = Duration::from_secs(2);
+/// The entries whose counters are read again.
+const COUNTED_MAX: usize = 256;
+
+static TURNS: Semaphore = Semaphore::const_new(TRACES_MAX);
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(trace))
+}
+
+/// Where a packet goes and why: the entry of each switch that takes it, and its end.
+#[utoipa::path(get, path = "/v1/trace", tag = "network", operation_id = "trace",
+    params(
+        ("src" = String, Query, description = "IP or Ethernet address", example = "10.0.0.1"),
+        ("dst" = String, Query, description = "IP or Ethernet address", example = "10.0.0.2"),
+        ("proto" = Option<String>, Query, description = "tcp, udp, sctp, icmp or a number; udp"),
+        ("sport" = Option<u16>, Query),
+        ("dport" = Option<u16>, Query),
+        ("vlan" = Option<u16>, Query, description = "That of the sender"),
+        ("dscp" = Option<u8>, Query),
+        ("src_mac" = Option<String>, Query),
+        ("dst_mac" = Option<String>, Query),
+        ("in" = Option<String>, Query, description = "Where it comes in, if not at the sender's \
+                                                      place", example = "1:2"),
+        ("seconds" = Option<u64>, Query, description = "Between the two readings of the counters, \
+                                                        0 to 10; with 0 they are read once"),
+    ),
+    responses(
+        (status = 200, body = TraceDocument),
+        (status = 414, body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Parameters are wrong, or a host is not known", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn trace(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<TraceDocument>, Problem> {
+    let asked = question::read(query.as_deref().unwrap_or_default())?;
+    let turn = timeout(TURN_MAX, TURNS.acquire()).await;
+    let _turn = turn.map_err(|_| Problem::busy())?;
+    let (now, question) = (api.clock.now(), asked.question);
+    let start = (api.driver).ask(move |controller| controller.trace_start(now, &question));
+    let start = timeout(ASK_MAX, start).await.ok().flatten();
+    let start = start
+        .ok_or_else(Problem::busy)?
+        .map_err(question::problem)?;
+
+    let until = Instant::now() + READ_MAX;
+    let destination = start.destination.clone();
+    let mut course = Course::new(start.at, start.packet.clone(), destination);
+    let mut reads = BTreeMap::new();
+    while let Some(dpid) = course.wants() {
+        let late = || Err(format!("switch {dpid} was not read in time"));
+        let read = timeout_at(until, api.read_switch(dpid, &start)).await;
+        let around = read.unwrap_or_else(|_| late());
+        let around = around.map(|(around, read)| {
+            reads.insert(dpid.0, read);
+            around
+        });
+        course.give(dpid, around);
+    }
+
+    let mut owners = BTreeMap::new();
+    for (number, hop) in course.hops().iter().enumerate() {
+        let now = api.clock.now();
+        let found = entries(&hop.steps).map(|(at, entry)| (at, entry.stats(now)));
+        let (places, rows): (Vec<usize>, Vec<_>) = found.unzip();
+        let of = api.owners(hop.at.dpid, rows).await?;
+        let keys = places.into_iter().map(|at| (number, at));
+        owners.extend(keys.zip(of));
+    }
+
+    let mut counts = None;
+    if !asked.wait.is_zero() {
+        sleep(asked.wait).await;
+        let until = Instant::now() + READ_MAX;
+        let later = counts.insert(BTreeMap::new());
+        'hops: for (number, hop) in course.hops().iter().enumerate() {
+            for (at, entry) in entries(&hop.steps) {
+                if later.len() >= COUNTED_MAX {
+                    break 'hops;
+                }
+                match timeout_at(until, api.count(hop.at.dpid, entry)).await {
+                    Ok(Some(count)) => drop(later.insert((number, at), count)),
+                    Ok(None) => {}
+                    Err(_) => break 'hops,
+                }
+            }
+        }
+    }
+    let found = Found {
+        start: &start,
+        course: &course,
+        reads: &reads,
+        owners: &owners,
+        counts: counts.as_ref(),
+        waited_s: asked.wait.as_secs(),
+    };
+    Ok(Json(found.document()))
+}

@@ -1,0 +1,191 @@
+//! Reading a switch on a packet's way: its entries, groups and ports, and later the counters of the
+//! entries that the packet meets.
+
+use control::controller::trace::{EntryOwner, Known, Start};
+use control::trace::Around;
+use openflow::message::{Port, PortConfig};
+use openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, ReplyBody, RequestBody};
+use openflow::table::explain::{Report, Step};
+use openflow::table::{FlowEntry, plain_port};
+use openflow::{Cookie, DatapathId, Field, MacAddr, Match, Version};
+use tokio::time::timeout;
+
+use super::super::Api;
+use super::super::problem::Problem;
+use super::ASK_MAX;
+
+/// A switch with more entries is asked only for those that can be meant.
+const WHOLE_MAX: u32 = 20_000;
+/// The kinds of our entries that may match without the Ethernet address of a host.
+const KINDS: [u64; 8] = [1, 10, 11, 12, 13, 14, 16, 17];
+const KIND_MASK: Cookie = Cookie(0xffff_ffff_0000_ff00);
+
+/// A switch as it was read.
+pub struct Read {
+    pub known: Known,
+    pub entry_count: u64,
+    /// Whether entries were left out that should not matter.
+    pub is_partial: bool,
+}
+
+/// The count of an entry.
+pub type Count = (u64, u64);
+
+impl Api {
+    pub async fn trace_known(&self, dpid: DatapathId) -> Result<Option<Known>, Problem> {
+        let asked = self
+            .driver
+            .ask(move |controller| controller.trace_switch(dpid));
+        let asked = timeout(ASK_MAX, asked).await;
+        asked.ok().flatten().ok_or_else(Problem::busy)
+    }
+
+    /// Reads a switch.
+    ///
+    /// # Errors
+    /// The reason why that cannot be.
+    pub async fn read_switch(
+        &self,
+        dpid: DatapathId,
+        start: &Start,
+    ) -> Result<(Around, Read), String> {
+        let known = self
+            .trace_known(dpid)
+            .await
+            .map_err(|problem| problem.detail)?;
+        let known = known.ok_or_else(|| format!("switch {dpid} is not known"))?;
+        if !known.is_connected {
+            return Err(format!("switch {dpid} is not connected"));
+        }
+        let ask = async |body| {
+            let answer = self.ask_switch(dpid, body).await;
+            answer.map_err(|problem| problem.detail)
+        };
+        let all = FlowStatsRequest::all();
+        let aggregate = ask(RequestBody::Aggregate(all.clone())).await?;
+        let counts = aggregate.iter().filter_map(|body| match body {
+            ReplyBody::Aggregate(counts) => Some(counts.flow_count),
+            _ => None,
+        });
+        let entry_count: u32 = counts.sum();
+        let is_partial = entry_count > WHOLE_MAX;
+        let requests = match is_partial {
+            false => vec![all],
+            true => narrow(&start.macs),
+        };
+        let mut rows: Vec<FlowStats> = Vec::new();
+        for request in requests {
+            for body in ask(RequestBody::Flow(request)).await? {
+                if let ReplyBody::Flow(more) = body {
+                    rows.extend(more);
+                }
+            }
+        }
+        if is_partial {
+            let key = |row: &FlowStats| (row.table_id, row.priority, row.r#match.to_string());
+            rows.sort_by_cached_key(key);
+            rows.dedup_by(|a, b| {
+                (a.table_id, a.priority, &a.r#match) == (b.table_id, b.priority, &b.r#match)
+            });
+        }
+        let (mut groups, mut ports) = (Vec::<GroupDesc>::new(), Vec::<Port>::new());
+        if known.version == Version::V10 {
+            ports = known
+                .ports
+                .iter()
+                .map(|(port, is_up)| {
+                    let mut described = plain_port(*port);
+                    if !is_up {
+                        described.config = PortConfig::PORT_DOWN;
+                    }
+                    described
+                })
+                .collect();
+        } else {
+            for body in [RequestBody::GroupDesc, RequestBody::PortDesc] {
+                for body in ask(body).await? {
+                    match body {
+                        ReplyBody::GroupDesc(more) => groups.extend(more),
+                        ReplyBody::PortDesc(more) => ports.extend(more),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let report = Report::new(known.version, rows, groups, ports);
+        let links = known.links.clone();
+        let read = Read {
+            entry_count: entry_count.into(),
+            is_partial,
+            known,
+        };
+        Ok((Around { report, links }, read))
+    }
+
+    /// The owners of these entries of a switch.
+    pub async fn owners(
+        &self,
+        dpid: DatapathId,
+        rows: Vec<FlowStats>,
+    ) -> Result<Vec<EntryOwner>, Problem> {
+        let asked = self.driver.ask(move |controller| {
+            let owner = |row| controller.trace_owner(dpid, row);
+            rows.iter().map(owner).collect()
+        });
+        let asked = timeout(ASK_MAX, asked).await;
+        asked.ok().flatten().ok_or_else(Problem::busy)
+    }
+
+    /// The count of an entry by now; `None` if it is gone, or the switch does not answer.
+    pub async fn count(&self, dpid: DatapathId, entry: &FlowEntry) -> Option<Count> {
+        let request = FlowStatsRequest {
+            table_id: entry.table_id,
+            cookie: entry.cookie,
+            cookie_mask: Cookie(u64::MAX),
+            r#match: entry.r#match.clone(),
+            ..FlowStatsRequest::all()
+        };
+        let bodies = self
+            .ask_switch(dpid, RequestBody::Flow(request))
+            .await
+            .ok()?;
+        let rows = bodies.into_iter().flat_map(|body| match body {
+            ReplyBody::Flow(rows) => rows,
+            _ => Vec::new(),
+        });
+        let is_it = |row: &FlowStats| {
+            let key = (row.table_id, row.priority, &row.r#match);
+            key == (entry.table_id, entry.priority, &entry.r#match)
+        };
+        let row = rows.into_iter().find(is_it)?;
+        Some((row.packet_count, row.byte_count))
+    }
+}
+
+/// Requests for the entries that packets between these addresses can meet: entries that name one of
+/// them, and those of ours that name no host.
+fn narrow(macs: &[MacAddr]) -> Vec<FlowStatsRequest> {
+    let of_host = macs.iter().flat_map(|mac| {
+        [Field::EthDst, Field::EthSrc].map(|field| FlowStatsRequest {
+            r#match: Match::any().with(field, mac.to_u64()),
+            ..FlowStatsRequest::all()
+        })
+    });
+    let of_kind = KINDS.iter().map(|kind| FlowStatsRequest {
+        cookie: Cookie(control::entry::COOKIE_PREFIX.0 | kind << 8),
+        cookie_mask: KIND_MASK,
+        ..FlowStatsRequest::all()
+    });
+    of_host.chain(of_kind).collect()
+}
+
+/// The entries among steps, by their places.
+pub fn entries(steps: &[Step]) -> impl Iterator<Item = (usize, &FlowEntry)> {
+    steps
+        .iter()
+        .enumerate()
+        .filter_map(|(at, step)| match step {
+            Step::Entry { entry, .. } => Some((at, &**entry)),
+            _ => None,
+        })
+}

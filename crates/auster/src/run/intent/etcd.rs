@@ -1,0 +1,223 @@
+//! Documents in etcd, for the members of a cluster: each in a key of its own.
+//!
+//! Every write also writes [`ORDER`], in one transaction that compares both. So writes of all
+//! members have one order, and each was checked against all before it. A write is never sent twice:
+//! if its outcome is unknown, etcd is asked whether it is there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use etcd::{Change, Client, Compare, Error, Notice, Op, OpResult, Txn};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::document::{self, Document};
+use super::known::{Doc, Read};
+use super::{Intent, ORDER, Write, Written};
+use crate::run::qos::Refused;
+
+/// Before the key of each document.
+pub const PREFIX: &str = "/auster/v1/intent/";
+
+/// The time between two readings of everything: see [`Known::read`](super::known::Known::read).
+const REPAIR: Duration = Duration::from_secs(300);
+/// The pause after a failure, doubled each time.
+const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(2);
+/// The time that a member waits for the first reading before it serves without.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// The time that a watch takes at least: one that ends at once must not have all read again and
+/// again.
+const WATCH_MIN: Duration = Duration::from_millis(500);
+
+/// etcd, for the writes of one member.
+pub struct Etcd {
+    client: Client,
+    /// The member.
+    by: String,
+    /// Makes the mark of each write unlike all others.
+    seed: u64,
+    writes: AtomicU64,
+}
+
+fn full_key(key: &str) -> Vec<u8> {
+    format!("{PREFIX}{key}").into_bytes()
+}
+
+/// The client has checked that revisions are positive.
+fn revision(of_etcd: i64) -> u64 {
+    u64::try_from(of_etcd).unwrap_or(0)
+}
+
+fn expected(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+impl Etcd {
+    pub fn new(client: Client, by: String, seed: u64) -> Etcd {
+        Etcd {
+            client,
+            by,
+            seed,
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// Carries out all of `writes` if nothing has changed since `order`, the revision of [`ORDER`].
+    pub(super) async fn write(&self, writes: &[Write], order: u64) -> Result<Written, Refused> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let mark = json!({"by": self.by, "write": format!("{:016x}-{number}", self.seed)});
+        let mark = mark.to_string().into_bytes();
+        let mut txn = Txn {
+            compares: vec![Compare::ModRevision(full_key(ORDER), expected(order))],
+            then: vec![Op::Put {
+                key: full_key(ORDER),
+                value: mark.clone(),
+                lease: 0,
+            }],
+            otherwise: vec![Op::Get(full_key(ORDER))],
+        };
+        for write in writes {
+            let key = full_key(&write.key);
+            let compare = Compare::ModRevision(key.clone(), expected(write.expected));
+            txn.compares.push(compare);
+            txn.otherwise.push(Op::Get(key.clone()));
+            txn.then.push(match &write.value {
+                Some(stored) => Op::Put {
+                    key,
+                    value: stored.text(),
+                    lease: 0,
+                },
+                None => Op::Delete(key),
+            });
+        }
+        match self.client.txn(&txn).await {
+            Ok(answer) if answer.succeeded => Ok(Written::Done(revision(answer.header.revision))),
+            Ok(answer) => {
+                let seen = answer.results.iter().map(|result| match result {
+                    OpResult::Got(Some(pair)) => revision(pair.mod_revision),
+                    _ => 0,
+                });
+                Ok(Written::Lost(seen.max().unwrap_or(0)))
+            }
+            // The write may be done all the same.
+            Err(error @ (Error::Unknown(_) | Error::Full)) => match self.marked(&mark).await {
+                Some(revision) => Ok(Written::Done(revision)),
+                None => Err(refused(&error)),
+            },
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    /// The revision of the write with this mark, if it is the last one.
+    async fn marked(&self, mark: &[u8]) -> Option<u64> {
+        let there = self.client.get(&full_key(ORDER)).await.ok()?.value?;
+        (there.value == mark).then(|| revision(there.mod_revision))
+    }
+}
+
+fn refused(error: &Error) -> Refused {
+    match error {
+        Error::Full => Refused::Full(error.to_string()),
+        Error::BadRequest(_) => Refused::TooLarge(error.to_string()),
+        error => Refused::Away(error.to_string()),
+    }
+}
+
+/// Brings what etcd has to this member, until the task is aborted: everything, then each change;
+/// and everything again after each gap. Begins once `named` says that etcd has this member, and so
+/// is its cluster's. `loaded` is called when the first reading has come, cannot be used, or has not
+/// come for ten seconds.
+pub async fn follow(
+    intent: Arc<Intent>,
+    client: Client,
+    mut named: watch::Receiver<bool>,
+    loaded: impl Fn(),
+) {
+    if named.wait_for(|is_named| *is_named).await.is_err() {
+        return;
+    }
+    let (began, mut pause) = (Instant::now(), AGAIN);
+    loop {
+        let floor = intent.revision_known();
+        let from = match client.read_all(PREFIX.as_bytes()).await {
+            Ok(read) => {
+                let revision_read = revision(read.header.revision);
+                let docs = read.kvs.iter().filter_map(|pair| {
+                    let (key, value) = parsed(&pair.key, &pair.value)?;
+                    let revision = revision(pair.mod_revision);
+                    Some((key, Doc { revision, value }))
+                });
+                let read = Read {
+                    cluster_id: read.header.cluster_id,
+                    revision: revision_read,
+                    floor,
+                    docs: docs.collect::<BTreeMap<_, _>>(),
+                };
+                intent.take_read(read).await;
+                loaded();
+                pause = AGAIN;
+                expected(revision_read) + 1
+            }
+            Err(error) => {
+                intent.note_away(&error.to_string());
+                // Neither junk nor its amount may keep this member from serving.
+                let is_slow = matches!(error, Error::Unreachable(_));
+                if !is_slow || began.elapsed() > WAIT_MAX {
+                    loaded();
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_MAX);
+                continue;
+            }
+        };
+        let began = Instant::now();
+        watch(&intent, &client, from, began + REPAIR).await;
+        if began.elapsed() < WATCH_MIN {
+            sleep(WATCH_MIN).await;
+        }
+    }
+}
+
+/// Takes changes until some may be missing, somebody wants everything read, or it is time to.
+async fn watch(intent: &Intent, client: &Client, from: i64, until: Instant) {
+    let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await else {
+        return;
+    };
+    loop {
+        let notice = tokio::select! {
+            notice = watch.next() => notice,
+            () = intent.reread.notified() => return,
+            () = sleep_until(until) => return,
+        };
+        match notice {
+            Notice::Changes(_, changes) => {
+                let changes = changes.iter().filter_map(|change| match change {
+                    Change::Put(pair) => {
+                        let (key, value) = parsed(&pair.key, &pair.value)?;
+                        Some((key, revision(pair.mod_revision), Some(value)))
+                    }
+                    Change::Delete { key, mod_revision } => {
+                        let key = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
+                        Some((key.to_owned(), revision(*mod_revision), None))
+                    }
+                });
+                intent.take_changes(changes.collect()).await;
+            }
+            Notice::Progress(_) => {}
+            Notice::ReadAnew(lost) => {
+                tracing::debug!("intent: reading etcd anew: {lost:?}");
+                return;
+            }
+        }
+    }
+}
+
+/// A pair of etcd as a document; `None` if its key is no text.
+fn parsed(key: &[u8], value: &[u8]) -> Option<(String, Document)> {
+    let key = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
+    Some((key.to_owned(), document::read(key, value)))
+}

@@ -1,0 +1,645 @@
+//! The requests of the API, kept in a store: in etcd for all members of a cluster, in a folder,
+//! or in memory. The store comes first: a change is checked, stored, and then carried out. What the
+//! store has and the network cannot have is left out, named once and counted.
+//!
+//! [`known`] is the copy of the store, and [`fit`](super::qos) chooses what fits together.
+
+mod disk;
+mod document;
+pub mod etcd;
+mod import;
+mod known;
+mod seen;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clock::Instant;
+use net::clock::Clock;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::time::timeout;
+
+use super::qos::held::{Op, Put};
+use super::qos::{Held, Item, Refused};
+use cli::failure::Failure;
+use disk::Disk;
+use document::{Document, Stored};
+use etcd::Etcd;
+pub use import::imported;
+use known::{Doc, Read};
+use seen::Seen;
+
+/// The key that every write of a member writes too. It is no document.
+const ORDER: &str = "order";
+/// Documents that are kept.
+const DOCUMENTS_MAX: usize = 20_000;
+/// Documents of one write: etcd takes 128 steps in a transaction.
+const WRITES_MAX: usize = 100;
+/// Attempts of a write that others come before.
+const ATTEMPTS_MAX: usize = 20;
+/// The time for what others have written to arrive here.
+const ARRIVE_MAX: Duration = Duration::from_secs(2);
+/// The time between two attempts to fit everything.
+const FIT_PAUSE: clock::Duration = clock::Duration::from_secs(5);
+/// Events that may wait to be printed; more are lost.
+const EVENTS_MAX: usize = 256;
+
+/// Where documents are kept.
+pub enum Store {
+    /// Nowhere: they end with this process.
+    Memory,
+    Disk(Mutex<Disk>),
+    Etcd(Etcd),
+}
+
+impl Store {
+    /// A folder. The second value is a line about a file in it that could not be used.
+    pub fn disk(dir: &Path) -> Result<(Store, Option<String>), Failure> {
+        let (disk, line) = Disk::open(dir)?;
+        Ok((Store::Disk(Mutex::new(disk)), line))
+    }
+}
+
+/// A write of a document, `None` for a deletion, if the store has the revision `expected`; 0 if it
+/// has none.
+#[derive(Clone, Debug)]
+struct Write {
+    key: String,
+    expected: u64,
+    value: Option<Stored>,
+}
+
+/// The end of a write that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// It is done, in this revision.
+    Done(u64),
+    /// Another write came first: the greatest revision among what is there.
+    Lost(u64),
+}
+
+/// Conditions of a request, by revisions (RFC 9110, 13.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct When {
+    /// It is one of these.
+    pub is: Option<Tags>,
+    /// It is none of these.
+    pub is_not: Option<Tags>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tags {
+    Any,
+    Revisions(Vec<u64>),
+}
+
+impl Tags {
+    fn have(&self, revision: Option<u64>) -> bool {
+        match self {
+            Tags::Any => revision.is_some(),
+            Tags::Revisions(tags) => revision.is_some_and(|revision| tags.contains(&revision)),
+        }
+    }
+}
+
+impl When {
+    fn holds(&self, revision: Option<u64>) -> bool {
+        self.is.as_ref().is_none_or(|tags| tags.have(revision))
+            && !self.is_not.as_ref().is_some_and(|tags| tags.have(revision))
+    }
+}
+
+/// A request to change something.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// All of them, or none.
+    pub ops: Vec<Op>,
+    /// Whether nothing of it may be there.
+    pub is_new: bool,
+    /// The condition for each of `ops`.
+    pub when: When,
+}
+
+/// A change that was carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    pub revision: u64,
+    /// The number of items that were not there before.
+    pub created: usize,
+    pub replaced: usize,
+}
+
+/// A report of what happens without a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IntentEvent {
+    /// A document is left out, and why.
+    LeftOut { key: String, why: String },
+    /// The store was restored, and has lost documents that stay for ten minutes.
+    Missing(Vec<String>),
+    /// Documents that the store had lost are not in use any more.
+    Dropped(Vec<String>),
+}
+
+/// For metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub documents: usize,
+    pub left_out: usize,
+    pub missing: usize,
+    pub writes: u64,
+    pub writes_refused: u64,
+    pub repaired: u64,
+}
+
+/// The requests that the API has taken.
+pub struct Intent {
+    held: Arc<Held>,
+    clock: Clock,
+    /// The writer, as documents name it.
+    by: String,
+    store: Store,
+    seen: Lock<Seen>,
+    /// Whoever changes the API's layer has it.
+    turn: Mutex<Turn>,
+    /// The revision known, and the number of readings.
+    progress: watch::Sender<(u64, u64)>,
+    reread: Notify,
+    events: mpsc::Sender<IntentEvent>,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// Not everything is as the store has it, for want of time.
+    is_behind: bool,
+    fitted_at: Option<Instant>,
+}
+
+impl Intent {
+    pub fn new(
+        held: Arc<Held>,
+        clock: Clock,
+        by: &str,
+        store: Store,
+    ) -> (Arc<Intent>, mpsc::Receiver<IntentEvent>) {
+        let (events, to_print) = mpsc::channel(EVENTS_MAX);
+        let intent = Intent {
+            held,
+            clock,
+            by: by.to_owned(),
+            store,
+            seen: Lock::default(),
+            turn: Mutex::default(),
+            progress: watch::channel((0, 0)).0,
+            reread: Notify::new(),
+            events,
+        };
+        (Arc::new(intent), to_print)
+    }
+
+    /// Takes what a store on this machine has; etcd's comes by [`etcd::follow`].
+    pub async fn load(&self) {
+        let (revision, docs) = match &self.store {
+            Store::Memory => (disk::first_revision(), BTreeMap::new()),
+            Store::Disk(disk) => {
+                let disk = disk.lock().await;
+                (disk.revision(), disk.documents())
+            }
+            Store::Etcd(_) => return,
+        };
+        let read = Read {
+            cluster_id: 0,
+            revision,
+            floor: 0,
+            docs,
+        };
+        self.take_read(read).await;
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let seen = self.seen();
+        Counts {
+            documents: seen
+                .known
+                .all_wanted()
+                .filter(|(key, _)| *key != ORDER)
+                .count(),
+            left_out: seen.left_out.len(),
+            missing: seen.known.missing().filter(|key| *key != ORDER).count(),
+            writes: seen.writes,
+            writes_refused: seen.writes_refused,
+            repaired: seen.known.repaired,
+        }
+    }
+
+    /// The revision of an item, if it is in use.
+    pub fn revision(&self, item: &Item) -> Option<u64> {
+        self.seen().applied.get(&document::key(item)).copied()
+    }
+
+    fn revision_known(&self) -> u64 {
+        self.seen().known.revision()
+    }
+
+    fn note_away(&self, why: &str) {
+        self.seen().away = Some(why.to_owned());
+    }
+
+    /// All documents: those in use, those left out and those that the store has lost.
+    pub fn document(&self) -> Result<Value, Refused> {
+        let seen = self.seen();
+        seen.check_loaded()?;
+        let documents = seen.known.all_wanted().filter(|(key, _)| *key != ORDER);
+        let documents = documents.map(|(key, doc)| {
+            let (kind, name) = key.split_once('/').unwrap_or(("", key));
+            let left_out = seen.left_out.get(key);
+            let state = match (left_out, seen.known.is_missing(key)) {
+                (Some(_), _) => "left out",
+                (None, true) => "missing",
+                (None, false) => "in use",
+            };
+            json!({
+                "kind": document::shown(kind),
+                "name": document::shown(name),
+                "by": doc.value.by,
+                "at": doc.value.at,
+                "revision": doc.revision,
+                "state": state,
+                "reason": left_out.map(|(_, why)| why),
+                "document": doc.value.content.as_ref().ok().map(document::body),
+            })
+        });
+        let documents: Vec<Value> = documents.collect();
+        Ok(json!({"auster_intent": 1, "documents": documents}))
+    }
+
+    /// Carries out a change: first in the store, then here. Returns when both are done.
+    pub async fn change(&self, change: Change) -> Result<Changed, Refused> {
+        let changed = self.change_in_turn(&change).await;
+        self.seen().writes_refused += u64::from(changed.is_err());
+        changed
+    }
+
+    async fn change_in_turn(&self, change: &Change) -> Result<Changed, Refused> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut turn = self.turn.lock().await;
+            let (mut writes, applies, mut changed) = self.prepare(change)?;
+            self.held.check(&applies).await?;
+            // Whoever else keeps what the store has lost hears of the end only of what is there.
+            let lost = self.lost_of(&writes);
+            let is_whole = lost.is_empty();
+            if !is_whole {
+                writes = lost;
+            }
+            let order = self.seen().known.get(ORDER).map_or(0, |doc| doc.revision);
+            // Nothing arrives while this has its turn.
+            let known = (self.revision_known(), self.progress.borrow().1);
+            let written = match &self.store {
+                Store::Memory => Ok(Written::Done(self.revision_known() + 1)),
+                Store::Disk(disk) => disk.lock().await.write(&writes).await.map(Written::Done),
+                Store::Etcd(etcd) => etcd.write(&writes, order).await,
+            };
+            match written? {
+                Written::Done(revision) => {
+                    changed.revision = revision;
+                    self.finish(&mut turn, writes, revision).await;
+                    if is_whole {
+                        return self.checked(change, changed);
+                    }
+                }
+                Written::Lost(seen) => {
+                    drop(turn);
+                    self.wait_for(seen, known).await;
+                }
+            }
+        }
+        Err(Refused::Away("others change it all the time".to_owned()))
+    }
+
+    /// The writes of a change, and what of it concerns the API's layer.
+    fn prepare(&self, change: &Change) -> Result<(Vec<Write>, Vec<Op>, Changed), Refused> {
+        let seen = self.seen();
+        seen.check_loaded()?;
+        let (mut writes, mut applies) = (Vec::new(), Vec::new());
+        let mut changed = Changed::default();
+        for op in &change.ops {
+            let item = op.item();
+            let key = document::key(&item);
+            let there = seen.known.wanted(&key);
+            if !change.when.holds(there.map(|doc| doc.revision)) {
+                return Err(Refused::Stale(item));
+            }
+            let value = match op {
+                Op::Put(..) if change.is_new && there.is_some() => {
+                    return Err(Refused::Exists(item));
+                }
+                Op::Put(put, _) => Some(Stored::new(put, &self.by)),
+                Op::Delete(_) => None,
+            };
+            match there {
+                Some(_) => changed.replaced += 1,
+                None => changed.created += 1,
+            }
+            let is_left_out = there.is_some() && !seen.applied.contains_key(&key);
+            if value.is_some() || !is_left_out {
+                applies.push(op.clone());
+            }
+            if let Some(stored) = value.as_ref().map(Stored::text)
+                && stored.len() > document::BYTES_MAX
+            {
+                let why = format!("{item} has {} bytes as a document", stored.len());
+                return Err(Refused::TooLarge(why));
+            }
+            writes.push(Write {
+                expected: seen.known.get(&key).map_or(0, |doc| doc.revision),
+                key,
+                value,
+            });
+        }
+        let count = seen.known.all_wanted().count() + changed.created;
+        if count > DOCUMENTS_MAX {
+            let why = format!("there are {DOCUMENTS_MAX} documents, and no more are kept");
+            return Err(Refused::Full(why));
+        }
+        Ok((writes, applies, changed))
+    }
+
+    /// Whether a change that is stored is in use too. It was checked, so only want of time keeps it
+    /// from that.
+    fn checked(&self, change: &Change, changed: Changed) -> Result<Changed, Refused> {
+        let seen = self.seen();
+        let is_done = |op: &Op| {
+            let applied = seen.applied.get(&document::key(&op.item()));
+            applied.copied() == matches!(op, Op::Put(..)).then_some(changed.revision)
+        };
+        match change.ops.iter().all(is_done) {
+            true => Ok(changed),
+            false => Err(Refused::Away(
+                "it is kept, and will be in use once the controller has time".to_owned(),
+            )),
+        }
+    }
+
+    /// Writes that put documents back which the store has lost and which are to be deleted.
+    fn lost_of(&self, writes: &[Write]) -> Vec<Write> {
+        let seen = self.seen();
+        let put_back = |write: &Write| {
+            let is_lost = write.value.is_none() && seen.known.is_missing(&write.key);
+            let doc = seen.known.wanted(&write.key).filter(|_| is_lost)?;
+            let put = doc.value.content.as_ref().ok()?;
+            Some(Write {
+                value: Some(Stored::new(put, &self.by)),
+                ..write.clone()
+            })
+        };
+        writes.iter().filter_map(put_back).collect()
+    }
+
+    /// Takes note of a write that is done, and has it carried out.
+    async fn finish(&self, turn: &mut Turn, writes: Vec<Write>, revision: u64) {
+        let mut keys = BTreeSet::new();
+        {
+            let mut seen = self.seen();
+            seen.writes += 1;
+            for Write { key, value, .. } in writes {
+                let document = value.map(|stored| stored.read(&key));
+                seen.known.wrote(&key, revision, document);
+                keys.insert(key);
+            }
+            if matches!(self.store, Store::Etcd(_)) {
+                seen.known.wrote(ORDER, revision, Some(Document::order()));
+            }
+        }
+        self.settle(turn, keys).await;
+    }
+
+    /// Waits until a revision has arrived here that was not `known`. If nothing of it is new,
+    /// everything is read.
+    async fn wait_for(&self, revision: u64, (known, reads): (u64, u64)) {
+        let mut progress = self.progress.subscribe();
+        if revision > known {
+            let arrived = progress.wait_for(|(known, _)| *known >= revision);
+            if timeout(ARRIVE_MAX, arrived).await.is_ok() {
+                return;
+            }
+        }
+        self.reread.notify_one();
+        let read = progress.wait_for(|(_, now)| *now > reads);
+        let _ = timeout(ARRIVE_MAX, read).await;
+    }
+
+    /// Takes a reading of everything.
+    async fn take_read(&self, mut read: Read<Document>) {
+        let mut turn = self.turn.lock().await;
+        while read.docs.len() > DOCUMENTS_MAX {
+            read.docs.pop_last();
+        }
+        let now = self.clock.now();
+        let (keys, is_first, lost) = {
+            let mut seen = self.seen();
+            let before: BTreeSet<String> = seen.known.missing().cloned().collect();
+            let keys = seen.known.read(now, read);
+            let lost = seen.known.missing().filter(|key| !before.contains(*key));
+            let lost: Vec<String> = lost.filter(|key| *key != ORDER).cloned().collect();
+            let is_first = !std::mem::replace(&mut seen.is_loaded, true);
+            seen.away = None;
+            (keys, is_first, lost)
+        };
+        if !lost.is_empty() {
+            self.event(IntentEvent::Missing(lost));
+        }
+        match is_first && !keys.is_empty() {
+            true => self.fit(&mut turn).await,
+            false => self.settle(&mut turn, keys).await,
+        }
+        self.progress.send_modify(|(_, reads)| *reads += 1);
+    }
+
+    /// Takes changes in their order, `None` for a deletion.
+    async fn take_changes(&self, changes: Vec<(String, u64, Option<Document>)>) {
+        let mut turn = self.turn.lock().await;
+        let keys = {
+            let mut seen = self.seen();
+            let mut keys = BTreeSet::new();
+            let mut left = DOCUMENTS_MAX.saturating_sub(seen.known.all_wanted().count());
+            for (key, revision, value) in changes {
+                let is_new = value.is_some() && seen.known.wanted(&key).is_none();
+                if is_new && left == 0 {
+                    continue;
+                }
+                left -= usize::from(is_new);
+                if seen.known.change(&key, revision, value) {
+                    keys.insert(key);
+                }
+            }
+            keys
+        };
+        self.settle(&mut turn, keys).await;
+    }
+
+    /// Brings the API's layer in line with what is known of these keys.
+    async fn settle(&self, turn: &mut Turn, keys: BTreeSet<String>) {
+        let ops = {
+            let mut seen = self.seen();
+            keys.iter()
+                .filter_map(|key| seen.op(key))
+                .collect::<Vec<_>>()
+        };
+        let done = match ops.is_empty() {
+            true => Ok(()),
+            false => self.held.change(&ops).await,
+        };
+        match done {
+            Ok(()) => {
+                let mut seen = self.seen();
+                for op in &ops {
+                    let key = document::key(&op.item());
+                    let revision = seen.known.wanted(&key).map(|doc| doc.revision);
+                    match (op, revision) {
+                        (Op::Put(..), Some(revision)) => {
+                            seen.left_out.remove(&key);
+                            seen.applied.insert(key, revision);
+                        }
+                        _ => drop(seen.applied.remove(&key)),
+                    }
+                }
+                // Something may fit now.
+                turn.is_behind |= !ops.is_empty() && seen.left_out_for_others() > 0;
+            }
+            Err(Refused::Busy) => turn.is_behind = true,
+            Err(_) if turn.may_fit(self.clock.now()) => self.fit(turn).await,
+            Err(_) => turn.is_behind = true,
+        }
+        self.report();
+    }
+
+    /// Chooses anew what is in use of all that is known.
+    async fn fit(&self, turn: &mut Turn) {
+        turn.fitted_at = Some(self.clock.now());
+        let wanted: BTreeMap<String, (u64, Option<Put>)> = {
+            let seen = self.seen();
+            let wanted = seen.known.all_wanted().filter(|(key, _)| *key != ORDER);
+            let put = |doc: &Doc<Document>| doc.value.content.as_ref().ok().cloned();
+            wanted
+                .map(|(key, doc)| (key.clone(), (doc.revision, put(doc))))
+                .collect()
+        };
+        let puts = wanted.values().filter_map(|(_, put)| put.clone()).collect();
+        match self.held.fit(puts).await {
+            Ok(left_out) => {
+                turn.is_behind = false;
+                let left_out = left_out.into_iter();
+                let mut left_out: BTreeMap<String, String> = left_out
+                    .map(|(item, why)| (document::key(&item), why))
+                    .collect();
+                let mut seen = self.seen();
+                seen.applied.clear();
+                for (key, (revision, put)) in wanted {
+                    match (left_out.remove(&key), put) {
+                        (Some(why), _) => seen.leave_out(key, revision, why),
+                        (None, Some(_)) => {
+                            seen.left_out.remove(&key);
+                            seen.applied.insert(key, revision);
+                        }
+                        (None, None) => drop(seen.op(&key)),
+                    }
+                }
+            }
+            Err(refused) => {
+                turn.is_behind = true;
+                tracing::debug!("intent: not in use yet: {refused:?}");
+            }
+        }
+        self.report();
+    }
+
+    /// Reports how far this is, and what is left out since.
+    fn report(&self) {
+        let (revision, lines) = {
+            let mut seen = self.seen();
+            let known: BTreeSet<String> = seen.left_out.keys().cloned().collect();
+            for key in known {
+                if seen.known.wanted(&key).is_none() {
+                    seen.left_out.remove(&key);
+                }
+            }
+            (seen.known.revision(), std::mem::take(&mut seen.unreported))
+        };
+        for (key, why) in lines {
+            self.event(IntentEvent::LeftOut { key, why });
+        }
+        self.progress.send_modify(|(known, _)| *known = revision);
+    }
+
+    fn event(&self, event: IntentEvent) {
+        let _ = self.events.try_send(event);
+    }
+
+    /// Something beside the documents has changed: others may fit.
+    pub async fn refit(&self) {
+        let mut turn = self.turn.lock().await;
+        if self.seen().left_out_for_others() > 0 {
+            self.fit(&mut turn).await;
+        }
+    }
+
+    /// Does what waits for its time, until the task is aborted.
+    pub async fn keep(self: Arc<Intent>) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut turn = self.turn.lock().await;
+            let now = self.clock.now();
+            let over = self.seen().known.expire(now);
+            if !over.is_empty() {
+                self.event(IntentEvent::Dropped(over.iter().cloned().collect()));
+                self.settle(&mut turn, over).await;
+            }
+            if turn.is_behind && turn.may_fit(now) {
+                self.fit(&mut turn).await;
+            }
+        }
+    }
+
+    /// Puts all of these, after a check of them as a whole. More than a hundred go into etcd in
+    /// parts, each of which is checked again.
+    pub async fn import(&self, mut ops: Vec<Op>) -> Result<Changed, Refused> {
+        {
+            let seen = self.seen();
+            seen.check_loaded()?;
+            ops.retain(|op| !seen.has(op));
+        }
+        self.held.check(&ops).await?;
+        ops.sort_by_key(Op::item);
+        let size = match self.store {
+            Store::Etcd(_) => WRITES_MAX,
+            Store::Memory | Store::Disk(_) => ops.len().max(1),
+        };
+        let mut all = Changed::default();
+        for part in ops.chunks(size) {
+            let change = Change {
+                ops: part.to_vec(),
+                ..Change::default()
+            };
+            let changed = self.change(change).await?;
+            all.revision = changed.revision;
+            all.created += changed.created;
+            all.replaced += changed.replaced;
+        }
+        Ok(all)
+    }
+}
+
+impl Turn {
+    fn may_fit(&self, now: Instant) -> bool {
+        self.fitted_at.is_none_or(|at| at + FIT_PAUSE <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! The copy of the store with what of it is in use, and what is left out.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::known::Known;
+use super::{Document, ORDER, document};
+use crate::run::qos::Refused;
+use crate::run::qos::held::Op;
+use crate::run::qos::tree::Node;
+
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) known: Known<Document>,
+    /// The store was read once.
+    pub(super) is_loaded: bool,
+    /// The last failure of a reading before.
+    pub(super) away: Option<String>,
+    /// Documents in use, by key, with their revisions.
+    pub(super) applied: BTreeMap<String, u64>,
+    /// Documents that are not, with their revisions and the reason.
+    pub(super) left_out: BTreeMap<String, (u64, String)>,
+    /// Those of them that nobody has heard of yet.
+    pub(super) unreported: Vec<(String, String)>,
+    pub(super) writes: u64,
+    pub(super) writes_refused: u64,
+}
+
+impl Seen {
+    pub(super) fn check_loaded(&self) -> Result<(), Refused> {
+        if self.is_loaded {
+            return Ok(());
+        }
+        let why = self.away.as_deref().unwrap_or("no answer yet");
+        Err(Refused::Away(format!("etcd was not read yet: {why}")))
+    }
+
+    /// Whether the store has what is put.
+    pub(super) fn has(&self, op: &Op) -> bool {
+        let there = self.known.get(&document::key(&op.item()));
+        let there = there.and_then(|doc| doc.value.content.as_ref().ok());
+        matches!(op, Op::Put(put, _) if there == Some(put.as_ref()))
+    }
+
+    /// The change of the API's layer that follows from what is known of a key.
+    pub(super) fn op(&mut self, key: &str) -> Option<Op> {
+        if key == ORDER {
+            return None;
+        }
+        let wanted = self.known.wanted(key);
+        let broken = match wanted.map(|doc| (doc.revision, &doc.value.content)) {
+            Some((_, Ok(put))) => {
+                let node = Node::of_json(&Value::Null);
+                return Some(Op::Put(Box::new(put.clone()), node));
+            }
+            Some((revision, Err(why))) => Some((revision, why.clone())),
+            None => None,
+        };
+        if let Some((revision, why)) = broken {
+            self.leave_out(key.to_owned(), revision, why);
+        }
+        let is_applied = self.applied.contains_key(key);
+        let item = document::item(key).ok().filter(|_| is_applied);
+        item.map(Op::Delete)
+    }
+
+    pub(super) fn leave_out(&mut self, key: String, revision: u64, why: String) {
+        let known = self.left_out.get(&key);
+        if known.is_some_and(|(at, because)| (*at, because) == (revision, &why)) {
+            return;
+        }
+        self.unreported.push((document::shown(&key), why.clone()));
+        self.left_out.insert(key, (revision, why));
+    }
+
+    /// Documents that can be read, and are left out because of others.
+    pub(super) fn left_out_for_others(&self) -> usize {
+        let is_read = |key: &&String| {
+            let doc = self.known.wanted(key);
+            doc.is_some_and(|doc| doc.value.content.is_ok())
+        };
+        self.left_out.keys().filter(is_read).count()
+    }
+}

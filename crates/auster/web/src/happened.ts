@@ -1,0 +1,69 @@
+// Events in words, and those from before the page was opened.
+
+import type { NetworkEvent } from "./documents/network";
+import { keep } from "./network";
+import type { Tone } from "./parts/state";
+
+/** Events before the one asked for that are read. */
+const BEFORE = 500;
+
+const BAD = new Set(["switch_down", "switch_lost", "link_down", "port_down", "alarm"]);
+const GOOD = new Set(["switch_up", "link_up", "port_up", "topology_agrees"]);
+const WARN = /refused|differs|moved|left_out|reset|cut|restart_needed|drain/;
+
+export function eventTone({ event }: NetworkEvent): Tone {
+  if (BAD.has(event)) return "bad";
+  if (GOOD.has(event)) return "good";
+  return WARN.test(event) ? "warn" : "info";
+}
+
+type Fields = Record<string, unknown>;
+
+const TEXTS: Record<string, (of: Fields) => string> = {
+  link_up: ({ from, to }) => `${from} reaches ${to}`,
+  link_down: ({ from, to }) => `${from} no longer reaches ${to}`,
+  switch_up: ({ dpid, version, address }) => `${dpid} by OpenFlow ${version} from ${address}`,
+  switch_down: ({ dpid, reason, detail }) =>
+    `${dpid}: ${[reason, detail].filter((t) => t).join(", ")}`,
+  host_learned: ({ mac, port }) => `${mac} at ${port}`,
+  host_moved: ({ mac, from, to }) => `${mac} from ${from} to ${to}`,
+  address_moved: ({ ip, from, to }) => `${ip} from ${from} to ${to}`,
+  port_up: ({ port }) => String(port),
+  port_down: ({ port }) => String(port),
+  alarm: ({ detail }) => String(detail),
+};
+
+/** One line; fields of kinds that have no sentence follow each other. */
+export function eventText(event: NetworkEvent): string {
+  const words = TEXTS[event.event];
+  if (words) return words(event);
+  const { seq: _, event: __, time_s: ___, ...fields } = event;
+  return Object.entries(fields)
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`)
+    .join(", ");
+}
+
+/** Reads what came before a number, as far as the controller has it. */
+export async function earlier(seq: number): Promise<void> {
+  let read = await lines(seq - BEFORE);
+  const reset = read.find(({ event }) => event === "reset");
+  const first = reset?.["first"];
+  if (typeof first === "number") read = await lines(Math.max(first - 1, 0));
+  keep(read.filter(({ event }) => event !== "reset" && event !== "cut"));
+}
+
+async function lines(since: number): Promise<NetworkEvent[]> {
+  try {
+    const headers = { accept: "application/x-ndjson" };
+    const response = await fetch(`/v1/events?since=${since}`, { headers });
+    if (!response.ok) return [];
+    const text = await response.text();
+    return text
+      .split("\n")
+      .filter((line) => line !== "")
+      .map((line) => JSON.parse(line));
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,331 @@
+//! The way of one packet through the network, from the entries that real switches hold.
+//!
+//! A [`Course`] names the switch whose tables it needs next, and its caller reads them. So it asks
+//! no switch that the packet does not reach. Hops form a graph: copies that come to the same port
+//! of a switch with the same bytes go on as one, and a way that leads back to itself is a loop.
+
+pub mod probe;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use bytes::Bytes;
+use openflow::packet::PacketFields;
+use openflow::table::DropReason;
+use openflow::table::explain::{Choice, Report, Step};
+use openflow::{DatapathId, MacAddr, PortNo};
+
+use crate::Location;
+
+/// The most hops of one course, copies included.
+pub const HOPS_MAX: usize = 256;
+
+/// The known facts of a switch on the way.
+#[derive(Clone, Debug)]
+pub struct Around {
+    pub report: Report,
+    /// Its links, with the ports at their other ends.
+    pub links: BTreeMap<PortNo, Location>,
+}
+
+/// The host that a packet is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// Its Ethernet address, if it is known.
+    pub mac: Option<MacAddr>,
+    /// The ports where it is: several with a bond, none if nobody knows.
+    pub ports: Vec<Location>,
+}
+
+/// A packet that comes in at a switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    pub at: Location,
+    pub packet: Bytes,
+    pub steps: Vec<Step>,
+    /// The things behind the outputs among the steps, by their numbers.
+    pub leads: BTreeMap<usize, Lead>,
+    /// Why the switch could not be read.
+    pub problem: Option<String>,
+}
+
+/// The thing behind an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lead {
+    /// A switch: the hop with this number.
+    Switch(usize),
+    /// A port without a switch behind it.
+    Edge { is_destination: bool },
+    /// A switch, but the course has [`HOPS_MAX`] hops.
+    TooFar,
+}
+
+/// The end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Everything that is left of it is dropped.
+    Dropped,
+    /// It leaves the network, and not where its destination is.
+    Elsewhere,
+    /// The controller gets it and decides.
+    Controller,
+    Loops,
+    /// A switch could not be read, or an entry not be judged.
+    Unknown,
+    /// The hash of a switch decides whether it is delivered.
+    Depends,
+    Delivered,
+}
+
+/// An outcome, and the step that leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    pub outcome: Outcome,
+    pub hop: usize,
+    pub step: Option<usize>,
+}
+
+/// A packet's way, as far as it has been followed.
+#[derive(Debug)]
+pub struct Course {
+    destination: Destination,
+    hops: Vec<Hop>,
+    /// Hops by their port and packet.
+    known: BTreeMap<(Location, Bytes), usize>,
+    /// Switches that were read, or why they were not.
+    switches: BTreeMap<DatapathId, Result<Around, String>>,
+    /// The number of hops that have been walked.
+    walked: usize,
+}
+
+impl Course {
+    /// The course of a packet that comes in at a port.
+    pub fn new(at: Location, packet: Bytes, destination: Destination) -> Course {
+        let mut course = Course {
+            destination,
+            hops: Vec::new(),
+            known: BTreeMap::new(),
+            switches: BTreeMap::new(),
+            walked: 0,
+        };
+        course.hop(at, packet);
+        course
+    }
+
+    /// Goes on as far as switches are known. Returns the next one to read.
+    pub fn wants(&mut self) -> Option<DatapathId> {
+        while let Some(hop) = self.hops.get(self.walked) {
+            let dpid = hop.at.dpid;
+            if !self.switches.contains_key(&dpid) {
+                return Some(dpid);
+            }
+            self.walk(self.walked);
+            self.walked += 1;
+        }
+        None
+    }
+
+    /// Takes a switch over that was read, or the reason why it was not.
+    pub fn give(&mut self, dpid: DatapathId, read: Result<Around, String>) {
+        self.switches.insert(dpid, read);
+    }
+
+    pub fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// The contents of a switch that was read.
+    pub fn around(&self, dpid: DatapathId) -> Option<&Around> {
+        self.switches.get(&dpid)?.as_ref().ok()
+    }
+
+    /// The number of a hop, which is made if there is none of this port and packet.
+    fn hop(&mut self, at: Location, packet: Bytes) -> Option<usize> {
+        let next = self.hops.len();
+        match self.known.entry((at, packet.clone())) {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(_) if next >= HOPS_MAX => None,
+            Entry::Vacant(free) => {
+                free.insert(next);
+                self.hops.push(Hop {
+                    at,
+                    packet,
+                    steps: Vec::new(),
+                    leads: BTreeMap::new(),
+                    problem: None,
+                });
+                Some(next)
+            }
+        }
+    }
+
+    fn walk(&mut self, number: usize) {
+        let (at, packet) = (self.hops[number].at, self.hops[number].packet.clone());
+        let around = match self.switches.get(&at.dpid) {
+            Some(Ok(around)) => around,
+            Some(Err(problem)) => {
+                self.hops[number].problem = Some(problem.clone());
+                return;
+            }
+            None => return,
+        };
+        let steps = around.report.walk(at.port, &packet);
+        let outputs = steps.iter().enumerate().filter_map(|(step, it)| match it {
+            Step::Output { port, packet, .. } => {
+                Some((step, *port, packet.clone(), around.links.get(port).copied()))
+            }
+            _ => None,
+        });
+        let outputs: Vec<_> = outputs.collect();
+        let mut leads = BTreeMap::new();
+        for (step, port, packet, far) in outputs {
+            let dpid = at.dpid;
+            let lead = match far {
+                Some(far) => self.hop(far, packet).map_or(Lead::TooFar, Lead::Switch),
+                None => Lead::Edge {
+                    is_destination: self.is_destination(Location { dpid, port }, &packet),
+                },
+            };
+            leads.insert(step, lead);
+        }
+        let hop = &mut self.hops[number];
+        (hop.steps, hop.leads) = (steps, leads);
+    }
+
+    /// Whether the destination is at a port and takes a packet.
+    fn is_destination(&self, at: Location, packet: &Bytes) -> bool {
+        let wanted = self.destination.mac;
+        let fields = PacketFields::parse(at.port, packet);
+        let is_its = wanted.is_none() || fields.eth_dst() == wanted;
+        is_its && self.destination.ports.contains(&at)
+    }
+
+    /// The end of the packet.
+    pub fn fate(&self) -> Fate {
+        self.fate_of(0, &mut vec![None; self.hops.len()])
+    }
+
+    /// Whether the controller gets a copy of it.
+    pub fn has_copies_to_controller(&self) -> bool {
+        let mut steps = self.hops.iter().flat_map(|hop| &hop.steps);
+        steps.any(|step| matches!(step, Step::Controller { .. }))
+    }
+
+    /// `fates` has those that are known. That of a hop on the way to this one is a loop.
+    fn fate_of(&self, number: usize, fates: &mut Vec<Option<Fate>>) -> Fate {
+        let fate = |outcome, step| Fate {
+            outcome,
+            hop: number,
+            step,
+        };
+        if let Some(known) = fates[number] {
+            return known;
+        }
+        fates[number] = Some(fate(Outcome::Loops, None));
+        let hop = &self.hops[number];
+        let mut ends: Vec<Ending> = Vec::new();
+        for (at, step) in hop.steps.iter().enumerate() {
+            let here = |outcome| fate(outcome, Some(at));
+            let end = match step {
+                Step::Controller { only_if, .. } => (only_if, here(Outcome::Controller)),
+                Step::Drop { only_if, .. } => (only_if, here(Outcome::Dropped)),
+                Step::Unknown { only_if, .. } => (only_if, here(Outcome::Unknown)),
+                Step::Output { only_if, .. } => {
+                    let end = match hop.leads.get(&at) {
+                        Some(Lead::Switch(next)) => match self.fate_of(*next, fates) {
+                            // The step that closes the loop says more than where it began.
+                            Fate {
+                                outcome: Outcome::Loops,
+                                step: None,
+                                ..
+                            } => here(Outcome::Loops),
+                            fate => fate,
+                        },
+                        Some(Lead::Edge { is_destination }) => here(match is_destination {
+                            true => Outcome::Delivered,
+                            false => Outcome::Elsewhere,
+                        }),
+                        Some(Lead::TooFar) | None => here(Outcome::Unknown),
+                    };
+                    (only_if, end)
+                }
+                _ => continue,
+            };
+            ends.push((end.0, end.1));
+        }
+        let nothing = match hop.problem {
+            Some(_) => fate(Outcome::Unknown, None),
+            None => fate(Outcome::Dropped, None),
+        };
+        let whole = combine(&ends).unwrap_or(nothing);
+        fates[number] = Some(whole);
+        whole
+    }
+}
+
+/// The fate of a copy of a packet, and the choices under which there is one.
+type Ending<'a> = (&'a [Choice], Fate);
+
+/// The fate of a packet whose copies have these, each under its choices.
+fn combine(ends: &[Ending<'_>]) -> Option<Fate> {
+    let mut fates: Vec<Fate> = Vec::new();
+    let mut groups: BTreeMap<_, BTreeMap<usize, Vec<Ending>>> = BTreeMap::new();
+    for (choices, fate) in ends {
+        match choices.split_first() {
+            None => fates.push(*fate),
+            Some((choice, rest)) => {
+                let buckets = groups.entry((choice.group, choice.of)).or_default();
+                buckets
+                    .entry(choice.bucket)
+                    .or_default()
+                    .push((rest, *fate));
+            }
+        }
+    }
+    for ((_, of), buckets) in groups {
+        let is_whole = buckets.len() >= of;
+        let all = buckets.values().filter_map(|ends| combine(ends));
+        let all: Vec<Fate> = all.collect();
+        let arrives = |fate: &Fate| fate.outcome == Outcome::Delivered;
+        let may_arrive = |fate: &Fate| fate.outcome >= Outcome::Depends;
+        let first = all.iter().copied().find(may_arrive);
+        let worst = all.iter().copied().max_by_key(|fate| fate.outcome);
+        fates.extend(match first {
+            Some(first) if is_whole && all.iter().all(arrives) => Some(first),
+            // What decides is the branch that does not deliver.
+            Some(first) => {
+                let other = all.iter().copied().find(|fate| !arrives(fate));
+                let outcome = Outcome::Depends;
+                Some(Fate {
+                    outcome,
+                    ..other.unwrap_or(first)
+                })
+            }
+            None => worst,
+        });
+    }
+    // Copies of a packet that arrives may end anywhere.
+    let mut best: Option<Fate> = None;
+    for fate in fates {
+        if best.is_none_or(|best| fate.outcome > best.outcome) {
+            best = Some(fate);
+        }
+    }
+    best
+}
+
+/// Why a packet goes no further, in words.
+pub fn drop_text(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::InPortClosed => "the port it comes in by is down or unknown",
+        DropReason::TableMiss => "no entry of the table matches",
+        DropReason::NoOutput => "its entries lead to no output",
+        DropReason::OutPortClosed => "the port it should leave by is down or unknown",
+        DropReason::BackToInPort => "it would leave by the port it came in by",
+        DropReason::NoBucket => "the group is gone, or none of its buckets is live",
+        DropReason::Expired => "its TTL has run out",
+        _ => "for another reason",
+    }
+}
