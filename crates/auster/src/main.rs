@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use auster::{acl, cluster, import, ofp, pki, policy, qos, queues, relay, run};
+use auster::{acl, api, cluster, import, ofp, pki, policy, qos, queues, relay, run};
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
 use cli::{log, memory, pages, program};
@@ -41,6 +41,9 @@ Example:
     /// Queues, services, policies and circuits of a running auster run, by its API
     #[command(subcommand)]
     Qos(qos::Command),
+    /// Users of the API of auster run: their tokens
+    #[command(subcommand)]
+    Api(api::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Command::Relay(command) => relay::run(command),
         Command::Queues(command) => queues::run(command),
         Command::Qos(command) => qos::run(command),
+        Command::Api(command) => api::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
