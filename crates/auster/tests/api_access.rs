@@ -222,7 +222,7 @@ fn no_path_of_the_document_is_forgotten() {
     let document: Value = serde_json::from_str(document).unwrap();
     let mut asked = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
-        let path = path.replace('{', "").replace('}', "");
+        let path = path.replace(['{', '}'], "");
         for (method, operation) in item.as_object().unwrap() {
             let is_public = operation["security"] == json!([]);
             assert_eq!(

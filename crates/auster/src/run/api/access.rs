@@ -23,15 +23,15 @@ use utoipa::ToSchema;
 use super::audit::Audit;
 use super::listener::{ALPN, Peer};
 use super::logins::{Logins, Reason};
+use super::page;
 use super::problem::Problem;
 use super::stated::Stated;
 use super::tokens::{Role, TOKEN_BYTES_MAX, Tokens};
 use cli::failure::Failure;
 
-/// Served to everybody: they say nothing of the network. A page asks for its token itself.
-const PUBLIC: [&str; 5] = ["/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"];
-/// The folder of the page's own files.
-const PUBLIC_FOLDER: &str = "/assets/";
+/// Served to everybody, as the files of the page are: they say nothing of the network. The page
+/// asks for its token itself.
+const PUBLIC: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 /// Paths that ask a question by POST too, as Ryu's clients do.
 const QUESTIONS: &str = "/stats/";
 /// Paths for which the role must be [`Role::Admin`].
@@ -289,7 +289,7 @@ fn needed(request: &Request) -> Option<Role> {
 
 /// Whether it is for everybody.
 pub fn is_public(is_read: bool, path: &str) -> bool {
-    is_read && (PUBLIC.contains(&path) || path.starts_with(PUBLIC_FOLDER))
+    is_read && (PUBLIC.contains(&path) || page::serves(path))
 }
 
 fn permit(who: Option<Who>, needed: Option<Role>) -> Result<Option<Who>, Refused> {
