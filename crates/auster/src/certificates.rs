@@ -35,7 +35,7 @@ pub fn files(
 /// problem, and `security` keeps its credentials.
 pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failure> {
     security.replace(Arc::new(files.load()?));
-    warn_of_expiry(security);
+    warn(&expiries(security));
     Ok(())
 }
 
@@ -70,17 +70,25 @@ pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failu
 
 /// Warns at once, and then daily, of what expires soon.
 pub async fn watch(security: Security) {
+    watch_all(move || expiries(&security)).await;
+}
+
+/// The same for whatever there is at the time.
+pub async fn watch_all(expiries: impl Fn() -> Vec<Expiry>) {
     loop {
-        warn_of_expiry(&security);
+        warn(&expiries());
         tokio::time::sleep(DAY).await;
     }
 }
 
-fn warn_of_expiry(security: &Security) {
-    let Some(credentials) = security.credentials() else {
-        return;
-    };
-    for warning in warnings(credentials.expiries(), SystemTime::now()) {
+fn expiries(security: &Security) -> Vec<Expiry> {
+    let held = security.credentials();
+    held.map(|held| held.expiries().to_vec())
+        .unwrap_or_default()
+}
+
+fn warn(expiries: &[Expiry]) {
+    for warning in warnings(expiries, SystemTime::now()) {
         tracing::warn!("{warning}");
     }
 }

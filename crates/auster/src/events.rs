@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use tokio::time::sleep;
 
 use crate::qos::ApiArgs;
-use crate::qos::client::Client;
 
 pub const EXAMPLE: &str = "\
 Example:
@@ -68,7 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn print(args: &Args) -> Result<(), Failure> {
-    let client = Client::new(args.api.api.clone());
+    let client = args.api.client()?;
     let mut since = args.since;
     let mut has_begun = false;
     loop {

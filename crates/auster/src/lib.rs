@@ -9,6 +9,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod acl;
+pub mod api;
 pub mod certificates;
 pub mod channel;
 pub mod cluster;

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use auster::{
-    acl, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top, trace,
+    acl, api, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top, trace,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
@@ -52,6 +52,9 @@ Example:
     /// Everything that the API of a running auster run was asked for, as one document
     #[command(subcommand)]
     State(state::Command),
+    /// Users of the API of auster run: their tokens
+    #[command(subcommand)]
+    Api(api::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Command::Events(args) => events::run(&args),
         Command::Top(args) => top::run(&args),
         Command::State(command) => state::run(command),
+        Command::Api(command) => api::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),

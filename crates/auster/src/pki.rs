@@ -16,7 +16,8 @@ use net::tls::Role;
 use openflow::DatapathId;
 
 use crate::pki::files::Layout;
-use crate::pki::make::{KeyKind, Owner};
+use crate::pki::make::{KeyKind, Owner, Purpose};
+use crate::run::ApiRole;
 use cli::failure::Failure;
 use cli::output::say;
 
@@ -44,6 +45,14 @@ Then, on the switch:
   ovs-vsctl set-ssl $PWD/s1-privkey.pem $PWD/s1-cert.pem $PWD/pki/controllerca/cacert.pem
   ovs-vsctl set-controller br0 ssl:192.0.2.1:6653")]
     Switch(SwitchArgs),
+    /// Make a key and a certificate for a user of the API of auster run: NAME-privkey.pem,
+    /// NAME-req.pem, NAME-cert.pem
+    ///
+    /// The first one makes the authority operatorca too, whose certificate is ca in [api.tls].
+    #[command(after_help = "\
+Example:
+  auster pki operator alice --role operate")]
+    Operator(OperatorArgs),
     /// Say whose a certificate is: role, datapath, names, validity
     #[command(after_help = "\
 Example:
@@ -99,6 +108,24 @@ pub struct SwitchArgs {
 }
 
 #[derive(clap::Args)]
+pub struct OperatorArgs {
+    /// Names the files and the certificate's subject, and the user in the audit
+    #[arg(value_parser = name)]
+    name: String,
+
+    /// The rights of the user
+    #[arg(long, value_enum)]
+    role: ApiRole,
+
+    /// Where the three files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(clap::Args)]
 pub struct ShowArgs {
     /// A PEM file with a certificate
     #[arg(value_name = "FILE")]
@@ -131,7 +158,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Controller(args) => {
             let owner = Owner {
                 name: args.name,
-                role: Role::Controller,
+                purpose: Role::Controller.into(),
                 hosts: args.host,
                 datapath_id: None,
                 listens: true,
@@ -141,10 +168,26 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Switch(args) => {
             let owner = Owner {
                 name: args.name,
-                role: Role::Switch,
+                purpose: Role::Switch.into(),
                 hosts: vec![],
                 datapath_id: args.dpid,
                 listens: args.listens,
+            };
+            issue(&owner, args.out, &args.common)
+        }
+        Command::Operator(args) => {
+            let purpose = Purpose::Api(args.role);
+            let layout = Layout::new(&args.common.dir);
+            // Those who have only switches need no authority for operators.
+            if !layout.ca_key(purpose).exists() && !layout.ca_certificate(purpose).exists() {
+                make_authority(purpose, &layout, &args.common)?;
+            }
+            let owner = Owner {
+                name: args.name,
+                purpose,
+                hosts: vec![],
+                datapath_id: None,
+                listens: false,
             };
             issue(&owner, args.out, &args.common)
         }
@@ -154,15 +197,20 @@ pub fn run(command: Command) -> Result<(), Failure> {
 
 fn init(common: &CommonArgs) -> Result<(), Failure> {
     let layout = Layout::new(&common.dir);
-    let roles = [Role::Controller, Role::Switch];
-    let targets = roles.map(|role| [layout.ca_certificate(role), layout.ca_key(role)]);
+    let purposes = [Role::Controller, Role::Switch].map(Purpose::from);
+    let targets = purposes.map(|of| [layout.ca_certificate(of), layout.ca_key(of)]);
     files::must_not_exist(targets.as_flattened(), common.force)?;
-    for role in roles {
-        let ca = make::authority(role, common.key, common.days)?;
-        files::write_secret(&layout.ca_key(role), &ca.key)?;
-        files::write_public(&layout.ca_certificate(role), &ca.certificate)?;
-        say!("{}", layout.ca_certificate(role).display());
+    for purpose in purposes {
+        make_authority(purpose, &layout, common)?;
     }
+    Ok(())
+}
+
+fn make_authority(purpose: Purpose, layout: &Layout, common: &CommonArgs) -> Result<(), Failure> {
+    let ca = make::authority(purpose, common.key, common.days)?;
+    files::write_secret(&layout.ca_key(purpose), &ca.key)?;
+    files::write_public(&layout.ca_certificate(purpose), &ca.certificate)?;
+    say!("{}", layout.ca_certificate(purpose).display());
     Ok(())
 }
 
@@ -172,8 +220,8 @@ fn issue(owner: &Owner, out: PathBuf, common: &CommonArgs) -> Result<(), Failure
         ["privkey", "req", "cert"].map(|what| out.join(format!("{}-{what}.pem", owner.name)));
     let targets = [key.clone(), request.clone(), certificate.clone()];
     files::must_not_exist(&targets, common.force)?;
-    let ca_key = files::read_ca(&layout.ca_key(owner.role), &layout)?;
-    let ca_certificate = files::read_ca(&layout.ca_certificate(owner.role), &layout)?;
+    let ca_key = files::read_ca(&layout.ca_key(owner.purpose), &layout)?;
+    let ca_certificate = files::read_ca(&layout.ca_certificate(owner.purpose), &layout)?;
     let signer = make::Signer::new(&ca_certificate, &ca_key)
         .map_err(|problem| Failure::network(format!("{}: {problem}", common.dir.display())))?;
     let made = signer.issue(owner, common.key, common.days)?;

@@ -3,6 +3,7 @@
 
 mod agents;
 mod bootstrap;
+mod metrics;
 mod nudge;
 pub(crate) mod policy;
 mod report;
@@ -48,7 +49,7 @@ Each bridge is then pointed here: ovs-vsctl set-controller br0 tcp:127.0.0.1:665
 
 Without QUIC, straight to a controller that knows nothing of relays:
   auster relay switch --openflow ptcp:6653:127.0.0.1 --connect tcp:192.0.2.1:6653 --policy auster")]
-    Switch(SwitchArgs),
+    Switch(Box<SwitchArgs>),
     /// The end next to the controllers: takes switch relays and dials the controller for each
     /// bridge
     #[command(after_help = "\
@@ -59,7 +60,7 @@ Example:
 {name} is the common name in the switch relay's certificate, so that each switch has its own \
 socket: ovs-vsctl --db=unix:/run/auster/s1.sock show. A passive method without {name} serves the \
 only switch relay there is.")]
-    Controller(ControllerArgs),
+    Controller(Box<ControllerArgs>),
 }
 
 #[derive(clap::Args)]
@@ -194,6 +195,8 @@ struct CommonArgs {
     /// Write one JSON line per channel at its end: messages, bytes and digest of each direction
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: metrics::Args,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -210,8 +213,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
     cli::process::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
-        Command::Switch(args) => runtime.block_on(run_switch(args)),
-        Command::Controller(args) => runtime.block_on(run_controller(args)),
+        Command::Switch(args) => runtime.block_on(run_switch(*args)),
+        Command::Controller(args) => runtime.block_on(run_controller(*args)),
     }
 }
 
@@ -240,6 +243,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let openflow = &agents.passive[OPENFLOW];
         let listener = bind(OPENFLOW, openflow, &local, None).await?;
         let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
+        let maps = (maps, vec![security, local]);
         return run_direct(direct, listener, &args.common, &agents, maps, holder).await;
     }
     let database = agents.active.get(OVSDB).cloned();
@@ -287,6 +291,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     }
     let source = Source::End(end.clone());
     maps.start(&source, &mut tasks);
+    let held = vec![security.clone(), local.clone()];
+    let _metrics = metrics::serve(&args.common.metrics, source.clone(), held).await?;
     let reporter =
         Reporter::start(&args.common.status, &args.common.record, source, holder).await?;
     agents.warn_if_exposed();
@@ -325,9 +331,9 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         args.common.refuse_what_direct_has_not(&agents, false)?;
         let line = Direct::line_socket(&scheduling);
         let target = agents.active[OPENFLOW].clone();
-        let direct = Direct::new(Side::Controller, target, local, scheduling);
+        let direct = Direct::new(Side::Controller, target, local.clone(), scheduling);
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
-        let maps = Maps::default();
+        let maps = (Maps::default(), vec![security, local]);
         return run_direct(direct, listener, &args.common, &agents, maps, None).await;
     }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
@@ -371,6 +377,8 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         });
     }
     let source = Source::Hub(hub.clone());
+    let held = vec![security.clone(), local.clone()];
+    let _metrics = metrics::serve(&args.common.metrics, source.clone(), held).await?;
     let reporter = Reporter::start(&args.common.status, &args.common.record, source, None).await?;
     agents.warn_if_exposed();
     tokio::select! {
@@ -387,10 +395,11 @@ async fn run_direct(
     mut listener: Listener,
     common: &CommonArgs,
     agents: &Agents,
-    maps: Maps,
+    (maps, security): (Maps, Vec<Security>),
     holder: Option<Arc<Holder>>,
 ) -> Result<(), Failure> {
     let source = Source::Direct(direct.clone());
+    let _metrics = metrics::serve(&common.metrics, source.clone(), security).await?;
     let mut tasks = JoinSet::new();
     maps.start(&source, &mut tasks);
     let reporter = Reporter::start(&common.status, &common.record, source, holder.clone()).await?;

@@ -2,21 +2,23 @@
 //! leaving the switches' flow entries as they are, so that traffic flows on without it.
 
 pub(crate) mod access;
-mod api;
+pub(crate) mod api;
 mod bfd;
 mod bonds;
 pub(crate) mod cluster;
 mod databases;
 mod drain;
 mod events;
+pub(crate) mod exposition;
 mod feed;
 pub mod fields;
 mod gateways;
 mod intent;
 mod load;
-mod metrics;
+pub(crate) mod metrics;
 mod mirrors;
 mod multicast;
+pub(crate) mod process;
 mod qos;
 mod ring;
 pub(crate) mod settings;
@@ -28,7 +30,7 @@ mod vlans;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cli::process::raise_file_limit;
@@ -41,7 +43,8 @@ use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportError, connect_at};
 use net::workers::Workers;
-use tokio::signal::unix::{SignalKind, signal};
+use sha2::{Digest, Sha256};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::certificates;
@@ -125,13 +128,14 @@ pub struct Args {
     status: Option<PathBuf>,
 
     /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST;
-    /// or unix:FILE, to that file's owner alone
-    #[arg(long, value_name = "ADDR", value_parser = settings::api_address)]
-    api: Option<ApiAddress>,
+    /// or unix:FILE, to that file's owner and root. Beyond this machine it needs users: see [api]
+    /// in the manual. Repeat for more
+    #[arg(long, value_name = "ADDR", value_parser = api::address)]
+    api: Vec<ApiAddress>,
 
     /// A name or address that clients know the API by, beside localhost and the address it is
     /// served at: requests for any other are refused. Repeat for more
-    #[arg(long, value_name = "NAME", value_parser = settings::api_host)]
+    #[arg(long, value_name = "NAME", value_parser = api::host)]
     api_host: Vec<String>,
 
     /// Which messages go first when there is more than can be sent or processed: a file, or auster,
@@ -161,8 +165,7 @@ pub struct Args {
     ofp_ssl_listen_port: Option<u16>,
 }
 
-pub use api::Duplex;
-pub use settings::{ApiAddress, api_address};
+pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, tokens};
 
 pub fn run(args: Args) -> Result<(), Failure> {
     output::become_service();
@@ -281,21 +284,31 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     // Before switches connect: they would lose what is not asked for yet.
     intent.load().await;
     tasks.push(tokio::spawn(intent.clone().keep()));
-    if let Some(at) = &settings.api {
+    let mut access = None;
+    let digest = Arc::new(Mutex::new(digest_of(settings.config.as_deref())));
+    if let Some(stated) = &settings.api {
+        let users = Arc::new(api::access::Access::load(stated, clock)?);
         let api = api::Api {
             driver: driver.clone(),
             clock,
             held: held.clone(),
             views: databases.views(),
             metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
-                .with_intent(intent.clone()),
+                .with_intent(intent.clone())
+                .with_api(users.clone())
+                .with_config(digest.clone()),
             intent: intent.clone(),
             reads: reads.clone(),
         };
-        let (at, task) = api.serve(at, &settings.api_hosts).await?;
-        warn_if_open(&at);
-        printer.serving(&at);
-        tasks.push(task);
+        warn_if_in_the_clear(stated);
+        for (at, task) in api.serve(stated, &users).await? {
+            printer.serving(&at, users.tls().is_some());
+            tasks.push(task);
+        }
+        let users_too = users.clone();
+        let watch = certificates::watch_all(move || users_too.expiries());
+        tasks.push(tokio::spawn(watch));
+        access = Some(users);
     }
     let mut joined = joining.map(|joining| joining.join(&driver, intent.clone(), clock));
     if let Some(joined) = &joined {
@@ -320,8 +333,12 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         tokio::select! {
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
-            _ = hung_up.recv() => {
+            () = asked_to_reload(&mut hung_up, access.as_deref()) => {
                 reload_certificates(&given, &security, &mut printer);
+                reload_api(&given, access.as_ref(), &mut printer).await;
+                if Settings::given(given.0.clone()).is_ok() {
+                    *lock(&digest) = digest_of(settings.config.as_deref());
+                }
                 reload_policy(&settings.policy, &driver, &mut printer).await;
                 if let Some(file) = &settings.config {
                     reload_drained(file, &driver, clock, &mut printer).await;
@@ -368,12 +385,12 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     for task in tasks {
         task.abort();
     }
-    let api_socket = match &settings.api {
-        Some(ApiAddress::Unix(path)) => Some(path),
-        _ => None,
-    };
-    for path in settings.status.iter().chain(api_socket) {
+    let api_sockets = settings.api.iter().flat_map(api::Stated::sockets);
+    for path in settings.status.iter().chain(api_sockets) {
         let _ = std::fs::remove_file(path);
+    }
+    if let Some(audit) = access.as_ref().and_then(|access| access.audit.as_ref()) {
+        audit.flush();
     }
     if failed {
         return Err(Failure::negative(
@@ -393,6 +410,30 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     }
     printer.finish();
     Ok(())
+}
+
+/// The SHA-256 of the configuration, for metrics; `None` without a file.
+fn digest_of(config: Option<&Path>) -> Option<String> {
+    let digest = Sha256::digest(std::fs::read(config?).ok()?);
+    Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for SIGHUP, or for an administrator who asks for the same by the API.
+async fn asked_to_reload(hung_up: &mut Signal, access: Option<&api::access::Access>) {
+    let by_api = async {
+        match access {
+            Some(access) => access.reload.notified().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = hung_up.recv() => {}
+        () = by_api => {}
+    }
 }
 
 /// Reads the certificates again, from other files if the configuration names others now, and
@@ -415,6 +456,46 @@ fn reload_certificates(given: &(Args, Settings), security: &Security, printer: &
     match certificates::reload(&files, security) {
         Ok(()) => printer.certificate_used(&name),
         Err(failure) => printer.file_refused("certificate", &name, failure.message()),
+    }
+}
+
+/// Reads the API's users and certificates again, and opens its audit again. What will not do is
+/// refused, and the one in use stays.
+async fn reload_api(
+    given: &(Args, Settings),
+    access: Option<&Arc<api::access::Access>>,
+    printer: &mut Printer,
+) {
+    let (args, before) = given;
+    let now = Settings::given(args.clone()).unwrap_or_else(|_| before.clone());
+    let (Some(access), Some(stated)) = (access.cloned(), now.api) else {
+        return;
+    };
+    // Files may be on a disk that is slow.
+    let reloaded = tokio::task::spawn_blocking(move || {
+        let tokens = access.reload_tokens(&stated);
+        let tls = access.reload_tls(&stated);
+        let audit = access.audit.as_ref().map(|audit| audit.reopen());
+        (stated, tokens, tls, audit.transpose())
+    });
+    let Ok((stated, tokens, tls, audit)) = reloaded.await else {
+        return;
+    };
+    let name = |path: Option<&PathBuf>| path.map(|path| path.display().to_string());
+    let of_tokens = name(stated.tokens.as_ref()).unwrap_or_default();
+    match tokens {
+        Ok(Some(count)) => printer.tokens_used(&of_tokens, count),
+        Ok(None) => {}
+        Err(failure) => printer.file_refused("tokens", &of_tokens, failure.message()),
+    }
+    let of_tls = name(stated.tls.as_ref().map(|tls| &tls.certificate)).unwrap_or_default();
+    match tls {
+        Ok(true) => printer.certificate_used(&of_tls),
+        Ok(false) => {}
+        Err(failure) => printer.file_refused("certificate", &of_tls, failure.message()),
+    }
+    if let Err(failure) = audit {
+        tracing::error!("audit: {}", failure.message());
     }
 }
 
@@ -762,16 +843,16 @@ fn warn_if_exposed(method: &Method) {
     }
 }
 
-fn warn_if_open(at: &ApiAddress) {
-    if matches!(at, ApiAddress::Ip(at) if !at.ip().is_loopback()) {
+fn warn_if_in_the_clear(stated: &api::Stated) {
+    for at in stated.in_the_clear() {
         note!(
-            "auster: warning: the API at {at} is neither encrypted nor authenticated: whoever \
-             reaches it controls the network's queues; serve it on 127.0.0.1 behind a proxy"
+            "auster: warning: the API at {at} is not encrypted: whoever sees its packets has the \
+             tokens in them; give [api.tls] a key and a certificate (auster pki controller)"
         );
     }
 }
 
-fn signal_stream(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+fn signal_stream(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))
 }
 

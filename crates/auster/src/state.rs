@@ -57,7 +57,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
     runtime.block_on(async {
         match command {
-            Command::Export(args) => export(&Client::new(args.api.api)).await,
+            Command::Export(args) => export(&args.api.client()?).await,
             Command::Import(args) => import(&args).await,
         }
     })
@@ -100,7 +100,7 @@ async fn import(args: &ImportArgs) -> Result<(), Failure> {
     }
     let document: Value = serde_json::from_slice(&text)
         .map_err(|error| Failure::usage(format!("{name}: no document of an export: {error}")))?;
-    let client = Client::new(args.api.api.clone());
+    let client = args.api.client()?;
     let done = client.ask(Method::PUT, PATH, Some(&document)).await?;
     say!("{} created, {} replaced", done["created"], done["replaced"]);
     Ok(())

@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn once(args: &Args) -> Result<(), Failure> {
-    let client = Client::new(args.api.api.clone());
+    let client = args.api.client()?;
     let shared = Shared::default();
     read_names(&client, &shared).await?;
     let until = Instant::now() + RATES_MAX;
@@ -119,7 +119,8 @@ async fn once(args: &Args) -> Result<(), Failure> {
 
 async fn follow(args: &Args) -> Result<(), Failure> {
     let shared = Shared::default();
-    read_names(&Client::new(args.api.api.clone()), &shared).await?;
+    let client = args.api.client()?;
+    read_names(&client, &shared).await?;
     let failed = |error| Failure::machine(format!("cannot handle signals: {error}"));
     let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
@@ -134,8 +135,8 @@ async fn follow(args: &Args) -> Result<(), Failure> {
     };
     tokio::select! {
         () = draw => {}
-        () = keep_reading(args, &shared, LIVE, Known::take) => {}
-        () = keep_reading(args, &shared, "/v1/events?follow=true", Known::note) => {}
+        () = keep_reading(&client, &shared, LIVE, Known::take) => {}
+        () = keep_reading(&client, &shared, "/v1/events?follow=true", Known::note) => {}
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
@@ -144,8 +145,7 @@ async fn follow(args: &Args) -> Result<(), Failure> {
 }
 
 /// Reads lines, and begins anew when they end.
-async fn keep_reading(args: &Args, shared: &Shared, path: &str, take: fn(&mut Known, &str)) {
-    let client = Client::new(args.api.api.clone());
+async fn keep_reading(client: &Client, shared: &Shared, path: &str, take: fn(&mut Known, &str)) {
     loop {
         let read = client.lines(path, |line| {
             let mut known = lock(shared);

@@ -7,8 +7,7 @@ use cli::failure::Failure;
 use cli::output::say;
 use serde_json::Value;
 
-use crate::qos::client::Client;
-use crate::run::{ApiAddress, api_address};
+use crate::qos::ApiArgs;
 
 pub const EXAMPLE: &str = "\
 Exit code 0 if the packet is delivered, 1 if not.
@@ -72,10 +71,8 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value = "2")]
     seconds: String,
 
-    /// Where auster run serves its API: [HOST:]PORT
-    #[arg(long, value_name = "ADDR", env = "AUSTER_API", default_value = "8080",
-          value_parser = api_address)]
-    api: ApiAddress,
+    #[command(flatten)]
+    api: ApiArgs,
 
     /// Print the API's answer
     #[arg(long)]
@@ -88,7 +85,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let document = runtime.block_on(Client::new(args.api).get(&path))?;
+    let client = args.api.client()?;
+    let document = runtime.block_on(client.get(&path))?;
     match args.json {
         true => say!("{document:#}"),
         false => say!("{}", shown(&document).trim_end()),

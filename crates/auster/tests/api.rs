@@ -20,10 +20,8 @@ fn serving(args: &[&str]) -> (Running, SocketAddr) {
     (running, at)
 }
 
-/// Requests that fit the document and requests that do not: no answer is a failure of the server,
-/// and every answer is one that the document describes.
-#[test]
-fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
+/// Runs schemathesis against an API, with these arguments too.
+fn fuzz(at: SocketAddr, checks: &str, more: &[&str]) {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
     let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers/schemathesis");
     let setup = peers.join("setup");
@@ -31,7 +29,6 @@ fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
         setup.to_str().unwrap(),
         &["schemathesis", environment.to_str().unwrap()],
     );
-    let (mut running, at) = serving(&[]);
     let output = Command::new(environment.join("bin/schemathesis"))
         .args(["run", &format!("http://{at}/openapi.json")])
         .args(["--phases", "examples,coverage,fuzzing"])
@@ -44,11 +41,8 @@ fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
         // Answers without an end.
         .args(["--exclude-path-regex", "^/v1/(events|live)$"])
         .args(["--continue-on-failure", "--warnings", "off"])
-        .args([
-            "--checks",
-            "not_a_server_error,status_code_conformance,content_type_conformance,\
-             response_schema_conformance,unsupported_method,allow_header_conformance",
-        ])
+        .args(["--checks", checks])
+        .args(more)
         .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();
@@ -58,6 +52,35 @@ fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
         told.contains("passed"),
         "it must have sent something: {told}"
     );
+}
+
+/// Requests that fit the document and requests that do not: no answer is a failure of the server,
+/// and every answer is one that the document describes.
+#[test]
+fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
+    let (mut running, at) = serving(&[]);
+    fuzz(
+        at,
+        "not_a_server_error,status_code_conformance,content_type_conformance,\
+         response_schema_conformance,unsupported_method,allow_header_conformance",
+        &[],
+    );
+    assert!(running.is_running());
+}
+
+/// The same of an API with users, by one who may do everything.
+#[test]
+fn a_fuzzer_with_a_token_finds_no_undescribed_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (tokens, config) = (file("tokens"), file("net.toml"));
+    let add = ["api", "token", "add", "fuzzer", "--role", "admin", "--file"];
+    let token = run(common::running::AUSTER, &[&add[..], &[&tokens]].concat());
+    std::fs::write(&config, format!("[api]\ntokens = \"{tokens}\"\n")).unwrap();
+    let (mut running, at) = serving(&["--config", &config]);
+    let header = format!("Authorization: Bearer {}", token.trim());
+    let checks = "not_a_server_error,status_code_conformance,content_type_conformance";
+    fuzz(at, checks, &["--header", &header]);
     assert!(running.is_running());
 }
 

@@ -32,6 +32,7 @@ use sched::policy::QUEUES_MAX;
 use sched::{Binding, Direction, Droppable, Order, Tag, class_of};
 
 use crate::ConnectionId;
+use crate::histogram::Histogram;
 
 mod lane;
 mod thinning;
@@ -82,6 +83,8 @@ pub struct ClassCounters {
     pub shed: u64,
     pub forgotten: u64,
     pub waiting: usize,
+    /// How long delivered ones have waited.
+    pub waited: Histogram,
 }
 
 /// A message for the application.
@@ -265,9 +268,11 @@ impl Inbox {
         let counters = &mut self.classes[item.class()].counters;
         counters.waiting -= 1;
         counters.delivered += 1;
+        let waited = now.since(item.queued_at());
+        counters.waited.handle(waited);
         Some(Delivery {
             connection,
-            waited: now.since(item.queued_at()),
+            waited,
             frame: item.into_frame(),
         })
     }

@@ -22,6 +22,7 @@ pub mod entry;
 pub mod fabric;
 mod fair_table;
 pub mod guard;
+pub mod histogram;
 pub mod inbox;
 pub mod lacp;
 mod lldp;

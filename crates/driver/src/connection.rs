@@ -531,7 +531,9 @@ impl Task {
             && frame.kind() == MessageKind::EchoReply
             && frame.xid() == xid
         {
-            self.facts.echo_rtt = Some(now.since(sent));
+            let rtt = now.since(sent);
+            self.facts.echo_rtt = Some(rtt);
+            self.shared.count_echo(rtt);
             self.echo_sent = None;
         }
         self.session.handle_frame(now, frame);

@@ -68,6 +68,7 @@ use control::ConnectionId;
 use control::clustered::Clustered;
 use control::controller::{Admission, ControllerOutput, Event, PeerIdentity, RefusedReason};
 use control::edge::EdgeCounters;
+use control::histogram::Histogram;
 use control::inbox::{ClassCounters, InboxConfig, InboxCounters};
 use control::session::{CloseReason, SessionConfig, SessionCounters, SwitchUp};
 use openflow::{DatapathId, Frame, FrameError, Version};
@@ -430,6 +431,11 @@ impl<A: Application> Driver<A> {
 
     pub fn inbox_counters(&self) -> InboxCounters {
         self.shared.inbox_counters()
+    }
+
+    /// The round trips of echoes since the start, of all connections.
+    pub fn echoes(&self) -> Histogram {
+        self.shared.echoes()
     }
 
     /// Connections that have ended, by [`Ended::name`].

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use clock::{Duration, Instant};
 use control::ConnectionId;
+use control::histogram::Histogram;
 use control::inbox::{ClassCounters, Delivery, Inbox, InboxConfig, InboxCounters, Thinning};
 use control::session::SwitchUp;
 use openflow::{DatapathId, Frame, MessageKind};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     /// Connections whose switches another controller serves.
     aside: AtomicUsize,
     ends: Mutex<BTreeMap<&'static str, u64>>,
+    /// The round trips of echoes, of all connections.
+    echoes: Mutex<Histogram>,
 }
 
 struct State {
@@ -101,6 +104,7 @@ impl Shared {
             notices_lost: AtomicU64::new(0),
             aside: AtomicUsize::new(0),
             ends: Mutex::default(),
+            echoes: Mutex::default(),
         }
     }
 
@@ -173,6 +177,14 @@ impl Shared {
         let mut state = self.state();
         state.inbox.handle_down(id);
         state.connections.remove(&id);
+    }
+
+    pub(super) fn count_echo(&self, rtt: Duration) {
+        super::lock(&self.echoes).handle(rtt);
+    }
+
+    pub(super) fn echoes(&self) -> Histogram {
+        *super::lock(&self.echoes)
     }
 
     pub(super) fn count_end(&self, reason: &Ended) {

@@ -12,8 +12,10 @@
 //! are seldom in certificates. [`Security::server_name`] asks for the comparison, as
 //! `--ssl-server-name` does.
 
+mod client;
 mod files;
 mod identity;
+mod server;
 mod verify;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -27,8 +29,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName};
 
+pub use client::ClientFiles;
 pub use files::{CredentialFiles, Credentials, CredentialsError, Expiry, ExpiryKind, FileFault};
-pub use identity::{CertificateIdentity, Role};
+pub use identity::{CertificateIdentity, Role, role_marks};
+pub use server::{ServerFiles, ServerSecurity};
 
 /// The needs of a connection besides its method: our certificates, and the required peer.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use net::tls::Role;
-
+use super::make::Purpose;
 use cli::failure::Failure;
 
 /// A directory of certificate authorities.
@@ -20,16 +19,16 @@ impl Layout {
         Layout { dir: dir.into() }
     }
 
-    pub fn ca_certificate(&self, role: Role) -> PathBuf {
-        self.ca(role).join("cacert.pem")
+    pub fn ca_certificate(&self, purpose: Purpose) -> PathBuf {
+        self.ca(purpose).join("cacert.pem")
     }
 
-    pub fn ca_key(&self, role: Role) -> PathBuf {
-        self.ca(role).join("private").join("cakey.pem")
+    pub fn ca_key(&self, purpose: Purpose) -> PathBuf {
+        self.ca(purpose).join("private").join("cakey.pem")
     }
 
-    fn ca(&self, role: Role) -> PathBuf {
-        self.dir.join(format!("{role}ca"))
+    fn ca(&self, purpose: Purpose) -> PathBuf {
+        self.dir.join(format!("{purpose}ca"))
     }
 }
 

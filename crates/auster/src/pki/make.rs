@@ -2,8 +2,10 @@
 //! role and the datapath are URIs in it (`urn:auster:…`), which every TLS library ignores and
 //! `net` reads.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use crate::run::ApiRole;
 use net::tls::Role;
 use openflow::DatapathId;
 use rcgen::{
@@ -23,10 +25,45 @@ pub enum KeyKind {
     Rsa,
 }
 
+/// The use of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// One end of the southbound.
+    Southbound(Role),
+    /// The API of `auster run`.
+    Api(ApiRole),
+}
+
+impl Purpose {
+    /// The URI of it in a certificate.
+    pub fn urn(self) -> String {
+        match self {
+            Purpose::Southbound(role) => role.urn(),
+            Purpose::Api(role) => format!("urn:auster:role:{}", role.mark()),
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    /// The authority's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Purpose::Southbound(role) => role.fmt(f),
+            Purpose::Api(_) => f.write_str("operator"),
+        }
+    }
+}
+
+impl From<Role> for Purpose {
+    fn from(role: Role) -> Purpose {
+        Purpose::Southbound(role)
+    }
+}
+
 /// Whom a certificate is for.
 pub struct Owner {
     pub name: String,
-    pub role: Role,
+    pub purpose: Purpose,
     pub hosts: Vec<String>,
     pub datapath_id: Option<DatapathId>,
     /// Its certificate is shown to those who connect to it.
@@ -46,11 +83,11 @@ pub struct Issued {
     pub certificate: String,
 }
 
-/// A new self-signed authority for one role.
-pub fn authority(role: Role, kind: KeyKind, days: u32) -> Result<Authority, Failure> {
+/// A new self-signed authority for one purpose.
+pub fn authority(purpose: Purpose, kind: KeyKind, days: u32) -> Result<Authority, Failure> {
     let key = generate(kind)?;
     let mut params = CertificateParams::default();
-    params.distinguished_name = subject(&format!("auster {role} CA"), &format!("{role}ca"));
+    params.distinguished_name = subject(&format!("auster {purpose} CA"), &format!("{purpose}ca"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     set_validity(&mut params, days);
@@ -102,11 +139,11 @@ fn requested(owner: &Owner) -> Result<CertificateParams, Failure> {
         .collect();
     let mut params = CertificateParams::new(names)
         .map_err(|e| Failure::usage(format!("a name that no certificate can carry: {e}")))?;
-    params.distinguished_name = subject(&owner.name, &owner.role.to_string());
+    params.distinguished_name = subject(&owner.name, &owner.purpose.to_string());
     let dpid = owner
         .datapath_id
         .map(|dpid| format!("urn:auster:dpid:{dpid}"));
-    for urn in std::iter::once(owner.role.urn()).chain(dpid) {
+    for urn in std::iter::once(owner.purpose.urn()).chain(dpid) {
         params
             .subject_alt_names
             .push(SanType::URI(urn.try_into().map_err(ours)?));

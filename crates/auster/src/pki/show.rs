@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::Path;
 
-use net::tls::CertificateIdentity;
+use net::tls::{CertificateIdentity, role_marks};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::run::ApiRole;
 use cli::failure::Failure;
 use cli::output::say_part;
 
@@ -25,10 +26,18 @@ pub fn show(path: &Path) -> Result<(), Failure> {
 fn describe(der: &[u8]) -> Result<String, String> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|_| "not an X.509 certificate")?;
-    let identity = CertificateIdentity::of(der)?;
-    let role = identity
-        .role
-        .map_or("not said".into(), |role| role.to_string());
+    let marks = role_marks(der)?;
+    let of_api = match &marks[..] {
+        [mark] => ApiRole::of_mark(mark),
+        _ => None,
+    };
+    let identity = match of_api {
+        Some(_) => CertificateIdentity::default(),
+        None => CertificateIdentity::of(der)?,
+    };
+    let of_api = of_api.map(|role| format!("{} of the API", role.mark()));
+    let role = identity.role.map(|role| role.to_string()).or(of_api);
+    let role = role.unwrap_or_else(|| "not said".into());
     let datapath = identity
         .datapath_id
         .map_or("any".into(), |dpid| dpid.to_string());

@@ -7,10 +7,13 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use net::tls::ClientFiles;
+use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::run::{ApiAddress, Duplex};
 use cli::failure::Failure;
@@ -23,11 +26,53 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 
 pub struct Client {
     at: ApiAddress,
+    token: Option<String>,
+    carrier: Carrier,
+}
+
+/// The layer between a TCP connection and HTTP.
+#[derive(Clone)]
+pub enum Carrier {
+    Plain,
+    Tls(TlsConnector, ServerName<'static>),
+}
+
+impl Carrier {
+    /// TLS with a server that is known by `name`, or by its address.
+    pub fn tls(
+        files: &ClientFiles,
+        at: &ApiAddress,
+        name: Option<&str>,
+    ) -> Result<Carrier, Failure> {
+        let name = match (name, at) {
+            (Some(name), _) => ServerName::try_from(name.to_owned())
+                .map_err(|_| Failure::usage(format!("--api-name {name} is no name"))),
+            (None, ApiAddress::Ip(at)) => Ok(ServerName::from(at.ip())),
+            (None, ApiAddress::Unix(_)) => Err(Failure::usage(format!(
+                "--api-ca: there is no TLS on {at}; take it away"
+            ))),
+        };
+        let config = files.load(&[b"http/1.1"])?;
+        Ok(Carrier::Tls(TlsConnector::from(config), name?))
+    }
 }
 
 impl Client {
     pub fn new(at: ApiAddress) -> Client {
-        Client { at }
+        Client {
+            at,
+            token: None,
+            carrier: Carrier::Plain,
+        }
+    }
+
+    #[must_use]
+    pub fn with(self, token: Option<String>, carrier: Carrier) -> Client {
+        Client {
+            token,
+            carrier,
+            ..self
+        }
     }
 
     pub async fn get(&self, path: &str) -> Result<Value, Failure> {
@@ -146,7 +191,14 @@ impl Client {
         let (stream, host): (Box<dyn Duplex>, String) = match at {
             ApiAddress::Ip(at) => {
                 let stream = TcpStream::connect(at).await.map_err(absent)?;
-                (Box::new(stream), at.to_string())
+                let stream: Box<dyn Duplex> = match &self.carrier {
+                    Carrier::Plain => Box::new(stream),
+                    Carrier::Tls(connector, name) => {
+                        let shaken = connector.connect(name.clone(), stream).await;
+                        Box::new(shaken.map_err(|error| self.ended(&error))?)
+                    }
+                };
+                (stream, at.to_string())
             }
             ApiAddress::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(absent)?;
@@ -160,7 +212,11 @@ impl Client {
             let _ = connection.await;
         }));
         let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-        let request = Request::builder()
+        let mut request = Request::builder();
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request
             .method(method)
             .uri(path)
             .header(header::HOST, host)

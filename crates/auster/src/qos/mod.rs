@@ -1,5 +1,6 @@
 //! `auster qos`: what is asked of the data path, of a controller that runs, by its API.
 
+mod api;
 pub mod client;
 mod show;
 mod verify;
@@ -8,9 +9,8 @@ mod words;
 use hyper::Method;
 use serde_json::Value;
 
-use crate::run::{ApiAddress, api_address};
+pub use api::ApiArgs;
 use cli::failure::Failure;
-use client::Client;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -51,14 +51,6 @@ Example:
 Example:
   auster qos delete policy voice-first")]
     Delete(DeleteArgs),
-}
-
-#[derive(clap::Args)]
-pub struct ApiArgs {
-    /// Where auster run serves its API: [HOST:]PORT
-    #[arg(long, value_name = "ADDR", env = "AUSTER_API", default_value = "8080",
-          value_parser = api_address)]
-    pub api: ApiAddress,
 }
 
 #[derive(clap::Args)]
@@ -135,12 +127,12 @@ pub fn run(command: Command) -> Result<(), Failure> {
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
     runtime.block_on(async {
         match command {
-            Command::Show(args) => show::all(&Client::new(args.api.api), args.json).await,
-            Command::Circuits(args) => show::circuits(&Client::new(args.api.api), args.json).await,
+            Command::Show(args) => show::all(&args.api.client()?, args.json).await,
+            Command::Circuits(args) => show::circuits(&args.api.client()?, args.json).await,
             Command::Verify(args) => verify::run(args).await,
             Command::Set(args) => set(args).await,
             Command::Delete(args) => {
-                let client = Client::new(args.api.api);
+                let client = args.api.client()?;
                 let path = args.kind.path(&args.name)?;
                 client.ask(Method::DELETE, &path, None).await.map(drop)
             }
@@ -152,7 +144,7 @@ async fn set(args: SetArgs) -> Result<(), Failure> {
     let document = words::document(&args.fields);
     let document = document.map_err(|problems| Failure::usage(problems.join("; ")))?;
     let path = args.kind.path(&args.name)?;
-    let client = Client::new(args.api.api);
+    let client = args.api.client()?;
     let made = client.ask(Method::PUT, &path, Some(&document)).await?;
     match args.json {
         true => print(&made),

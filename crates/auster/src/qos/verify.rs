@@ -9,7 +9,6 @@ use control::qos::verify::{FLOWS_LATE, KEPT_LATE};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use super::client::Client;
 use super::show::{list, text};
 use super::{ApiArgs, print, write};
 use cli::failure::Failure;
@@ -40,7 +39,7 @@ pub struct Args {
 }
 
 pub async fn run(args: Args) -> Result<(), Failure> {
-    let client = Client::new(args.api.api);
+    let client = args.api.client()?;
     let asked = chosen(&client.get("/v1/verify").await?, &args.names)?;
     let from = &asked["at_ms"];
     sleep(FLOWS_LATE + ANSWER).await;

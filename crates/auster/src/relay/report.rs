@@ -40,7 +40,7 @@ pub struct Reporter {
 }
 
 impl Source {
-    fn status(&self) -> Vec<EndStatus> {
+    pub fn status(&self) -> Vec<EndStatus> {
         match self {
             Source::End(end) => vec![end.status()],
             Source::Hub(hub) => hub.status(),
@@ -310,7 +310,8 @@ fn channel_json(channel: &ChannelStatus) -> Value {
     })
 }
 
-fn shed_count(line: &LineStatus) -> u64 {
+/// Packet-ins that were dropped.
+pub fn shed_count(line: &LineStatus) -> u64 {
     let queues = line.queues.iter();
     queues
         .map(|q| q.shed_duplicate + q.shed_stale + q.shed_full)

@@ -121,14 +121,22 @@ impl Printer {
         );
     }
 
-    pub fn serving(&mut self, at: &ApiAddress) {
+    pub fn serving(&mut self, at: &ApiAddress, is_tls: bool) {
+        let scheme = if is_tls { "https" } else { "http" };
         let text = match at {
-            ApiAddress::Ip(at) => format!("API on http://{at}/openapi.json"),
+            ApiAddress::Ip(at) => format!("API on {scheme}://{at}/openapi.json"),
             ApiAddress::Unix(path) => format!("API on unix:{}", path.display()),
         };
         self.print(
             &text,
             json!({"event": "serving", "address": at.to_string()}),
+        );
+    }
+
+    pub fn tokens_used(&mut self, file: &str, count: usize) {
+        self.print(
+            &format!("tokens of {file} in use: {count}"),
+            json!({"event": "tokens", "file": file, "count": count}),
         );
     }
 

@@ -3,8 +3,8 @@
 //! Names begin with `auster_`; units are base units. No label names a host: the number of series is
 //! bounded by switches, listeners, classes of the policy map, and the reasons listed here.
 
-use std::fmt;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use control::cluster::{ClusterCounts, MemberId};
@@ -16,17 +16,14 @@ use driver::{ConnectionView, Driver};
 use net::clock::Clock;
 use net::tls::{Expiry, Security};
 use net::transport::{Refusal, Refusals};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
+use super::exposition::{Family, Labels, Value, count, durations, gauge, info, text};
 use super::intent::{Counts, Intent};
+use super::process;
+use crate::run::api::access::Access;
 use cli::output;
 
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The time that the application has to answer. Other figures are reported in any case.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -36,25 +33,11 @@ pub struct Metrics {
     driver: Arc<Driver<Clustered>>,
     refusals: Vec<(String, Arc<Refusals>)>,
     security: Security,
+    api: Option<Arc<Access>>,
+    /// The digest of the configuration file.
+    config: Arc<Mutex<Option<String>>>,
     clock: Clock,
     intent: Option<Arc<Intent>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Value {
-    Count(u64),
-    Gauge(f64),
-}
-
-type Labels = Vec<(&'static str, String)>;
-
-/// All samples of one name.
-#[derive(Debug)]
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    /// The samples; without a label there is one.
-    samples: Vec<(Labels, Value)>,
 }
 
 /// The application's answer.
@@ -108,6 +91,8 @@ impl Metrics {
             driver,
             refusals,
             security,
+            api: None,
+            config: Arc::default(),
             clock,
             intent: None,
         }
@@ -116,6 +101,18 @@ impl Metrics {
     /// With figures of what the API was asked for.
     pub fn with_intent(mut self, intent: Arc<Intent>) -> Metrics {
         self.intent = Some(intent);
+        self
+    }
+
+    /// Adds those of the API itself.
+    pub fn with_api(mut self, api: Arc<Access>) -> Metrics {
+        self.api = Some(api);
+        self
+    }
+
+    /// The digest of the configuration file is in `config` from now on.
+    pub fn with_config(mut self, config: Arc<Mutex<Option<String>>>) -> Metrics {
+        self.config = config;
         self
     }
 
@@ -150,11 +147,19 @@ impl Metrics {
                 f64::from(u8::from(answer.is_some())),
             ),
         ];
+        families.extend(process::families());
+        families.extend(self.config());
         families.extend(of_connections(&connections));
+        families.push(durations(
+            "auster_of_echo_seconds",
+            "Round trips of echoes, of all switches",
+            [(Vec::new(), self.driver.echoes())],
+        ));
         families.extend(self.of_driver());
         families.push(refused(&self.refusals));
         families.push(self.ended());
-        families.push(of_certificates(&self.security));
+        families.push(self.of_certificates());
+        families.extend(self.api.iter().flat_map(|api| of_api(api)));
         families.push(of_output());
         let counts = self.intent.iter().map(|intent| intent.counts());
         families.extend(counts.flat_map(of_intent));
@@ -168,6 +173,14 @@ impl Metrics {
         text(families)
     }
 
+    /// The expiry of each file of the certificates; none without certificates.
+    fn of_certificates(&self) -> Family {
+        let credentials = self.security.credentials();
+        let ours = credentials.iter().flat_map(|held| held.expiries().to_vec());
+        let of_api = self.api.iter().flat_map(|api| api.expiries());
+        of_expiries(ours.chain(of_api))
+    }
+
     /// Connections that have ended, by reason. Of those that were turned away, too.
     fn ended(&self) -> Family {
         let each = |(reason, count): (&'static str, u64)| {
@@ -179,6 +192,16 @@ impl Metrics {
             help: "Connections of switches that have ended",
             samples: self.driver.ends().into_iter().map(each).collect(),
         }
+    }
+
+    /// The configuration in use, by its digest: members of a cluster should have the same.
+    fn config(&self) -> Option<Family> {
+        let sha256 = super::lock(&self.config).clone()?;
+        Some(Family {
+            name: "auster_config_info",
+            help: "The configuration file as it was read last, by its SHA-256",
+            samples: vec![(vec![("sha256", sha256)], Value::Gauge(1.0))],
+        })
     }
 
     /// The counters of the inbox and the policy map.
@@ -216,6 +239,11 @@ impl Metrics {
                  were sent",
                 &|class| Value::Count(policy.sent[class].messages_out),
             ),
+            durations(
+                "auster_inbox_wait_seconds",
+                "How long messages of a queue have waited for the controller",
+                classes().zip(received.iter().map(|class| class.waited)),
+            ),
             count(
                 "auster_of_packet_ins_shed_inbox",
                 "Packet-ins dropped because the controller's inbox was full",
@@ -230,24 +258,49 @@ impl Metrics {
     }
 }
 
-/// The expiry of each file of the certificates; none without certificates.
-fn of_certificates(security: &Security) -> Family {
-    let credentials = security.credentials();
-    let expiries = credentials.iter().flat_map(|held| held.expiries());
-    let sample = |expiry: &Expiry| {
+/// The expiries of files in use.
+pub fn of_expiries(expiries: impl IntoIterator<Item = Expiry>) -> Family {
+    let sample = |expiry: Expiry| {
         let labels = vec![
             ("file", expiry.path.display().to_string()),
             ("kind", expiry.kind.to_string()),
         ];
         let since = expiry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        (labels, Value::Gauge(since.as_secs_f64()))
+        (labels, since.as_secs())
     };
+    // A file may be in use twice.
+    let samples: BTreeMap<Labels, u64> = expiries.into_iter().map(sample).collect();
+    let samples = samples.into_iter();
+    let samples = samples.map(|(labels, at)| (labels, Value::Gauge(at as f64)));
     Family {
         name: "auster_certificate_expiry_seconds",
         help: "When the first certificate or revocation list in a file in use expires, in seconds \
                since 1970",
-        samples: expiries.map(sample).collect(),
+        samples: samples.collect(),
     }
+}
+
+/// Requests that the API has refused because of who sent them, and lines of its audit.
+fn of_api(api: &Access) -> Vec<Family> {
+    let refused = api.logins.refused().map(|(reason, count)| {
+        let labels = vec![("reason", reason.name().to_owned())];
+        (labels, Value::Count(count))
+    });
+    let lost = api.audit.as_ref().map(|audit| {
+        let help = "Lines of the audit that could not be written";
+        count("auster_api_audit_lines_lost", help, audit.lost())
+    });
+    let times = durations(
+        "auster_api_request_seconds",
+        "From a request's head to its answer",
+        [(Vec::new(), api.times())],
+    );
+    let refused = Family {
+        name: "auster_api_requests_refused",
+        help: "Requests that were refused because of who sent them",
+        samples: refused.to_vec(),
+    };
+    [times, refused].into_iter().chain(lost).collect()
 }
 
 fn of_output() -> Family {
@@ -258,50 +311,6 @@ fn of_output() -> Family {
         name: "auster_output_lines_dropped",
         help: "Lines that were not written because nobody read them in time",
         samples: streams.map(sample).collect(),
-    }
-}
-
-/// The exposition of these, ending with `# EOF`.
-fn text(families: Vec<Family>) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Families(families)));
-    let mut exposition = String::new();
-    text::encode(&mut exposition, &registry).expect("a string takes everything");
-    exposition
-}
-
-impl Value {
-    fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        match self {
-            Value::Count(count) => ConstCounter::new(count).encode(encoder),
-            Value::Gauge(gauge) => ConstGauge::new(gauge).encode(encoder),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Families(Vec<Family>);
-
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        for family in &self.0 {
-            let Some((_, first)) = family.samples.first() else {
-                continue;
-            };
-            let kind = match first {
-                Value::Count(_) => ConstCounter::new(0u64).metric_type(),
-                Value::Gauge(_) => ConstGauge::new(0.0f64).metric_type(),
-            };
-            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            for (labels, value) in &family.samples {
-                if labels.is_empty() {
-                    value.encode(metric)?;
-                    break;
-                }
-                value.encode(metric.encode_family(labels)?)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -868,6 +877,12 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "Timeouts are longer by this factor because of the load",
             f64::from(t.stretch),
         ),
+        durations(
+            "auster_path_setup_delay_seconds",
+            "From when a path was asked for to the barrier after its first entry, of all that were \
+             measured",
+            [(Vec::new(), t.delays_all)],
+        ),
         Family {
             name: "auster_path_setup_seconds",
             help: "From when a path was asked for to the barrier after its first entry, of the \
@@ -894,66 +909,6 @@ fn refused(listeners: &[(String, Arc<Refusals>)]) -> Family {
     }
 }
 
-fn info() -> Family {
-    Family {
-        name: "auster_build_info",
-        help: "The version of auster",
-        samples: vec![(
-            vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
-            Value::Gauge(1.0),
-        )],
-    }
-}
-
-fn gauge(name: &'static str, help: &'static str, value: f64) -> Family {
-    Family {
-        name,
-        help,
-        samples: vec![(Vec::new(), Value::Gauge(value))],
-    }
-}
-
-fn count(name: &'static str, help: &'static str, value: u64) -> Family {
-    Family {
-        name,
-        help,
-        samples: vec![(Vec::new(), Value::Count(value))],
-    }
-}
-
 fn labels(dpid: String) -> Labels {
     vec![("dp_id", dpid)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_exposition_is_as_prometheus_reads_it() {
-        let two = Family {
-            name: "auster_table_misses",
-            help: "Packet-ins for which a path was set",
-            samples: vec![
-                (labels("0000000000000001".to_owned()), Value::Count(7)),
-                (labels("0000000000000002".to_owned()), Value::Count(0)),
-            ],
-        };
-        let nobody = Family {
-            name: "auster_flows",
-            help: "Entries",
-            samples: Vec::new(),
-        };
-        assert_eq!(
-            text(vec![gauge("auster_hosts", "Hosts", 2.5), two, nobody]),
-            "# HELP auster_hosts Hosts\n\
-             # TYPE auster_hosts gauge\n\
-             auster_hosts 2.5\n\
-             # HELP auster_table_misses Packet-ins for which a path was set\n\
-             # TYPE auster_table_misses counter\n\
-             auster_table_misses_total{dp_id=\"0000000000000001\"} 7\n\
-             auster_table_misses_total{dp_id=\"0000000000000002\"} 0\n\
-             # EOF\n"
-        );
-    }
 }

@@ -1,7 +1,5 @@
 //! The settings of `auster run`, from its flags and its file; a flag wins.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -21,6 +19,7 @@ use toml::de::DeTable;
 
 use super::Args;
 use super::access;
+use super::api;
 use super::cluster;
 use super::drain;
 use super::fields::Fields;
@@ -73,10 +72,10 @@ pub struct Settings {
     /// The folder that keeps what the API is asked for.
     pub state: Option<PathBuf>,
     pub status: Option<PathBuf>,
-    /// The address at which the API is served.
-    pub api: Option<ApiAddress>,
-    /// Further names by which clients may call the API.
-    pub api_hosts: Vec<String>,
+    /// The API, if it is served.
+    pub api: Option<api::Stated>,
+    /// Further names by which clients may call the API, whether it is served or not.
+    api_hosts: Vec<String>,
     pub json: bool,
     /// The number of threads that serve connections.
     pub threads: NonZeroUsize,
@@ -180,6 +179,9 @@ impl Settings {
         fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
         fits_vlans(&settings, &settings)?;
         fits_cluster(&settings)?;
+        if let Some(api) = &mut settings.api {
+            api.complete(&settings.api_hosts)?;
+        }
         // The members of a cluster share roles among themselves.
         settings.driver.session.is_guarded &= settings.cluster.is_none();
         settings.controller.vlans = settings.vlans.vlans.clone();
@@ -310,7 +312,7 @@ impl Settings {
             ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
             ("state", ours.state != theirs.state),
             ("status", ours.status != theirs.status),
-            ("api", ours.api != theirs.api),
+            ("api", api::needs_restart(&ours.api, &theirs.api)),
             ("api_hosts", ours.api_hosts != theirs.api_hosts),
             ("json", ours.json != theirs.json),
             ("threads", ours.threads != theirs.threads),
@@ -365,7 +367,9 @@ impl Settings {
         self.threads = threads.unwrap_or(self.threads);
         self.state = args.state.or(self.state.take());
         self.status = args.status.or(self.status.take());
-        self.api = args.api.or(self.api.take());
+        if !args.api.is_empty() {
+            self.api.get_or_insert_default().listen = args.api;
+        }
         if !args.api_host.is_empty() {
             self.api_hosts = args.api_host;
         }
@@ -498,7 +502,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn read_root(&mut self, fields: &mut Fields<'_>, root: &DeTable<'_>, dir: &Path) {
+    fn read_root<'a>(&mut self, fields: &mut Fields<'a>, root: &DeTable<'a>, dir: &Path) {
         let known = [
             "listen",
             "connect",
@@ -577,13 +581,8 @@ impl Settings {
         self.status = fields
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));
-        self.api = fields.parsed(root, "api", "127.0.0.1:8080", |text| {
-            api_address(text).map(|at| match at {
-                ApiAddress::Unix(path) => ApiAddress::Unix(dir.join(path)),
-                at => at,
-            })
-        });
-        self.api_hosts = fields.list(root, "api_hosts", "controller.example", api_host);
+        self.api = api::Stated::read(fields, root, dir);
+        self.api_hosts = fields.list(root, "api_hosts", "controller.example", api::host);
         self.topology = fields
             .string(root, "topology", "topology.toml")
             .map(|path| dir.join(path));
@@ -618,52 +617,6 @@ impl TlsFiles {
         self.ca = file("ca", "switchca/cacert.pem");
         self.crl = file("crl", "switchca/crl.pem");
     }
-}
-
-/// The address of the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApiAddress {
-    Ip(SocketAddr),
-    /// A socket that its owner alone may connect to.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for ApiAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ApiAddress::Ip(at) => at.fmt(f),
-            ApiAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// Parses an address. Without a host it is this machine's own.
-pub fn api_address(text: &str) -> Result<ApiAddress, String> {
-    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-        return Ok(ApiAddress::Unix(path.into()));
-    }
-    let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    let port = text.parse::<u16>().map(local).ok();
-    let address = port.or_else(|| text.parse().ok()).ok_or_else(|| {
-        format!(
-            "'{text}' is no port and no address: write 8080, 127.0.0.1:8080, [::1]:8080 or \
-             unix:FILE"
-        )
-    });
-    address.map(ApiAddress::Ip)
-}
-
-/// A name, or an address without a port, as it stands in the Host of a request.
-pub fn api_host(text: &str) -> Result<String, String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_name = !text.is_empty() && text.chars().all(is_plain);
-    let bare = text.trim_start_matches('[').trim_end_matches(']');
-    if !is_name && bare.parse::<IpAddr>().is_err() {
-        return Err(format!(
-            "'{text}' is neither a name nor an address: write controller.example, without a port"
-        ));
-    }
-    Ok(text.to_owned())
 }
 
 /// A shorter interval gives false alarms on a busy switch. With a longer one LLDP is as good.

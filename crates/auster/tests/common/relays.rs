@@ -51,10 +51,8 @@ impl Relays {
             ["-p", &key, "-c", &certificate, "-C", &file(ca)].map(str::to_string)
         };
         let start = |side: &str, flags: &[(&str, String)], credentials: [String; 6]| {
-            let status = [(
-                "--status",
-                format!("unix:{}", file(&format!("{side}.status"))),
-            )];
+            let socket = format!("unix:{}", file(&format!("{side}.status")));
+            let status = [("--status", socket), ("--metrics", "0".to_owned())];
             let agents = agents.iter().map(|(switch, controller)| match side {
                 "switch" => ("--agent", switch.clone()),
                 _ => ("--agent", controller.clone()),

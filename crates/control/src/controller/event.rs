@@ -8,6 +8,7 @@ use openflow::multipart::Description;
 use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
 use crate::bond::Bond;
+use crate::histogram::Histogram;
 use crate::lacp::{Partner, PortView};
 use crate::topology::Difference;
 use crate::vlan::VlanId;
@@ -315,6 +316,8 @@ pub struct TimeoutsView {
     pub delays: usize,
     pub delay_p50: Option<Duration>,
     pub delay_p99: Option<Duration>,
+    /// All that were measured.
+    pub delays_all: Histogram,
 }
 
 /// A directed link. Paths use it only when its reverse exists too.

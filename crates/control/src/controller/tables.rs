@@ -281,6 +281,7 @@ impl Tables {
             delays: self.delays.count(),
             delay_p50: self.delays.quantile(0.5),
             delay_p99: self.delays.quantile(0.99),
+            delays_all: self.delays.all(),
         }
     }
 

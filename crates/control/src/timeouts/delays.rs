@@ -6,6 +6,8 @@ use clock::{Duration, Instant};
 
 use clock::Budget;
 
+use crate::histogram::Histogram;
+
 /// Maximum number of measurements kept.
 const KEPT: usize = 1024;
 
@@ -15,6 +17,7 @@ const PER_S: u32 = 10;
 #[derive(Debug)]
 pub struct Delays {
     last: VecDeque<Duration>,
+    all: Histogram,
     budget: Budget,
 }
 
@@ -22,6 +25,7 @@ impl Delays {
     pub fn new(now: Instant) -> Delays {
         Delays {
             last: VecDeque::new(),
+            all: Histogram::default(),
             budget: Budget::new(now, PER_S, PER_S),
         }
     }
@@ -32,10 +36,16 @@ impl Delays {
     }
 
     pub fn handle(&mut self, delay: Duration) {
+        self.all.handle(delay);
         if self.last.len() == KEPT {
             self.last.pop_front();
         }
         self.last.push_back(delay);
+    }
+
+    /// All that were measured, since the start.
+    pub fn all(&self) -> Histogram {
+        self.all
     }
 
     /// The number of measurements kept.

@@ -77,12 +77,12 @@ impl Certificates {
         host: &str,
         days: u32,
     ) -> Result<(), Failure> {
-        let made = make::authority(role, KeyKind::P256, days)?;
+        let made = make::authority(role.into(), KeyKind::P256, days)?;
         let signer = Signer::new(&made.certificate, &made.key).map_err(Failure::machine)?;
         for name in names {
             let owner = Owner {
                 name: name.clone(),
-                role,
+                purpose: role.into(),
                 hosts: vec![host.to_owned()],
                 datapath_id: None,
                 listens: role == Role::Controller,

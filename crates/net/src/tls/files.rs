@@ -120,23 +120,8 @@ impl CredentialFiles {
     /// Reads all files and checks each, also after a fault in another.
     pub fn load(&self) -> Result<Credentials, CredentialsError> {
         let mut faults = Vec::new();
+        let own = load_own(&self.private_key, &self.certificate, &mut faults);
         let mut keep = |fault: FileFault| faults.push(fault);
-        let key = load_key(&self.private_key).map_err(&mut keep).ok();
-        let chain = load_certificates(&self.certificate)
-            .and_then(|chain| check_validity(&self.certificate, &chain[0]).map(|()| chain))
-            .map_err(&mut keep)
-            .ok();
-        let own = key.zip(chain).and_then(|(key, chain)| {
-            let paired = CertifiedKey::from_der(chain, key, &super::provider());
-            let fault = |error| match error {
-                rustls::Error::InconsistentKeys(_) => bad(
-                    &self.private_key,
-                    format!("the key is not that of {}", self.certificate.display()),
-                ),
-                error => bad(&self.private_key, format!("not a usable key: {error}")),
-            };
-            paired.map_err(|error| keep(fault(error))).ok()
-        });
         let trusted = load_roots(&self.ca).map_err(&mut keep).ok();
         let authorities = trusted
             .as_ref()
@@ -169,35 +154,72 @@ impl CredentialFiles {
         authorities: &[CertificateDer<'_>],
         crls: &[CertificateRevocationListDer<'_>],
     ) -> Vec<Expiry> {
-        let not_after = |der: &CertificateDer<'_>| {
-            let (_, certificate) = X509Certificate::from_der(der).ok()?;
-            Some(certificate.validity().not_after.timestamp())
-        };
-        let next_update = |der: &CertificateRevocationListDer<'_>| {
-            let (_, crl) = CertificateRevocationList::from_der(der).ok()?;
-            Some(crl.next_update()?.timestamp())
-        };
-        let first = |path: &Path, kind, at: Option<i64>| {
-            Some(Expiry {
-                path: path.to_owned(),
-                kind,
-                at: UNIX_EPOCH + Duration::from_secs(at?.try_into().ok()?),
-            })
-        };
-        let crl = self.crl.as_ref().and_then(|path| {
-            let at = crls.iter().filter_map(next_update).min();
-            first(path, ExpiryKind::RevocationList, at)
-        });
-        let own = chain.iter().filter_map(not_after).min();
-        let ca = authorities.iter().filter_map(not_after).min();
-        let certificates = [
-            first(&self.certificate, ExpiryKind::Certificate, own),
-            first(&self.ca, ExpiryKind::Ca, ca),
-        ];
-        certificates.into_iter().chain([crl]).flatten().collect()
+        let mut expiries = expiry(&self.certificate, ExpiryKind::Certificate, chain);
+        expiries.extend(expiry(&self.ca, ExpiryKind::Ca, authorities));
+        if let Some(path) = &self.crl {
+            expiries.extend(crl_expiry(path, crls));
+        }
+        expiries
     }
 }
 
+/// The first expiry of the certificates of a file; none in an empty file.
+pub(super) fn expiry(
+    path: &Path,
+    kind: ExpiryKind,
+    certificates: &[CertificateDer<'_>],
+) -> Vec<Expiry> {
+    let not_after = |der: &CertificateDer<'_>| {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    };
+    first(path, kind, certificates.iter().filter_map(not_after).min())
+}
+
+/// The same for the revocation lists of a file.
+pub(super) fn crl_expiry(path: &Path, crls: &[CertificateRevocationListDer<'_>]) -> Vec<Expiry> {
+    let next_update = |der: &CertificateRevocationListDer<'_>| {
+        let (_, crl) = CertificateRevocationList::from_der(der).ok()?;
+        Some(crl.next_update()?.timestamp())
+    };
+    let at = crls.iter().filter_map(next_update).min();
+    first(path, ExpiryKind::RevocationList, at)
+}
+
+fn first(path: &Path, kind: ExpiryKind, at: Option<i64>) -> Vec<Expiry> {
+    let seconds = at.and_then(|at| u64::try_from(at).ok());
+    let expiry = seconds.map(|seconds| Expiry {
+        path: path.to_owned(),
+        kind,
+        at: UNIX_EPOCH + Duration::from_secs(seconds),
+    });
+    expiry.into_iter().collect()
+}
+
+/// A key and the certificate that belongs to it, each checked also after a fault in the other.
+pub(super) fn load_own(
+    private_key: &Path,
+    certificate: &Path,
+    faults: &mut Vec<FileFault>,
+) -> Option<CertifiedKey> {
+    let mut keep = |fault: FileFault| faults.push(fault);
+    let key = load_key(private_key).map_err(&mut keep).ok();
+    let chain = load_certificates(certificate)
+        .and_then(|chain| check_validity(certificate, &chain[0]).map(|()| chain))
+        .map_err(&mut keep)
+        .ok();
+    let paired = CertifiedKey::from_der(chain?, key?, &super::provider());
+    let fault = |error| match error {
+        rustls::Error::InconsistentKeys(_) => bad(
+            private_key,
+            format!("the key is not that of {}", certificate.display()),
+        ),
+        error => bad(private_key, format!("not a usable key: {error}")),
+    };
+    paired.map_err(|error| keep(fault(error))).ok()
+}
+
+type Authorities = (RootCertStore, Vec<CertificateDer<'static>>);
 type Verifiers = (Arc<dyn ClientCertVerifier>, Arc<WebPkiServerVerifier>);
 
 /// Makes the verifiers of a client's and of a server's chain. If there are revocation lists, a
@@ -218,7 +240,8 @@ fn verifiers(
     Ok((clients, servers))
 }
 
-fn load_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), FileFault> {
+/// The authorities of a file, as roots and as they are.
+pub(super) fn load_roots(path: &Path) -> Result<Authorities, FileFault> {
     let authorities = load_certificates(path)?;
     let mut roots = RootCertStore::empty();
     for ca in &authorities {
@@ -231,7 +254,7 @@ fn load_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>
 }
 
 /// Revocation lists, of which each of `authorities` has signed one.
-fn load_crls(
+pub(super) fn load_crls(
     path: &Path,
     ca: &Path,
     authorities: &[CertificateDer<'_>],

@@ -84,5 +84,20 @@ impl CertificateIdentity {
     }
 }
 
+/// The roles that a certificate names, as they stand there, also those that are none of ours.
+pub fn role_marks(certificate: &[u8]) -> Result<Vec<String>, &'static str> {
+    let (_, certificate) =
+        X509Certificate::from_der(certificate).map_err(|_| "not an X.509 certificate")?;
+    let names = certificate
+        .subject_alternative_name()
+        .map_err(|_| "its subject alternative name does not parse")?;
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let mark = |name: &GeneralName<'_>| match name {
+        GeneralName::URI(uri) => Some(uri.strip_prefix(ROLE_URN)?.to_owned()),
+        _ => None,
+    };
+    Ok(names.filter_map(mark).collect())
+}
+
 const ROLE_URN: &str = "urn:auster:role:";
 const DATAPATH_URN: &str = "urn:auster:dpid:";

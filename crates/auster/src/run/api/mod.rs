@@ -5,14 +5,19 @@
 //! switches. What they change goes through [`Intent`], whole or not at all. The document
 //! `/openapi.json` is made from the code, and a committed copy shows each change of it.
 
+pub mod access;
 mod ask;
+mod audit;
 mod cluster;
+mod described;
 mod events;
 mod flows;
 mod health;
 mod hosts;
 mod intent;
+mod listener;
 mod live;
+mod logins;
 mod network;
 mod page;
 mod problem;
@@ -23,7 +28,9 @@ mod reads;
 mod ryu;
 mod server;
 mod state;
+mod stated;
 mod stream;
+pub mod tokens;
 mod topology;
 mod trace;
 mod verify;
@@ -45,16 +52,21 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::ApiAddress;
+use crate::run::exposition;
 use crate::run::intent::Intent;
-use crate::run::metrics::{self, Metrics};
+use crate::run::metrics::Metrics;
 use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
+use access::Access;
 use cli::failure::Failure;
+pub use listener::Duplex;
+use listener::Listener;
 use problem::Problem;
 pub use reads::Reads;
-pub use server::Duplex;
+pub use stated::{ApiAddress, Stated, address, host, needs_restart};
+pub use tokens::Role;
 
 /// The state that handlers share.
 #[derive(Clone)]
@@ -91,26 +103,13 @@ pub struct Api {
 struct Document;
 
 impl Api {
-    /// Serves in a task of its own; the address with the port that was given out. `names` are those
-    /// that clients may know it by, beside its addresses.
+    /// Serves each address in a task of its own; the addresses with the ports that were given out.
     pub async fn serve(
         self,
-        at: &ApiAddress,
-        names: &[String],
-    ) -> Result<(ApiAddress, JoinHandle<()>), Failure> {
-        let failed = |error| Failure::network(format!("API at {at}: {error}"));
-        let (listener, at) = match at {
-            ApiAddress::Ip(at) => {
-                let listener = TcpListener::bind(at).await.map_err(failed)?;
-                let at = listener.local_addr().map_err(failed)?;
-                (server::Listener::Tcp(listener), ApiAddress::Ip(at))
-            }
-            ApiAddress::Unix(path) => {
-                let listener = bind_unix(path).map_err(failed)?;
-                (server::Listener::Unix(listener), at.clone())
-            }
-        };
-        Ok((at, server::serve(listener, self.router(), names)))
+        stated: &Stated,
+        access: &Arc<Access>,
+    ) -> Result<Vec<(ApiAddress, JoinHandle<()>)>, Failure> {
+        serve(self.router(), stated, access).await
     }
 
     pub fn router(self) -> Router {
@@ -118,7 +117,7 @@ impl Api {
         let ryu = ryu::router();
         let metrics = self.metrics.clone();
         let counted = move || async move {
-            let kind = (header::CONTENT_TYPE, metrics::CONTENT_TYPE);
+            let kind = (header::CONTENT_TYPE, exposition::CONTENT_TYPE);
             ([kind], metrics.exposition().await)
         };
         let router = router.merge(ryu).with_state(self);
@@ -133,8 +132,65 @@ impl Api {
     }
 }
 
+/// Serves routes to those who may use them.
+async fn serve(
+    router: Router,
+    stated: &Stated,
+    access: &Arc<Access>,
+) -> Result<Vec<(ApiAddress, JoinHandle<()>)>, Failure> {
+    let mut bound = Vec::new();
+    for at in &stated.listen {
+        bound.push(bind(at, access).await?);
+    }
+    let router = server::guarded(router, &stated.hosts);
+    let router = access.clone().guard(router);
+    let serve = |(at, listener)| (at, server::serve(listener, router.clone()));
+    Ok(bound.into_iter().map(serve).collect())
+}
+
+/// Serves metrics alone, with the same bounds and users.
+pub async fn serve_metrics<F>(
+    stated: &Stated,
+    access: &Arc<Access>,
+    exposition: impl Fn() -> F + Clone + Send + Sync + 'static,
+) -> Result<Vec<(ApiAddress, JoinHandle<()>)>, Failure>
+where
+    F: Future<Output = String> + Send + 'static,
+{
+    let counted = move || {
+        let exposition = exposition();
+        let kind = (header::CONTENT_TYPE, exposition::CONTENT_TYPE);
+        async move { ([kind], exposition.await) }
+    };
+    let router = Router::new()
+        .route("/metrics", get(counted))
+        .fallback(unknown)
+        .method_not_allowed_fallback(no_method);
+    serve(router, stated, access).await
+}
+
+async fn bind(at: &ApiAddress, access: &Access) -> Result<(ApiAddress, Listener), Failure> {
+    let failed = |error| Failure::network(format!("API at {at}: {error}"));
+    match at {
+        ApiAddress::Ip(at) => {
+            let listener = TcpListener::bind(at).await.map_err(failed)?;
+            let at = ApiAddress::Ip(listener.local_addr().map_err(failed)?);
+            Ok(match access.tls() {
+                Some(tls) => (at, Listener::Tls(listener, tls.clone())),
+                None => (at, Listener::Tcp(listener)),
+            })
+        }
+        ApiAddress::Unix(path) => {
+            let listener = bind_unix(path).map_err(failed)?;
+            Ok((at.clone(), Listener::Unix(listener)))
+        }
+    }
+}
+
 fn documented() -> (Router<Api>, Value) {
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(access::who))
+        .routes(routes!(access::reload))
         .merge(qos::router())
         .merge(state::router())
         .merge(verify::router())
@@ -149,7 +205,8 @@ fn documented() -> (Router<Api>, Value) {
         .merge(live::router())
         .merge(health::router())
         .split_for_parts();
-    let document = serde_json::to_value(document).expect("a document is JSON");
+    let mut document = serde_json::to_value(document).expect("a document is JSON");
+    described::add_users(&mut document);
     (router, document)
 }
 

@@ -22,11 +22,14 @@ const VIEWS: [&str; 7] = [
     "/",
     "/why",
     "/switches",
-    "/switch/{dpid}",
+    SWITCH,
     "/qos",
     "/events",
     "/cluster",
 ];
+
+/// The view of one switch.
+const SWITCH: &str = "/switch/{dpid}";
 
 /// A file of the page.
 #[derive(Clone, Copy)]
@@ -75,6 +78,19 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
         };
         router.route(path, get(answer))
     })
+}
+
+/// Whether a file of the page is at a path.
+pub fn serves(path: &str) -> bool {
+    let files = OTHERS.iter().map(|(path, _)| *path);
+    let is_switch = path
+        .strip_prefix("/switch/")
+        .is_some_and(|dpid| !dpid.is_empty() && !dpid.contains('/'));
+    is_switch
+        || VIEWS
+            .into_iter()
+            .chain(files)
+            .any(|of_file| of_file == path)
 }
 
 impl File {

@@ -4,24 +4,26 @@
 //! | --- | --- | --- |
 //! | connections | [`CONNECTIONS_MAX`] | the longest idle one is closed (1) |
 //! | connections of a source | [`CONNECTIONS_PER_SOURCE_MAX`] | its own longest idle one is (2) |
+//! | a handshake of TLS | 5 s (`listener`) | the connection is closed |
 //! | a connection, and its idle time | [`CONNECTION_MAX`], [`HEAD_MAX`] | it is closed (3) |
 //! | a request's head, and its time | [`HEAD_BYTES_MAX`], [`HEAD_MAX`] | the connection is closed |
 //! | a body | [`BODY_BYTES_MAX`] | 413 |
 //! | a request, from its head to its answer | [`REQUEST_MAX`] | 503 |
 //!
-//! (1) It must be idle for a second at least. If none is, new connections wait to be accepted. (2)
-//! If none is idle, the new connection is closed. (3) A connection with a stream is busy, and
-//! stays for as long as the stream does: see [`super::stream`].
+//! (1) It must be idle for a second at least, or for 50 ms if it has never asked. If none is, new
+//! connections wait to be accepted. (2) If none is idle, the new connection is closed. (3) A
+//! connection with a stream is busy, and stays for as long as the stream does: see
+//! [`super::stream`].
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -30,12 +32,11 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{timeout, timeout_at};
 
+use super::listener::{Listener, Peer, Source};
 use super::problem::Problem;
 
 const CONNECTIONS_MAX: usize = 64;
@@ -48,46 +49,18 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// The idle time before a connection gives way to another: its request may be on the path.
 const IDLE_MIN: Duration = Duration::from_secs(1);
+/// The same for a connection that has never asked for anything.
+const SILENT_MIN: Duration = Duration::from_millis(50);
 /// The pause after an error of accept, such as too many open files.
 const REST: Duration = Duration::from_millis(50);
 
-/// The socket on which clients connect.
-pub enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    /// A connection, and where it came from and to.
-    async fn accept(&self) -> io::Result<(Stream, Option<(SocketAddr, At)>)> {
-        match self {
-            Listener::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
-                let at = stream.local_addr()?.ip();
-                Ok((Box::new(stream), Some((peer, At(at)))))
-            }
-            Listener::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                Ok((Box::new(stream), None))
-            }
-        }
-    }
-}
-
-/// A byte stream below HTTP.
-pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
-type Stream = Box<dyn Duplex>;
-
-/// Serves until the task is aborted, which closes its connections too. `names` are those that the
-/// API has beside the addresses it is reached at.
-pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle<()> {
-    let router = guarded(router, names);
+/// Serves until the task is aborted, which closes its connections too.
+pub fn serve(listener: Listener, router: Router) -> JoinHandle<()> {
     tokio::spawn(async move {
         let places = Arc::new(Places::default());
         let mut served = JoinSet::new();
         loop {
-            let (stream, ends) = match listener.accept().await {
+            let (accepted, mut peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!("API: a connection is not accepted: {error}");
@@ -95,32 +68,35 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
                     continue;
                 }
             };
-            let (peer, reached_at) = ends.unzip();
-            let source = peer.map_or(Source::ThisMachine, |peer| Source::of(peer.ip()));
-            let peer = peer.map_or("unix".to_owned(), |peer| peer.to_string());
-            let Some(number) = places.admit(source).await else {
-                tracing::info!("API: {peer}: closed, its address has all the connections it may");
+            let Some(number) = places.admit(peer.source).await else {
+                let from = &peer.from;
+                tracing::info!("API: {from}: closed, its address has all the connections it may");
                 continue;
             };
             let routes = TowerToHyperService::new(router.clone());
             let connected = Connected::new(places.clone(), number);
             let of_it = connected.clone();
-            let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-                let busy = Busy::new(of_it.0.places.clone(), number);
-                request.extensions_mut().insert(of_it.clone());
-                reached_at.map(|at| request.extensions_mut().insert(at));
-                let answer = routes.call(request);
-                async move {
-                    let answer = answer.await;
-                    drop(busy);
-                    answer
-                }
-            });
             let place = Place {
                 places: places.clone(),
                 number,
             };
             let handle = served.spawn(async move {
+                let from = peer.from.clone();
+                let stream = match accepted.shake(&mut peer).await {
+                    Ok(stream) => stream,
+                    Err(error) => return tracing::debug!("API: {from}: {error}"),
+                };
+                let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+                    let busy = Busy::new(of_it.0.places.clone(), number);
+                    request.extensions_mut().insert(of_it.clone());
+                    request.extensions_mut().insert(peer.clone());
+                    let answer = routes.call(request);
+                    async move {
+                        let answer = answer.await;
+                        drop(busy);
+                        answer
+                    }
+                });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_MAX)
@@ -128,7 +104,7 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
                     .serve_connection(TokioIo::new(stream), service);
                 tokio::select! {
                     ended = connection => if let Err(error) = ended {
-                        tracing::debug!("API: {peer}: {error}");
+                        tracing::debug!("API: {from}: {error}");
                     },
                     () = connected.over(CONNECTION_MAX) => {}
                 }
@@ -138,27 +114,6 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
             while served.try_join_next().is_some() {}
         }
     })
-}
-
-/// The source that a connection counts against: an IPv6 host has all addresses of its network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    ThisMachine,
-    V4([u8; 4]),
-    V6([u16; 4]),
-}
-
-impl Source {
-    fn of(address: IpAddr) -> Source {
-        match address.to_canonical() {
-            ip if ip.is_loopback() => Source::ThisMachine,
-            IpAddr::V4(ip) => Source::V4(ip.octets()),
-            IpAddr::V6(ip) => {
-                let [a, b, c, d, ..] = ip.segments();
-                Source::V6([a, b, c, d])
-            }
-        }
-    }
 }
 
 /// The connections there are.
@@ -181,7 +136,16 @@ struct Client {
     idle_since: Option<Instant>,
     /// Requests that are answered, and streams.
     busy: u32,
+    has_asked: bool,
     handle: Option<AbortHandle>,
+}
+
+impl Client {
+    /// When it may be closed for another; `None` while a request is answered.
+    fn gives_way_at(&self) -> Option<Instant> {
+        let least = if self.has_asked { IDLE_MIN } else { SILENT_MIN };
+        Some(self.idle_since? + least)
+    }
 }
 
 /// The decision about a new connection.
@@ -207,11 +171,8 @@ impl Taken {
             return Admission::Refused;
         }
         if self.by_number.len() >= CONNECTIONS_MAX && !self.close_idle(now, |_| true) {
-            let idle = self
-                .by_number
-                .values()
-                .filter_map(|client| client.idle_since);
-            return Admission::Full(idle.min().map(|since| since + IDLE_MIN));
+            let due = self.by_number.values().filter_map(Client::gives_way_at);
+            return Admission::Full(due.min());
         }
         let number = self.next;
         self.next += 1;
@@ -219,6 +180,7 @@ impl Taken {
             source,
             idle_since: Some(now),
             busy: 0,
+            has_asked: false,
             handle: None,
         };
         self.by_number.insert(number, client);
@@ -228,8 +190,9 @@ impl Taken {
     /// Closes the one among these that is idle for longest. Whether there was one.
     fn close_idle(&mut self, now: Instant, among: impl Fn(&Client) -> bool) -> bool {
         let idle = self.by_number.iter().filter(|(_, client)| among(client));
+        let may_go = |client: &Client| client.gives_way_at().is_some_and(|at| at <= now);
+        let idle = idle.filter(|(_, client)| may_go(client));
         let idle = idle.filter_map(|(number, client)| Some((client.idle_since?, *number)));
-        let idle = idle.filter(|(since, _)| *since + IDLE_MIN <= now);
         let Some((_, number)) = idle.min() else {
             return false;
         };
@@ -269,6 +232,7 @@ impl Places {
                 false => client.busy.saturating_sub(1),
             };
             client.idle_since = (client.busy == 0).then(Instant::now);
+            client.has_asked = true;
         }
         if !is_busy {
             self.freed.notify_one();
@@ -368,10 +332,6 @@ impl Drop for Busy {
     }
 }
 
-/// The address at which a connection has reached us.
-#[derive(Clone, Copy, Debug)]
-struct At(IpAddr);
-
 /// Adds the checks that every request must pass.
 pub fn guarded(router: Router, names: &[String]) -> Router {
     let names: Arc<[String]> = names.into();
@@ -380,7 +340,7 @@ pub fn guarded(router: Router, names: &[String]) -> Router {
         .layer(from_fn(move |request: Request, next: Next| {
             let names = names.clone();
             async move {
-                let at = request.extensions().get::<At>().copied();
+                let at = request.extensions().get::<Peer>().and_then(|peer| peer.at);
                 match foreign(&request, at, &names) {
                     Some(problem) => problem.into_response(),
                     None => next.run(request).await,
@@ -399,13 +359,16 @@ async fn in_time(request: Request, next: Next) -> Response {
 /// A browser sends what any page asks it to. A page of another origin changes nothing here. A name
 /// that somebody has pointed at us (DNS rebinding) makes us that page's own origin, so only names
 /// that we are known by are believed.
-fn foreign(request: &Request, at: Option<At>, names: &[String]) -> Option<Problem> {
-    let text = |name| {
-        let value = request.headers().get(name)?;
-        Some(value.to_str().unwrap_or("?"))
+fn foreign(request: &Request, at: Option<IpAddr>, names: &[String]) -> Option<Problem> {
+    // Of several, all must be right: whoever stands between us may have read another one.
+    let texts = |name| {
+        let values = request.headers().get_all(name).iter();
+        values.map(|value| value.to_str().unwrap_or("?"))
     };
-    let host = text(header::HOST);
-    if let Some(host) = host.filter(|host| !is_ours(host, at, names)) {
+    // A target that names a host goes before the header (RFC 9112).
+    let of_target = request.uri().authority().map(Authority::as_str);
+    let mut hosts = texts(header::HOST).chain(of_target);
+    if let Some(host) = hosts.find(|host| !is_ours(host, at, names)) {
         let detail = format!(
             "Host is {host}, a name that this API is not known by; ask for localhost or the \
              address it is served at, or start auster run with --api-host {}",
@@ -414,21 +377,22 @@ fn foreign(request: &Request, at: Option<At>, names: &[String]) -> Option<Proble
         return Some(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    let origin = text(header::ORIGIN).filter(|_| changes)?;
-    let of_origin = origin.split_once("://").map(|(_, host)| host);
-    if of_origin.is_some() && of_origin == host {
-        return None;
-    }
+    let host = texts(header::HOST).next();
+    let is_foreign = |origin: &&str| {
+        let of_origin = origin.split_once("://").map(|(_, host)| host);
+        of_origin.is_none() || of_origin != host
+    };
+    let origin = texts(header::ORIGIN).filter(|_| changes).find(is_foreign)?;
     let detail = format!("a page of {origin} changes nothing here");
     Some(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
-fn is_ours(host: &str, at: Option<At>, names: &[String]) -> bool {
+fn is_ours(host: &str, at: Option<IpAddr>, names: &[String]) -> bool {
     let name = without_port(host);
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     let is_ours = |ip: IpAddr| {
         let ip = ip.to_canonical();
-        ip.is_loopback() || at.is_some_and(|At(at)| at.to_canonical() == ip)
+        ip.is_loopback() || at.is_some_and(|at| at.to_canonical() == ip)
     };
     name.eq_ignore_ascii_case("localhost")
         || names.iter().any(|known| {
@@ -462,7 +426,7 @@ mod tests {
     #[test]
     fn other_pages_change_nothing_and_other_names_are_not_believed() {
         let names = ["Controller.example".to_owned()];
-        let at = Some(At("192.0.2.1".parse().unwrap()));
+        let at = Some("192.0.2.1".parse().unwrap());
         let local = ("host", "localhost:8080");
         let evil = ("origin", "http://evil.example");
         for (method, headers, is_let_in) in [
@@ -488,6 +452,12 @@ mod tests {
             ),
             ("PUT", vec![local, ("origin", "null")], false),
             ("GET", vec![local, evil], true),
+            ("GET", vec![local, ("host", "evil.example")], false),
+            (
+                "PUT",
+                vec![local, ("origin", "http://localhost:8080"), evil],
+                false,
+            ),
         ] {
             let request = request(method, &headers);
             let is_foreign = foreign(&request, at, &names).is_some();
@@ -524,11 +494,18 @@ mod tests {
         for _ in 0..CONNECTIONS_MAX {
             taken.admit(now, us);
         }
-        let later = now + IDLE_MIN;
+        let later = now + SILENT_MIN;
         assert_eq!(taken.admit(now, source(1)), Admission::Full(Some(later)));
         assert_eq!(taken.admit(later, source(1)), Admission::Taken(64));
         assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
         assert!(!taken.by_number.contains_key(&0));
+        let clients = taken.by_number.values_mut();
+        clients.for_each(|client| client.has_asked = true);
+        let much_later = now + IDLE_MIN;
+        assert_eq!(
+            taken.admit(later, source(1)),
+            Admission::Full(Some(much_later))
+        );
         let clients = taken.by_number.values_mut();
         clients.for_each(|client| client.idle_since = None);
         assert_eq!(taken.admit(later, source(1)), Admission::Full(None));
@@ -558,14 +535,5 @@ mod tests {
         let _held = connected.hold();
         connected.close();
         connected.over(Duration::from_secs(3600)).await;
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_source() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), source(1));
-        assert_eq!(of("::1"), Source::ThisMachine);
     }
 }

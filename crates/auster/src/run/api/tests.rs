@@ -404,7 +404,7 @@ async fn metrics_are_as_prometheus_reads_them() {
     let response = served.send(request.body(HttpBody::empty()).unwrap()).await;
     assert_eq!(response.status(), StatusCode::OK);
     let kind = &response.headers()[header::CONTENT_TYPE];
-    assert_eq!(kind, metrics::CONTENT_TYPE);
+    assert_eq!(kind, crate::run::exposition::CONTENT_TYPE);
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
     let text = String::from_utf8(bytes.unwrap().to_vec()).unwrap();
     for line in [

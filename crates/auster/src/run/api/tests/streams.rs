@@ -30,8 +30,8 @@ impl Open {
         let served = Served::new().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let listener = server::Listener::Tcp(listener);
-        let _task = server::serve(listener, served.router.clone(), &[]);
+        let listener = listener::Listener::Tcp(listener);
+        let _task = server::serve(listener, served.router.clone());
         Open { served, at, _task }
     }
 

@@ -1,0 +1,177 @@
+//! The counters of a relay, for Prometheus, with those of its process.
+//!
+//! A label names the relay at the other end, an agent or a queue: the number of series is bounded
+//! by the relays that have certificates, and by configuration.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use net::clock::Clock;
+use net::tls::{Expiry, Security};
+use tokio::task::JoinSet;
+use tunnel::EndStatus;
+
+use super::report::{Source, shed_count};
+use crate::run::api::access::Access;
+use crate::run::api::{ApiAddress, Stated, serve_metrics};
+use crate::run::exposition::{Family, Labels, Value, gauge, info, text};
+use crate::run::metrics::of_expiries;
+use crate::run::process;
+use cli::failure::Failure;
+use cli::output::say;
+
+/// Relays named by a label; those beyond are counted together.
+const RELAYS_MAX: usize = 1024;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Serve /metrics for Prometheus here: [HOST:]PORT, on this machine alone without a HOST; or
+    /// unix:FILE
+    #[arg(long, value_name = "ADDR", value_parser = crate::run::api::address)]
+    metrics: Option<ApiAddress>,
+
+    /// The file of those who may read the metrics, by auster api token. Beyond this machine it is
+    /// needed
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    metrics_tokens: Option<PathBuf>,
+}
+
+/// Serves them for as long as the set is kept.
+pub async fn serve(
+    args: &Args,
+    source: Source,
+    security: Vec<Security>,
+) -> Result<JoinSet<()>, Failure> {
+    let mut tasks = JoinSet::new();
+    let Some(at) = &args.metrics else {
+        return Ok(tasks);
+    };
+    let mut stated = Stated {
+        listen: vec![at.clone()],
+        tokens: args.metrics_tokens.clone(),
+        ..Stated::default()
+    };
+    if at.is_beyond_this_machine() && stated.tokens.is_none() {
+        return Err(Failure::usage(format!(
+            "--metrics {at} is beyond this machine: give it --metrics-tokens FILE (auster api \
+             token add NAME --role read --file FILE), or serve it on 127.0.0.1"
+        )));
+    }
+    stated.complete(&[])?;
+    let access = Arc::new(Access::load(&stated, Clock::start())?);
+    let exposition = move || {
+        let (source, security) = (source.clone(), security.clone());
+        async move { text(families(&source.status(), &security)) }
+    };
+    for (at, task) in serve_metrics(&stated, &access, exposition).await? {
+        say!("metrics on {at}");
+        tasks.spawn(async move {
+            let _ = task.await;
+        });
+    }
+    Ok(tasks)
+}
+
+fn families(ends: &[EndStatus], security: &[Security]) -> Vec<Family> {
+    let expiries = security.iter().filter_map(Security::credentials);
+    let expiries: Vec<Expiry> = expiries.flat_map(|held| held.expiries().to_vec()).collect();
+    let mut families = vec![info(), of_expiries(expiries)];
+    families.extend(process::families());
+    let up = ends.iter().filter(|end| end.is_up).count();
+    families.push(gauge(
+        "auster_relay_sessions",
+        "Relays at the other end",
+        up as f64,
+    ));
+    let mut named: BTreeMap<&str, Vec<&EndStatus>> = BTreeMap::new();
+    for end in ends {
+        let is_room = named.len() < RELAYS_MAX || named.contains_key(&*end.peer);
+        let name = if is_room { &*end.peer } else { "others" };
+        named.entry(name).or_default().push(end);
+    }
+    let each = |name, help, value: &dyn Fn(&EndStatus) -> u64| Family {
+        name,
+        help,
+        samples: named
+            .iter()
+            .map(|(name, ends)| {
+                (
+                    label(name),
+                    Value::Count(ends.iter().map(|e| value(e)).sum()),
+                )
+            })
+            .collect(),
+    };
+    families.extend([
+        each(
+            "auster_relay_session_begins",
+            "Sessions that were begun with a relay",
+            &|end| end.sessions,
+        ),
+        each(
+            "auster_relay_reconnects",
+            "Connections with a relay after the first",
+            &|end| end.reconnects,
+        ),
+        each(
+            "auster_relay_failovers",
+            "Changes of the address dialled",
+            &|end| end.failovers,
+        ),
+        each(
+            "auster_relay_channels_closed",
+            "Channels that are gone",
+            &|end| end.closed,
+        ),
+        each(
+            "auster_relay_packet_ins_shed",
+            "Packet-ins that were dropped, by the policy map",
+            &|end| end.line.as_ref().map_or(0, shed_count),
+        ),
+        each(
+            "auster_relay_datapaths_refused",
+            "Channels of switches that are not who they say",
+            &|end| end.datapaths_refused,
+        ),
+        each(
+            "auster_relay_lost_packets",
+            "Packets that QUIC has sent again",
+            &|end| end.lost_packets(),
+        ),
+    ]);
+    let now = |name, help, value: &dyn Fn(&EndStatus) -> Option<f64>| Family {
+        name,
+        help,
+        samples: ends
+            .iter()
+            .take(RELAYS_MAX)
+            .filter_map(|end| Some((label(&end.peer), Value::Gauge(value(end)?))))
+            .collect::<BTreeMap<Labels, Value>>()
+            .into_iter()
+            .collect(),
+    };
+    families.extend([
+        now("auster_relay_channels", "Channels with a relay", &|end| {
+            Some(end.channels.len() as f64)
+        }),
+        now(
+            "auster_relay_rtt_seconds",
+            "Round trip between the relays, as QUIC sees it",
+            &|end| Some(end.rtt()?.as_secs_f64()),
+        ),
+        now(
+            "auster_relay_kept_bytes",
+            "Bytes that are kept until the other relay has them",
+            &|end| {
+                let kept = end.channels.iter().map(|channel| channel.kept_bytes as f64);
+                Some(kept.sum())
+            },
+        ),
+    ]);
+    families
+}
+
+fn label(relay: &str) -> Labels {
+    vec![("relay", relay.to_owned())]
+}

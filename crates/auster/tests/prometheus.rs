@@ -1,0 +1,211 @@
+//! Metrics and alerts under a real Prometheus: it scrapes `auster run` with a token and both
+//! relays, and what `contrib/` asks for is there to be asked for.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::relays::{Relays, free_port};
+use common::run;
+use common::running::{AUSTER, PATIENCE, Running};
+use serde_json::Value;
+
+fn contrib(file: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
+    root.join(file)
+}
+
+fn get(url: &str) -> Value {
+    let output = Command::new("curl")
+        .args(["-s", "--max-time", "10", url])
+        .output();
+    serde_json::from_slice(&output.unwrap().stdout).unwrap_or_default()
+}
+
+/// The value of a query that gives one, once it does.
+fn query(at: &str, text: &str) -> f64 {
+    let deadline = Instant::now() + PATIENCE;
+    let url = format!("http://{at}/api/v1/query?query={text}");
+    loop {
+        let answer = get(&url);
+        let value = answer["data"]["result"][0]["value"][1].as_str();
+        if let Some(value) = value.and_then(|value| value.parse().ok()) {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{text}: {answer}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_prometheus_scrapes_the_controller_and_both_relays() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let add = [
+        "api",
+        "token",
+        "add",
+        "prometheus",
+        "--role",
+        "read",
+        "--file",
+    ];
+    let token = run(AUSTER, &[&add[..], &[&file("tokens")]].concat());
+    fs::write(file("token"), token).unwrap();
+    let config = format!(
+        "[api]\nlisten = \"127.0.0.1:0\"\ntokens = \"{}\"\n",
+        file("tokens")
+    );
+    fs::write(file("net.toml"), config).unwrap();
+    let args = ["run", "ptcp:0:127.0.0.1", "--config", &file("net.toml")];
+    let mut controller = Running::start(&args);
+    let port = controller.listening("ptcp").port();
+    let line = controller.wait_for("API on http://");
+    let of_run = line
+        .split("://")
+        .nth(1)
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned();
+    let mut relays = Relays::start(free_port(), port, "unix:/nowhere");
+    let metrics = |running: &mut Running| {
+        let line = running.wait_for("metrics on ");
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    let of_switch = metrics(&mut relays.switch);
+    let of_controller = metrics(&mut relays.controller);
+    let scrape = format!(
+        "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
+         rule_files: [ {} ]\n\
+         scrape_configs:\n\
+         - job_name: auster\n  \
+           authorization: {{ credentials_file: {} }}\n  \
+           static_configs: [ {{ targets: [ \"{of_run}\" ] }} ]\n\
+         - job_name: auster-relay\n  \
+           static_configs: [ {{ targets: [ \"{of_switch}\", \"{of_controller}\" ] }} ]\n\
+         - job_name: stranger\n  \
+           static_configs: [ {{ targets: [ \"{of_run}\" ] }} ]\n",
+        contrib("prometheus/auster.rules.yml").display(),
+        file("token"),
+    );
+    fs::write(file("prometheus.yml"), scrape).unwrap();
+    run("promtool", &["check", "config", &file("prometheus.yml")]);
+    let at = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", file("prometheus.yml")));
+    command.arg(format!("--storage.tsdb.path={}", file("data")));
+    command.arg(format!("--web.listen-address={at}"));
+    command.stdout(Stdio::null());
+    let mut prometheus = Running::spawn(command);
+    let deadline = Instant::now() + PATIENCE;
+    while query(&at, "sum(up%7Bjob%3D~%22auster.*%22%7D)") < 3.0 {
+        let targets = get(&format!("http://{at}/api/v1/targets"));
+        assert!(
+            Instant::now() < deadline && prometheus.is_running(),
+            "{targets:#}"
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(
+        query(&at, "up%7Bjob%3D%22stranger%22%7D"),
+        0.0,
+        "without a token"
+    );
+    assert_eq!(query(&at, "count(auster_build_info)"), 3.0);
+    assert_eq!(query(&at, "count(process_resident_memory_bytes)"), 3.0);
+    assert_eq!(query(&at, "count(auster_config_info)"), 1.0);
+    assert!(query(&at, "sum(auster_api_request_seconds_count)") >= 1.0);
+    let expiries = "count(count%20by%20(instance)(auster_certificate_expiry_seconds))";
+    assert_eq!(query(&at, expiries), 2.0, "of both relays");
+    // The relays find each other.
+    while query(&at, "sum(auster_relay_sessions)") < 2.0 {
+        assert!(Instant::now() < deadline, "the relays are not joined");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let rules = get(&format!("http://{at}/api/v1/rules"));
+    let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap();
+    assert!(
+        rules.iter().all(|rule| rule["health"] != "err"),
+        "{rules:#?}"
+    );
+    // The token is taken away, and Prometheus is told apart from nobody no more.
+    let remove = [
+        "api",
+        "token",
+        "remove",
+        "prometheus",
+        "--file",
+        &file("tokens"),
+    ];
+    run(AUSTER, &remove);
+    let pid = controller.child.id().to_string();
+    run("kill", &["-HUP", &pid]);
+    while query(&at, "up%7Bjob%3D%22auster%22%7D") > 0.0 {
+        assert!(Instant::now() < deadline, "the token is still good");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn each_alert_fires_once_in_the_unit_tests_of_promtool() {
+    let rules = contrib("prometheus/auster.rules.yml");
+    let tests = contrib("prometheus/auster.tests.yml");
+    run("promtool", &["check", "rules", rules.to_str().unwrap()]);
+    run("promtool", &["test", "rules", tests.to_str().unwrap()]);
+    let (rules, tests) = (
+        fs::read_to_string(rules).unwrap(),
+        fs::read_to_string(tests).unwrap(),
+    );
+    for line in rules.lines() {
+        if let Some(alert) = line.trim().strip_prefix("- alert: ") {
+            let fires = format!("alertname=\"{alert}\", alertstate=\"firing\"");
+            assert!(tests.contains(&fires), "no test brings about {alert}");
+        }
+    }
+}
+
+/// The words of our own metrics in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let words = text.split(|c: char| !is_part(c));
+    let words = words.filter(|word| word.starts_with("auster_"));
+    let base = |word: &str| {
+        let ends = ["_total", "_bucket", "_count", "_sum"];
+        let end = ends.iter().find_map(|end| word.strip_suffix(end));
+        end.unwrap_or(word).to_owned()
+    };
+    words.map(base).collect()
+}
+
+#[test]
+fn what_dashboards_and_alerts_ask_for_is_served() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = ["run/metrics.rs", "run/exposition.rs", "relay/metrics.rs"];
+    let sources = files.map(|file| fs::read_to_string(source.join(file)).unwrap());
+    let served = names(&sources.concat());
+    let mut asked = 0;
+    for folder in ["prometheus", "grafana"] {
+        for entry in fs::read_dir(contrib(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
+                let dashboard: Value = serde_json::from_str(&text).unwrap();
+                assert!(!dashboard["panels"].as_array().unwrap().is_empty());
+            }
+            for name in names(&text) {
+                assert!(served.contains(&name), "{}: {name}", path.display());
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 40, "{asked}");
+}
