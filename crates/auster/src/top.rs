@@ -157,7 +157,7 @@ async fn keep_reading(client: &Client, shared: &Shared, path: &str, take: fn(&mu
         let problem = ended.err().map(|failure| failure.message().to_owned());
         lock(shared).problem = Some(problem.unwrap_or_else(|| "the stream has ended".to_owned()));
         sleep(PERIOD).await;
-        let _ = read_names(&client, shared).await;
+        let _ = read_names(client, shared).await;
     }
 }
 
