@@ -63,8 +63,9 @@ const TICK_MAX: Duration = Duration::from_millis(100);
 const STALLED: Duration = Duration::from_millis(300);
 /// How long the next member waits for each that is suspected too.
 const NEXT_RANK: Duration = Duration::from_millis(100);
-/// How long an owner goes on at a switch that its successor has not asked for yet.
-const HANDOVER_MAX: Duration = Duration::from_secs(1);
+/// How long an owner goes on at a switch that its successor has not asked for yet. Open vSwitch
+/// waits for up to 8 s between two attempts to connect, to a successor that has just started too.
+const HANDOVER_MAX: Duration = Duration::from_secs(10);
 /// How long members have to be there, or gone, until an owner renews its order.
 const STEADY: Duration = Duration::from_secs(1);
 /// Switches for which the epoch was raised are remembered, and how often each may be the reason.

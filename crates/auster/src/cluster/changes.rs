@@ -16,8 +16,8 @@ Example:
   auster cluster move b --config a.toml
   b serves all switches
 
-No switch is without a master meanwhile. The member that serves hands over once it hears b; after
-five seconds the request is taken back.";
+The member that serves hands over once it hears b; after five seconds the request is taken back. A
+switch that has not reached b keeps its master for ten seconds.";
 
 pub const DRAIN_EXAMPLE: &str = "\
 Example:
