@@ -3,6 +3,7 @@
 import type { NetworkEvent } from "./documents/network";
 import { keep } from "./network";
 import type { Tone } from "./parts/state";
+import { WAIT_MS, send } from "./request";
 
 /** Events before the one asked for that are read. */
 const BEFORE = 500;
@@ -55,9 +56,8 @@ export async function earlier(seq: number): Promise<void> {
 
 async function lines(since: number): Promise<NetworkEvent[]> {
   try {
-    const headers = { accept: "application/x-ndjson" };
-    const response = await fetch(`/v1/events?since=${since}`, { headers });
-    if (!response.ok) return [];
+    const bound = AbortSignal.timeout(WAIT_MS);
+    const response = await send(`/v1/events?since=${since}`, "application/x-ndjson", bound);
     const text = await response.text();
     return text
       .split("\n")

@@ -7,6 +7,8 @@ import { useCell } from "./cell";
 import { begin, staleSince } from "./network";
 import { Boundary } from "./parts/boundary";
 import { State } from "./parts/state";
+import { refusal, signOut, token, user } from "./session";
+import { withheld } from "./stream";
 import "./style/tokens.css";
 import "./style/page.css";
 import "./style/parts.css";
@@ -17,6 +19,7 @@ import { Cluster } from "./views/cluster";
 import { Events } from "./views/events";
 import { Network } from "./views/network";
 import { Qos } from "./views/qos";
+import { SignIn } from "./views/sign-in";
 import { SwitchView } from "./views/switch";
 import { Switches } from "./views/switches";
 import { Why } from "./views/why";
@@ -38,15 +41,20 @@ function Page() {
   const isFirst = useRef(true);
   const dpid = path.startsWith(SWITCH) ? decoded(path.slice(SWITCH.length)) : null;
   const entry = VIEWS.find((view) => view.path === (dpid === null ? path : "/switches"));
+  const asked = useCell(refusal);
+  const name = dpid === null ? (entry?.name ?? "Not found") : `Switch ${dpid}`;
+  const title = `${asked ? "Sign in" : name} – auster`;
   useEffect(() => {
-    document.title = `${dpid === null ? (entry?.name ?? "Not found") : `Switch ${dpid}`} – auster`;
+    document.title = title;
+  }, [title]);
+  useEffect(() => {
     // A new view begins at its top, also for those who hear it.
-    if (!isFirst.current) {
+    if (!isFirst.current && !asked) {
       main.current?.focus({ preventScroll: true });
       scrollTo(0, 0);
     }
     isFirst.current = false;
-  }, [path]);
+  }, [path, asked === null]);
   const View = entry?.view ?? NotFound;
   return (
     <>
@@ -64,10 +72,15 @@ function Page() {
             </a>
           ))}
         </nav>
-        <Freshness />
+        {!asked && <Freshness />}
+        <User />
       </header>
       <main id="main" ref={main} tabIndex={-1}>
-        <Boundary key={path}>{dpid === null ? <View /> : <SwitchView dpid={dpid} />}</Boundary>
+        {asked ? (
+          <SignIn refusal={asked} />
+        ) : (
+          <Boundary key={path}>{dpid === null ? <View /> : <SwitchView dpid={dpid} />}</Boundary>
+        )}
       </main>
     </>
   );
@@ -93,8 +106,25 @@ function NotFound() {
   );
 }
 
+/** Seen where the API has users. */
+function User() {
+  const who = useCell(user);
+  if (who === null || who.kind === "local") return null;
+  return (
+    <div class="user">
+      <span>{`${who.name}, ${who.role}`}</span>
+      {token() !== null && (
+        <button type="button" onClick={signOut}>
+          Sign out
+        </button>
+      )}
+    </div>
+  );
+}
+
 function Freshness() {
   const since = useCell(staleSince);
+  const why = useCell(withheld);
   const [, setTurn] = useState(0);
   useEffect(() => {
     if (since === null) return;
@@ -105,10 +135,12 @@ function Freshness() {
   return (
     <div class="freshness">
       <span role="status">
-        {since === null ? (
-          <State tone="good" text="live" />
-        ) : (
+        {since !== null ? (
           <State tone="bad" text="stale: the controller does not answer" />
+        ) : why !== null ? (
+          <State tone="warn" text={`not live: ${why}`} />
+        ) : (
+          <State tone="good" text="live" />
         )}
       </span>
       {since !== null && <span class="note">{` for ${ago}`}</span>}

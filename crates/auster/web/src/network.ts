@@ -5,7 +5,8 @@ import { Cell } from "./cell";
 import type { Link, NetworkEvent, Topology } from "./documents/network";
 import { linkKey } from "./documents/network";
 import { type Problem, read } from "./request";
-import { Stream } from "./stream";
+import { type Who, refusal, user } from "./session";
+import { Stream, withheld } from "./stream";
 import { shortDatapath } from "./units";
 
 /** Events that the page keeps. */
@@ -46,12 +47,24 @@ let stream: Stream | undefined;
 
 export function begin(): void {
   void reread();
+  refusal.follow(() => (refusal.get() === null ? void reread() : suspend()));
   setInterval(ask, ASK_EVERY_MS);
 }
 
+/** Nothing of the network stays in the page while nobody has signed in. */
+function suspend(): void {
+  stream?.end();
+  stream = undefined;
+  lastReadAt = 0;
+  setStale(false);
+  network.set({ lost: new Map() });
+  events.set([]);
+}
+
 async function ask(): Promise<void> {
-  if (document.hidden) return;
-  if (staleSince.get() !== null || Date.now() - lastReadAt > REREAD_EVERY_MS) return reread();
+  if (document.hidden || refusal.get() !== null) return;
+  const isStale = staleSince.get() !== null || withheld.get() !== null;
+  if (isStale || Date.now() - lastReadAt > REREAD_EVERY_MS) return reread();
   try {
     await read("/healthz", AbortSignal.timeout(ASK_EVERY_MS - 500));
   } catch {
@@ -88,13 +101,17 @@ async function readNow(): Promise<void> {
   const begun = Date.now();
   try {
     const topology = await read<Topology>("/v1/topology");
+    if (refusal.get() !== null) return;
     lastReadAt = Date.now();
     tookMs = lastReadAt - begun;
     setStale(false);
     const last = network.get();
     network.set({ topology, lost: lost(last, topology) });
     follow(topology.seq);
+    // Where the user is unknown yet, the next reading asks again.
+    if (user.get() === null) user.set(await read<Who>("/v1/access").catch(() => null));
   } catch (error) {
+    if (refusal.get() !== null) return;
     setStale(true);
     const problem = error as Problem;
     network.set({ ...network.get(), problem });

@@ -1,6 +1,7 @@
 // Questions to the API, and its problem documents (RFC 9457).
 
 import { useEffect, useState } from "preact/hooks";
+import { refused, token } from "./session";
 
 /** An answer that is not the document that was asked for. */
 export class Problem extends Error {
@@ -14,27 +15,45 @@ export class Problem extends Error {
 }
 
 /** Longer than the server's own bound, so that the server says first what is wrong. */
-const WAIT_MS = 25_000;
+export const WAIT_MS = 25_000;
 
-export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
+/** Every request of the page is sent here, with the user's token. */
+export async function send(
+  path: string,
+  accept: string,
+  signal: AbortSignal,
+  by = token(),
+): Promise<Response> {
+  const headers: Record<string, string> = { accept };
+  if (by !== null) headers["authorization"] = `Bearer ${by}`;
+  const response = await fetch(path, { headers, signal });
+  if (response.ok) return response;
+  const problem = await problemOf(response);
+  refused(by, problem.status, problem.message);
+  throw problem;
+}
+
+export async function read<T>(path: string, signal?: AbortSignal, by = token()): Promise<T> {
   const bound = AbortSignal.timeout(WAIT_MS);
   const either = signal ? AbortSignal.any([signal, bound]) : bound;
-  let response: Response;
   try {
-    response = await fetch(path, { headers: { accept: "application/json" }, signal: either });
+    const response = await send(path, "application/json", either, by);
+    return (await response.json()) as T;
   } catch (error) {
-    if (signal?.aborted) throw error;
+    if (signal?.aborted || error instanceof Problem) throw error;
     throw new Problem(0, "the controller does not answer");
   }
+}
+
+async function problemOf(response: Response): Promise<Problem> {
   const document = await response.json().catch(() => null);
-  if (response.ok && document !== null) return document as T;
   const detail = document?.detail ?? document?.title ?? `status ${response.status}`;
   const errors: unknown[] = Array.isArray(document?.errors) ? document.errors : [];
   const fields = errors.map((entry) => {
     const { field, pointer, detail } = entry as Record<string, unknown>;
     return { field: String(field ?? pointer ?? ""), detail: String(detail ?? "") };
   });
-  throw new Problem(response.status, String(detail), fields);
+  return new Problem(response.status, String(detail), fields);
 }
 
 export interface Answer<T> {

@@ -1,10 +1,23 @@
 // A stream of the server (SSE) that is opened again whenever it ends, while the page is visible. A
 // hidden page holds none: a browser opens six connections to a server for all its pages.
+//
+// It is not an EventSource, which cannot send a token nor see why it is refused.
+
+import { Cell } from "./cell";
+import { Problem, send } from "./request";
 
 const WAITS_MS = [250, 500, 1000, 2000, 4000];
+/** Three heartbeats of the server. */
+const SILENCE_MS = 45_000;
+/** Characters of a message that is under way. The server's are of 64 KiB at most. */
+const MESSAGE_MAX = 2 ** 20;
+
+/** Why the controller, which answers, opens no stream; null while it does. */
+export const withheld = new Cell<string | null>(null);
+const waiting = new Map<Stream, string>();
 
 export class Stream {
-  #source: EventSource | undefined;
+  #gone: AbortController | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #failures = 0;
   #isEnded = false;
@@ -23,6 +36,7 @@ export class Stream {
     this.#isEnded = true;
     document.removeEventListener("visibilitychange", this.#seen);
     this.#close();
+    this.#withhold(undefined);
   }
 
   readonly #seen = (): void => {
@@ -33,34 +47,90 @@ export class Stream {
 
   #close(): void {
     clearTimeout(this.#timer);
-    this.#source?.close();
-    this.#source = undefined;
+    this.#gone?.abort();
+    this.#gone = undefined;
   }
 
   #open(): void {
     if (this.#isEnded || document.hidden) return;
-    const source = new EventSource(this.path());
-    this.#source = source;
-    source.onopen = () => {
-      this.#failures = 0;
-      this.changed(true);
-    };
-    source.onmessage = (message) => {
-      let read: unknown;
-      try {
-        read = JSON.parse(message.data as string);
-      } catch {
-        return;
-      }
-      this.take(read);
-    };
-    source.onerror = () => {
-      if (this.#source !== source) return;
+    const gone = new AbortController();
+    this.#gone = gone;
+    const failed = (error?: unknown) => {
+      if (this.#gone !== gone) return;
       this.#close();
-      this.changed(false);
+      const isWithheld = error instanceof Problem && error.status === 503;
+      this.#withhold(isWithheld ? error.message : undefined);
+      if (!isWithheld) this.changed(false);
       const wait = WAITS_MS[Math.min(this.#failures, WAITS_MS.length - 1)];
       this.#failures += 1;
       this.#timer = setTimeout(() => this.#open(), wait);
     };
+    this.#read(gone).then(failed, failed);
+  }
+
+  /** Ends with the stream. */
+  async #read(gone: AbortController): Promise<void> {
+    this.#watch(gone);
+    const response = await send(this.path(), "text/event-stream", gone.signal);
+    if (this.#gone !== gone || !response.body) return;
+    this.#failures = 0;
+    this.#withhold(undefined);
+    this.changed(true);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const messages = new Messages();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || this.#gone !== gone) return;
+      this.#watch(gone);
+      for (const message of messages.add(value)) {
+        const read = parsed(message);
+        if (read !== undefined) this.take(read);
+        if (this.#gone !== gone) return;
+      }
+    }
+  }
+
+  /** Also a heartbeat shows that the server is there. */
+  #watch(gone: AbortController): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => gone.abort(), SILENCE_MS);
+  }
+
+  #withhold(why: string | undefined): void {
+    if (why === undefined) waiting.delete(this);
+    else waiting.set(this, why);
+    withheld.set([...waiting.values()][0] ?? null);
+  }
+}
+
+/** The data of server-sent events. Their numbers are in their documents, too. */
+class Messages {
+  #rest = "";
+  #data: string[] = [];
+  #size = 0;
+
+  *add(text: string): Generator<string> {
+    const lines = (this.#rest + text).split("\n");
+    this.#rest = lines.pop()!;
+    for (const line of lines) {
+      const of = line.endsWith("\r") ? line.slice(0, -1) : line;
+      if (of === "") {
+        if (this.#data.length > 0) yield this.#data.join("\n");
+        this.#data = [];
+        this.#size = 0;
+      } else if (of.startsWith("data:")) {
+        this.#data.push(of.slice(of[5] === " " ? 6 : 5));
+        this.#size += of.length;
+      }
+    }
+    if (this.#rest.length + this.#size > MESSAGE_MAX) throw new Error("a message has no end");
+  }
+}
+
+function parsed(message: string): unknown {
+  try {
+    return JSON.parse(message);
+  } catch {
+    return undefined;
   }
 }

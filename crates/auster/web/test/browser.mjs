@@ -21,7 +21,7 @@ export async function launch() {
 }
 
 /** A page that fails the test if its script throws or asks any other origin for anything. */
-export async function open(browser, options = {}) {
+export async function open(browser, options = {}, address = URL_OF_PAGE) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(WAIT_MS);
   const page = await context.newPage();
@@ -36,7 +36,7 @@ export async function open(browser, options = {}) {
   });
   page.on("request", (request) => {
     const { origin, protocol } = new URL(request.url());
-    if (origin !== URL_OF_PAGE && protocol !== "data:") faults.push(`asks ${request.url()}`);
+    if (origin !== address && protocol !== "data:") faults.push(`asks ${request.url()}`);
   });
   return { context, page, faults };
 }

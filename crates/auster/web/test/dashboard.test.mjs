@@ -67,6 +67,9 @@ test("the ring is drawn with its hosts, from one address", async (t) => {
     assert.match(page.url(), /switch=0000000000000001/);
     await page.getByRole("button", { name: "Show hosts (1)" }).click();
     await page.getByText("10.77.0.1").waitFor();
+    // This API has no users, and nothing of them is seen.
+    assert.equal(await page.locator(".user, .sign-in").count(), 0);
+    assert.doesNotMatch(await page.locator("details.commands").textContent(), /TOKEN|--token-file/);
   });
 });
 

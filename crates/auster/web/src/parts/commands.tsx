@@ -1,6 +1,7 @@
 // What a view shows, as commands for a terminal.
 
 import { useRef, useState } from "preact/hooks";
+import { token } from "../session";
 
 interface Properties {
   /** Paths of the API. */
@@ -10,11 +11,17 @@ interface Properties {
 }
 
 export function Commands({ paths, commands = [] }: Properties) {
-  const curls = paths.map((path) => `curl -s '${location.origin}${quoted(path)}'`);
+  // The token is its user's secret: commands are shown to others, and kept by shells.
+  const hasToken = token() !== null;
+  const header = hasToken ? ' -H "Authorization: Bearer $TOKEN"' : "";
+  const curls = paths.map((path) => `curl -s${header} '${location.origin}${quoted(path)}'`);
+  const calls = commands.map((text) =>
+    hasToken && text.includes(" --api ") ? `${text} --token-file FILE` : text,
+  );
   return (
     <details class="commands">
       <summary>As curl or CLI</summary>
-      {[...commands, ...curls].map((text) => (
+      {[...calls, ...curls].map((text) => (
         <Command key={text} text={text} />
       ))}
     </details>
