@@ -10,7 +10,7 @@ use driver::Driver;
 use openflow::DatapathId;
 use openflow::multipart::{ReplyBody, RequestBody};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Api;
 use super::problem::Problem;
@@ -42,7 +42,9 @@ impl Drop for Open {
                 let id = id.clone();
                 // Orders are carried out one after the other: it has been asked by then, or never.
                 let dropped = driver.ask(move |controller| {
-                    id.get().map(|id| controller.drop_question(*id));
+                    if let Some(id) = id.get() {
+                        controller.drop_question(*id);
+                    }
                 });
                 if dropped.await.is_some() {
                     return;
@@ -69,7 +71,10 @@ impl Api {
         let noted = open.id.clone();
         let asked = self.driver.ask(move |controller| {
             let asked = controller.ask_switch(now, dpid, body);
-            asked.inspect(|id| drop(noted.set(*id)))
+            if let Ok(id) = asked {
+                let _ = noted.set(id);
+            }
+            asked
         });
         let asked = timeout_at(until, asked).await;
         let asked = asked.ok().flatten().ok_or_else(Problem::busy)?;
