@@ -14,13 +14,18 @@ use std::collections::btree_map::Entry;
 use bytes::Bytes;
 use openflow::packet::PacketFields;
 use openflow::table::DropReason;
-use openflow::table::explain::{Choice, Report, Step};
+use openflow::table::explain::{Allowance, Choice, Report, Step};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::Location;
 
 /// The most hops of one course, copies included.
 pub const HOPS_MAX: usize = 256;
+/// The most that all walks of a course may take. A walk that needs more is not judged.
+const WALKS_MAX: Allowance = Allowance {
+    work: 4 * Allowance::WALK.work,
+    bytes: 4 * Allowance::WALK.bytes,
+};
 
 /// The known facts of a switch on the way.
 #[derive(Clone, Debug)]
@@ -98,6 +103,8 @@ pub struct Course {
     switches: BTreeMap<DatapathId, Result<Around, String>>,
     /// The number of hops that have been walked.
     walked: usize,
+    /// What is left of [`WALKS_MAX`].
+    left: Allowance,
 }
 
 impl Course {
@@ -109,6 +116,7 @@ impl Course {
             known: BTreeMap::new(),
             switches: BTreeMap::new(),
             walked: 0,
+            left: WALKS_MAX,
         };
         course.hop(at, packet);
         course
@@ -171,7 +179,7 @@ impl Course {
             }
             None => return,
         };
-        let steps = around.report.walk(at.port, &packet);
+        let steps = around.report.walk(at.port, &packet, &mut self.left);
         let outputs = steps.iter().enumerate().filter_map(|(step, it)| match it {
             Step::Output { port, packet, .. } => {
                 Some((step, *port, packet.clone(), around.links.get(port).copied()))

@@ -200,3 +200,18 @@ fn a_course_has_a_bound() {
     assert!(course.hops().len() <= HOPS_MAX);
     assert_ne!(course.fate().outcome, Outcome::Delivered);
 }
+
+/// Each of many hops takes as long as a walk may: the course ends long before it has walked all.
+#[test]
+fn the_walks_of_a_course_share_a_bound() {
+    let mut actions = vec![Action::DecNwTtl, out(1), out(3)];
+    actions.extend(vec![Action::output(PortNo::FLOOD); 400]);
+    let net: Vec<_> = (1..=5).map(|n| (n, actions.clone(), Vec::new())).collect();
+    let (course, _) = follow(&net, at(3, 9));
+    let steps: usize = course.hops().iter().map(|hop| hop.steps.len()).sum();
+    assert!(steps <= WALKS_MAX.work + HOPS_MAX, "{steps}");
+    assert!(course.left.work < Allowance::WALK.work);
+    let last = course.hops().last().map(|hop| &hop.steps[..]);
+    assert!(matches!(last, Some([Step::Unknown { .. }])), "{last:?}");
+    assert_eq!(course.fate().outcome, Outcome::Unknown);
+}

@@ -2,11 +2,13 @@
 //! reported them, and the steps of a walk through them.
 //!
 //! A report is hostile: it may have entries that no switch should hold, loops of groups, or more
-//! actions than anybody could follow. A walk ends at what it cannot judge and says so, and takes at
-//! most [`ACTIONS_MAX`] actions. Where a hash chooses among buckets, the walk goes to each.
+//! actions than anybody could follow. A walk ends at what it cannot judge and says so. It ends too
+//! when its [`Allowance`] is spent, which several walks may share. Where a hash chooses among
+//! buckets, the walk goes to each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -17,23 +19,52 @@ use crate::multipart::{FlowStats, GroupDesc};
 use crate::packet::PacketFields;
 use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId, Version};
 
+use super::actions::Packet;
 use super::flow::{EntryId, FlowEntry, FlowTable};
 use super::pipeline::Walk;
 use super::{DropReason, PortRecord, Switch, SwitchOptions, actions, stats};
 
-/// The most actions of one walk.
-pub const ACTIONS_MAX: usize = 4096;
+/// The most work of one walk.
+const WORK_MAX: usize = 8192;
+/// The most bytes of one walk's steps.
+const BYTES_MAX: usize = 2 << 20;
 /// The most buckets of a hash's choices that are followed below each other.
 const CHOICES_MAX: usize = 16;
 /// Tables are numbered below it.
 const TABLES: u8 = 255;
 
+/// The work that walks may do, and the memory that their steps may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Number of steps, of actions and of buckets that are looked at.
+    pub work: usize,
+    /// Bytes of the steps, with their entries and packets.
+    pub bytes: usize,
+}
+
+impl Allowance {
+    /// The most that a single walk takes.
+    pub const WALK: Allowance = Allowance {
+        work: WORK_MAX,
+        bytes: BYTES_MAX,
+    };
+
+    /// Takes a part away; `None` if that is more than there is.
+    fn without(self, work: usize, bytes: usize) -> Option<Allowance> {
+        Some(Allowance {
+            work: self.work.checked_sub(work)?,
+            bytes: self.bytes.checked_sub(bytes)?,
+        })
+    }
+}
+
 /// The tables of a switch, as it has reported them.
 #[derive(Clone, Debug)]
 pub struct Report {
     switch: Switch,
-    /// Entries whose match cannot be read.
-    unread: Vec<FlowStats>,
+    /// Entries whose match cannot be read, by table.
+    unread: BTreeMap<TableId, Vec<FlowStats>>,
+    live_groups: Arc<BTreeSet<GroupId>>,
     /// Entries whose instructions cannot be carried out.
     opaque: BTreeSet<(TableId, EntryId)>,
 }
@@ -141,7 +172,7 @@ pub enum Unjudged {
     Instructions,
     /// A bucket has an action that is not known here.
     Bucket,
-    /// It takes more actions than [`ACTIONS_MAX`].
+    /// The [`Allowance`] is spent, or too many choices are below each other.
     TooLong,
 }
 
@@ -183,7 +214,8 @@ impl Report {
                 n_tables: TABLES,
                 ..SwitchOptions::default()
             }),
-            unread: Vec::new(),
+            unread: BTreeMap::new(),
+            live_groups: Arc::default(),
             opaque: BTreeSet::new(),
         };
         for group in groups {
@@ -197,6 +229,9 @@ impl Report {
             };
             report.switch.ports.insert(record.port.port_no, record);
         }
+        let switch = &report.switch;
+        let live = switch.groups.live(|port| switch.port_is_live(port));
+        report.live_groups = Arc::new(live);
         for row in rows {
             report.add(row);
         }
@@ -215,27 +250,38 @@ impl Report {
                     self.opaque.insert((table_id, id));
                 }
             }
-            Err(_) => self.unread.push(row),
+            Err(_) => self.unread.entry(table_id).or_default().push(row),
         }
     }
 
     /// Number of entries.
     pub fn entry_count(&self) -> usize {
-        self.switch.entry_count() + self.unread.len()
+        self.switch.entry_count() + self.unread.values().map(Vec::len).sum::<usize>()
     }
 
-    /// The way of a packet that comes in by a port.
-    pub fn walk(&self, in_port: PortNo, packet: &Bytes) -> Vec<Step> {
+    /// The way of a packet that comes in by a port. It takes its part of what is `left`, and no
+    /// more than [`Allowance::WALK`].
+    pub fn walk(&self, in_port: PortNo, packet: &Bytes, left: &mut Allowance) -> Vec<Step> {
+        let given = Allowance {
+            work: left.work.min(WORK_MAX),
+            bytes: left.bytes.min(BYTES_MAX),
+        };
         let notes = Notes {
             report: self,
             steps: Vec::new(),
             choices: Vec::new(),
-            actions_left: ACTIONS_MAX,
+            left: given,
+            is_over: false,
             ends: 0,
         };
         let mut walk = Walk::explaining(&self.switch, notes);
         walk.receive(in_port, packet.clone());
-        walk.steps()
+        let Some((steps, rest)) = walk.end() else {
+            return Vec::new();
+        };
+        left.work -= given.work - rest.work;
+        left.bytes -= given.bytes - rest.bytes;
+        steps
     }
 
     /// Why another entry of a table may take the packet than the one of this priority, if any.
@@ -246,9 +292,9 @@ impl Report {
         packet: &PacketFields,
     ) -> Option<Doubt> {
         let priority = hit.and_then(|id| table.get(id)).map(|e| e.priority);
-        let unread = self.unread.iter().find(|row| {
-            row.table_id == table_id
-                && priority.is_none_or(|priority| row.priority >= priority)
+        let mut unread = self.unread.get(&table_id).into_iter().flatten();
+        let unread = unread.find(|row| {
+            priority.is_none_or(|priority| row.priority >= priority)
                 && may_match(&row.r#match, packet)
         });
         if let Some(unread) = unread {
@@ -290,20 +336,67 @@ pub(super) struct Notes<'a> {
     report: &'a Report,
     steps: Vec<Step>,
     choices: Vec<Choice>,
-    actions_left: usize,
+    left: Allowance,
+    is_over: bool,
     /// Number of steps that end a copy of the packet's way.
     ends: usize,
 }
 
 impl<'a> Notes<'a> {
     pub fn add(&mut self, step: impl FnOnce(&Notes<'a>) -> Step) {
+        let bytes = size_of::<Step>() + size_of_val(&*self.choices);
+        if !self.spend(1, bytes) {
+            return;
+        }
         let step = step(self);
+        let bytes = match &step {
+            Step::Output { packet, .. } => packet.len(),
+            Step::Rewrite { action, .. } => bytes_of(std::slice::from_ref(action)),
+            _ => 0,
+        };
+        if self.spend(0, bytes) {
+            self.push(step);
+        }
+    }
+
+    fn push(&mut self, step: Step) {
         let is_end = !matches!(
             step,
             Step::Entry { .. } | Step::Meter(_) | Step::Rewrite { .. } | Step::Group { .. }
         );
         self.ends += usize::from(is_end);
         self.steps.push(step);
+    }
+
+    /// Whether so much is left, and the walk goes on. It ends otherwise, which is noted.
+    fn spend(&mut self, work: usize, bytes: usize) -> bool {
+        if self.is_over {
+            return false;
+        }
+        let left = self.left.without(work, bytes);
+        match left {
+            Some(left) => self.left = left,
+            None => self.stop(),
+        }
+        left.is_some()
+    }
+
+    fn stop(&mut self) {
+        self.is_over = true;
+        self.push(Step::Unknown {
+            why: Unjudged::TooLong,
+            only_if: self.choices(),
+        });
+    }
+
+    /// Whether the walk has been too long to go on.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The live groups of the switch.
+    pub fn live_groups(&self) -> Arc<BTreeSet<GroupId>> {
+        self.report.live_groups.clone()
     }
 
     pub fn choices(&self) -> Vec<Choice> {
@@ -324,8 +417,8 @@ impl<'a> Notes<'a> {
         self.choices.pop();
     }
 
-    pub fn end(self) -> Vec<Step> {
-        self.steps
+    pub fn end(self) -> (Vec<Step>, Allowance) {
+        (self.steps, self.left)
     }
 
     fn unknown(&mut self, why: Unjudged) {
@@ -343,26 +436,39 @@ impl<'a> Notes<'a> {
         hit: Option<EntryId>,
         packet: &PacketFields,
     ) -> bool {
+        let entry = hit.and_then(|id| table.get(id));
+        if !self.spend(0, entry.map_or(0, bytes_of_entry)) {
+            return false;
+        }
         let doubt = self.report.doubt(table_id, (table, hit), packet);
-        match hit.and_then(|id| table.get(id)) {
-            Some(entry) => self.steps.push(Step::Entry {
+        self.add(|_| match entry {
+            Some(entry) => Step::Entry {
                 entry: Box::new(entry.clone()),
                 doubt,
-            }),
-            None => self.steps.push(Step::Miss {
+            },
+            None => Step::Miss {
                 table: table_id,
                 doubt,
-            }),
-        }
+            },
+        });
         let is_opaque = hit.is_some_and(|id| self.report.opaque.contains(&(table_id, id)));
         if is_opaque {
             self.unknown(Unjudged::Instructions);
         }
-        !is_opaque
+        !is_opaque && !self.is_over
+    }
+
+    /// Whether a group of so many buckets can be looked at, each of which counts.
+    pub fn group(&mut self, bucket_count: usize) -> bool {
+        self.spend(bucket_count, bucket_count * size_of::<usize>())
     }
 
     /// Whether the actions of a bucket can be carried out, which is noted if not.
     pub fn bucket(&mut self, actions: &[Action]) -> bool {
+        // They are checked and sorted before the first is carried out.
+        if !self.spend(actions.len(), 0) {
+            return false;
+        }
         let is_known = actions::check(actions, None).is_ok();
         if !is_known {
             self.unknown(Unjudged::Bucket);
@@ -371,32 +477,56 @@ impl<'a> Notes<'a> {
     }
 
     /// Notes an action. Returns whether it can be carried out.
-    pub fn action(&mut self, action: &Action, packet: &PacketFields) -> bool {
-        if self.actions_left == 0 {
+    pub fn action(&mut self, action: &Action, packet: &Packet) -> bool {
+        if !self.spend(1, 0) {
             return false;
         }
-        self.actions_left -= 1;
-        if self.actions_left == 0 || self.choices.len() > CHOICES_MAX {
-            self.actions_left = 0;
-            self.unknown(Unjudged::TooLong);
+        if self.choices.len() > CHOICES_MAX {
+            self.stop();
             return false;
         }
         match action {
             Action::Output { .. } | Action::Enqueue { .. } | Action::Group(_) => {}
             Action::SetQueue(_) => {}
+            // The packet is copied, and actions make it longer.
+            _ if !self.spend(0, packet.bytes.len()) => {}
             action => {
                 let before = match action {
-                    Action::SetField(MatchField::Basic { field, .. }) => packet.get(*field),
+                    Action::SetField(MatchField::Basic { field, .. }) => packet.fields.get(*field),
                     _ => None,
                 };
-                self.steps.push(Step::Rewrite {
+                self.add(|_| Step::Rewrite {
                     action: action.clone(),
                     before,
                 });
             }
         }
-        true
+        !self.is_over
     }
+}
+
+/// The memory that a copy of an entry takes, or more.
+fn bytes_of_entry(entry: &FlowEntry) -> usize {
+    let of_instruction = |instruction: &Instruction| match instruction {
+        Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
+            bytes_of(actions)
+        }
+        Instruction::Experimenter { data, .. } => data.len(),
+        _ => 0,
+    };
+    let instructions = entry.instructions.iter().map(of_instruction);
+    // Its match is there twice: as stated, and in the form that is compared.
+    let fields = 2 * size_of_val(&*entry.r#match.fields);
+    let own = size_of::<FlowEntry>() + size_of_val(&*entry.instructions);
+    own + fields + instructions.sum::<usize>()
+}
+
+fn bytes_of(actions: &[Action]) -> usize {
+    let data = actions.iter().map(|action| match action {
+        Action::Experimenter { data, .. } => data.len(),
+        _ => 0,
+    });
+    size_of_val(actions) + data.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Groups and meters: what entries may refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Action, Bucket};
 use crate::error::ErrorKind;
@@ -26,6 +26,38 @@ pub(super) struct Group {
     pub byte_count: u64,
     /// Packets and bytes by bucket.
     pub bucket_counts: Vec<(u64, u64)>,
+}
+
+impl Group {
+    /// The buckets of a SELECT group that some packet takes, by index.
+    pub fn choices(&self, is_live: impl Fn(&Bucket) -> bool) -> Vec<usize> {
+        let is_choice = |(_, bucket): &(usize, &Bucket)| bucket.weight > 0 && is_live(bucket);
+        let buckets = self.buckets.iter().enumerate().filter(is_choice);
+        buckets.map(|(at, _)| at).collect()
+    }
+
+    /// The buckets that a packet takes, by index.
+    pub fn choose(&self, flow_key: u64, is_live: impl Fn(&Bucket) -> bool) -> Vec<usize> {
+        let all = 0..self.buckets.len();
+        let live = |i: &usize| is_live(&self.buckets[*i]);
+        match self.group_type {
+            GroupType::All => all.collect(),
+            GroupType::Indirect => all.take(1).collect(),
+            GroupType::FastFailover => all.into_iter().find(live).into_iter().collect(),
+            GroupType::Select => {
+                let live: Vec<usize> = all.filter(live).collect();
+                let weight = |i: &usize| u64::from(self.buckets[*i].weight);
+                let total: u64 = live.iter().map(weight).sum();
+                let mut at = flow_key.checked_rem(total).unwrap_or(0);
+                let chosen = live.into_iter().find(|i| {
+                    let here = at < weight(i);
+                    at = at.saturating_sub(weight(i));
+                    here
+                });
+                chosen.into_iter().collect()
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,41 +141,28 @@ impl Groups {
         }
     }
 
-    /// The buckets of a SELECT group that some packet takes, by index.
-    pub fn choices(&self, group: &Group, port_is_live: &impl Fn(PortNo) -> bool) -> Vec<usize> {
-        let is_choice = |(_, bucket): &(usize, &Bucket)| {
-            bucket.weight > 0 && self.bucket_is_live(bucket, port_is_live, 0)
-        };
-        let buckets = group.buckets.iter().enumerate().filter(is_choice);
-        buckets.map(|(at, _)| at).collect()
-    }
-
-    /// The buckets that a packet takes, by index.
-    pub fn choose(
-        &self,
-        group: &Group,
-        flow_key: u64,
-        port_is_live: &impl Fn(PortNo) -> bool,
-    ) -> Vec<usize> {
-        let all = 0..group.buckets.len();
-        let live = |i: &usize| self.bucket_is_live(&group.buckets[*i], port_is_live, 0);
-        match group.group_type {
-            GroupType::All => all.collect(),
-            GroupType::Indirect => all.take(1).collect(),
-            GroupType::FastFailover => all.into_iter().find(live).into_iter().collect(),
-            GroupType::Select => {
-                let live: Vec<usize> = all.filter(live).collect();
-                let weight = |i: &usize| u64::from(group.buckets[*i].weight);
-                let total: u64 = live.iter().map(weight).sum();
-                let mut at = flow_key.checked_rem(total).unwrap_or(0);
-                let chosen = live.into_iter().find(|i| {
-                    let here = at < weight(i);
-                    at = at.saturating_sub(weight(i));
-                    here
-                });
-                chosen.into_iter().collect()
+    /// The groups that are live, by what their buckets watch. A bucket that watches nothing is live,
+    /// one that watches is live with what it watches, and a group is with one of its buckets.
+    /// Groups that watch nothing but each other are not live. It looks at each bucket once.
+    pub fn live(&self, port_is_live: impl Fn(PortNo) -> bool) -> BTreeSet<GroupId> {
+        let mut live = Vec::new();
+        let mut watchers: BTreeMap<GroupId, Vec<GroupId>> = BTreeMap::new();
+        for (id, group) in &self.map {
+            let with_port = |b: &&Bucket| b.watch_port == PortNo::ANY || port_is_live(b.watch_port);
+            for bucket in group.buckets.iter().filter(with_port) {
+                match bucket.watch_group {
+                    GroupId::ANY => live.push(*id),
+                    watched => watchers.entry(watched).or_default().push(*id),
+                }
             }
         }
+        let mut all = BTreeSet::new();
+        while let Some(id) = live.pop() {
+            if all.insert(id) {
+                live.extend(watchers.remove(&id).unwrap_or_default());
+            }
+        }
+        all
     }
 
     pub fn count(&mut self, id: GroupId, buckets: &[usize], len: usize) {
@@ -156,23 +175,6 @@ impl Groups {
             group.bucket_counts[*bucket].0 += 1;
             group.bucket_counts[*bucket].1 += len as u64;
         }
-    }
-
-    /// A bucket that watches nothing is live; a group is live when one of its buckets is.
-    fn bucket_is_live(
-        &self,
-        bucket: &Bucket,
-        port_is_live: &impl Fn(PortNo) -> bool,
-        depth: usize,
-    ) -> bool {
-        let port = bucket.watch_port == PortNo::ANY || port_is_live(bucket.watch_port);
-        let group = bucket.watch_group == GroupId::ANY
-            || depth < GROUP_DEPTH_MAX
-                && self.get(bucket.watch_group).is_some_and(|g| {
-                    let live = |b| self.bucket_is_live(b, port_is_live, depth + 1);
-                    g.buckets.iter().any(live)
-                });
-        port && group
     }
 
     fn check(&self, m: &GroupMod) -> Result<(), ErrorKind> {

@@ -1,15 +1,19 @@
 //! A packet's walk through the tables. A walk changes nothing: it says what comes out, and what was
 //! touched on the way, so that asking and forwarding cannot differ.
 
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use crate::actions::{Action, Instruction};
+use crate::actions::{Action, Bucket, Instruction};
 use crate::match_fields::{Field, Match};
 use crate::message::{GroupType, PacketIn, PacketInReason, PortConfig};
 use crate::types::{Cookie, GroupId, MacAddr, MeterId, PortNo, TableId, Version};
 
 use super::actions::{ActionSet, Packet, TtlExpired};
-use super::explain::{Choice, Notes, Step};
+use super::explain::{Allowance, Choice, Notes, Step};
 use super::flow::EntryId;
 use super::group::GROUP_DEPTH_MAX;
 use super::{DropReason, Output, Switch};
@@ -29,6 +33,8 @@ pub(super) struct Trace {
 pub(super) struct Walk<'a> {
     switch: &'a Switch,
     pub trace: Trace,
+    /// The live groups, found when a bucket first watches one.
+    live_groups: OnceCell<Arc<BTreeSet<GroupId>>>,
     /// Where the steps of the walk are noted, if somebody wants them.
     notes: Option<Notes<'a>>,
 }
@@ -48,6 +54,7 @@ impl<'a> Walk<'a> {
         Walk {
             switch,
             trace: Trace::default(),
+            live_groups: OnceCell::new(),
             notes: None,
         }
     }
@@ -55,14 +62,30 @@ impl<'a> Walk<'a> {
     /// A walk that also notes its steps, and goes to every bucket that a hash may choose.
     pub fn explaining(switch: &'a Switch, notes: Notes<'a>) -> Walk<'a> {
         Walk {
+            live_groups: OnceCell::from(notes.live_groups()),
             notes: Some(notes),
             ..Walk::new(switch)
         }
     }
 
-    /// The steps that were noted.
-    pub fn steps(self) -> Vec<Step> {
-        self.notes.map(Notes::end).unwrap_or_default()
+    /// The steps that were noted, and what is left to others.
+    pub fn end(self) -> Option<(Vec<Step>, Allowance)> {
+        self.notes.map(Notes::end)
+    }
+
+    /// Whether so much has been noted that the walk ends here.
+    fn is_over(&self) -> bool {
+        self.notes.as_ref().is_some_and(Notes::is_over)
+    }
+
+    fn is_live(&self, bucket: &Bucket) -> bool {
+        let switch = self.switch;
+        let port = bucket.watch_port == PortNo::ANY || switch.port_is_live(bucket.watch_port);
+        port && (bucket.watch_group == GroupId::ANY || {
+            let find = || Arc::new(switch.groups.live(|port| switch.port_is_live(port)));
+            let live = self.live_groups.get_or_init(find);
+            live.contains(&bucket.watch_group)
+        })
     }
 
     fn note(&mut self, step: impl FnOnce(&Notes<'a>) -> Step) {
@@ -135,6 +158,9 @@ impl<'a> Walk<'a> {
                 Ok(goto) => next = goto,
                 Err(TtlExpired) => return,
             }
+            if self.is_over() {
+                return;
+            }
             origin = Some(here);
         }
         let Some(origin) = origin else {
@@ -206,7 +232,7 @@ impl<'a> Walk<'a> {
     ) -> Result<(), TtlExpired> {
         for action in actions {
             if let Some(notes) = &mut self.notes
-                && !notes.action(action, &packet.fields)
+                && !notes.action(action, packet)
             {
                 return Ok(());
             }
@@ -240,12 +266,15 @@ impl<'a> Walk<'a> {
         else {
             return self.drop(DropReason::NoBucket);
         };
-        let live = |port| self.switch.port_is_live(port);
-        let groups = &self.switch.groups;
+        if let Some(notes) = &mut self.notes
+            && !notes.group(group.buckets.len())
+        {
+            return;
+        }
         let is_by_hash = self.notes.is_some() && group.group_type == GroupType::Select;
         let chosen = match is_by_hash {
-            true => groups.choices(group, &live),
-            false => groups.choose(group, packet.fields.flow_key(), &live),
+            true => group.choices(|bucket| self.is_live(bucket)),
+            false => group.choose(packet.fields.flow_key(), |bucket| self.is_live(bucket)),
         };
         self.note(|notes| Step::Group {
             group: id,
@@ -286,6 +315,9 @@ impl<'a> Walk<'a> {
                 }
                 self.notes.iter_mut().for_each(Notes::leave);
             }
+            if self.is_over() {
+                return;
+            }
         }
         self.trace.groups.push((id, chosen));
     }
@@ -309,6 +341,9 @@ impl<'a> Walk<'a> {
         let in_port = packet.fields.in_port();
         let open = |config: PortConfig| barred.is_empty() || !config.contains(barred);
         for (number, state) in &self.switch.ports {
+            if self.is_over() {
+                return;
+            }
             if *number != in_port && open(state.port.config) && state.forwards() {
                 self.deliver(packet, *number);
             }

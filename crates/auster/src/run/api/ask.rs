@@ -1,12 +1,16 @@
 //! Asking a switch for statistics, and waiting for the answer.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use control::controller::questions::{Answered, NotAsked};
+use control::clustered::Clustered;
+use control::controller::questions::{Answered, NotAsked, QuestionId};
+use driver::Driver;
 use openflow::DatapathId;
 use openflow::multipart::{ReplyBody, RequestBody};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Api;
 use super::problem::Problem;
@@ -17,6 +21,40 @@ const ANSWER_MAX: Duration = Duration::from_secs(12);
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
+/// The orders to drop a question, before it is left to its time.
+const DROPS_MAX: usize = 8;
+
+/// A question that is dropped with its asker, who may be gone before there is an answer.
+struct Open {
+    driver: Arc<Driver<Clustered>>,
+    id: Arc<OnceLock<QuestionId>>,
+    is_answered: bool,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(runtime) = Handle::try_current().ok().filter(|_| !self.is_answered) else {
+            return;
+        };
+        let (driver, id) = (self.driver.clone(), self.id.clone());
+        runtime.spawn(async move {
+            for _ in 0..DROPS_MAX {
+                let id = id.clone();
+                // Orders are carried out one after the other: it has been asked by then, or never.
+                let dropped = driver.ask(move |controller| {
+                    if let Some(id) = id.get() {
+                        controller.drop_question(*id);
+                    }
+                });
+                if dropped.await.is_some() {
+                    return;
+                }
+                sleep(LOOK_MAX).await;
+            }
+        });
+    }
+}
+
 impl Api {
     pub async fn ask_switch(
         &self,
@@ -25,7 +63,19 @@ impl Api {
     ) -> Result<Vec<ReplyBody>, Problem> {
         let until = Instant::now() + ANSWER_MAX;
         let now = self.clock.now();
-        let asked = (self.driver).ask(move |controller| controller.ask_switch(now, dpid, body));
+        let mut open = Open {
+            driver: self.driver.clone(),
+            id: Arc::default(),
+            is_answered: false,
+        };
+        let noted = open.id.clone();
+        let asked = self.driver.ask(move |controller| {
+            let asked = controller.ask_switch(now, dpid, body);
+            if let Ok(id) = asked {
+                let _ = noted.set(id);
+            }
+            asked
+        });
         let asked = timeout_at(until, asked).await;
         let asked = asked.ok().flatten().ok_or_else(Problem::busy)?;
         let id = asked.map_err(|why| not_asked(dpid, why))?;
@@ -35,17 +85,16 @@ impl Api {
             look = (look * 2).min(LOOK_MAX);
             let reply = self.driver.ask(move |controller| controller.take_reply(id));
             match timeout_at(until, reply).await {
-                Ok(Some(Some(answered))) => return answer(dpid, answered),
+                Ok(Some(Some(answered))) => {
+                    open.is_answered = true;
+                    return answer(dpid, answered);
+                }
                 Ok(Some(None)) if Instant::now() < until => {}
                 // Too many questions wait for the controller's thread: later.
                 Ok(None) if Instant::now() < until => {}
                 _ => break,
             }
         }
-        let dropped = self
-            .driver
-            .ask(move |controller| controller.drop_question(id));
-        let _ = timeout(LOOK_MAX, dropped).await;
         Err(no_answer(dpid))
     }
 }

@@ -46,7 +46,7 @@ const CONNECTION_MAX: Duration = Duration::from_secs(300);
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEAD_MAX: Duration = Duration::from_secs(10);
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-const REQUEST_MAX: Duration = Duration::from_secs(20);
+pub const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// The idle time before a connection gives way to another: its request may be on the path.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 /// The same for a connection that has never asked for anything.

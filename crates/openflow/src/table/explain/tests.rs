@@ -96,8 +96,16 @@ fn short(steps: &[Step]) -> Vec<String> {
     steps.iter().map(short).collect()
 }
 
+fn whole() -> Allowance {
+    Allowance::WALK
+}
+
+fn by_group() -> Vec<Instruction> {
+    apply(vec![Action::Group(GroupId(1))])
+}
+
 fn walk(report: &Report) -> Vec<String> {
-    short(&report.walk(P1, &packet()))
+    short(&report.walk(P1, &packet(), &mut whole()))
 }
 
 #[test]
@@ -142,7 +150,7 @@ fn what_ends_a_way_is_said() {
         walk(&report(Vec::new(), Vec::new())),
         ["0/miss", "TableMiss"]
     );
-    let none = report(Vec::new(), Vec::new()).walk(PortNo(77), &packet());
+    let none = report(Vec::new(), Vec::new()).walk(PortNo(77), &packet(), &mut whole());
     assert_eq!(short(&none), ["InPortClosed"]);
 }
 
@@ -280,14 +288,114 @@ fn groups_in_a_circle_end() {
             Match::any(),
             apply(vec![Action::Group(GroupId(1))]),
         )];
-        let steps = report(rows, groups).walk(P1, &packet());
-        assert!(steps.len() < 3 * ACTIONS_MAX, "{}", steps.len());
+        let steps = report(rows, groups).walk(P1, &packet(), &mut whole());
+        assert!(steps.len() <= WORK_MAX, "{}", steps.len());
         let last = steps.iter().any(|step| {
             let why = Unjudged::TooLong;
             matches!(step, Step::Unknown { why: found, .. } if *found == why)
         });
         assert!(last, "{group_type:?}");
     }
+}
+
+/// Followed bucket by bucket, this would take 10 to the 16th steps.
+#[test]
+fn groups_that_watch_themselves_are_not_live_and_each_is_looked_at_once() {
+    let dead = 77;
+    let watching = |id, port, watched: &[u32]| {
+        let mut group = group(
+            id,
+            GroupType::FastFailover,
+            vec![vec![out(2)]; watched.len()],
+        );
+        for (bucket, watched) in group.buckets.iter_mut().zip(watched) {
+            (bucket.watch_port, bucket.watch_group) = (port, GroupId(*watched));
+        }
+        group
+    };
+    let found = |groups| walk(&report(vec![row(0, 1, Match::any(), by_group())], groups));
+    let none = ["0/1", "group []", "NoBucket"];
+    for port in [PortNo(dead), PortNo::ANY] {
+        assert_eq!(found(vec![watching(1, port, &[1; 10])]), none);
+    }
+    let (any, nothing) = (PortNo::ANY, GroupId::ANY.0);
+    let circle = |last| {
+        vec![
+            watching(1, any, &[2; 10]),
+            watching(2, any, &[1, 3]),
+            watching(3, any, &[2, last]),
+        ]
+    };
+    assert_eq!(found(circle(1)), none, "nothing but a circle");
+    let live = ["0/1", "group [0]", "out 2 []"];
+    assert_eq!(found(circle(nothing)), live, "one leaves the circle");
+    let first = || watching(1, any, &[2]);
+    let by_port = |port| found(vec![first(), watching(2, PortNo(port), &[nothing])]);
+    assert_eq!(by_port(3), live);
+    assert_eq!(by_port(dead), none);
+    assert_eq!(found(vec![first()]), none, "there is no such group");
+    let alive = || watching(2, any, &[nothing]);
+    let own = watching(1, PortNo(dead), &[2]);
+    assert_eq!(found(vec![own, alive()]), none, "its port is dead");
+}
+
+/// A walk that takes too long ends there, and takes no more than it may.
+#[test]
+fn whatever_takes_long_ends_the_whole_walk() {
+    let way = |table: u8, actions| {
+        let mut instructions = apply(actions);
+        instructions.push(Instruction::GotoTable(TableId(table + 1)));
+        row(table, 1, Match::any(), instructions)
+    };
+    let end = || row(1, 1, Match::any(), apply(vec![out(2)]));
+    let last = |steps: &[Step]| short(steps).pop();
+    let empty = || group(1, GroupType::Select, vec![Vec::new(); 4094]);
+    let groups = vec![Action::Group(GroupId(1)); 4095];
+    let floods = vec![Action::output(PortNo::FLOOD); 8000];
+    let pushes = vec![[Action::PushVlan(0x8100), out(2)]; 2000].concat();
+    for (actions, is_large) in [(groups, false), (floods, false), (pushes, true)] {
+        let report = report(vec![way(0, actions), end()], vec![empty()]);
+        let mut left = whole();
+        let steps = report.walk(P1, &packet(), &mut left);
+        assert_eq!(last(&steps).as_deref(), Some("TooLong"));
+        assert!(steps.len() <= WORK_MAX, "{}", steps.len());
+        let spent = [WORK_MAX - left.work, BYTES_MAX - left.bytes];
+        assert!(spent[usize::from(is_large)] > 0);
+        let tables = steps
+            .iter()
+            .filter(|step| matches!(step, Step::Entry { .. }));
+        assert_eq!(tables.count(), 1);
+    }
+    let sets = || vec![Action::SetQueue(QueueId(1)); 3000];
+    let rows: Vec<FlowStats> = (0..200).map(|table| way(table, vec![])).collect();
+    let mut large: Vec<FlowStats> = rows.clone();
+    for row in &mut large {
+        row.instructions
+            .insert(0, Instruction::WriteActions(sets()));
+    }
+    let steps = report(large, Vec::new()).walk(P1, &packet(), &mut whole());
+    assert!(steps.len() < 100, "{}", steps.len());
+    assert_eq!(last(&steps).as_deref(), Some("TooLong"));
+    let steps = report(rows, Vec::new()).walk(P1, &packet(), &mut whole());
+    assert_eq!(steps.len(), 202, "small ones are followed to the end");
+}
+
+#[test]
+fn walks_share_what_is_left() {
+    let actions = vec![out(2); 100];
+    let report = report(vec![row(0, 1, Match::any(), apply(actions))], Vec::new());
+    let mut left = Allowance {
+        work: 500,
+        ..whole()
+    };
+    let mut lengths = (0..4).map(|_| report.walk(P1, &packet(), &mut left).len());
+    assert_eq!(lengths.next(), Some(101));
+    assert_eq!(lengths.next(), Some(101));
+    assert!(lengths.next().is_some_and(|len| len < 101));
+    assert!(lengths.next().is_some_and(|len| len <= 2));
+    let mut none = Allowance { work: 0, bytes: 0 };
+    let steps = report.walk(P1, &packet(), &mut none);
+    assert_eq!(short(&steps), ["TooLong"]);
 }
 
 proptest! {
@@ -321,8 +429,8 @@ proptest! {
             row(table, priority, Match::any(), instructions)
         });
         let report = report(rows.collect(), groups.collect());
-        let steps = report.walk(P1, &Bytes::from(frame));
-        prop_assert!(steps.len() < 4 * ACTIONS_MAX);
+        let steps = report.walk(P1, &Bytes::from(frame), &mut whole());
+        prop_assert!(steps.len() <= WORK_MAX);
     }
 
     /// An explained walk and a counted one are one piece of code; where no hash chooses they agree.
@@ -338,7 +446,7 @@ proptest! {
             row(*table, *priority, to_ip(*ip), instructions)
         }).collect();
         let report = report(rows, Vec::new());
-        let steps = report.walk(P1, &packet());
+        let steps = report.walk(P1, &packet(), &mut whole());
         let found: Vec<PortNo> = steps.iter().filter_map(|step| match step {
             Step::Output { port, .. } => Some(*port),
             _ => None,

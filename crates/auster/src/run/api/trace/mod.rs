@@ -2,7 +2,9 @@
 //!
 //! The packet's way is found on the entries that the switches hold now. A switch is asked when the
 //! packet gets to it, once for one trace. What no bound holds is cut: at most [`TRACES_MAX`] traces
-//! run at once, and a switch that is not read within [`READ_MAX`] of the beginning is not read.
+//! run at once, and a switch that is not read within [`READ_MAX`] of the beginning is not read. All
+//! ends by one [deadline](Deadlines), before that of the request. What takes long is computed on a
+//! thread of its own.
 
 mod document;
 mod question;
@@ -15,24 +17,33 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use control::trace::Course;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
 use super::problem::Problem;
+use super::server::REQUEST_MAX;
 use document::{Found, TraceDocument};
 use read::entries;
 
 /// The time that the controller's thread has to answer.
 const ASK_MAX: Duration = Duration::from_secs(2);
-/// The time for reading all switches: a request ends after 20 s.
+/// The time for reading all switches, less if the counters are read much later.
 const READ_MAX: Duration = Duration::from_secs(6);
 const TRACES_MAX: usize = 2;
 /// The time to wait for other traces.
 const TURN_MAX: Duration = Duration::from_secs(2);
 /// The entries whose counters are read again.
 const COUNTED_MAX: usize = 256;
+
+/// The time that the controller has to say whose the entries are.
+const OWNERS_MAX: Duration = Duration::from_secs(1);
+/// The time that is kept for reading the counters again.
+const COUNT_MIN: Duration = Duration::from_secs(1);
+/// The time of a request that is left for the document.
+const DOCUMENT_MAX: Duration = Duration::from_secs(2);
 
 static TURNS: Semaphore = Semaphore::const_new(TRACES_MAX);
 
@@ -69,6 +80,7 @@ async fn trace(
     RawQuery(query): RawQuery,
 ) -> Result<Json<TraceDocument>, Problem> {
     let asked = question::read(query.as_deref().unwrap_or_default())?;
+    let by = Deadlines::new(Instant::now(), asked.wait);
     let turn = timeout(TURN_MAX, TURNS.acquire()).await;
     let _turn = turn.map_err(|_| Problem::busy())?;
     let (now, question) = (api.clock.now(), asked.question);
@@ -78,11 +90,20 @@ async fn trace(
         .ok_or_else(Problem::busy)?
         .map_err(question::problem)?;
 
-    let until = Instant::now() + READ_MAX;
+    let until = by.read.min(Instant::now() + READ_MAX);
     let destination = start.destination.clone();
     let mut course = Course::new(start.at, start.packet.clone(), destination);
     let mut reads = BTreeMap::new();
-    while let Some(dpid) = course.wants() {
+    loop {
+        let next;
+        (course, next) = apart(move || {
+            let next = course.wants();
+            (course, next)
+        })
+        .await?;
+        let Some(dpid) = next else {
+            break;
+        };
         let late = || Err(format!("switch {dpid} was not read in time"));
         let read = timeout_at(until, api.read_switch(dpid, &start)).await;
         let around = read.unwrap_or_else(|_| late());
@@ -98,7 +119,11 @@ async fn trace(
         let now = api.clock.now();
         let found = entries(&hop.steps).map(|(at, entry)| (at, entry.stats(now)));
         let (places, rows): (Vec<usize>, Vec<_>) = found.unzip();
-        let of = api.owners(hop.at.dpid, rows).await?;
+        if rows.is_empty() {
+            continue;
+        }
+        let of = timeout_at(by.owners, api.owners(hop.at.dpid, rows)).await;
+        let of = of.unwrap_or_else(|_| Err(Problem::busy()))?;
         let keys = places.into_iter().map(|at| (number, at));
         owners.extend(keys.zip(of));
     }
@@ -106,7 +131,7 @@ async fn trace(
     let mut counts = None;
     if !asked.wait.is_zero() {
         sleep(asked.wait).await;
-        let until = Instant::now() + READ_MAX;
+        let until = by.count.min(Instant::now() + READ_MAX);
         let later = counts.insert(BTreeMap::new());
         'hops: for (number, hop) in course.hops().iter().enumerate() {
             for (at, entry) in entries(&hop.steps) {
@@ -121,13 +146,60 @@ async fn trace(
             }
         }
     }
-    let found = Found {
-        start: &start,
-        course: &course,
-        reads: &reads,
-        owners: &owners,
-        counts: counts.as_ref(),
-        waited_s: asked.wait.as_secs(),
-    };
-    Ok(Json(found.document()))
+    let document = apart(move || {
+        let found = Found {
+            start: &start,
+            course: &course,
+            reads: &reads,
+            owners: &owners,
+            counts: counts.as_ref(),
+            waited_s: asked.wait.as_secs(),
+        };
+        found.document()
+    });
+    Ok(Json(document.await?))
+}
+
+/// Computes something that takes so long that other requests should not wait for it.
+async fn apart<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Problem> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|_| Problem::busy())
+}
+
+/// The ends of the parts of a trace, which all are those of one request.
+#[derive(Clone, Copy, Debug)]
+struct Deadlines {
+    read: Instant,
+    owners: Instant,
+    /// The counters are read again after the wait.
+    count: Instant,
+}
+
+impl Deadlines {
+    fn new(begun: Instant, wait: Duration) -> Deadlines {
+        let left = REQUEST_MAX.saturating_sub(DOCUMENT_MAX);
+        let owners = left.saturating_sub(COUNT_MIN + wait);
+        Deadlines {
+            read: begun + owners.saturating_sub(OWNERS_MAX),
+            owners: begun + owners,
+            count: begun + left,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_of_the_longest_trace_end_within_one_request() {
+        for wait in (0..=question::SECONDS_MAX).map(Duration::from_secs) {
+            let begun = Instant::now();
+            let by = Deadlines::new(begun, wait);
+            assert!(by.read > begun + TURN_MAX + ASK_MAX, "it reads nothing");
+            assert!(by.read + OWNERS_MAX <= by.owners);
+            assert!(by.owners + wait + COUNT_MIN <= by.count);
+            assert!(by.count + DOCUMENT_MAX <= begun + REQUEST_MAX);
+        }
+    }
 }

@@ -19,7 +19,7 @@ const NAMES: [&str; 11] = [
 ];
 /// The time between two readings of the counters.
 const SECONDS: u64 = 2;
-const SECONDS_MAX: u64 = 10;
+pub const SECONDS_MAX: u64 = 10;
 const QUERY_BYTES_MAX: usize = 2048;
 const PROTOS: [(&str, u8); 4] = [("tcp", 6), ("udp", 17), ("icmp", 1), ("sctp", 132)];
 const HAS_PORTS: [u8; 3] = [6, 17, 132];

@@ -8,6 +8,7 @@ use openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, ReplyBody, Req
 use openflow::table::explain::{Report, Step};
 use openflow::table::{FlowEntry, plain_port};
 use openflow::{Cookie, DatapathId, Field, MacAddr, Match, Version};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::super::Api;
@@ -15,7 +16,7 @@ use super::super::problem::Problem;
 use super::ASK_MAX;
 
 /// A switch with more entries is asked only for those that can be meant.
-const WHOLE_MAX: u32 = 20_000;
+const WHOLE_MAX: u64 = 20_000;
 /// The kinds of our entries that may match without the Ethernet address of a host.
 const KINDS: [u64; 8] = [1, 10, 11, 12, 13, 14, 16, 17];
 const KIND_MASK: Cookie = Cookie(0xffff_ffff_0000_ff00);
@@ -63,11 +64,7 @@ impl Api {
         };
         let all = FlowStatsRequest::all();
         let aggregate = ask(RequestBody::Aggregate(all.clone())).await?;
-        let counts = aggregate.iter().filter_map(|body| match body {
-            ReplyBody::Aggregate(counts) => Some(counts.flow_count),
-            _ => None,
-        });
-        let entry_count: u32 = counts.sum();
+        let entry_count = entry_count(&aggregate);
         let is_partial = entry_count > WHOLE_MAX;
         let requests = match is_partial {
             false => vec![all],
@@ -80,13 +77,6 @@ impl Api {
                     rows.extend(more);
                 }
             }
-        }
-        if is_partial {
-            let key = |row: &FlowStats| (row.table_id, row.priority, row.r#match.to_string());
-            rows.sort_by_cached_key(key);
-            rows.dedup_by(|a, b| {
-                (a.table_id, a.priority, &a.r#match) == (b.table_id, b.priority, &b.r#match)
-            });
         }
         let (mut groups, mut ports) = (Vec::<GroupDesc>::new(), Vec::<Port>::new());
         if known.version == Version::V10 {
@@ -112,10 +102,17 @@ impl Api {
                 }
             }
         }
-        let report = Report::new(known.version, rows, groups, ports);
+        let version = known.version;
+        let report = spawn_blocking(move || {
+            if is_partial {
+                deduplicate(&mut rows);
+            }
+            Report::new(version, rows, groups, ports)
+        });
+        let report = report.await.map_err(|_| Problem::busy().detail)?;
         let links = known.links.clone();
         let read = Read {
-            entry_count: entry_count.into(),
+            entry_count,
             is_partial,
             known,
         };
@@ -162,6 +159,24 @@ impl Api {
     }
 }
 
+/// The number of entries, by all parts of an answer, of which there should be one.
+fn entry_count(aggregate: &[ReplyBody]) -> u64 {
+    let counts = aggregate.iter().map(|body| match body {
+        ReplyBody::Aggregate(counts) => u64::from(counts.flow_count),
+        _ => 0,
+    });
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Removes entries that several requests have found.
+fn deduplicate(rows: &mut Vec<FlowStats>) {
+    let key = |row: &FlowStats| (row.table_id, row.priority, row.r#match.to_string());
+    rows.sort_by_cached_key(key);
+    rows.dedup_by(|a, b| {
+        (a.table_id, a.priority, &a.r#match) == (b.table_id, b.priority, &b.r#match)
+    });
+}
+
 /// Requests for the entries that packets between these addresses can meet: entries that name one of
 /// them, and those of ours that name no host.
 fn narrow(macs: &[MacAddr]) -> Vec<FlowStatsRequest> {
@@ -188,4 +203,22 @@ pub fn entries(steps: &[Step]) -> impl Iterator<Item = (usize, &FlowEntry)> {
             Step::Entry { entry, .. } => Some((at, &**entry)),
             _ => None,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::multipart::AggregateStats;
+
+    use super::*;
+
+    #[test]
+    fn counts_of_several_parts_do_not_overflow() {
+        let part = ReplyBody::Aggregate(AggregateStats {
+            packet_count: 0,
+            byte_count: 0,
+            flow_count: u32::MAX,
+        });
+        let parts = [part.clone(), part];
+        assert_eq!(entry_count(&parts), 2 * u64::from(u32::MAX));
+    }
 }
