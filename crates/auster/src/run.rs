@@ -351,7 +351,9 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                         reload_gateways(file, &settings, &driver, clock, &mut printer).await;
                     }
                     reload_bfd(file, &settings, &databases, &mut printer);
-                    intent.refit().await;
+                    // It may take its time, and a signal must not wait for it.
+                    let intent = intent.clone();
+                    tokio::spawn(async move { intent.refit().await });
                 }
                 if let Some(file) = &settings.topology {
                     let vlans = vlans.stated();

@@ -404,6 +404,12 @@ impl Cluster {
         !holds && !self.switches.values().any(|switch| switch.is_served)
     }
 
+    /// Whether another member is heard that can serve switches.
+    pub fn has_ready_peer(&self) -> bool {
+        let mut peers = self.peers.heard();
+        peers.any(|(id, _)| self.peers.is_ready(id))
+    }
+
     /// All shards that have an order, by number.
     pub fn shards(&self) -> Vec<ShardStatus> {
         let status = |(id, shard): (&ShardId, &Shard)| ShardStatus {

@@ -307,7 +307,24 @@ impl Joining {
             of_intent
                 .send_if_modified(|presence| !std::mem::replace(&mut presence.has_intent, true));
         };
-        let follow = intent::etcd::follow(intent, self.intent, named.clone(), loaded);
+        let of_others = handle.clone();
+        let is_ready_elsewhere = move || {
+            let driver = of_others.driver.clone();
+            async move {
+                let ready = driver
+                    .ask(|application| application.cluster().is_some_and(Cluster::has_ready_peer));
+                // Without an answer it is asked again.
+                ready.await != Some(false)
+            }
+        };
+        let follow = intent::etcd::follow(
+            intent,
+            self.intent,
+            named.clone(),
+            intent::etcd::WAIT_MAX,
+            loaded,
+            is_ready_elsewhere,
+        );
         let tasks = vec![
             tokio::spawn(follow),
             tokio::spawn(store::carry_out(

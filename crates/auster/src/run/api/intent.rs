@@ -6,7 +6,8 @@ use std::convert::Infallible;
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -143,8 +144,8 @@ async fn get_intent(State(api): State<Api>) -> Result<Json<Value>, Problem> {
             content_type = "application/problem+json"),
         NotKept,
     ))]
-async fn put_intent(State(api): State<Api>, request: Request) -> Result<Json<Imported>, Problem> {
-    let Ok(_one) = IMPORTS.acquire().await else {
+async fn put_intent(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+    let Ok(one) = IMPORTS.acquire().await else {
         return Err(Problem::busy());
     };
     let body = json_within(request, IMPORT_BYTES_MAX)
@@ -156,11 +157,16 @@ async fn put_intent(State(api): State<Api>, request: Request) -> Result<Json<Imp
     if !reader.problems.is_empty() {
         return Err(Problem::of_fields(&reader.problems));
     }
-    let changed = api.intent.import(ops).await?;
-    Ok(Json(Imported {
+    let changed = api.intent.import(ops, one).await?;
+    let imported = Imported {
         created: changed.created,
         replaced: changed.replaced,
-    }))
+    };
+    let status = match changed.is_in_use {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
+    Ok((status, Json(imported)).into_response())
 }
 
 #[cfg(test)]

@@ -93,21 +93,33 @@ impl From<Refused> for Problem {
             Refused::Away(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, why),
             Refused::Full(why) => Problem::new(StatusCode::INSUFFICIENT_STORAGE, why),
             Refused::TooLarge(why) => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why),
+            Refused::Halfway { done, of, why } => {
+                let mut problem = Problem::from(*why);
+                let rest = "nothing of the rest was changed";
+                let detail = problem.detail.replace("nothing was changed", rest);
+                problem.detail = format!("{done} of {of} documents were put before: {detail}");
+                problem
+            }
             Refused::Busy => Problem::busy(),
         }
     }
 }
 
-/// The answers to a change that is not kept, in the document of the API.
+/// The answers to a change that is not kept or not in use, in the document of the API.
 pub struct NotKept;
 
 impl IntoResponses for NotKept {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        let later = openapi::ResponseBuilder::new()
+            .description("It is kept, and will be in use once the controller has time");
+        let later = ("202".to_owned(), RefOr::T(later.build()));
         let answers = [
             (412, "It is not as If-Match or If-None-Match says"),
+            (413, "It is too large to be kept, or too much at once"),
             (
                 503,
-                "It cannot be kept now, and is not in use: etcd is away, or the controller is busy",
+                "It is not kept: etcd is away, or the controller is busy. Or it is unknown whether \
+                 it is kept, as `detail` says then",
             ),
             (507, "There is no room to keep it"),
         ];
@@ -119,7 +131,7 @@ impl IntoResponses for NotKept {
                 .content("application/problem+json", content);
             (status.to_string(), RefOr::T(answer.build()))
         };
-        answers.into_iter().map(answer).collect()
+        answers.into_iter().map(answer).chain([later]).collect()
     }
 }
 

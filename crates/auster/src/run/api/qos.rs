@@ -149,6 +149,7 @@ async fn put<T: Serialize>(
     let changed = api.intent.change(change).await?;
     let tag = (header::ETAG, tag(changed.revision));
     Ok(match changed.created {
+        _ if !changed.is_in_use => (StatusCode::ACCEPTED, [tag], Json(shown)).into_response(),
         0 => (StatusCode::OK, [tag], Json(shown)).into_response(),
         _ => {
             let headers = [tag, (header::LOCATION, place)];
@@ -185,8 +186,10 @@ async fn delete(api: &Api, item: Item, when: When) -> Result<StatusCode, Problem
         is_new: false,
         when,
     };
-    api.intent.change(change).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(match api.intent.change(change).await?.is_in_use {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::ACCEPTED,
+    })
 }
 
 /// The ports that have queues.

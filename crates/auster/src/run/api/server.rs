@@ -350,9 +350,15 @@ pub fn guarded(router: Router, names: &[String]) -> Router {
 }
 
 async fn in_time(request: Request, next: Next) -> Response {
+    let is_safe = request.method().is_safe();
     match timeout(REQUEST_MAX, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::busy().into_response(),
+        Err(_) if is_safe => Problem::busy().into_response(),
+        // A change goes on without its client.
+        Err(_) => {
+            let detail = "it takes its time, and is still under way; GET what has become of it";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::document::{self, Document};
 use super::known::{Doc, Read};
-use super::{Intent, ORDER, Write, Written};
+use super::{Intent, ORDER, UNKNOWN, Write, Written};
 use crate::run::qos::Refused;
 
 /// Before the key of each document.
@@ -27,8 +27,8 @@ const REPAIR: Duration = Duration::from_secs(300);
 /// The pause after a failure, doubled each time.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(2);
-/// The time that a member waits for the first reading before it serves without.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+/// The time that a member waits for the first reading before it may serve without.
+pub const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The time that a watch takes at least: one that ends at once must not have all read again and
 /// again.
 const WATCH_MIN: Duration = Duration::from_millis(500);
@@ -104,18 +104,51 @@ impl Etcd {
                 Ok(Written::Lost(seen.max().unwrap_or(0)))
             }
             // The write may be done all the same.
-            Err(error @ (Error::Unknown(_) | Error::Full)) => match self.marked(&mark).await {
-                Some(revision) => Ok(Written::Done(revision)),
-                None => Err(refused(&error)),
-            },
+            Err(error @ (Error::Unknown(_) | Error::Full)) => {
+                let written = self.outcome(writes, order, &mark).await;
+                match (written, error) {
+                    (Some(written), _) => Ok(written),
+                    (None, error @ Error::Full) => Err(refused(&error)),
+                    (None, error) => Err(Refused::Away(format!("{UNKNOWN}: {error}"))),
+                }
+            }
             Err(error) => Err(refused(&error)),
         }
     }
 
-    /// The revision of the write with this mark, if it is the last one.
-    async fn marked(&self, mark: &[u8]) -> Option<u64> {
-        let there = self.client.get(&full_key(ORDER)).await.ok()?.value?;
-        (there.value == mark).then(|| revision(there.mod_revision))
+    /// The outcome of a write that was sent: `None` if etcd does not say.
+    async fn outcome(&self, writes: &[Write], order: u64, mark: &[u8]) -> Option<Written> {
+        let last = self.client.get(&full_key(ORDER)).await.ok()?.value?;
+        let last_revision = revision(last.mod_revision);
+        if last.value == mark {
+            return Some(Written::Done(last_revision));
+        }
+        if last_revision == order {
+            // It may still arrive.
+            return None;
+        }
+        // Others have written since, so it is done already or never will be: one of its documents
+        // says which, unless they have written that too.
+        let has_text = |write: &&Write| write.value.is_some();
+        let write = writes.iter().find(has_text).or(writes.first())?;
+        let there = self.client.get(&full_key(&write.key)).await.ok()?.value;
+        let there = there.map(|pair| (revision(pair.mod_revision), pair.value));
+        read_outcome(write, last_revision, there)
+    }
+}
+
+/// The outcome of a write, once others have written in `last`, from what its key has then.
+pub(super) fn read_outcome(
+    write: &Write,
+    last: u64,
+    there: Option<(u64, Vec<u8>)>,
+) -> Option<Written> {
+    match (&write.value, there) {
+        (None, None) => Some(Written::Done(last)),
+        (Some(_), None) if write.expected == 0 => Some(Written::Lost(last)),
+        (_, Some((at, _))) if at == write.expected => Some(Written::Lost(last)),
+        (Some(stored), Some((at, text))) if text == stored.text() => Some(Written::Done(at)),
+        _ => None,
     }
 }
 
@@ -129,13 +162,16 @@ fn refused(error: &Error) -> Refused {
 
 /// Brings what etcd has to this member, until the task is aborted: everything, then each change;
 /// and everything again after each gap. Begins once `named` says that etcd has this member, and so
-/// is its cluster's. `loaded` is called when the first reading has come, cannot be used, or has not
-/// come for ten seconds.
-pub async fn follow(
+/// is its cluster's. `loaded` is called when the first reading has come; or after `wait`
+/// without one, once no other member `is_ready_elsewhere`: this one would take away from switches
+/// what it has not read.
+pub async fn follow<F: Future<Output = bool>>(
     intent: Arc<Intent>,
     client: Client,
     mut named: watch::Receiver<bool>,
+    wait: Duration,
     loaded: impl Fn(),
+    is_ready_elsewhere: impl Fn() -> F,
 ) {
     if named.wait_for(|is_named| *is_named).await.is_err() {
         return;
@@ -164,9 +200,9 @@ pub async fn follow(
             }
             Err(error) => {
                 intent.note_away(&error.to_string());
-                // Neither junk nor its amount may keep this member from serving.
-                let is_slow = matches!(error, Error::Unreachable(_));
-                if !is_slow || began.elapsed() > WAIT_MAX {
+                // Neither junk nor its amount may keep the network from being served.
+                let is_over = began.elapsed() > wait;
+                if is_over && !intent.is_loaded() && !is_ready_elsewhere().await {
                     loaded();
                 }
                 sleep(pause).await;

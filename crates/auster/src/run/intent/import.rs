@@ -1,10 +1,16 @@
-//! An exported document as changes.
+//! An exported document as changes, and their way into the store.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::document;
+use super::document::{self, Stored};
+use super::{Change, Changed, Intent, Store, WRITES_MAX};
+use crate::run::qos::Refused;
 use crate::run::qos::held::Op;
 use crate::run::qos::tree::{Node, Reader};
+
+/// Bytes of the documents of one part of an import: etcd takes 1.5 MB in a request.
+const WRITE_BYTES_MAX: usize = 1 << 20;
 
 /// Reads an exported document, `{"documents": [{"kind", "name", "document"}, …]}`, into changes.
 /// All mistakes are noted by their place in it.
@@ -55,4 +61,85 @@ pub fn imported(reader: &mut Reader, node: &Node) -> Vec<Op> {
         }
     }
     ops
+}
+
+impl Intent {
+    /// Puts all of these, after a check of them as a whole. More than etcd takes at once go there in
+    /// parts, each of which is checked again. `kept` is dropped at the end of that.
+    pub async fn import(
+        self: &Arc<Intent>,
+        ops: Vec<Op>,
+        kept: impl Send + 'static,
+    ) -> Result<Changed, Refused> {
+        let intent = self.clone();
+        let import = async move {
+            let imported = intent.import_parts(ops).await;
+            drop(kept);
+            imported
+        };
+        self.to_its_end(import).await
+    }
+
+    async fn import_parts(&self, mut ops: Vec<Op>) -> Result<Changed, Refused> {
+        {
+            let seen = self.seen();
+            seen.check_loaded()?;
+            ops.retain(|op| !seen.has(op));
+        }
+        self.held.check(&ops).await?;
+        ops.sort_by_key(Op::item);
+        let of = ops.len();
+        let parts = match self.store {
+            Store::Etcd(_) => parts(ops, WRITES_MAX, WRITE_BYTES_MAX),
+            Store::Memory | Store::Disk(_) => parts(ops, usize::MAX, usize::MAX),
+        };
+        let mut all = Changed {
+            is_in_use: true,
+            ..Changed::default()
+        };
+        for ops in parts {
+            let change = Change {
+                ops,
+                ..Change::default()
+            };
+            let done = all.created + all.replaced;
+            let changed = match self.change_counted(&change).await {
+                Ok(changed) => changed,
+                Err(refused) if done == 0 => return Err(refused),
+                Err(why) => {
+                    let why = Box::new(why);
+                    return Err(Refused::Halfway { done, of, why });
+                }
+            };
+            all.revision = changed.revision;
+            all.created += changed.created;
+            all.replaced += changed.replaced;
+            all.is_in_use &= changed.is_in_use;
+        }
+        Ok(all)
+    }
+}
+
+/// Parts of at most `most` documents and about `bytes` bytes, in their order. A document alone may
+/// have more.
+pub(super) fn parts(ops: Vec<Op>, most: usize, bytes: usize) -> Vec<Vec<Op>> {
+    let mut parts: Vec<Vec<Op>> = Vec::new();
+    let mut left = 0;
+    for op in ops {
+        let size = match &op {
+            Op::Put(put, _) => Stored::new(put, "").text().len(),
+            Op::Delete(_) => 0,
+        };
+        match parts.last_mut() {
+            Some(part) if part.len() < most && size <= left => {
+                left -= size;
+                part.push(op);
+            }
+            _ => {
+                left = bytes.saturating_sub(size);
+                parts.push(vec![op]);
+            }
+        }
+    }
+    parts
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use clock::Instant;
 use net::clock::Clock;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use super::qos::held::{Op, Put};
@@ -38,12 +38,16 @@ const ORDER: &str = "order";
 const DOCUMENTS_MAX: usize = 20_000;
 /// Documents of one write: etcd takes 128 steps in a transaction.
 const WRITES_MAX: usize = 100;
+/// Changes that are carried out or wait for their turn. Others wait as their requests.
+const UNDER_WAY_MAX: usize = 64;
 /// Attempts of a write that others come before.
 const ATTEMPTS_MAX: usize = 20;
 /// The time for what others have written to arrive here.
 const ARRIVE_MAX: Duration = Duration::from_secs(2);
 /// The time between two attempts to fit everything.
 const FIT_PAUSE: clock::Duration = clock::Duration::from_secs(5);
+/// The answer to a change that may be done or not.
+const UNKNOWN: &str = "it is unknown whether this is kept; GET it, and try again";
 /// Events that may wait to be printed; more are lost.
 const EVENTS_MAX: usize = 256;
 
@@ -130,7 +134,13 @@ pub struct Changed {
     /// The number of items that were not there before.
     pub created: usize,
     pub replaced: usize,
+    /// It is in use too. Otherwise it is kept, and will be once the controller has time.
+    pub is_in_use: bool,
 }
+
+/// Documents that a change has put back into the store, with the revisions of that and before. A
+/// condition is about the one before: the client has seen no other.
+type PutBack = BTreeMap<String, (u64, u64)>;
 
 /// A report of what happens without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +174,8 @@ pub struct Intent {
     seen: Lock<Seen>,
     /// Whoever changes the API's layer has it.
     turn: Mutex<Turn>,
+    /// Places for changes, which may outlive their requests.
+    under_way: Arc<Semaphore>,
     /// The revision known, and the number of readings.
     progress: watch::Sender<(u64, u64)>,
     reread: Notify,
@@ -192,6 +204,7 @@ impl Intent {
             store,
             seen: Lock::default(),
             turn: Mutex::default(),
+            under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
             progress: watch::channel((0, 0)).0,
             reread: Notify::new(),
             events,
@@ -225,11 +238,7 @@ impl Intent {
     pub fn counts(&self) -> Counts {
         let seen = self.seen();
         Counts {
-            documents: seen
-                .known
-                .all_wanted()
-                .filter(|(key, _)| *key != ORDER)
-                .count(),
+            documents: seen.documents(),
             left_out: seen.left_out.len(),
             missing: seen.known.missing().filter(|key| *key != ORDER).count(),
             writes: seen.writes,
@@ -241,6 +250,10 @@ impl Intent {
     /// The revision of an item, if it is in use.
     pub fn revision(&self, item: &Item) -> Option<u64> {
         self.seen().applied.get(&document::key(item)).copied()
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.seen().is_loaded
     }
 
     fn revision_known(&self) -> u64 {
@@ -279,17 +292,25 @@ impl Intent {
         Ok(json!({"auster_intent": 1, "documents": documents}))
     }
 
-    /// Carries out a change: first in the store, then here. Returns when both are done.
-    pub async fn change(&self, change: Change) -> Result<Changed, Refused> {
-        let changed = self.change_in_turn(&change).await;
+    /// Carries out a change: first in the store, then here. Returns when both are done. A caller
+    /// that goes away stops nothing: half of a change would be lost.
+    pub async fn change(self: &Arc<Intent>, change: Change) -> Result<Changed, Refused> {
+        let intent = self.clone();
+        let change = async move { intent.change_counted(&change).await };
+        self.to_its_end(change).await
+    }
+
+    async fn change_counted(&self, change: &Change) -> Result<Changed, Refused> {
+        let changed = self.change_in_turn(change).await;
         self.seen().writes_refused += u64::from(changed.is_err());
         changed
     }
 
     async fn change_in_turn(&self, change: &Change) -> Result<Changed, Refused> {
+        let mut put_back = PutBack::new();
         for _ in 0..ATTEMPTS_MAX {
             let mut turn = self.turn.lock().await;
-            let (mut writes, applies, mut changed) = self.prepare(change)?;
+            let (mut writes, applies, mut changed) = self.prepare(change, &put_back)?;
             self.held.check(&applies).await?;
             // Whoever else keeps what the store has lost hears of the end only of what is there.
             let lost = self.lost_of(&writes);
@@ -297,6 +318,7 @@ impl Intent {
             if !is_whole {
                 writes = lost;
             }
+            let before = self.revisions(&writes);
             let order = self.seen().known.get(ORDER).map_or(0, |doc| doc.revision);
             // Nothing arrives while this has its turn.
             let known = (self.revision_known(), self.progress.borrow().1);
@@ -310,8 +332,11 @@ impl Intent {
                     changed.revision = revision;
                     self.finish(&mut turn, writes, revision).await;
                     if is_whole {
-                        return self.checked(change, changed);
+                        changed.is_in_use = self.is_in_use(change, revision);
+                        return Ok(changed);
                     }
+                    let before = before.into_iter();
+                    put_back.extend(before.map(|(key, before)| (key, (revision, before))));
                 }
                 Written::Lost(seen) => {
                     drop(turn);
@@ -323,16 +348,31 @@ impl Intent {
     }
 
     /// The writes of a change, and what of it concerns the API's layer.
-    fn prepare(&self, change: &Change) -> Result<(Vec<Write>, Vec<Op>, Changed), Refused> {
+    fn prepare(
+        &self,
+        change: &Change,
+        put_back: &PutBack,
+    ) -> Result<(Vec<Write>, Vec<Op>, Changed), Refused> {
         let seen = self.seen();
         seen.check_loaded()?;
+        let count = change.ops.len();
+        if matches!(self.store, Store::Etcd(_)) && count > WRITES_MAX {
+            return Err(Refused::TooLarge(format!(
+                "this changes {count} documents at once, and a cluster at most {WRITES_MAX}; \
+                 change fewer at a time"
+            )));
+        }
         let (mut writes, mut applies) = (Vec::new(), Vec::new());
         let mut changed = Changed::default();
         for op in &change.ops {
             let item = op.item();
             let key = document::key(&item);
             let there = seen.known.wanted(&key);
-            if !change.when.holds(there.map(|doc| doc.revision)) {
+            let revision = there.map(|doc| match put_back.get(&key) {
+                Some((written, before)) if *written == doc.revision => *before,
+                _ => doc.revision,
+            });
+            if !change.when.holds(revision) {
                 return Err(Refused::Stale(item));
             }
             let value = match op {
@@ -362,8 +402,7 @@ impl Intent {
                 value,
             });
         }
-        let count = seen.known.all_wanted().count() + changed.created;
-        if count > DOCUMENTS_MAX {
+        if seen.documents() + changed.created > DOCUMENTS_MAX && changed.created > 0 {
             let why = format!("there are {DOCUMENTS_MAX} documents, and no more are kept");
             return Err(Refused::Full(why));
         }
@@ -372,18 +411,23 @@ impl Intent {
 
     /// Whether a change that is stored is in use too. It was checked, so only want of time keeps it
     /// from that.
-    fn checked(&self, change: &Change, changed: Changed) -> Result<Changed, Refused> {
+    fn is_in_use(&self, change: &Change, revision: u64) -> bool {
         let seen = self.seen();
         let is_done = |op: &Op| {
             let applied = seen.applied.get(&document::key(&op.item()));
-            applied.copied() == matches!(op, Op::Put(..)).then_some(changed.revision)
+            applied.copied() == matches!(op, Op::Put(..)).then_some(revision)
         };
-        match change.ops.iter().all(is_done) {
-            true => Ok(changed),
-            false => Err(Refused::Away(
-                "it is kept, and will be in use once the controller has time".to_owned(),
-            )),
-        }
+        change.ops.iter().all(is_done)
+    }
+
+    /// The revisions of what these are to replace.
+    fn revisions(&self, writes: &[Write]) -> Vec<(String, u64)> {
+        let seen = self.seen();
+        let revision = |write: &Write| {
+            let doc = seen.known.wanted(&write.key)?;
+            Some((write.key.clone(), doc.revision))
+        };
+        writes.iter().filter_map(revision).collect()
     }
 
     /// Writes that put documents back which the store has lost and which are to be deleted.
@@ -437,12 +481,10 @@ impl Intent {
     /// Takes a reading of everything.
     async fn take_read(&self, mut read: Read<Document>) {
         let mut turn = self.turn.lock().await;
-        while read.docs.len() > DOCUMENTS_MAX {
-            read.docs.pop_last();
-        }
         let now = self.clock.now();
         let (keys, is_first, lost) = {
             let mut seen = self.seen();
+            seen.bound(&mut read.docs, DOCUMENTS_MAX);
             let before: BTreeSet<String> = seen.known.missing().cloned().collect();
             let keys = seen.known.read(now, read);
             let lost = seen.known.missing().filter(|key| !before.contains(*key));
@@ -467,9 +509,9 @@ impl Intent {
         let keys = {
             let mut seen = self.seen();
             let mut keys = BTreeSet::new();
-            let mut left = DOCUMENTS_MAX.saturating_sub(seen.known.all_wanted().count());
+            let mut left = DOCUMENTS_MAX.saturating_sub(seen.documents());
             for (key, revision, value) in changes {
-                let is_new = value.is_some() && seen.known.wanted(&key).is_none();
+                let is_new = value.is_some() && key != ORDER && seen.known.wanted(&key).is_none();
                 if is_new && left == 0 {
                     continue;
                 }
@@ -491,6 +533,8 @@ impl Intent {
                 .filter_map(|key| seen.op(key))
                 .collect::<Vec<_>>()
         };
+        // Until it is done: whatever ends this task, the layer is made anew.
+        let was_behind = std::mem::replace(&mut turn.is_behind, true);
         let done = match ops.is_empty() {
             true => Ok(()),
             false => self.held.change(&ops).await,
@@ -510,11 +554,12 @@ impl Intent {
                     }
                 }
                 // Something may fit now.
-                turn.is_behind |= !ops.is_empty() && seen.left_out_for_others() > 0;
+                let may_fit = !ops.is_empty() && seen.left_out_for_others() > 0;
+                turn.is_behind = was_behind || may_fit;
             }
-            Err(Refused::Busy) => turn.is_behind = true,
+            Err(Refused::Busy) => {}
             Err(_) if turn.may_fit(self.clock.now()) => self.fit(turn).await,
-            Err(_) => turn.is_behind = true,
+            Err(_) => {}
         }
         self.report();
     }
@@ -522,6 +567,7 @@ impl Intent {
     /// Chooses anew what is in use of all that is known.
     async fn fit(&self, turn: &mut Turn) {
         turn.fitted_at = Some(self.clock.now());
+        turn.is_behind = true;
         let wanted: BTreeMap<String, (u64, Option<Put>)> = {
             let seen = self.seen();
             let wanted = seen.known.all_wanted().filter(|(key, _)| *key != ORDER);
@@ -551,10 +597,7 @@ impl Intent {
                     }
                 }
             }
-            Err(refused) => {
-                turn.is_behind = true;
-                tracing::debug!("intent: not in use yet: {refused:?}");
-            }
+            Err(refused) => tracing::debug!("intent: not in use yet: {refused:?}"),
         }
         self.report();
     }
@@ -606,32 +649,23 @@ impl Intent {
         }
     }
 
-    /// Puts all of these, after a check of them as a whole. More than a hundred go into etcd in
-    /// parts, each of which is checked again.
-    pub async fn import(&self, mut ops: Vec<Op>) -> Result<Changed, Refused> {
-        {
-            let seen = self.seen();
-            seen.check_loaded()?;
-            ops.retain(|op| !seen.has(op));
-        }
-        self.held.check(&ops).await?;
-        ops.sort_by_key(Op::item);
-        let size = match self.store {
-            Store::Etcd(_) => WRITES_MAX,
-            Store::Memory | Store::Disk(_) => ops.len().max(1),
+    /// Carries this out even if nobody waits for it any more.
+    async fn to_its_end(
+        &self,
+        work: impl Future<Output = Result<Changed, Refused>> + Send + 'static,
+    ) -> Result<Changed, Refused> {
+        let Ok(place) = self.under_way.clone().acquire_owned().await else {
+            return Err(Refused::Busy);
         };
-        let mut all = Changed::default();
-        for part in ops.chunks(size) {
-            let change = Change {
-                ops: part.to_vec(),
-                ..Change::default()
-            };
-            let changed = self.change(change).await?;
-            all.revision = changed.revision;
-            all.created += changed.created;
-            all.replaced += changed.replaced;
+        let task = tokio::spawn(async move {
+            let done = work.await;
+            drop(place);
+            done
+        });
+        match task.await {
+            Ok(done) => done,
+            Err(_) => Err(Refused::Away(UNKNOWN.to_owned())),
         }
-        Ok(all)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::known::Known;
+use super::known::{Doc, Known};
 use super::{Document, ORDER, document};
 use crate::run::qos::Refused;
 use crate::run::qos::held::Op;
@@ -34,6 +34,24 @@ impl Seen {
         }
         let why = self.away.as_deref().unwrap_or("no answer yet");
         Err(Refused::Away(format!("etcd was not read yet: {why}")))
+    }
+
+    /// The number of documents.
+    pub(super) fn documents(&self) -> usize {
+        let keys = self.known.all_wanted();
+        keys.filter(|(key, _)| *key != ORDER).count()
+    }
+
+    /// Leaves documents out of a reading that has more than `most`: new ones, as a document that
+    /// was known and is not read counts as deleted.
+    pub(super) fn bound(&self, read: &mut BTreeMap<String, Doc<Document>>, most: usize) {
+        let over = read.keys().filter(|key| *key != ORDER).count();
+        let over = over.saturating_sub(most);
+        let is_new = |key: &&String| *key != ORDER && self.known.wanted(key).is_none();
+        let last = read.keys().rev().filter(is_new).take(over).cloned();
+        for key in last.collect::<Vec<_>>() {
+            read.remove(&key);
+        }
     }
 
     /// Whether the store has what is put.

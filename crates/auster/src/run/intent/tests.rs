@@ -4,6 +4,7 @@ use driver::{Driver, DriverConfig};
 use serde_json::json;
 
 use super::*;
+use crate::run::qos::tree::Node;
 
 struct Kept {
     intent: Arc<Intent>,
@@ -12,11 +13,15 @@ struct Kept {
 
 impl Kept {
     fn new() -> Kept {
+        Kept::with(Store::Memory)
+    }
+
+    fn with(store: Store) -> Kept {
         let clock = Clock::start();
         let controller = Clustered::from(Controller::new(ControllerConfig::default(), [7; 32]));
         let (driver, _) = Driver::start(controller, clock, DriverConfig::default()).unwrap();
         let held = Arc::new(Held::new(Arc::new(driver), clock));
-        let (intent, events) = Intent::new(held, clock, "a", Store::Memory);
+        let (intent, events) = Intent::new(held, clock, "a", store);
         Kept { intent, events }
     }
 
@@ -135,4 +140,226 @@ async fn what_does_not_fit_is_named_once_and_used_when_it_fits() {
     kept.intent.refit().await;
     assert_eq!(kept.names().await, ["voice", "p"]);
     assert_eq!(kept.intent.counts().left_out, 1);
+}
+
+fn put(name: &str) -> Op {
+    let key = format!("services/{name}");
+    let text = json!({"by": "a", "at": "", "document": {"name": name}});
+    let put = document::read(&key, text.to_string().as_bytes()).content;
+    Op::Put(Box::new(put.unwrap()), Node::of_json(&Value::Null))
+}
+
+fn puts(names: impl IntoIterator<Item = String>) -> Change {
+    Change {
+        ops: names.into_iter().map(|name| put(&name)).collect(),
+        ..Change::default()
+    }
+}
+
+/// Wherever a client goes away, its change is carried out whole or not at all: here, in the store
+/// and in what is known of it.
+#[tokio::test]
+async fn a_client_that_goes_away_loses_no_half_of_its_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = Store::disk(dir.path()).unwrap();
+    let kept = Kept::with(store);
+    kept.intent.load().await;
+    for polls in 1..12 {
+        let mut change = Box::pin(kept.intent.change(puts([format!("s{polls}")])));
+        let waker = std::task::Waker::noop();
+        for _ in 0..polls {
+            let polled = change
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(waker));
+            if polled.is_ready() {
+                break;
+            }
+            // The controller's thread gets on meanwhile.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(change);
+    }
+    kept.intent.change(puts(["last".to_owned()])).await.unwrap();
+    let permits = u32::try_from(UNDER_WAY_MAX).unwrap();
+    let _over = kept.intent.under_way.acquire_many(permits).await.unwrap();
+    let known = |intent: &Intent| -> Vec<String> {
+        let seen = intent.seen();
+        let keys = seen.known.all_wanted().map(|(key, _)| key.clone());
+        keys.collect()
+    };
+    let mut names = kept.names().await;
+    names.sort();
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| format!("services/{name}"))
+        .collect();
+    assert_eq!(known(&kept.intent), names);
+    let Store::Disk(disk) = &kept.intent.store else {
+        panic!();
+    };
+    let disk: Vec<String> = disk.lock().await.documents().into_keys().collect();
+    assert_eq!(disk, names);
+    assert_eq!(names.len(), 12, "each was under way, and so is done");
+}
+
+#[tokio::test]
+async fn a_task_that_ends_half_way_leaves_word_to_make_the_layer_anew() {
+    let kept = Kept::new();
+    kept.read(1, 1, &[]).await;
+    let mut turn = kept.intent.turn.lock().await;
+    let (key, text) = service("a");
+    let text = json!({"by": "", "at": "", "document": text}).to_string();
+    let document = document::read(&key, text.as_bytes());
+    kept.intent.seen().known.wrote(&key, 2, Some(document));
+    let settled = kept.intent.settle(&mut turn, BTreeSet::from([key]));
+    let is_whole = timeout(Duration::ZERO, settled).await.is_ok();
+    assert!(is_whole || turn.is_behind);
+    kept.intent.fit(&mut turn).await;
+    assert_eq!(
+        (kept.names().await, turn.is_behind),
+        (vec!["a".to_owned()], false)
+    );
+}
+
+#[tokio::test]
+async fn a_missing_document_is_deleted_by_the_tag_that_the_client_has_seen() {
+    let kept = Kept::new();
+    let [(a, a_text), (b, b_text)] = ["a", "b"].map(service);
+    kept.read(1, 100, &[(&*a, a_text.clone()), (&*b, b_text)])
+        .await;
+    kept.read(1, 50, &[(&*a, a_text)]).await;
+    let when = |revision| When {
+        is: Some(Tags::Revisions(vec![revision])),
+        is_not: None,
+    };
+    let delete = |revision| Change {
+        when: when(revision),
+        ..delete("b")
+    };
+    let item = Item::Service("b".to_owned());
+    assert_eq!(
+        kept.intent.change(delete(7)).await,
+        Err(Refused::Stale(item))
+    );
+    assert_eq!(kept.intent.counts().missing, 1, "and it is not put back");
+    kept.intent.change(delete(1)).await.unwrap();
+    assert_eq!(kept.names().await, ["a"]);
+}
+
+#[tokio::test]
+async fn too_many_documents_at_once_are_refused_with_the_numbers() {
+    let endpoints = vec!["127.0.0.1:1".parse().unwrap()];
+    let client = ::etcd::Client::new(::etcd::Config::new(endpoints)).unwrap();
+    let kept = Kept::with(Store::Etcd(Etcd::new(client, "a".to_owned(), 1)));
+    kept.read(1, 1, &[]).await;
+    let many = (0..=WRITES_MAX).map(|n| format!("s{n}"));
+    let refused = kept.intent.change(puts(many)).await;
+    let Err(Refused::TooLarge(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(
+        why.contains("101 documents") && why.contains("at most 100"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_part_of_an_import_is_bounded_in_number_and_bytes() {
+    let sizes = |most, bytes| -> Vec<usize> {
+        let ops = (0..5).map(|n| put(&format!("s{n}"))).collect();
+        let parts = import::parts(ops, most, bytes);
+        parts.iter().map(Vec::len).collect()
+    };
+    assert_eq!(sizes(2, 1 << 20), [2, 2, 1]);
+    let Op::Put(one, _) = put("s1") else { panic!() };
+    let size = Stored::new(&one, "").text().len();
+    assert_eq!(sizes(100, 3 * size), [3, 2]);
+    assert_eq!(sizes(100, 1), [1; 5]);
+}
+
+#[tokio::test]
+async fn a_reading_of_too_many_leaves_out_new_documents_alone() {
+    let kept = Kept::new();
+    let (z, z_text) = service("z");
+    kept.read(1, 1, &[(&*z, z_text)]).await;
+    let doc = |key: &str| {
+        let value = Document::order();
+        (key.to_owned(), Doc { revision: 2, value })
+    };
+    let keys = [ORDER, "services/a", "services/b", "services/z"];
+    let mut read: BTreeMap<_, _> = keys.map(doc).into();
+    kept.intent.seen().bound(&mut read, 2);
+    let left: Vec<&String> = read.keys().collect();
+    assert_eq!(left, [ORDER, "services/a", "services/z"]);
+}
+
+/// Revisions and texts of one document after a write whose answer was lost.
+#[test]
+fn a_write_of_unknown_outcome_is_read_from_its_own_document() {
+    let stored = Stored {
+        by: "a".to_owned(),
+        at: "now".to_owned(),
+        document: json!(1),
+    };
+    let write = |expected, value| Write {
+        key: "services/a".to_owned(),
+        expected,
+        value,
+    };
+    let (put, delete) = (write(5, Some(stored.clone())), write(5, None));
+    let outcome = |write: &Write, there| etcd::read_outcome(write, 9, there);
+    let other = b"other".to_vec();
+    assert_eq!(
+        outcome(&put, Some((7, stored.text()))),
+        Some(Written::Done(7))
+    );
+    assert_eq!(
+        outcome(&put, Some((5, other.clone()))),
+        Some(Written::Lost(9))
+    );
+    // As it was, though of the same text.
+    assert_eq!(
+        outcome(&put, Some((5, stored.text()))),
+        Some(Written::Lost(9))
+    );
+    assert_eq!(outcome(&put, Some((8, other.clone()))), None);
+    assert_eq!(outcome(&put, None), None);
+    assert_eq!(
+        outcome(&write(0, Some(stored)), None),
+        Some(Written::Lost(9))
+    );
+    assert_eq!(outcome(&delete, None), Some(Written::Done(9)));
+    assert_eq!(
+        outcome(&delete, Some((5, other.clone()))),
+        Some(Written::Lost(9))
+    );
+    assert_eq!(outcome(&delete, Some((8, other))), None);
+}
+
+/// A member that cannot read what is asked for is ready for switches only if nobody else is.
+#[tokio::test]
+async fn a_member_without_intent_leaves_switches_to_others() {
+    let endpoints = vec!["127.0.0.1:1".parse().unwrap()];
+    let client = ::etcd::Client::new(::etcd::Config::new(endpoints)).unwrap();
+    let kept = Kept::new();
+    let (loaded, mut is_loaded) = watch::channel(false);
+    let (asked, mut is_asked) = watch::channel(0);
+    let (elsewhere, is_elsewhere) = watch::channel(true);
+    let follow = etcd::follow(
+        kept.intent.clone(),
+        client,
+        watch::channel(true).1,
+        Duration::ZERO,
+        move || loaded.send_modify(|is_loaded| *is_loaded = true),
+        move || {
+            asked.send_modify(|times| *times += 1);
+            std::future::ready(*is_elsewhere.borrow())
+        },
+    );
+    let follow = tokio::spawn(follow);
+    is_asked.wait_for(|times| *times > 2).await.unwrap();
+    assert!(!*is_loaded.borrow(), "another one is ready");
+    elsewhere.send_replace(false);
+    is_loaded.wait_for(|is| *is).await.unwrap();
+    follow.abort();
 }

@@ -81,6 +81,12 @@ pub enum Refused {
     Full(String),
     /// It is too large to be kept, or too much at once.
     TooLarge(String),
+    /// Of so many documents that were to be put some are, and the next were refused.
+    Halfway {
+        done: usize,
+        of: usize,
+        why: Box<Refused>,
+    },
     /// The controller is too busy or at its end.
     Busy,
 }
@@ -220,9 +226,11 @@ impl Held {
         layers: &mut Layers,
         question: impl FnOnce(&mut Clustered) -> R + Send + 'static,
     ) -> Result<R, Refused> {
+        // Until there is an answer: whatever ends this task, the controller may have taken it.
+        let was_unsure = std::mem::replace(&mut layers.is_unsure, true);
         let answer = tokio::time::timeout(APPLY_MAX, self.driver.ask(question)).await;
         let answer = answer.ok().flatten();
-        layers.is_unsure |= answer.is_none();
+        layers.is_unsure = was_unsure || answer.is_none();
         answer.ok_or(Refused::Busy)
     }
 }
