@@ -91,6 +91,8 @@ struct HostNotices {
 
 /// The number of learned hosts in a second that are reported one by one.
 const HOST_NOTICES_MAX: u32 = 100;
+/// A turn of questions ends with the first that is answered after this time.
+const ASKS_TURN: Duration = Duration::from_millis(5);
 /// The interval at which the other hosts are reported, as a number.
 const HOSTS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -154,6 +156,11 @@ impl<A: Application> Thread<'_, A> {
                         break;
                     };
                     question(&mut self.application);
+                    if self.shared.clock.now().since(now) >= ASKS_TURN {
+                        // The others are asked after the work that has come meanwhile.
+                        self.shared.ask();
+                        break;
+                    }
                 }
             }
             Work::Timeout => {

@@ -271,7 +271,7 @@ impl Controller {
     /// Hosts that have a place, by address. Without a network or a whole address all hosts of the
     /// VLANs, or of the switch, are looked at.
     pub fn hosts_page(&self, query: &HostQuery) -> HostPage {
-        let mut first = BinaryHeap::new();
+        let mut first: BinaryHeap<((MacAddr, VlanId), Location)> = BinaryHeap::new();
         let mut page = HostPage::default();
         let mut offer = |mac: MacAddr, vlan: VlanId, at: Location| {
             let is_here = query.at.is_none_or(|dpid| dpid == at.dpid);
@@ -283,11 +283,16 @@ impl Controller {
             if query.after.is_some_and(|after| key <= after) {
                 return;
             }
-            first.push((key, at));
-            if first.len() > query.limit {
-                first.pop();
+            if first.len() >= query.limit {
                 page.has_more = true;
+                // Nearly every host of a large network is behind the last of a full page.
+                let is_behind = first.peek().is_none_or(|(last, _)| key >= *last);
+                if is_behind {
+                    return;
+                }
+                first.pop();
             }
+            first.push((key, at));
         };
         let of_vlans = self.all_hosts();
         for (vlan, hosts) in of_vlans.filter(|(vlan, _)| query.vlan.is_none_or(|v| v == *vlan)) {

@@ -40,6 +40,8 @@ pub struct Audit {
     path: PathBuf,
     orders: SyncSender<Order>,
     lost: Arc<AtomicU64>,
+    /// Requests without a user beyond the budget of their source, since the last line.
+    skipped: Arc<AtomicU64>,
 }
 
 enum Order {
@@ -76,7 +78,9 @@ impl Audit {
         let file = append(path).map_err(|error| Failure::file(path, error))?;
         let (orders, taken) = sync_channel(LINES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
+        let skipped = Arc::new(AtomicU64::new(0));
         let writer = Writer {
+            skipped: skipped.clone(),
             file,
             path: path.to_owned(),
             lost: lost.clone(),
@@ -89,12 +93,18 @@ impl Audit {
             path: path.to_owned(),
             orders,
             lost,
+            skipped,
         })
     }
 
     /// Lines that were not written, since the start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request without a user, which gets no line of its own.
+    pub fn skip(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Opens the file of its name again, at most for as long as a file system that answers takes.
@@ -208,6 +218,7 @@ struct Writer {
     file: File,
     path: PathBuf,
     lost: Arc<AtomicU64>,
+    skipped: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -227,6 +238,15 @@ impl Writer {
                             "lines": lost - named,
                         });
                         text.push_str(&format!("{missing}\n"));
+                    }
+                    let skipped = self.skipped.swap(0, Ordering::Relaxed);
+                    if skipped > 0 {
+                        let others = json!({
+                            "time": timestamp(SystemTime::now()),
+                            "result": "refused",
+                            "lines": skipped,
+                        });
+                        text.push_str(&format!("{others}\n"));
                     }
                     text.push_str(&format!("{line}\n"));
                     match self.file.write_all(text.as_bytes()) {
@@ -300,6 +320,24 @@ mod tests {
     fn times_are_those_of_rfc_3339() {
         let at = UNIX_EPOCH + Duration::from_millis(1_795_368_673_042);
         assert_eq!(timestamp(at), "2026-11-22T17:31:13.042Z");
+    }
+
+    #[test]
+    fn requests_without_a_line_are_counted_in_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let audit = Audit::open(&path).unwrap();
+        audit.skip();
+        audit.skip();
+        for _ in 0..2 {
+            let record = audit.begin(&mut Request::new(Body::empty()), None);
+            record.end(StatusCode::UNAUTHORIZED);
+        }
+        audit.flush();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        let counts: Vec<Value> = lines.map(|line: Value| line["lines"].clone()).collect();
+        assert_eq!(counts, [json!(2), Value::Null, Value::Null]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use openflow::DatapathId;
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -178,6 +178,8 @@ impl Reader {
         writer
             .write(self.form.heartbeat().to_owned(), || false)
             .await?;
+        // Events that this reader does not want wake it too: they must not put off a heartbeat.
+        let mut heartbeat = Instant::now() + HEARTBEAT;
         loop {
             last.borrow_and_update();
             let batch = feed.after(self.at, AT_ONCE, CHUNK_MAX);
@@ -191,6 +193,7 @@ impl Reader {
                 writer
                     .write(chunk, || behind(feed.bytes().0, self).is_some())
                     .await?;
+                heartbeat = Instant::now() + HEARTBEAT;
             }
             if self.until.is_some_and(|until| self.at >= until) {
                 return Ok(());
@@ -201,8 +204,9 @@ impl Reader {
             }
             tokio::select! {
                 _ = last.changed() => sleep(TOGETHER).await,
-                () = sleep(HEARTBEAT) => {
+                () = sleep_until(heartbeat) => {
                     writer.write(self.form.heartbeat().to_owned(), || false).await?;
+                    heartbeat = Instant::now() + HEARTBEAT;
                 }
                 () = writer.closed() => return Err(End::Gone),
             }

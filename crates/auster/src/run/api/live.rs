@@ -17,7 +17,7 @@ use control::controller::{PortDetail, SwitchView};
 use driver::ConnectionView;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -28,8 +28,11 @@ use super::rates::{Rated, Watcher};
 use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
 use super::topology::{Snapshot, speed};
 
-/// Between two messages of changes.
+/// Between two messages of changes, at least.
 const PERIOD: Duration = Duration::from_millis(500);
+/// In a large network one is made for each so many times the time that it takes: pages have a
+/// twentieth of the controller's thread.
+const SHARE: u32 = 20;
 /// The bytes of a message beside its rows.
 const ENVELOPE_MAX: usize = 256;
 
@@ -153,13 +156,15 @@ impl Api {
                     break;
                 }
                 // If the controller is too busy, the next time.
+                let mut pause = PERIOD;
                 if let Ok(snapshot) = api.snapshot().await {
+                    pause = pause_after(snapshot.took);
                     let rows = rows(&snapshot, &api.rated(), &views);
                     let seq = snapshot.seq;
                     hub.published
                         .send_replace(Some(Arc::new(Published { seq, views, rows })));
                 }
-                sleep(PERIOD).await;
+                sleep(pause).await;
             }
             hub.published.send_replace(None);
             hub.is_running.store(false, Ordering::Release);
@@ -169,6 +174,11 @@ impl Api {
             }
         });
     }
+}
+
+/// The time until the controller is asked again, if its answer has taken so long.
+fn pause_after(took: Duration) -> Duration {
+    PERIOD.max(took.saturating_mul(SHARE))
 }
 
 fn rows(snapshot: &Snapshot, rated: &Rated, views: &[View]) -> Rows {
@@ -305,6 +315,8 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
     writer
         .write(Form::Sse.heartbeat().to_owned(), || false)
         .await?;
+    // Rows that have not changed wake this reader too: they must not put off a heartbeat.
+    let mut heartbeat = Instant::now() + HEARTBEAT;
     loop {
         let now = published.borrow_and_update().clone();
         // Rows that were made before this reader came may lack a view.
@@ -315,6 +327,7 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
                 let mut text = String::new();
                 Form::Sse.write(&mut text, None, &message);
                 writer.write(text, || false).await?;
+                heartbeat = Instant::now() + HEARTBEAT;
                 if given.has_all {
                     break;
                 }
@@ -322,8 +335,9 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
         }
         tokio::select! {
             changed = published.changed() => changed.map_err(|_| End::Gone)?,
-            () = sleep(HEARTBEAT) => {
+            () = sleep_until(heartbeat) => {
                 writer.write(Form::Sse.heartbeat().to_owned(), || false).await?;
+                heartbeat = Instant::now() + HEARTBEAT;
             }
             () = writer.closed() => return Err(End::Gone),
         }
@@ -470,6 +484,13 @@ mod tests {
             "tables": {"3": null, "2": 5}});
         assert_eq!(change, expected);
         assert_eq!(given.next(&second, &views), None);
+    }
+
+    #[test]
+    fn pages_have_a_twentieth_of_the_controllers_thread() {
+        assert_eq!(pause_after(Duration::from_millis(1)), PERIOD);
+        let took = Duration::from_millis(600);
+        assert_eq!(pause_after(took), Duration::from_secs(12));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use clock::{Budget, Instant};
 
 use super::listener::Source;
 
-/// Wrong tokens of one source that are answered and logged: each second, and at once.
+/// Wrong tokens of one source that are answered and logged, and requests without a user that have a
+/// line in the audit: each second, and at once.
 const WRONG_RATE: u32 = 1;
 const WRONG_BURST: u32 = 10;
 /// Beyond these the source that was wrong longest ago is forgotten.
@@ -44,6 +45,7 @@ impl Reason {
 pub struct Logins {
     refused: [AtomicU64; Reason::ALL.len()],
     by_source: Mutex<BTreeMap<Source, Wrong>>,
+    audited: Mutex<BTreeMap<Source, Wrong>>,
 }
 
 struct Wrong {
@@ -66,23 +68,30 @@ impl Logins {
     /// Notes a wrong token. Whether its source has had enough of them. A good token passes in any
     /// case: nobody can lock out those who share an address with him.
     pub fn is_limited(&self, now: Instant, source: Source) -> bool {
-        let mut by_source = self
-            .by_source
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if !by_source.contains_key(&source) && by_source.len() >= SOURCES_MAX {
-            let oldest = by_source.iter().min_by_key(|(_, wrong)| wrong.last);
-            if let Some(oldest) = oldest.map(|(source, _)| *source) {
-                by_source.remove(&oldest);
-            }
-        }
-        let wrong = by_source.entry(source).or_insert_with(|| Wrong {
-            budget: Budget::new(now, WRONG_RATE, WRONG_BURST),
-            last: now,
-        });
-        wrong.last = now;
-        !wrong.budget.take(now)
+        is_beyond(&self.by_source, now, source)
     }
+
+    /// Notes a line of the audit for a request without a user. Whether its source has had enough
+    /// of them.
+    pub fn has_filled_audit(&self, now: Instant, source: Source) -> bool {
+        is_beyond(&self.audited, now, source)
+    }
+}
+
+fn is_beyond(by_source: &Mutex<BTreeMap<Source, Wrong>>, now: Instant, source: Source) -> bool {
+    let mut by_source = by_source.lock().unwrap_or_else(PoisonError::into_inner);
+    if !by_source.contains_key(&source) && by_source.len() >= SOURCES_MAX {
+        let oldest = by_source.iter().min_by_key(|(_, wrong)| wrong.last);
+        if let Some(oldest) = oldest.map(|(source, _)| *source) {
+            by_source.remove(&oldest);
+        }
+    }
+    let wrong = by_source.entry(source).or_insert_with(|| Wrong {
+        budget: Budget::new(now, WRONG_RATE, WRONG_BURST),
+        last: now,
+    });
+    wrong.last = now;
+    !wrong.budget.take(now)
 }
 
 #[cfg(test)]
@@ -101,6 +110,10 @@ mod tests {
         assert!(!logins.is_limited(now, other));
         assert!(!logins.is_limited(now + Duration::from_secs(1), one));
         assert!(logins.is_limited(now + Duration::from_secs(1), one));
+        assert!(
+            !logins.has_filled_audit(now, one),
+            "lines of the audit have a budget of their own"
+        );
     }
 
     #[test]

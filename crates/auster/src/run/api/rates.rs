@@ -3,7 +3,7 @@
 //! | what | bound |
 //! | --- | --- |
 //! | rounds | one each [`PERIOD`], or longer: [`PER_SECOND_MAX`] switches a second |
-//! | questions at one time | [`AT_ONCE`] |
+//! | questions at one time | [`BATCHES_MAX`] batches of [`AT_ONCE`] |
 //! | time of a switch to answer | [`ANSWER_MAX`] |
 //! | ports that are kept | [`PORTS_MAX`], none when nobody watches |
 
@@ -18,6 +18,7 @@ use control::controller::questions::{Answered, QuestionId};
 use openflow::multipart::{PortStats, ReplyBody, RequestBody};
 use openflow::{DatapathId, PortNo};
 use serde::Serialize;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use utoipa::ToSchema;
 
@@ -26,6 +27,8 @@ use super::state::ASK_MAX;
 
 const PERIOD: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 32;
+/// Batches under way: a few switches that do not answer hold up no others.
+const BATCHES_MAX: usize = 4;
 const PER_SECOND_MAX: u32 = 1000;
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Between two looks for answers.
@@ -33,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const PORTS_MAX: usize = 262_144;
 /// How long after a question for the topology counters are read.
 const WANTED_FOR: Duration = Duration::from_secs(10);
-/// Rates of a port that was not read for so long are not known.
+/// Rates of a port that was not read for so long, or for three rounds, are not known.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 /// Two readings that are closer give no rate.
 const APART_MIN: f64 = 0.1;
@@ -95,6 +98,8 @@ struct State {
     wanted_until: Option<Instant>,
     samples: BTreeMap<Location, Sample>,
     read_at: Option<Instant>,
+    /// The time that the last round has taken.
+    round: Duration,
 }
 
 /// Counters are read for as long as it is held.
@@ -181,16 +186,27 @@ impl State {
 
     fn rated(&self, now: Instant) -> Rated {
         let known = self.samples.iter();
-        let known = known.filter(|(_, sample)| now.since(sample.last.at) < KNOWN_FOR);
+        let known_for = self.known_for();
+        let known = known.filter(|(_, sample)| now.since(sample.last.at) < known_for);
         Rated {
             rates: known.filter_map(|(at, s)| Some((*at, s.rates?))).collect(),
             age_s: self.read_at.map(|at| now.since(at).as_secs_f64()),
         }
     }
 
+    fn known_for(&self) -> Duration {
+        KNOWN_FOR.max(self.round * 3)
+    }
+
+    fn end_round(&mut self, begun: Instant, ended: Instant) {
+        self.round = ended.since(begun);
+        self.forget_old(ended);
+    }
+
     fn forget_old(&mut self, now: Instant) {
+        let known_for = self.known_for();
         self.samples
-            .retain(|_, sample| now.since(sample.last.at) < KNOWN_FOR);
+            .retain(|_, sample| now.since(sample.last.at) < known_for);
     }
 }
 
@@ -226,7 +242,8 @@ impl Api {
             while rates.is_wanted(api.clock.now()) {
                 let begun = api.clock.now();
                 api.round().await;
-                rates.state().forget_old(api.clock.now());
+                let ended = api.clock.now();
+                rates.state().end_round(begun, ended);
                 sleep((begun + PERIOD).since(api.clock.now())).await;
             }
             let mut state = rates.state();
@@ -250,12 +267,18 @@ impl Api {
         let batches = dpids.len().div_ceil(AT_ONCE).max(1) as u32;
         let pause =
             (PERIOD / 2 / batches).max(Duration::from_secs(1) * AT_ONCE as u32 / PER_SECOND_MAX);
+        let mut under_way = JoinSet::new();
         for batch in dpids.chunks(AT_ONCE) {
-            self.read_ports(batch.to_vec()).await;
+            if under_way.len() >= BATCHES_MAX {
+                under_way.join_next().await;
+            }
+            let (api, batch) = (self.clone(), batch.to_vec());
+            under_way.spawn(async move { api.read_ports(batch).await });
             if batches > 1 {
                 sleep(pause).await;
             }
         }
+        under_way.join_all().await;
     }
 
     async fn read_ports(&self, dpids: Vec<DatapathId>) {
@@ -354,6 +377,16 @@ mod tests {
         assert_eq!((rates.rx_bps, rates.tx_bps), (8000.0, 16_000.0));
         assert_eq!(state.rated(at_s(7)).age_s, Some(1.0));
         assert_eq!(state.rated(at_s(16)).of(AT), None, "too old");
+    }
+
+    #[test]
+    fn rates_stay_known_for_three_rounds_however_long_those_are() {
+        let mut state = State::default();
+        state.note(at_s(1), DPID, &[row(1000, 10)]);
+        state.end_round(at_s(0), at_s(12));
+        state.note(at_s(13), DPID, &[row(3000, 22)]);
+        assert!(state.rated(at_s(30)).of(AT).is_some());
+        assert_eq!(state.rated(at_s(49)).of(AT), None);
     }
 
     #[test]

@@ -18,10 +18,11 @@ use axum::http::{Extensions, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::body::Frame;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Api;
+use super::access::Access;
 use super::problem::Problem;
 use super::server::{Connected, Held};
 
@@ -81,7 +82,7 @@ impl Form {
 /// Why nothing more can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The reader has gone.
+    /// The reader has gone, or has to prove again who it is.
     Gone,
     /// It does not read, or not fast enough.
     Slow,
@@ -95,6 +96,8 @@ pub struct Writer {
     /// Ends with the answer.
     gone: oneshot::Receiver<Infallible>,
     connected: Option<Connected>,
+    /// Changes when users may have lost their rights: then the reader comes again and proves its.
+    users: Option<watch::Receiver<u64>>,
 }
 
 /// The end of a stream that the connection reads from.
@@ -159,6 +162,7 @@ impl Api {
             last,
             gone,
             connected,
+            users: extensions.get::<Arc<Access>>().map(|access| access.users()),
         };
         Ok((writer, (headers, Body::new(body)).into_response()))
     }
@@ -170,6 +174,10 @@ impl Writer {
     pub async fn write(&self, chunk: String, is_behind: impl Fn() -> bool) -> Result<(), End> {
         let begun = Instant::now();
         loop {
+            let has_changed = |users: &watch::Receiver<u64>| users.has_changed().unwrap_or(true);
+            if self.users.as_ref().is_some_and(has_changed) {
+                return Err(End::Gone);
+            }
             match timeout(LOOK, self.chunks.reserve()).await {
                 Ok(Ok(place)) => {
                     place.send(Bytes::from(chunk));
@@ -182,9 +190,18 @@ impl Writer {
         }
     }
 
-    /// Waits until the reader has gone.
+    /// Waits until the reader has gone, or has to prove again who it is.
     pub async fn closed(&self) {
-        self.chunks.closed().await;
+        let changed = async {
+            match self.users.clone() {
+                Some(mut users) => drop(users.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.chunks.closed() => {}
+            () = changed => {}
+        }
     }
 
     /// Ends the stream of a reader that is too slow, with these words if it reads so far in time;

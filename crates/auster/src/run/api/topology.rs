@@ -145,6 +145,8 @@ pub struct Links {
 pub struct Snapshot {
     pub seq: u64,
     pub taken: Instant,
+    /// The time that the controller's thread has taken for it.
+    pub took: std::time::Duration,
     pub network: NetworkView,
     /// Those of switches that are up or stood by.
     pub connections: BTreeMap<DatapathId, ConnectionView>,
@@ -163,15 +165,21 @@ impl Api {
         {
             return Ok(snapshot.clone());
         }
-        let asked = self.driver.ask(|controller| controller.network_view());
-        let network = timeout(ASK_MAX, asked).await.ok().flatten();
-        let network = network.ok_or_else(Problem::busy)?;
+        let clock = self.clock;
+        let asked = self.driver.ask(move |controller| {
+            let begun = clock.now();
+            let network = controller.network_view();
+            (network, clock.now().since(begun))
+        });
+        let answered = timeout(ASK_MAX, asked).await.ok().flatten();
+        let (network, took) = answered.ok_or_else(Problem::busy)?;
         let up = self.driver.connections().into_iter();
         let up = up.filter(|connection| connection.is_admitted || connection.is_aside);
         let connections = up.filter_map(|c| Some((c.datapath_id?, c))).collect();
         let snapshot = Arc::new(Snapshot {
             seq,
             taken: now,
+            took,
             network,
             connections,
         });

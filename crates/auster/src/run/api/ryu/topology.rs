@@ -56,7 +56,10 @@ async fn answer(api: &Api, kind: &str, of: Option<DatapathId>) -> Result<Json<Va
             let up = snapshot.network.switches.iter();
             let up = up.filter(|s| s.connection.is_some() && is_of(s.dpid));
             let row = |dpid: DatapathId| {
-                let ports = ports.iter().filter(|port| port.at.dpid == dpid);
+                // They are sorted by switch.
+                let from = ports.partition_point(|port| port.at.dpid < dpid);
+                let ports = ports[from..].iter();
+                let ports = ports.take_while(|port| port.at.dpid == dpid);
                 json!({"dpid": dpid.to_string(), "ports": ports.map(port_of).collect::<Vec<_>>()})
             };
             up.map(|switch| row(switch.dpid)).collect()

@@ -367,3 +367,27 @@ async fn the_read_side_of_an_empty_network() {
     served.reads.set_ready();
     assert_eq!(served.get("/readyz").await.1["status"], "ready");
 }
+
+#[tokio::test]
+async fn a_reload_of_tokens_ends_the_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens");
+    let token = tokens::add(&path, "grafana", tokens::Role::Read).unwrap();
+    let stated = Stated {
+        tokens: Some(path),
+        ..Stated::default()
+    };
+    let access = Arc::new(Access::load(&stated, Clock::start()).unwrap());
+    let served = Served::new().await;
+    let router = access.clone().guard(served.router.clone());
+    for path in ["/v1/events?follow=true", "/v1/live"] {
+        let request = Request::get(path).header(header::HOST, "localhost");
+        let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        let request = request.body(HttpBody::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        access.reload_tokens(&stated).unwrap();
+        let whole = axum::body::to_bytes(response.into_body(), usize::MAX);
+        timeout(DEADLINE, whole).await.unwrap().unwrap();
+    }
+}
