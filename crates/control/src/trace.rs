@@ -103,7 +103,7 @@ pub struct Course {
     switches: BTreeMap<DatapathId, Result<Around, String>>,
     /// The number of hops that have been walked.
     walked: usize,
-    /// What is left of [`WALKS_MAX`].
+    /// The rest of [`WALKS_MAX`].
     left: Allowance,
 }
 

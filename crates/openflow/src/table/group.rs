@@ -141,8 +141,8 @@ impl Groups {
         }
     }
 
-    /// The groups that are live, by what their buckets watch. A bucket that watches nothing is live,
-    /// one that watches is live with what it watches, and a group is with one of its buckets.
+    /// The groups that are live, by what their buckets watch. A bucket that watches nothing is
+    /// live, one that watches is live with what it watches, and a group is with one of its buckets.
     /// Groups that watch nothing but each other are not live. It looks at each bucket once.
     pub fn live(&self, port_is_live: impl Fn(PortNo) -> bool) -> BTreeSet<GroupId> {
         let mut live = Vec::new();

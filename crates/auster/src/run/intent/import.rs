@@ -64,8 +64,8 @@ pub fn imported(reader: &mut Reader, node: &Node) -> Vec<Op> {
 }
 
 impl Intent {
-    /// Puts all of these, after a check of them as a whole. More than etcd takes at once go there in
-    /// parts, each of which is checked again. `kept` is dropped at the end of that.
+    /// Puts all of these, after a check of them as a whole. More than etcd takes at once go there
+    /// in parts, each of which is checked again. `kept` is dropped at the end of that.
     pub async fn import(
         self: &Arc<Intent>,
         ops: Vec<Op>,

@@ -81,7 +81,7 @@ pub enum Refused {
     Full(String),
     /// It is too large to be kept, or too much at once.
     TooLarge(String),
-    /// Of so many documents that were to be put some are, and the next were refused.
+    /// Some documents were put, and the next ones were refused.
     Halfway {
         done: usize,
         of: usize,
