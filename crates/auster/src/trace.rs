@@ -41,9 +41,11 @@ pub struct Args {
     #[arg(long)]
     proto: Option<String>,
 
+    /// The source port
     #[arg(long, value_name = "PORT")]
     sport: Option<String>,
 
+    /// The destination port
     #[arg(long, value_name = "PORT")]
     dport: Option<String>,
 
