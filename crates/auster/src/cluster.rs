@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cli::failure::Failure;
 use cli::output::say;
+use cli::runtime::block_on;
 use control::cluster::MemberId;
 use serde_json::{Value, json};
 
@@ -98,11 +99,7 @@ where
         )));
     };
     let security = stated.security(settings.credential_files())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    runtime.block_on(async { ask(stated.client(&security, ETCD_MAX)?).await })
+    block_on(async { ask(stated.client(&security, ETCD_MAX)?).await })
 }
 
 fn table(view: &View) -> String {

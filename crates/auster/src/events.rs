@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cli::failure::Failure;
 use cli::output::{note, say};
+use cli::runtime::block_on;
 use openflow::DatapathId;
 use serde_json::{Map, Value};
 use tokio::time::sleep;
@@ -59,11 +60,7 @@ fn kind(text: &str) -> Result<String, String> {
 /// # Errors
 /// The API does not answer, or refuses.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    runtime.block_on(print(args))
+    block_on(print(args))
 }
 
 async fn print(args: &Args) -> Result<(), Failure> {

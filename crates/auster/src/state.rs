@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cli::failure::Failure;
 use cli::output::{note, say};
+use cli::runtime::block_on;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -51,11 +52,7 @@ const PATH: &str = "/v1/intent";
 const BYTES_MAX: u64 = 16 << 20;
 
 pub fn run(command: Command) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    runtime.block_on(async {
+    block_on(async {
         match command {
             Command::Export(args) => export(&args.api.client()?).await,
             Command::Import(args) => import(&args).await,

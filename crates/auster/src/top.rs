@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cli::failure::Failure;
 use cli::output::{say, say_part};
+use cli::runtime::block_on;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -73,11 +74,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Known> {
 /// # Errors
 /// The API does not answer, or refuses.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    runtime.block_on(async {
+    block_on(async {
         match args.once {
             true => once(args).await,
             false => follow(args).await,

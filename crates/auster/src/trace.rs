@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use cli::failure::Failure;
 use cli::output::say;
+use cli::runtime::block_on;
 use serde_json::Value;
 
 use crate::qos::ApiArgs;
@@ -83,12 +84,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let path = path(&args);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
     let client = args.api.client()?;
-    let document = runtime.block_on(client.get(&path))?;
+    let document = block_on(client.get(&path))?;
     match args.json {
         true => say!("{document:#}"),
         false => say!("{}", shown(&document).trim_end()),

@@ -17,6 +17,7 @@ pub mod parallel;
 pub mod process;
 pub mod program;
 pub mod progress;
+pub mod runtime;
 pub mod signals;
 pub mod table;
 pub mod temp_dir;

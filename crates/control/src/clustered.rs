@@ -13,7 +13,7 @@ use openflow::{
 };
 
 use crate::ConnectionId;
-use crate::cluster::{Cluster, ClusterOutput, MemberId, RoleRefusal, ShardId};
+use crate::cluster::{Cluster, ClusterOutput, MemberId, RoleRefusal, ShardId, StoreRequest};
 use crate::controller::{
     Admission, Alarm, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
@@ -503,7 +503,21 @@ impl Membership {
                     self.outputs
                         .push_back(ControllerOutput::Close { connection, reason });
                 }
-                other => (self.sink)(Outward::Cluster(other)),
+                output => {
+                    let is_order = matches!(
+                        &output,
+                        ClusterOutput::Store {
+                            request: StoreRequest::PutOwn { .. },
+                            ..
+                        }
+                    );
+                    // Whoever gets switches by it should know their edges before.
+                    if is_order {
+                        (self.edges_said, self.edges_due) = (None, now);
+                        self.say_edges(now, controller);
+                    }
+                    (self.sink)(Outward::Cluster(output));
+                }
             }
         }
     }
@@ -610,7 +624,9 @@ mod tests {
     use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
 
     use super::*;
-    use crate::cluster::{ClusterConfig, Member, Own, Snapshot, StoreAnswer, StoreRequest};
+    use crate::cluster::{
+        ClusterConfig, Heartbeat, Member, Own, PeerMessage, Snapshot, StoreAnswer,
+    };
     use crate::controller::ControllerConfig;
     use crate::controller::fixture::{port, up};
 
@@ -918,6 +934,57 @@ mod tests {
             }
             assert_eq!(at_once, Some(edges), "{says_it}, {changes}");
         }
+    }
+
+    /// Whoever gets the switches by an order knows their edges before, also if they have connected
+    /// to it since edges were said.
+    #[test]
+    fn edges_are_said_before_an_order_is_written() {
+        let mut trial = Trial::new();
+        let _ = trial.come_up();
+        trial.pass(Duration::from_secs(1));
+        trial.report_no_entries();
+        trial.pass(Duration::from_secs(1));
+        // A member comes, for which the order is written anew.
+        let b = MemberId::new("b").unwrap();
+        let entry = trial.store.members.values().next().unwrap().clone();
+        trial.store.members.insert(b.clone(), entry);
+        let now = trial.now;
+        let reread = |cluster: &mut Cluster| cluster.handle_watch_lost(now);
+        trial.member.tell_cluster(now, reread);
+        let mut before = None;
+        for _ in 0..500 {
+            trial.now += Duration::from_millis(10);
+            let now = trial.now;
+            let beat = Heartbeat {
+                is_ready: true,
+                epoch: 0,
+                in_use: Vec::new(),
+            };
+            trial.member.tell_cluster(now, |cluster| {
+                cluster.handle_peer_message(now, &b, PeerMessage::Heartbeat(beat));
+            });
+            trial.member.handle_timeout(now);
+            let outward: Vec<Outward> = trial.outward.try_iter().collect();
+            let is_order = |output: &Outward| {
+                let Outward::Cluster(ClusterOutput::Store { request, .. }) = output else {
+                    return false;
+                };
+                matches!(request, StoreRequest::PutOwn { .. })
+            };
+            if let Some(at) = outward.iter().position(is_order) {
+                before = at.checked_sub(1).map(|at| outward[at].clone());
+                break;
+            }
+            for output in &outward {
+                trial.outward_came(output);
+            }
+            trial.answer();
+        }
+        let Some(Outward::Edges(edges)) = before else {
+            panic!("{before:?}");
+        };
+        assert_eq!(edges.len(), 1);
     }
 
     /// A switch cannot make a member that stands by hold more ports than the controller would.

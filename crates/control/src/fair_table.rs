@@ -12,6 +12,7 @@
 //! port's list, so that a host takes 20 bytes, and 5 to 10 in the index.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Range, RangeInclusive};
 
 use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr, PortNo};
@@ -200,8 +201,17 @@ impl<V> FairTable<V> {
 
     /// Those that have a place, in no particular order.
     pub(crate) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
-        let slots = self.slots.iter().filter(|slot| !slot.has(LEFT));
-        slots.map(|slot| (MacAddr(slot.mac), self.owners[slot.owner()].at))
+        self.placed_in(0..self.slots.len())
+    }
+
+    /// The same, of those in some of the slots.
+    pub(crate) fn placed_in(
+        &self,
+        slots: Range<usize>,
+    ) -> impl Iterator<Item = (MacAddr, Location)> {
+        let slots = self.slots.get(slots).unwrap_or_default().iter();
+        let placed = slots.filter(|slot| !slot.has(LEFT));
+        placed.map(|slot| (MacAddr(slot.mac), self.owners[slot.owner()].at))
     }
 
     /// Those that have a place at a switch.
@@ -231,9 +241,18 @@ impl<V> FairTable<V> {
         slot.has(HEARD).then_some(age)
     }
 
-    /// The number of those that have their place at each port; ports without any are left out.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (Location, usize)> {
-        let owners = self.by_place.iter().map(|(at, owner)| {
+    /// The number of those that have their place at each port of these switches; ports without any
+    /// are left out.
+    pub(crate) fn counts(
+        &self,
+        dpids: RangeInclusive<DatapathId>,
+    ) -> impl Iterator<Item = (Location, usize)> {
+        let port = |dpid, number| Location {
+            dpid,
+            port: PortNo(number),
+        };
+        let ports = port(*dpids.start(), 0)..=port(*dpids.end(), u32::MAX);
+        let owners = self.by_place.range(ports).map(|(at, owner)| {
             let owner = &self.owners[*owner as usize];
             (*at, (owner.unproven.len + owner.proven.len) as usize)
         });
@@ -965,6 +984,12 @@ mod tests {
                 let placed = table.placed().filter(|(_, at)| at.dpid == dpid);
                 assert_eq!(there, placed.collect());
             }
+            let dpids = DatapathId(1)..=DatapathId(2);
+            let mut counts = BTreeMap::new();
+            for (_, at) in table.placed().filter(|(_, at)| dpids.contains(&at.dpid)) {
+                *counts.entry(at).or_insert(0) += 1;
+            }
+            assert!(table.counts(dpids).eq(counts));
         }
     }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 pub use api::ApiArgs;
 use cli::failure::Failure;
+use cli::runtime::block_on;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -121,11 +122,7 @@ impl Kind {
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    runtime.block_on(async {
+    block_on(async {
         match command {
             Command::Show(args) => show::all(&args.api.client()?, args.json).await,
             Command::Circuits(args) => show::circuits(&args.api.client()?, args.json).await,

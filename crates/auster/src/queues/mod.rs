@@ -35,6 +35,7 @@ use crate::relay::stop_signal;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::output::say;
+use cli::runtime::block_on;
 
 /// The size of a socket's buffer, where the kernel does not report it.
 const SOCKET_BYTES: u32 = 212_992;
@@ -197,15 +198,15 @@ pub struct FlowsArgs {
 
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Set(args) => with_runtime(set(args)),
-        Command::Show(args) => with_runtime(show(args)),
-        Command::Clear(args) => with_runtime(clear(args)),
-        Command::Keep(args) => with_runtime(keep(args)),
+        Command::Set(args) => block_on(set(args)),
+        Command::Show(args) => block_on(show(args)),
+        Command::Clear(args) => block_on(clear(args)),
+        Command::Keep(args) => block_on(keep(args)),
         Command::Flows(args) => print_flows(args),
         Command::Verify(args) => {
             // Before the runtime, which has threads of its own to be interrupted.
             let interrupt = Interrupt::take()?;
-            with_runtime(verify::run(args, &interrupt))
+            block_on(verify::run(args, &interrupt))
         }
     }
 }
@@ -593,12 +594,4 @@ impl PortArgs {
     fn database_failure(&self, problem: String) -> Failure {
         Failure::usage(format!("{}: {problem}", self.port).replace("PORT", &self.port))
     }
-}
-
-fn with_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::machine)?;
-    runtime.block_on(work)
 }

@@ -27,6 +27,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::{Range, RangeInclusive};
 
 use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr};
@@ -265,9 +266,22 @@ impl Hosts {
         self.places.placed_at(dpid)
     }
 
-    /// The number of those that have their place at each port; ports without any are left out.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (Location, usize)> {
-        self.places.counts()
+    /// Those of the hosts with these numbers that have a place. All have numbers below
+    /// [`Hosts::len`], which change when others go.
+    pub(super) fn placed_in(
+        &self,
+        numbers: Range<usize>,
+    ) -> impl Iterator<Item = (MacAddr, Location)> {
+        self.places.placed_in(numbers)
+    }
+
+    /// The number of those that have their place at each port of these switches; ports without any
+    /// are left out.
+    pub(super) fn counts(
+        &self,
+        dpids: RangeInclusive<DatapathId>,
+    ) -> impl Iterator<Item = (Location, usize)> {
+        self.places.counts(dpids)
     }
 
     /// The port that claims the address of a host while the host is asked.

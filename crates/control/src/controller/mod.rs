@@ -61,6 +61,7 @@ mod removed;
 mod resolve;
 mod room;
 mod routes;
+mod scan;
 mod sending;
 mod services;
 mod shared;
@@ -130,12 +131,12 @@ pub use qos::{
 use questions::Questions;
 use resolve::Flooded;
 use routes::Routes;
+pub use scan::{HostPage, HostQuery, HostScan, Names};
 use shared::SharedEntries;
 use tables::{Table, Tables};
 use updates::Updates;
 pub use views::{
-    Cable, HostDetail, HostName, HostPage, HostQuery, Names, NetworkView, PathQuery, PathView,
-    PortDetail, PortUse,
+    Cable, HostDetail, HostName, PathQuery, PathView, PortDetail, PortUse, SwitchesPart,
 };
 
 /// A deadline that is this late proves that the process was stopped.
@@ -560,27 +561,29 @@ impl Controller {
 
     /// The switches, by datapath id.
     pub fn switches(&self) -> Vec<SwitchView> {
-        let view = |switch: &network::Switch| {
-            let dpid = switch.dpid;
-            let state = self.tables.get(dpid);
-            let table = state.map_or(TableView::default(), Table::view);
-            SwitchView {
-                dpid,
-                connection: switch.connection,
-                version: switch.version,
-                port_count: switch.ports.len(),
-                flow_count: state.map_or(0, |table| table.entries().len())
-                    + self.fabric.entry_count(dpid),
-                up_since: switch.up_since,
-                description: switch.description.clone(),
-                name: switch.name,
-                table: TableView {
-                    coarse: self.coarse.count(dpid),
-                    ..table
-                },
-            }
-        };
-        self.network.switches().map(view).collect()
+        let switches = self.network.switches();
+        switches.map(|switch| self.switch(switch)).collect()
+    }
+
+    fn switch(&self, switch: &network::Switch) -> SwitchView {
+        let dpid = switch.dpid;
+        let state = self.tables.get(dpid);
+        let table = state.map_or(TableView::default(), Table::view);
+        SwitchView {
+            dpid,
+            connection: switch.connection,
+            version: switch.version,
+            port_count: switch.ports.len(),
+            flow_count: state.map_or(0, |table| table.entries().len())
+                + self.fabric.entry_count(dpid),
+            up_since: switch.up_since,
+            description: switch.description.clone(),
+            name: switch.name,
+            table: TableView {
+                coarse: self.coarse.count(dpid),
+                ..table
+            },
+        }
     }
 
     pub fn links(&self) -> Vec<LinkView> {

@@ -4,6 +4,7 @@
 //! discovery ([`super::discovery`]) where ports and links change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
@@ -95,6 +96,13 @@ impl Network {
 
     pub(super) fn switches(&self) -> impl Iterator<Item = &Switch> {
         self.switches.values()
+    }
+
+    pub(super) fn switches_in(
+        &self,
+        dpids: impl RangeBounds<DatapathId>,
+    ) -> impl Iterator<Item = &Switch> {
+        self.switches.range(dpids).map(|(_, switch)| switch)
     }
 
     pub(super) fn dpids(&self) -> Vec<DatapathId> {

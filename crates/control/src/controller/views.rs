@@ -1,25 +1,26 @@
 //! The network as pages and programs are shown it: ports, cables, hosts and paths.
 //!
-//! Each answer is made at one moment. An answer about hosts or paths has a bounded length, and the
-//! reader asks for what follows.
+//! Each answer takes a bounded time, and the reader asks for what follows.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Bound;
 
 use openflow::message::PortName;
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::Location;
-use crate::timeouts::Prefix;
-use crate::topology::Difference;
 use crate::vlan::VlanId;
 
 use super::Controller;
 use super::event::{HostView, SwitchView};
 use super::hosts::Hosts;
 use super::links::Pair;
-use super::network::SwitchPort;
+use super::network::{Switch, SwitchPort};
 use super::port_state::PortRole;
+
+/// Switches and ports of one [`Controller::switches_after`]; one switch may have more.
+const PART_MAX: usize = 4096;
 
 /// The use that forwarding makes of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,50 +84,11 @@ pub struct Cable {
     pub is_stated: Option<bool>,
 }
 
-/// Everything at one moment, except hosts and paths.
+/// Switches, by datapath id, and their ports, by switch and number.
 #[derive(Clone, Debug, Default)]
-pub struct NetworkView {
+pub struct SwitchesPart {
     pub switches: Vec<SwitchView>,
-    /// Sorted by switch and number.
     pub ports: Vec<PortDetail>,
-    pub cables: Vec<Cable>,
-    /// Against the administrator's topology; `None` without one.
-    pub differences: Option<Vec<Difference>>,
-    pub host_count: usize,
-}
-
-/// Which hosts are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostQuery {
-    pub at: Option<DatapathId>,
-    pub vlan: Option<VlanId>,
-    pub names: Names,
-    /// Those behind this one, by address and then VLAN.
-    pub after: Option<(MacAddr, VlanId)>,
-    pub limit: usize,
-}
-
-/// The hosts that a text names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Names {
-    #[default]
-    All,
-    /// Those whose first `digits` hexadecimal digits are these.
-    Mac {
-        value: u64,
-        digits: u32,
-    },
-    Network(Prefix),
-}
-
-/// Some of the hosts that are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostPage {
-    pub hosts: Vec<HostDetail>,
-    /// All that are wanted, on this page or not.
-    pub total: usize,
-    /// Whether there are others behind the last.
-    pub has_more: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,46 +128,32 @@ pub struct PathView {
     pub is_confirmed: Option<bool>,
 }
 
-impl Names {
-    fn has_mac(self, mac: MacAddr) -> bool {
-        match self {
-            Names::All | Names::Network(_) => true,
-            Names::Mac { value, digits } => {
-                let dropped = 4 * 12u32.saturating_sub(digits);
-                mac.to_u64().checked_shr(dropped).unwrap_or(0) == value
-            }
-        }
-    }
-}
-
 impl Controller {
-    /// The switches, ports and cables, and the differences from the administrator's topology.
-    pub fn network_view(&self) -> NetworkView {
-        NetworkView {
-            switches: self.switches(),
-            ports: self.ports(),
-            cables: self.cables(),
-            differences: self.has_topology().then(|| self.topology_differences()),
-            host_count: self.host_count(),
-        }
-    }
-
-    /// All ports, by switch and number.
-    pub fn ports(&self) -> Vec<PortDetail> {
+    /// Some switches behind `after`, with their ports. A large network is read in parts, between
+    /// which the controller serves its switches. `None` behind the last.
+    pub fn switches_after(&self, after: Option<DatapathId>) -> Option<SwitchesPart> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut port_count = 0;
+        let switches = self.network.switches_in((behind, Bound::Unbounded));
+        let switches = switches.take_while(|switch| {
+            let is_first = port_count == 0;
+            port_count += 1 + switch.ports.len();
+            is_first || port_count <= PART_MAX
+        });
+        let switches: Vec<&Switch> = switches.collect();
+        let range = switches.first()?.dpid..=switches.last()?.dpid;
         let mut hosts: BTreeMap<Location, usize> = BTreeMap::new();
-        for of_vlan in self.all_hosts() {
-            for (at, count) in of_vlan.1.counts() {
+        for (_, of_vlan) in self.all_hosts() {
+            for (at, count) in of_vlan.counts(range.clone()) {
                 *hosts.entry(at).or_default() += count;
             }
         }
-        let of_switch = |switch: &super::network::Switch| {
+        let ports = switches.iter().flat_map(|switch| {
             let dpid = switch.dpid;
             let ports = switch.ports.iter();
-            let ports = ports.map(|(port, known)| (Location { dpid, port: *port }, known.clone()));
-            ports.collect::<Vec<_>>()
-        };
-        let ports = self.network.switches().flat_map(of_switch);
-        let detail = |(at, known): (Location, SwitchPort)| PortDetail {
+            ports.map(move |(port, known)| (Location { dpid, port: *port }, known))
+        });
+        let detail = |(at, known): (Location, &SwitchPort)| PortDetail {
             at,
             name: known.name,
             hw_addr: known.hw_addr,
@@ -214,7 +162,10 @@ impl Controller {
             used_as: self.port_use(at),
             host_count: hosts.get(&at).copied().unwrap_or(0),
         };
-        ports.map(detail).collect()
+        Some(SwitchesPart {
+            ports: ports.map(detail).collect(),
+            switches: switches.iter().map(|switch| self.switch(switch)).collect(),
+        })
     }
 
     fn port_use(&self, at: Location) -> PortUse {
@@ -263,68 +214,9 @@ impl Controller {
         cables
     }
 
-    fn all_hosts(&self) -> impl Iterator<Item = (VlanId, &Hosts)> {
+    pub(super) fn all_hosts(&self) -> impl Iterator<Item = (VlanId, &Hosts)> {
         let of_vlans = self.vlan_hosts.iter().map(|(vlan, hosts)| (*vlan, hosts));
         std::iter::once((VlanId::NONE, &self.hosts)).chain(of_vlans)
-    }
-
-    /// Hosts that have a place, by address. Without a network or a whole address all hosts of the
-    /// VLANs, or of the switch, are looked at.
-    pub fn hosts_page(&self, query: &HostQuery) -> HostPage {
-        let mut first: BinaryHeap<((MacAddr, VlanId), Location)> = BinaryHeap::new();
-        let mut page = HostPage::default();
-        let mut offer = |mac: MacAddr, vlan: VlanId, at: Location| {
-            let is_here = query.at.is_none_or(|dpid| dpid == at.dpid);
-            if !is_here || !query.names.has_mac(mac) {
-                return;
-            }
-            page.total += 1;
-            let key = (mac, vlan);
-            if query.after.is_some_and(|after| key <= after) {
-                return;
-            }
-            if first.len() >= query.limit {
-                page.has_more = true;
-                // Nearly every host of a large network is behind the last of a full page.
-                let is_behind = first.peek().is_none_or(|(last, _)| key >= *last);
-                if is_behind {
-                    return;
-                }
-                first.pop();
-            }
-            first.push((key, at));
-        };
-        let of_vlans = self.all_hosts();
-        for (vlan, hosts) in of_vlans.filter(|(vlan, _)| query.vlan.is_none_or(|v| v == *vlan)) {
-            match (query.names, query.at) {
-                (Names::Network(network), _) => {
-                    for mac in hosts.macs_in(network) {
-                        hosts
-                            .place(mac)
-                            .into_iter()
-                            .for_each(|at| offer(mac, vlan, at));
-                    }
-                }
-                (Names::Mac { value, digits: 12 }, _) => {
-                    let [_, _, bytes @ ..] = value.to_be_bytes();
-                    let mac = MacAddr(bytes);
-                    hosts
-                        .place(mac)
-                        .into_iter()
-                        .for_each(|at| offer(mac, vlan, at));
-                }
-                (_, Some(dpid)) => {
-                    hosts
-                        .placed_at(dpid)
-                        .for_each(|(mac, at)| offer(mac, vlan, at));
-                }
-                (_, None) => hosts.placed().for_each(|(mac, at)| offer(mac, vlan, at)),
-            }
-        }
-        let first = first.into_sorted_vec().into_iter();
-        let details = first.filter_map(|((mac, vlan), at)| self.host_detail(mac, vlan, at));
-        page.hosts = details.collect();
-        page
     }
 
     /// A host in each VLAN that knows it.
@@ -337,7 +229,12 @@ impl Controller {
         found.collect()
     }
 
-    fn host_detail(&self, mac: MacAddr, vlan: VlanId, at: Location) -> Option<HostDetail> {
+    pub(super) fn host_detail(
+        &self,
+        mac: MacAddr,
+        vlan: VlanId,
+        at: Location,
+    ) -> Option<HostDetail> {
         let hosts = match vlan.is_none() {
             true => &self.hosts,
             false => self.vlan_hosts.get(&vlan)?,
@@ -394,5 +291,56 @@ impl Controller {
                 owners.next().map(Some).ok_or(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Instant;
+
+    use super::*;
+    use crate::ConnectionId;
+    use crate::controller::fixture::{port, up};
+    use crate::controller::{Admission, ControllerConfig, PeerIdentity};
+
+    #[test]
+    fn a_large_network_is_read_in_parts_of_whole_switches() {
+        let port_count_max = 5000;
+        let config = ControllerConfig {
+            port_count_max,
+            ..ControllerConfig::default()
+        };
+        let mut controller = Controller::new(config, [7; 32]);
+        assert!(controller.switches_after(None).is_none());
+        // Some pairs fit into a part, and one switch does not.
+        for (n, ports) in [
+            (1, 1500),
+            (2, 1500),
+            (3, 5000),
+            (4, 1500),
+            (5, 1500),
+            (6, 1),
+        ] {
+            let mut switch = up(n);
+            switch.ports = (1..=ports).map(port).collect();
+            let connection = ConnectionId(n);
+            let peer = PeerIdentity::default();
+            let admission = controller.handle_up(Instant::START, connection, switch, peer);
+            assert_eq!(admission, Admission::Admitted);
+        }
+        let (mut after, mut parts) = (None, Vec::new());
+        while let Some(part) = controller.switches_after(after) {
+            let of_switch = |dpid| part.ports.iter().filter(|p| p.at.dpid == dpid).count();
+            let switches = part.switches.iter();
+            let read: Vec<_> = switches.map(|s| (s.dpid.0, of_switch(s.dpid))).collect();
+            after = part.switches.last().map(|switch| switch.dpid);
+            parts.push(read);
+        }
+        let expected = [
+            vec![(1, 1500), (2, 1500)],
+            vec![(3, 5000)],
+            vec![(4, 1500), (5, 1500), (6, 1)],
+        ];
+        assert_eq!(parts, expected);
     }
 }

@@ -212,6 +212,11 @@ impl Prefix {
         self.len
     }
 
+    /// The address, if it is the only one.
+    pub fn single(self) -> Option<IpAddr> {
+        (self == Prefix::host(self.ip)).then_some(self.ip)
+    }
+
     pub fn contains(self, ip: IpAddr) -> bool {
         self.covers(Prefix::host(ip))
     }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
-use control::controller::{HostDetail, HostName, HostQuery, Names, PathQuery, PathView};
+use control::controller::{
+    HostDetail, HostName, HostPage, HostQuery, HostScan, Names, PathQuery, PathView,
+};
 use control::timeouts::Prefix;
 use control::vlan::VlanId;
 use openflow::{DatapathId, MacAddr};
@@ -119,6 +121,25 @@ fn path(view: &PathView) -> PathDocument {
     }
 }
 
+impl Api {
+    /// Looks for hosts, with other work of the controller between the steps.
+    pub async fn hosts_page(&self, query: HostQuery) -> Result<HostPage, Problem> {
+        let mut scan = HostScan::new(query);
+        loop {
+            let asked = self.driver.ask(move |controller| {
+                let page = controller.look_at_hosts(&mut scan);
+                (scan, page)
+            });
+            let answered = timeout(ASK_MAX, asked).await.ok().flatten();
+            let (looked, page) = answered.ok_or_else(Problem::busy)?;
+            match page {
+                Some(page) => return Ok(page),
+                None => scan = looked,
+            }
+        }
+    }
+}
+
 /// Some of the hosts whose place is known.
 #[utoipa::path(get, path = "/v1/hosts", tag = "network", operation_id = "list_hosts",
     params(
@@ -137,11 +158,7 @@ fn path(view: &PathView) -> PathDocument {
     ))]
 async fn hosts(State(api): State<Api>, RawQuery(query): RawQuery) -> Result<Json<Hosts>, Problem> {
     let query = host_query(query.as_deref())?;
-    let asked = api
-        .driver
-        .ask(move |controller| controller.hosts_page(&query));
-    let page = timeout(ASK_MAX, asked).await.ok().flatten();
-    let page = page.ok_or_else(Problem::busy)?;
+    let page = api.hosts_page(query).await?;
     let last = page.hosts.last().filter(|_| page.has_more);
     Ok(Json(Hosts {
         hosts: page.hosts.iter().map(document).collect(),

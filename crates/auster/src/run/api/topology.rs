@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use clock::Instant;
-use control::controller::{Cable, Location, NetworkView, PortDetail, SwitchView};
+use control::controller::{Cable, Controller, Location, PortDetail, SwitchView};
 use control::topology::Difference;
 use driver::ConnectionView;
 use openflow::DatapathId;
@@ -141,19 +141,85 @@ pub struct Links {
     pub missing: Vec<MissingLink>,
 }
 
+/// What the controller knows, except hosts and paths.
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    pub switches: Vec<SwitchView>,
+    /// Sorted by switch and number.
+    pub ports: Vec<PortDetail>,
+    cables: Vec<Cable>,
+    /// Against the administrator's topology; `None` without one.
+    differences: Option<Vec<Difference>>,
+    host_count: usize,
+}
+
+impl Network {
+    fn add(&mut self, controller: &Controller, part: Part) -> Option<Part> {
+        match part {
+            Part::Switches(after) => match controller.switches_after(after) {
+                Some(part) => {
+                    self.switches.extend(part.switches);
+                    self.ports.extend(part.ports);
+                    let last = self.switches.last().map(|switch| switch.dpid);
+                    Some(Part::Switches(last))
+                }
+                None => Some(Part::Cables),
+            },
+            Part::Cables => {
+                self.cables = controller.cables();
+                self.host_count = controller.host_count();
+                controller.has_topology().then_some(Part::Differences)
+            }
+            Part::Differences => {
+                self.differences = Some(controller.topology_differences());
+                None
+            }
+        }
+    }
+}
+
 /// The network, and the number of the last event before.
 pub struct Snapshot {
     pub seq: u64,
     pub taken: Instant,
     /// The time that the controller's thread has taken for it.
     pub took: std::time::Duration,
-    pub network: NetworkView,
+    pub network: Network,
     /// Those of switches that are up or stood by.
     pub connections: BTreeMap<DatapathId, ConnectionView>,
 }
 
+/// A part of the network that is read at once, while switches wait.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Those behind one.
+    Switches(Option<DatapathId>),
+    Cables,
+    Differences,
+}
+
 impl Api {
-    /// The network at one moment. Readers that come at the same time share one answer.
+    /// Reads a part. Returns the next one.
+    async fn read_part(
+        &self,
+        network: &mut Network,
+        part: Part,
+        took: &mut std::time::Duration,
+    ) -> Result<Option<Part>, Problem> {
+        let (clock, mut read) = (self.clock, std::mem::take(network));
+        let asked = self.driver.ask(move |controller| {
+            let begun = clock.now();
+            let next = read.add(controller, part);
+            (read, next, clock.now().since(begun))
+        });
+        let answered = timeout(ASK_MAX, asked).await.ok().flatten();
+        let (read, next, time) = answered.ok_or_else(Problem::busy)?;
+        *network = read;
+        *took = took.saturating_add(time);
+        Ok(next)
+    }
+
+    /// The network. Readers that come at the same time share one answer.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
         let mut kept = self.reads.snapshot.lock().await;
         // Before the question: every event up to it is in the answer.
@@ -165,14 +231,12 @@ impl Api {
         {
             return Ok(snapshot.clone());
         }
-        let clock = self.clock;
-        let asked = self.driver.ask(move |controller| {
-            let begun = clock.now();
-            let network = controller.network_view();
-            (network, clock.now().since(begun))
-        });
-        let answered = timeout(ASK_MAX, asked).await.ok().flatten();
-        let (network, took) = answered.ok_or_else(Problem::busy)?;
+        let mut network = Network::default();
+        let mut took = std::time::Duration::ZERO;
+        let mut part = Part::Switches(None);
+        while let Some(next) = self.read_part(&mut network, part, &mut took).await? {
+            part = next;
+        }
         let up = self.driver.connections().into_iter();
         let up = up.filter(|connection| connection.is_admitted || connection.is_aside);
         let connections = up.filter_map(|c| Some((c.datapath_id?, c))).collect();
@@ -349,7 +413,7 @@ fn link(cable: &Cable, speeds: &BTreeMap<Location, u64>, rated: &Rated) -> LinkD
     }
 }
 
-/// Switches with their ports, and links, at one moment. While somebody asks, or reads `/v1/live`,
+/// Switches with their ports, and links. While somebody asks, or reads `/v1/live`,
 /// auster reads the counters of ports each 2 seconds.
 #[utoipa::path(get, path = "/v1/topology", tag = "network", operation_id = "topology",
     responses(

@@ -13,7 +13,6 @@ use clock::{Duration, Instant};
 use openflow::MacAddr;
 
 use crate::fabric::addresses::{Addresses, Owner, Writer};
-use crate::timeouts::Prefix;
 
 use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
 
@@ -125,13 +124,6 @@ impl Hosts {
         let is_asked = |dispute: &&Dispute| matches!(dispute.state, State::Asking { .. });
         let is_disputed = self.owners.disputes.get(&ip).filter(is_asked).is_some();
         self.by_ip(ip).filter(|_| !is_disputed)
-    }
-
-    /// Those that own an address of a network, each once.
-    pub(in crate::controller) fn macs_in(&self, network: Prefix) -> BTreeSet<MacAddr> {
-        let owned = self.owners.by_ip.iter();
-        let owned = owned.filter(|(ip, _)| network.contains(**ip));
-        owned.map(|(_, mac)| *mac).collect()
     }
 
     #[cfg(test)]

@@ -102,11 +102,7 @@ async fn hosts(api: &Api, at: Option<DatapathId>) -> Result<HostPage, Problem> {
         limit: HOSTS_MAX,
         ..HostQuery::default()
     };
-    let asked = api
-        .driver
-        .ask(move |controller| controller.hosts_page(&query));
-    let page = timeout(ASK_MAX, asked).await.ok().flatten();
-    page.ok_or_else(Problem::busy)
+    api.hosts_page(query).await
 }
 
 fn port_of(port: &PortDetail) -> Value {
