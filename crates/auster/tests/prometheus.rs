@@ -41,6 +41,15 @@ fn query(at: &str, text: &str) -> f64 {
     }
 }
 
+/// Waits until the value of a query is as wanted.
+fn wait_for(at: &str, text: &str, is_wanted: impl Fn(f64) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_wanted(query(at, text)) {
+        assert!(Instant::now() < deadline, "{text} is {}", query(at, text));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 #[test]
 fn a_prometheus_scrapes_the_controller_and_both_relays() {
     let dir = tempfile::tempdir().unwrap();
@@ -120,14 +129,14 @@ fn a_prometheus_scrapes_the_controller_and_both_relays() {
     assert_eq!(query(&at, "count(auster_build_info)"), 3.0);
     assert_eq!(query(&at, "count(process_resident_memory_bytes)"), 3.0);
     assert_eq!(query(&at, "count(auster_config_info)"), 1.0);
-    assert!(query(&at, "sum(auster_api_request_seconds_count)") >= 1.0);
+    // A scrape counts the requests that were answered before it.
+    wait_for(&at, "sum(auster_api_request_seconds_count)", |value| {
+        value >= 1.0
+    });
     let expiries = "count(count%20by%20(instance)(auster_certificate_expiry_seconds))";
     assert_eq!(query(&at, expiries), 2.0, "of both relays");
     // The relays find each other.
-    while query(&at, "sum(auster_relay_sessions)") < 2.0 {
-        assert!(Instant::now() < deadline, "the relays are not joined");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_for(&at, "sum(auster_relay_sessions)", |value| value >= 2.0);
     let rules = get(&format!("http://{at}/api/v1/rules"));
     let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap();
     assert!(
@@ -146,10 +155,7 @@ fn a_prometheus_scrapes_the_controller_and_both_relays() {
     run(AUSTER, &remove);
     let pid = controller.child.id().to_string();
     run("kill", &["-HUP", &pid]);
-    while query(&at, "up%7Bjob%3D%22auster%22%7D") > 0.0 {
-        assert!(Instant::now() < deadline, "the token is still good");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_for(&at, "up%7Bjob%3D%22auster%22%7D", |value| value == 0.0);
 }
 
 #[test]
