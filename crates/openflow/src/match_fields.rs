@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::types::{MacAddr, PortNo};
 
-/// Declares each basic field once: name in `ovs-ofctl` words, number, width, mask, prerequisite.
+/// Declares each basic field once: number, names (in a match and in an action of `ovs-ofctl`, in the
+/// specification), width, mask, prerequisite.
 macro_rules! fields {
     ($(
-        $(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $bits:literal,
-        $maskable:literal, $prereq:expr;
+        $(#[$doc:meta])* $name:ident = $number:literal, [$text:literal, $set_text:literal, $oxm:literal],
+        $bits:literal, $maskable:literal, $prereq:expr;
     )*) => {
         /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +31,8 @@ macro_rules! fields {
             field: Field::$name,
             number: $number,
             text: $text,
+            set_text: $set_text,
+            name: $oxm,
             bits: $bits,
             maskable: $maskable,
             prereq: $prereq,
@@ -45,8 +48,12 @@ pub struct FieldInfo {
     pub field: Field,
     /// OXM field number in class 0x8000.
     pub number: u8,
-    /// The name in `ovs-ofctl` flow syntax.
+    /// The name in a match of `ovs-ofctl`.
     pub text: &'static str,
+    /// The name in an action of `ovs-ofctl`.
+    pub set_text: &'static str,
+    /// The name in the specification (OXM_OF_…, OpenFlow 1.3.5, table 11), in small letters.
+    pub name: &'static str,
     /// Width of the value in bits; see [`Field::len`] for its bytes on the wire.
     pub bits: u8,
     /// `true` if a match may mask the value.
@@ -81,48 +88,48 @@ pub enum Prereq {
 use Prereq as P;
 
 fields! {
-    InPort = 0, "in_port", 32, false, P::None;
-    InPhyPort = 1, "in_phy_port", 32, false, P::InPort;
-    Metadata = 2, "metadata", 64, true, P::None;
-    EthDst = 3, "dl_dst", 48, true, P::None;
-    EthSrc = 4, "dl_src", 48, true, P::None;
-    EthType = 5, "dl_type", 16, false, P::None;
+    InPort = 0, ["in_port", "in_port_oxm", "in_port"], 32, false, P::None;
+    InPhyPort = 1, ["in_phy_port", "in_phy_port", "in_phy_port"], 32, false, P::InPort;
+    Metadata = 2, ["metadata", "metadata", "metadata"], 64, true, P::None;
+    EthDst = 3, ["dl_dst", "eth_dst", "eth_dst"], 48, true, P::None;
+    EthSrc = 4, ["dl_src", "eth_src", "eth_src"], 48, true, P::None;
+    EthType = 5, ["dl_type", "eth_type", "eth_type"], 16, false, P::None;
     ///
     /// 12 bits and OFPVID_PRESENT (0x1000).
-    VlanVid = 6, "vlan_vid", 13, true, P::None;
-    VlanPcp = 7, "vlan_pcp", 3, false, P::Vlan;
-    IpDscp = 8, "ip_dscp", 6, false, P::Ip;
-    IpEcn = 9, "nw_ecn", 2, false, P::Ip;
-    IpProto = 10, "nw_proto", 8, false, P::Ip;
-    Ipv4Src = 11, "nw_src", 32, true, P::EthType(0x0800);
-    Ipv4Dst = 12, "nw_dst", 32, true, P::EthType(0x0800);
-    TcpSrc = 13, "tcp_src", 16, true, P::IpProto(6);
-    TcpDst = 14, "tcp_dst", 16, true, P::IpProto(6);
-    UdpSrc = 15, "udp_src", 16, true, P::IpProto(17);
-    UdpDst = 16, "udp_dst", 16, true, P::IpProto(17);
-    SctpSrc = 17, "sctp_src", 16, true, P::IpProto(132);
-    SctpDst = 18, "sctp_dst", 16, true, P::IpProto(132);
-    Icmpv4Type = 19, "icmp_type", 8, false, P::IpProto(1);
-    Icmpv4Code = 20, "icmp_code", 8, false, P::IpProto(1);
-    ArpOp = 21, "arp_op", 16, false, P::EthType(0x0806);
-    ArpSpa = 22, "arp_spa", 32, true, P::EthType(0x0806);
-    ArpTpa = 23, "arp_tpa", 32, true, P::EthType(0x0806);
-    ArpSha = 24, "arp_sha", 48, true, P::EthType(0x0806);
-    ArpTha = 25, "arp_tha", 48, true, P::EthType(0x0806);
-    Ipv6Src = 26, "ipv6_src", 128, true, P::EthType(0x86dd);
-    Ipv6Dst = 27, "ipv6_dst", 128, true, P::EthType(0x86dd);
-    Ipv6Flabel = 28, "ipv6_label", 20, true, P::EthType(0x86dd);
-    Icmpv6Type = 29, "icmpv6_type", 8, false, P::Icmpv6;
-    Icmpv6Code = 30, "icmpv6_code", 8, false, P::Icmpv6;
-    Ipv6NdTarget = 31, "nd_target", 128, true, P::NdAny;
-    Ipv6NdSll = 32, "nd_sll", 48, true, P::NdType(135);
-    Ipv6NdTll = 33, "nd_tll", 48, true, P::NdType(136);
-    MplsLabel = 34, "mpls_label", 20, false, P::EthType(0x8847);
-    MplsTc = 35, "mpls_tc", 3, false, P::EthType(0x8847);
-    MplsBos = 36, "mpls_bos", 1, false, P::EthType(0x8847);
-    PbbIsid = 37, "pbb_isid", 24, true, P::EthType(0x88e7);
-    TunnelId = 38, "tun_id", 64, true, P::None;
-    Ipv6Exthdr = 39, "ipv6_exthdr", 9, true, P::EthType(0x86dd);
+    VlanVid = 6, ["vlan_vid", "vlan_vid", "vlan_vid"], 13, true, P::None;
+    VlanPcp = 7, ["vlan_pcp", "vlan_pcp", "vlan_pcp"], 3, false, P::Vlan;
+    IpDscp = 8, ["ip_dscp", "ip_dscp", "ip_dscp"], 6, false, P::Ip;
+    IpEcn = 9, ["nw_ecn", "nw_ecn", "ip_ecn"], 2, false, P::Ip;
+    IpProto = 10, ["nw_proto", "nw_proto", "ip_proto"], 8, false, P::Ip;
+    Ipv4Src = 11, ["nw_src", "ip_src", "ipv4_src"], 32, true, P::EthType(0x0800);
+    Ipv4Dst = 12, ["nw_dst", "ip_dst", "ipv4_dst"], 32, true, P::EthType(0x0800);
+    TcpSrc = 13, ["tcp_src", "tcp_src", "tcp_src"], 16, true, P::IpProto(6);
+    TcpDst = 14, ["tcp_dst", "tcp_dst", "tcp_dst"], 16, true, P::IpProto(6);
+    UdpSrc = 15, ["udp_src", "udp_src", "udp_src"], 16, true, P::IpProto(17);
+    UdpDst = 16, ["udp_dst", "udp_dst", "udp_dst"], 16, true, P::IpProto(17);
+    SctpSrc = 17, ["sctp_src", "sctp_src", "sctp_src"], 16, true, P::IpProto(132);
+    SctpDst = 18, ["sctp_dst", "sctp_dst", "sctp_dst"], 16, true, P::IpProto(132);
+    Icmpv4Type = 19, ["icmp_type", "icmp_type", "icmpv4_type"], 8, false, P::IpProto(1);
+    Icmpv4Code = 20, ["icmp_code", "icmp_code", "icmpv4_code"], 8, false, P::IpProto(1);
+    ArpOp = 21, ["arp_op", "arp_op", "arp_op"], 16, false, P::EthType(0x0806);
+    ArpSpa = 22, ["arp_spa", "arp_spa", "arp_spa"], 32, true, P::EthType(0x0806);
+    ArpTpa = 23, ["arp_tpa", "arp_tpa", "arp_tpa"], 32, true, P::EthType(0x0806);
+    ArpSha = 24, ["arp_sha", "arp_sha", "arp_sha"], 48, true, P::EthType(0x0806);
+    ArpTha = 25, ["arp_tha", "arp_tha", "arp_tha"], 48, true, P::EthType(0x0806);
+    Ipv6Src = 26, ["ipv6_src", "ipv6_src", "ipv6_src"], 128, true, P::EthType(0x86dd);
+    Ipv6Dst = 27, ["ipv6_dst", "ipv6_dst", "ipv6_dst"], 128, true, P::EthType(0x86dd);
+    Ipv6Flabel = 28, ["ipv6_label", "ipv6_label", "ipv6_flabel"], 20, true, P::EthType(0x86dd);
+    Icmpv6Type = 29, ["icmpv6_type", "icmpv6_type", "icmpv6_type"], 8, false, P::Icmpv6;
+    Icmpv6Code = 30, ["icmpv6_code", "icmpv6_code", "icmpv6_code"], 8, false, P::Icmpv6;
+    Ipv6NdTarget = 31, ["nd_target", "nd_target", "ipv6_nd_target"], 128, true, P::NdAny;
+    Ipv6NdSll = 32, ["nd_sll", "nd_sll", "ipv6_nd_sll"], 48, true, P::NdType(135);
+    Ipv6NdTll = 33, ["nd_tll", "nd_tll", "ipv6_nd_tll"], 48, true, P::NdType(136);
+    MplsLabel = 34, ["mpls_label", "mpls_label", "mpls_label"], 20, false, P::EthType(0x8847);
+    MplsTc = 35, ["mpls_tc", "mpls_tc", "mpls_tc"], 3, false, P::EthType(0x8847);
+    MplsBos = 36, ["mpls_bos", "mpls_bos", "mpls_bos"], 1, false, P::EthType(0x8847);
+    PbbIsid = 37, ["pbb_isid", "pbb_isid", "pbb_isid"], 24, true, P::EthType(0x88e7);
+    TunnelId = 38, ["tun_id", "tun_id", "tunnel_id"], 64, true, P::None;
+    Ipv6Exthdr = 39, ["ipv6_exthdr", "ipv6_exthdr", "ipv6_exthdr"], 9, true, P::EthType(0x86dd);
 }
 
 /// OFPXMC_OPENFLOW_BASIC.
@@ -135,6 +142,16 @@ impl Field {
     /// Returns the field with this OXM number in class 0x8000.
     pub fn from_number(number: u8) -> Option<Field> {
         FIELDS.get(usize::from(number)).map(|info| info.field)
+    }
+
+    /// Returns the field that has this name in `ovs-ofctl` or in the specification.
+    pub fn from_name(name: &str) -> Option<Field> {
+        let name = match name {
+            "dl_vlan_pcp" => "vlan_pcp",
+            name => name,
+        };
+        let row = |info: &&FieldInfo| [info.text, info.set_text, info.name].contains(&name);
+        FIELDS.iter().find(row).map(|info| info.field)
     }
 
     /// Returns the field's row of [`FIELDS`].

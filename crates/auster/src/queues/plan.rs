@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 
+pub use control::qos::Rate;
 use sched::policy::{Action, PolicyMap};
 
 /// Code points there are: six bits.
@@ -23,10 +23,6 @@ pub const RATE_MIN: Rate = Rate(128_000);
 pub const RATE_STEP: u64 = 1000;
 /// Priorities that HTB knows are 0 to 7.
 pub const HTB_PRIORITY_MAX: u8 = 7;
-
-/// Bits per second, as `tc` writes it: `100mbit`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(pub u64);
 
 /// All classes of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -324,45 +320,6 @@ impl fmt::Display for CodePoints {
 impl fmt::Debug for CodePoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{{self}}}")
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit")];
-        let whole = units
-            .iter()
-            .find(|(unit, _)| self.0 > 0 && self.0.is_multiple_of(*unit));
-        match whole {
-            Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
-            None => write!(f, "{}bit", self.0),
-        }
-    }
-}
-
-impl FromStr for Rate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Rate, String> {
-        let wrong = || format!("'{text}' is not a rate: write it as tc does, such as 100mbit");
-        let unit_at = text
-            .find(|c: char| c != '.' && !c.is_ascii_digit())
-            .ok_or_else(wrong)?;
-        let (number, unit) = text.split_at(unit_at);
-        let unit = match unit.to_ascii_lowercase().as_str() {
-            "bit" => 1e0,
-            "kbit" => 1e3,
-            "mbit" => 1e6,
-            "gbit" => 1e9,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let bits = number * unit;
-        // A terabit is beyond any interface, and all below is exact.
-        if !(1.0..=1e12).contains(&bits) {
-            return Err(format!("rate {text} is not between 1bit and 1000gbit"));
-        }
-        Ok(Rate(bits as u64))
     }
 }
 

@@ -134,6 +134,16 @@ impl Members {
         }
     }
 
+    /// Waits until so many members have a key: that of one that was killed stays for ten seconds.
+    fn wait_for_keys(&self, count: usize) {
+        let give_up = Instant::now() + PATIENCE;
+        let keys = ["get", "--prefix", "/auster/v1/members/", "--keys-only"];
+        while self.etcd.ctl(&keys).split_whitespace().count() != count {
+            assert!(Instant::now() < give_up, "{}", self.etcd.ctl(&keys));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Waits until etcd has an order with all members in it, who is running first.
     pub fn wait_for_order(&self) {
         let give_up = Instant::now() + PATIENCE;
@@ -262,6 +272,7 @@ fn an_operator_moves_the_switches_and_drains_a_member() {
     let undone = ask(&config, &["drain", b, "--undo"]);
     assert_eq!(undone, done(format!("{b} may serve switches again")));
     assert_eq!(members.serve_once(30_000), second);
+    members.wait_for_keys(1);
     let (code, said) = ask(&config, &["drain", b]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("no other member is ready"), "{said}");

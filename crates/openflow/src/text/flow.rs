@@ -211,7 +211,7 @@ fn transport(parts: &mut Parts, m: &Match, eth_type: Option<u16>, ip_proto: Opti
             if implied {
                 "tp_src"
             } else {
-                names::field_name(src)
+                src.info().set_text
             },
         );
         parts.number(
@@ -220,7 +220,7 @@ fn transport(parts: &mut Parts, m: &Match, eth_type: Option<u16>, ip_proto: Opti
             if implied {
                 "tp_dst"
             } else {
-                names::field_name(dst)
+                dst.info().set_text
             },
         );
     };
@@ -311,7 +311,7 @@ fn set_field(w: &mut dyn Write, version: Version, field: &MatchField) -> fmt::Re
             }
             w.write_str("set_field:")?;
             values::value(w, *field, *value, *mask)?;
-            write!(w, "->{}", names::field_name(*field))
+            write!(w, "->{}", field.info().set_text)
         }
         MatchField::Other { header, payload } => {
             write!(w, "set_field:{header:#010x}:{}->oxm", values::hex(payload))

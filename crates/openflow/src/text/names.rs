@@ -2,64 +2,8 @@
 
 use crate::error::ErrorKind;
 use crate::kind::MessageKind;
-use crate::match_fields::Field;
 use crate::message::{GroupType, RoleReason};
 use crate::wire::is_role_status;
-
-/// Every name that flow syntax accepts for a field; the first is how SET_FIELD writes it.
-pub(super) const FIELD_NAMES: &[(Field, &[&str])] = &[
-    (Field::InPort, &["in_port_oxm", "in_port"]),
-    (Field::InPhyPort, &["in_phy_port"]),
-    (Field::Metadata, &["metadata"]),
-    (Field::EthDst, &["eth_dst", "dl_dst"]),
-    (Field::EthSrc, &["eth_src", "dl_src"]),
-    (Field::EthType, &["eth_type", "dl_type"]),
-    (Field::VlanVid, &["vlan_vid"]),
-    (Field::VlanPcp, &["vlan_pcp", "dl_vlan_pcp"]),
-    (Field::IpDscp, &["ip_dscp"]),
-    (Field::IpEcn, &["nw_ecn", "ip_ecn"]),
-    (Field::IpProto, &["nw_proto", "ip_proto"]),
-    (Field::Ipv4Src, &["ip_src", "nw_src", "ipv4_src"]),
-    (Field::Ipv4Dst, &["ip_dst", "nw_dst", "ipv4_dst"]),
-    (Field::TcpSrc, &["tcp_src"]),
-    (Field::TcpDst, &["tcp_dst"]),
-    (Field::UdpSrc, &["udp_src"]),
-    (Field::UdpDst, &["udp_dst"]),
-    (Field::SctpSrc, &["sctp_src"]),
-    (Field::SctpDst, &["sctp_dst"]),
-    (Field::Icmpv4Type, &["icmp_type", "icmpv4_type"]),
-    (Field::Icmpv4Code, &["icmp_code", "icmpv4_code"]),
-    (Field::ArpOp, &["arp_op"]),
-    (Field::ArpSpa, &["arp_spa"]),
-    (Field::ArpTpa, &["arp_tpa"]),
-    (Field::ArpSha, &["arp_sha"]),
-    (Field::ArpTha, &["arp_tha"]),
-    (Field::Ipv6Src, &["ipv6_src"]),
-    (Field::Ipv6Dst, &["ipv6_dst"]),
-    (Field::Ipv6Flabel, &["ipv6_label", "ipv6_flabel"]),
-    (Field::Icmpv6Type, &["icmpv6_type"]),
-    (Field::Icmpv6Code, &["icmpv6_code"]),
-    (Field::Ipv6NdTarget, &["nd_target", "ipv6_nd_target"]),
-    (Field::Ipv6NdSll, &["nd_sll", "ipv6_nd_sll"]),
-    (Field::Ipv6NdTll, &["nd_tll", "ipv6_nd_tll"]),
-    (Field::MplsLabel, &["mpls_label"]),
-    (Field::MplsTc, &["mpls_tc"]),
-    (Field::MplsBos, &["mpls_bos"]),
-    (Field::PbbIsid, &["pbb_isid"]),
-    (Field::TunnelId, &["tun_id", "tunnel_id"]),
-    (Field::Ipv6Exthdr, &["ipv6_exthdr"]),
-];
-
-pub(super) fn field_name(field: Field) -> &'static str {
-    FIELD_NAMES[field as usize].1[0]
-}
-
-pub(super) fn field_by_name(name: &str) -> Option<Field> {
-    FIELD_NAMES
-        .iter()
-        .find(|(_, names)| names.contains(&name))
-        .map(|(field, _)| *field)
-}
 
 /// Shorthands: the Ethernet type they stand for and the protocol within, if any.
 pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
@@ -375,22 +319,5 @@ pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String
         (None, Some(0xffff)) => Some(format!("OFPST_EXPERIMENTER {suffix}")),
         (None, Some(ty)) => Some(format!("OFPST_{ty} {suffix}")),
         (None, None) => Some(self::message(kind).to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_names_are_indexed_by_field_number_and_none_is_used_twice() {
-        let mut seen: Vec<&str> = Vec::new();
-        for (at, (field, names)) in FIELD_NAMES.iter().enumerate() {
-            assert_eq!(*field as usize, at);
-            for name in *names {
-                assert!(!seen.contains(name), "{name} names two fields");
-                seen.push(name);
-            }
-        }
     }
 }

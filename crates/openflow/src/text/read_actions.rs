@@ -9,7 +9,6 @@ use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId, Version};
 use super::error::TextError;
 use super::flow::instruction_rank;
 use super::items::{Item, Items};
-use super::names;
 use super::read_match::{field_value, masked_number, number, oxm, port};
 use super::values;
 
@@ -227,7 +226,7 @@ impl ActionReader {
         }
         let field = match name {
             "tp_src" | "tp_dst" => self.transport_port(item, name == "tp_src")?,
-            name => names::field_by_name(name).ok_or_else(|| {
+            name => Field::from_name(name).ok_or_else(|| {
                 item.wrong("set_field:VALUE->FIELD, a field such as eth_dst, ip_src")
             })?,
         };

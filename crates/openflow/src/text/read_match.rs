@@ -60,7 +60,7 @@ impl<'a> MatchReader<'a> {
             "dl_vlan" | "vlan_tci" | "nw_tos" => self.derived(&item)?,
             "oxm" => self.other.push(oxm(&item, item.value()?)?),
             "tp_src" | "tp_dst" => self.waiting.push(item),
-            key => match names::field_by_name(key) {
+            key => match Field::from_name(key) {
                 // Known once the protocol is.
                 Some(
                     Field::Icmpv4Type
@@ -134,7 +134,7 @@ impl<'a> MatchReader<'a> {
                 (Some(58), _) => Field::Icmpv6Code,
                 _ => return Err(item.unknown("tcp, udp or sctp too: whose port is it?")),
             },
-            key => names::field_by_name(key).ok_or_else(|| unknown_field(item))?,
+            key => Field::from_name(key).ok_or_else(|| unknown_field(item))?,
         })
     }
 
@@ -198,7 +198,7 @@ impl<'a> MatchReader<'a> {
     ) -> Result<(), TextError> {
         match self.fields.insert(field, (value & mask, mask)) {
             Some(before) if before != (value & mask, mask) => {
-                let name = names::field_name(field);
+                let name = field.info().set_text;
                 Err(item.unknown(format!(
                     "{name} once: it is matched to something else before"
                 )))
@@ -251,7 +251,7 @@ impl<'a> MatchReader<'a> {
         if met {
             return Ok(());
         }
-        let name = names::field_name(field);
+        let name = field.info().set_text;
         Err(TextError::new(
             0,
             name,
@@ -305,7 +305,7 @@ pub(super) fn field_value(
     if mask != field.ones() && !info.maskable {
         return Err(item.wrong(format!(
             "no mask: {} is matched whole",
-            names::field_name(field)
+            field.info().set_text
         )));
     }
     Ok(Some((value & mask, mask)))

@@ -479,7 +479,7 @@ fn runs(tables: &[TableId]) -> String {
 fn field_of_header(header: u32) -> String {
     let number = (header >> 9 & 0x7f) as u8;
     match crate::match_fields::Field::from_number(number) {
-        Some(field) if header >> 16 == 0x8000 => names::field_name(field).to_owned(),
+        Some(field) if header >> 16 == 0x8000 => field.info().set_text.to_owned(),
         _ => format!("{header:#010x}"),
     }
 }

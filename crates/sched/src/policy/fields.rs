@@ -2,58 +2,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use openflow::match_fields::VLAN_PRESENT;
+use openflow::match_fields::{FIELDS, VLAN_PRESENT};
 use openflow::{Field, MacAddr, MatchField, PortNo};
-
-/// Every name of a field; the first is the one that is written.
-const NAMES: &[(Field, &[&str])] = &[
-    (Field::InPort, &["in_port"]),
-    (Field::InPhyPort, &["in_phy_port"]),
-    (Field::Metadata, &["metadata"]),
-    (Field::EthDst, &["eth_dst", "dl_dst"]),
-    (Field::EthSrc, &["eth_src", "dl_src"]),
-    (Field::EthType, &["eth_type", "dl_type"]),
-    (Field::VlanVid, &["vlan_vid"]),
-    (Field::VlanPcp, &["vlan_pcp", "dl_vlan_pcp"]),
-    (Field::IpDscp, &["ip_dscp", "nw_dscp"]),
-    (Field::IpEcn, &["ip_ecn", "nw_ecn"]),
-    (Field::IpProto, &["ip_proto", "nw_proto"]),
-    (Field::Ipv4Src, &["ipv4_src", "nw_src", "ip_src"]),
-    (Field::Ipv4Dst, &["ipv4_dst", "nw_dst", "ip_dst"]),
-    (Field::TcpSrc, &["tcp_src"]),
-    (Field::TcpDst, &["tcp_dst"]),
-    (Field::UdpSrc, &["udp_src"]),
-    (Field::UdpDst, &["udp_dst"]),
-    (Field::SctpSrc, &["sctp_src"]),
-    (Field::SctpDst, &["sctp_dst"]),
-    (Field::Icmpv4Type, &["icmpv4_type", "icmp_type"]),
-    (Field::Icmpv4Code, &["icmpv4_code", "icmp_code"]),
-    (Field::ArpOp, &["arp_op"]),
-    (Field::ArpSpa, &["arp_spa"]),
-    (Field::ArpTpa, &["arp_tpa"]),
-    (Field::ArpSha, &["arp_sha"]),
-    (Field::ArpTha, &["arp_tha"]),
-    (Field::Ipv6Src, &["ipv6_src"]),
-    (Field::Ipv6Dst, &["ipv6_dst"]),
-    (Field::Ipv6Flabel, &["ipv6_flabel", "ipv6_label"]),
-    (Field::Icmpv6Type, &["icmpv6_type"]),
-    (Field::Icmpv6Code, &["icmpv6_code"]),
-    (Field::Ipv6NdTarget, &["ipv6_nd_target", "nd_target"]),
-    (Field::Ipv6NdSll, &["ipv6_nd_sll", "nd_sll"]),
-    (Field::Ipv6NdTll, &["ipv6_nd_tll", "nd_tll"]),
-    (Field::MplsLabel, &["mpls_label"]),
-    (Field::MplsTc, &["mpls_tc"]),
-    (Field::MplsBos, &["mpls_bos"]),
-    (Field::PbbIsid, &["pbb_isid"]),
-    (Field::TunnelId, &["tunnel_id", "tun_id"]),
-    (Field::Ipv6Exthdr, &["ipv6_exthdr"]),
-];
 
 const ETH_ARP: u128 = 0x0806;
 
 /// The name that `field` is written with.
 pub fn field_name(field: Field) -> &'static str {
-    NAMES[field as usize].1[0]
+    field.info().name
 }
 
 /// The value of `field` as a map says it, with its mask if there is one.
@@ -135,12 +91,12 @@ pub(super) fn suggestion(key: &str) -> String {
         "domain",
         "action",
     ];
-    let names = NAMES
+    let names = FIELDS
         .iter()
-        .flat_map(|(_, names)| names.iter())
-        .chain(&OTHERS);
+        .flat_map(|info| [info.name, info.text, info.set_text])
+        .chain(OTHERS);
     let near = names
-        .map(|name| (distance(key, name), *name))
+        .map(|name| (distance(key, name), name))
         .min()
         .filter(|(distance, _)| *distance <= 2);
     match near {
@@ -150,8 +106,10 @@ pub(super) fn suggestion(key: &str) -> String {
 }
 
 fn named(key: &str) -> Option<Field> {
-    let found = NAMES.iter().find(|(_, names)| names.contains(&key));
-    found.map(|(field, _)| *field)
+    match key {
+        "nw_dscp" => Some(Field::IpDscp),
+        _ => Field::from_name(key),
+    }
 }
 
 fn meant(key: &str, protocol: Protocol) -> Option<Field> {
