@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use net::tls::{CredentialFiles, Expiry, ExpiryKind, Security};
+use net::tls::{CredentialFiles, Credentials, Expiry, ExpiryKind, Security};
+use sha2::{Digest, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -34,9 +35,14 @@ pub fn files(
 /// Reads the files again for every later handshake. If anything is wrong with them, returns every
 /// problem, and `security` keeps its credentials.
 pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failure> {
-    security.replace(Arc::new(files.load()?));
-    warn(&expiries(security));
+    replace(security, Arc::new(files.load()?));
     Ok(())
+}
+
+/// Uses these for every later handshake.
+pub fn replace(security: &Security, credentials: Arc<Credentials>) {
+    security.replace(credentials);
+    warn(&expiries(security));
 }
 
 /// Reloads a relay's credentials: SIGHUP reads the files of each security again, and does nothing
@@ -49,23 +55,47 @@ pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failu
     for (_, security) in &held {
         tasks.spawn(watch(security.clone()));
     }
+    let mut digests: Vec<_> = held.iter().map(|(files, _)| digest(files)).collect();
     tasks.spawn(async move {
         while hung_up.recv().await.is_some() {
             if held.is_empty() {
                 tracing::warn!("SIGHUP: there are no certificates to read again");
             }
-            for (files, security) in &held {
+            let (mut changed, mut refused) = (0, 0);
+            for ((files, security), before) in held.iter().zip(&mut digests) {
+                let now = digest(files);
                 match reload(files, security) {
-                    Ok(()) => say!("certificate {} in use", files.certificate.display()),
+                    Ok(()) => {
+                        say!("certificate {} in use", files.certificate.display());
+                        changed += usize::from(std::mem::replace(before, now) != now);
+                    }
                     Err(failure) => {
+                        refused += 1;
                         let problems = failure.message();
                         tracing::error!("certificates refused, those in use stay: {problems}");
                     }
                 }
             }
+            let unchanged = held.len() - changed - refused;
+            say!(
+                "reload: certificates changed {changed}, unchanged {unchanged}, refused {refused}; \
+                 options need a restart"
+            );
         }
     });
     Ok(tasks)
+}
+
+/// A digest of what the files have in them.
+fn digest(files: &CredentialFiles) -> [u8; 32] {
+    let all = [&files.private_key, &files.certificate, &files.ca];
+    let mut digest = Sha256::new();
+    for file in all.into_iter().chain(&files.crl) {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        digest.update((bytes.len() as u64).to_be_bytes());
+        digest.update(bytes);
+    }
+    digest.finalize().into()
 }
 
 /// Warns at once, and then daily, of what expires soon.

@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use auster::{
-    acl, api, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top, trace,
+    acl, api, cluster, config, events, import, ofp, pki, policy, qos, queues, relay, reload, run,
+    state, top, trace,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
@@ -34,6 +35,12 @@ Example:
   auster run --listen ptcp:6653
   auster run pssl:6653 -p c1-privkey.pem -c c1-cert.pem -C pki/switchca/cacert.pem")]
     Run(run::Args),
+    /// Have a running auster run read its configuration again, and print what has changed
+    #[command(after_help = reload::EXAMPLE)]
+    Reload(reload::Args),
+    /// Settings of auster run: their schema for editors, and their values with where they come from
+    #[command(subcommand)]
+    Config(config::Command),
     /// Carry OpenFlow, OVSDB and other agents of unmodified switches and controllers over QUIC
     #[command(subcommand)]
     Relay(relay::Command),
@@ -140,6 +147,8 @@ fn main() -> ExitCode {
     let Cli { command, log } = Cli::parse();
     log::run(&log, || match command {
         Command::Run(args) => run::run(args),
+        Command::Reload(args) => reload::run(&args),
+        Command::Config(command) => config::run(command),
         Command::Relay(command) => relay::run(command),
         Command::Queues(command) => queues::run(command),
         Command::Qos(command) => qos::run(command),

@@ -14,12 +14,16 @@ mod feed;
 pub mod fields;
 mod gateways;
 mod intent;
+mod listeners;
 mod load;
 pub(crate) mod metrics;
 mod mirrors;
 mod multicast;
 pub(crate) mod process;
 mod qos;
+mod record;
+mod reload;
+pub(crate) mod report;
 mod ring;
 pub(crate) mod settings;
 mod status;
@@ -36,26 +40,25 @@ use std::time::Duration;
 use cli::process::raise_file_limit;
 use control::clustered::Clustered;
 use control::controller::Controller;
-use driver::reconnect::Reconnect;
 use driver::{Driver, Notice};
 use net::clock::Clock;
 use net::method::Method;
-use net::tls::{Role, Security};
-use net::transport::{Limits, Listener, TransportError, connect_at};
+use net::tls::Role;
 use net::workers::Workers;
 use sha2::{Digest, Sha256};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::certificates;
-use crate::policy;
 use cli::failure::Failure;
-use cli::output::{self, note};
+use cli::output::{self, note, say};
 use events::Printer;
 use feed::Feed;
 use intent::{Intent, Store};
+use listeners::{Listeners, RefusalsOfAll};
 use load::Sampler;
 use qos::{Held, Refused};
+use reload::Running;
 pub(crate) use settings::Settings;
 use settings::{Forwarding, Mode};
 pub(crate) use topology::edge_port as port_of_switch;
@@ -156,6 +159,11 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Check options, settings and every file that they name, report all mistakes, and start
+    /// nothing
+    #[arg(long)]
+    check: bool,
+
     // The flags of Ryu, so that its command lines work.
     #[arg(long, hide = true, value_name = "HOST")]
     ofp_listen_host: Option<String>,
@@ -165,22 +173,71 @@ pub struct Args {
     ofp_ssl_listen_port: Option<u16>,
 }
 
+impl Args {
+    /// Takes `--json` away: for `auster config show` it is no setting.
+    pub fn take_json(&mut self) -> bool {
+        std::mem::take(&mut self.json)
+    }
+}
+
 pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, tokens};
 
 pub fn run(args: Args) -> Result<(), Failure> {
+    if args.check {
+        return check_only(&args);
+    }
     output::become_service();
-    let given = Settings::given(args.clone())?;
-    let settings = given.clone().complete()?;
+    let settings = Settings::given(args.clone())?.complete()?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let done = runtime.block_on(serve(settings, (args, given)));
+    let done = runtime.block_on(serve(settings, args));
     // A task that does not end must not hold up the end of the process.
     runtime.shutdown_background();
     done
 }
+
+/// One line for each mistake, and the exit code of a usage that is wrong.
+fn check_only(args: &Args) -> Result<(), Failure> {
+    let name = match &args.config {
+        Some(file) => file.display().to_string(),
+        None => "the command line".to_owned(),
+    };
+    let mistakes = settings::check::check(args).err().unwrap_or_default();
+    if mistakes.is_empty() {
+        say!("{name} is good");
+        return Ok(());
+    }
+    let count = mistakes.len();
+    for mistake in mistakes {
+        note!("{mistake}");
+    }
+    let all = match count {
+        1 => "one mistake".to_owned(),
+        count => format!("{count} mistakes"),
+    };
+    Err(Failure::usage(format!("{name} has {all}, see above")))
+}
+
+/// The values in effect with these options, and where each comes from.
+pub fn effective(args: &Args) -> Result<Effective, Failure> {
+    let settings = Settings::given(args.clone())?.complete()?;
+    let text = text_of(args)?;
+    Ok(Effective::of(&settings, args, &text))
+}
+
+/// The text of the configuration; empty without one.
+fn text_of(args: &Args) -> Result<String, Failure> {
+    let Some(path) = &args.config else {
+        return Ok(String::new());
+    };
+    std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))
+}
+
+pub use settings::effective::Effective;
+pub use settings::schema::schema;
 
 /// Whether a settings file of this name would be taken, before anything is started with it.
 pub fn check_settings(text: &str, file: &Path) -> Result<(), Vec<String>> {
@@ -189,7 +246,7 @@ pub fn check_settings(text: &str, file: &Path) -> Result<(), Vec<String>> {
 
 /// The time that connections have to write queued messages when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
-/// The time that the application has to take another policy map.
+/// The time that the application has to take other VLANs.
 const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 /// The source of VLANs that no file states.
@@ -199,8 +256,8 @@ const ALL_SOURCES: &str = "the file and the databases";
 
 type ControllerDriver = Driver<Clustered>;
 
-/// `given` is what `settings` was made of, to be asked for again on SIGHUP.
-async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failure> {
+async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
+    let effective = Effective::of(&settings, &args, &text_of(&args)?);
     let security = settings.security()?.expecting(Role::Switch);
     let mut controller = Controller::new(settings.controller.clone(), random_seed()?);
     let clock = Clock::start();
@@ -231,34 +288,31 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     let mut interrupted = signal_stream(SignalKind::interrupt())?;
     let mut terminated = signal_stream(SignalKind::terminate())?;
     let mut hung_up = signal_stream(SignalKind::hangup())?;
-    let mut listeners = Vec::new();
-    for method in &settings.listen {
-        let listener = Listener::bind_over(Some(&workers), method, &security, Limits::default())
-            .await
-            .map_err(Failure::network)?;
-        warn_if_exposed(method);
-        printer.listening(listener.local());
-        listeners.push(listener);
+    let refusals = RefusalsOfAll::default();
+    let mut listeners = Listeners::new(driver.clone(), workers, security.clone(), refusals.clone());
+    let bound = listeners.bind(&settings.listen).await;
+    let bound = bound.map_err(|mistakes| Failure::network(mistakes.join("; ")))?;
+    for one in &bound {
+        warn_if_exposed(one.local());
+        printer.listening(one.local());
     }
     let databases = databases::start(&settings, &security, &driver, clock, seed).await?;
     for (method, _) in databases.listening() {
         printer.listening_for_databases(method);
     }
     let mut views = databases.views();
-    let mut vlans = Follower::new(settings.vlans.clone());
+    let vlans = Follower::new(settings.vlans.clone());
     let (mut vlan_rows, vlan_reader) = vlans::watch(databases.views());
     let of_databases = databases.listening().iter();
     let of_databases =
         of_databases.map(|(method, refusals)| (method.to_string(), refusals.clone()));
-    let refusals = listeners
-        .iter()
-        .map(|listener| (listener.local().to_string(), listener.refusals().clone()))
-        .chain(of_databases);
-    let refusals: Vec<_> = refusals.collect();
+    let of_listeners = bound.iter().map(listeners::Bound::refusals);
+    refusals.add(of_listeners.chain(of_databases));
+    let status = status::Status::new(driver.clone(), refusals.clone(), databases.views(), clock);
+    let mut status_task = None;
     if let Some(path) = &settings.status {
-        let status =
-            status::Status::new(driver.clone(), refusals.clone(), databases.views(), clock);
-        status.serve(path).map_err(|e| Failure::file(path, e))?;
+        let served = status.clone().serve(path);
+        status_task = Some(served.map_err(|e| Failure::file(path, e))?);
     }
     let held = Arc::new(Held::new(driver.clone(), clock));
     let names_ports = settings.vlans.is_any() || settings.vlans.has_bonds();
@@ -284,7 +338,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     // Before switches connect: they would lose what is not asked for yet.
     intent.load().await;
     tasks.push(tokio::spawn(intent.clone().keep()));
-    let mut access = None;
+    let (mut access, mut served) = (None, None);
     let digest = Arc::new(Mutex::new(digest_of(settings.config.as_deref())));
     if let Some(stated) = &settings.api {
         let users = Arc::new(api::access::Access::load(stated, clock)?);
@@ -301,10 +355,14 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             reads: reads.clone(),
         };
         warn_if_in_the_clear(stated);
-        for (at, task) in api.serve(stated, &users).await? {
+        let mut serving = api.with_users(&users);
+        serving.set_names(&stated.hosts);
+        let bound = serving.bind(&stated.listen).await;
+        let bound = bound.map_err(|mut failures| failures.remove(0))?;
+        for at in serving.serve(bound) {
             printer.serving(&at, users.tls().is_some());
-            tasks.push(task);
         }
+        served = Some(serving);
         let users_too = users.clone();
         let watch = certificates::watch_all(move || users_too.expiries());
         tasks.push(tokio::spawn(watch));
@@ -314,59 +372,48 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     if let Some(joined) = &joined {
         printer.joined(&joined.name, &joined.heard_at);
     }
-    let of_listeners = listeners
-        .into_iter()
-        .map(|listener| driver.serve_listener(listener));
-    tasks.extend(of_listeners);
+    listeners.serve(bound);
     reads.set_ready();
-    for (number, method) in (0u64..).zip(&settings.connect) {
-        warn_if_exposed(method);
-        let (driver, workers) = (driver.clone(), workers.clone());
-        let dialler = keep_connected(driver, workers, method.clone(), security.clone(), number);
-        tasks.push(tokio::spawn(dialler));
-    }
+    listeners.dial(&settings.connect);
 
     tasks.push(tokio::spawn(certificates::watch(security.clone())));
     let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
+    let mut running = Running {
+        args,
+        settings,
+        effective,
+        driver: driver.clone(),
+        clock,
+        security,
+        sampler,
+        held,
+        intent,
+        databases,
+        vlans,
+        listeners,
+        status,
+        status_task,
+        access: access.clone(),
+        served,
+        digest,
+    };
 
     let failed = loop {
         tokio::select! {
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
             () = asked_to_reload(&mut hung_up, access.as_deref()) => {
-                reload_certificates(&given, &security, &mut printer);
-                reload_api(&given, access.as_ref(), &mut printer).await;
-                if Settings::given(given.0.clone()).is_ok() {
-                    *lock(&digest) = digest_of(settings.config.as_deref());
-                }
-                reload_policy(&settings.policy, &driver, &mut printer).await;
-                if let Some(file) = &settings.config {
-                    reload_drained(file, &driver, clock, &mut printer).await;
-                    reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
-                    reload_qos(file, &settings, &held, &mut printer).await;
-                    let vlans = &mut vlans;
-                    if reload_vlans(file, &settings, &held, vlans, &driver, clock, &mut printer)
-                        .await
-                    {
-                        reload_gateways(file, &settings, &driver, clock, &mut printer).await;
-                    }
-                    reload_bfd(file, &settings, &databases, &mut printer);
-                    // It may take its time, and a signal must not wait for it.
-                    let intent = intent.clone();
-                    tokio::spawn(async move { intent.refit().await });
-                }
-                if let Some(file) = &settings.topology {
-                    let vlans = vlans.stated();
-                    reload_topology(file, &settings, vlans, &driver, clock, &mut printer).await;
-                }
+                running.reload(&mut printer).await;
             }
             Ok(()) = vlan_rows.changed() => {
-                vlans.set_rows(vlan_rows.borrow_and_update().clone());
-                use_vlans(DATABASES, &mut vlans, &driver, clock, &mut printer).await;
+                running.vlans.set_rows(vlan_rows.borrow_and_update().clone());
+                let vlans = &mut running.vlans;
+                use_vlans(DATABASES, vlans, &driver, clock, &mut printer).await;
             }
             // The controller was too busy to take them.
-            () = tokio::time::sleep(RELOAD_MAX), if vlans.is_behind() => {
-                use_vlans(ALL_SOURCES, &mut vlans, &driver, clock, &mut printer).await;
+            () = tokio::time::sleep(RELOAD_MAX), if running.vlans.is_behind() => {
+                let vlans = &mut running.vlans;
+                use_vlans(ALL_SOURCES, vlans, &driver, clock, &mut printer).await;
             }
             Some(event) = cluster::next_event(&mut joined) => printer.cluster(&event),
             Some(event) = intent_events.recv() => printer.intent(&event),
@@ -382,14 +429,9 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             () = print_notices(&mut printer, &mut notices, &driver, clock) => {}
         }
     }
-    sampler.stop();
-    databases.stop();
+    running.stop();
     for task in tasks {
         task.abort();
-    }
-    let api_sockets = settings.api.iter().flat_map(api::Stated::sockets);
-    for path in settings.status.iter().chain(api_sockets) {
-        let _ = std::fs::remove_file(path);
     }
     if let Some(audit) = access.as_ref().and_then(|access| access.audit.as_ref()) {
         audit.flush();
@@ -438,251 +480,10 @@ async fn asked_to_reload(hung_up: &mut Signal, access: Option<&api::access::Acce
     }
 }
 
-/// Reads the certificates again, from other files if the configuration names others now, and
-/// reports which of its other changes need a restart. Files that will not do are refused together.
-fn reload_certificates(given: &(Args, Settings), security: &Security, printer: &mut Printer) {
-    let (args, before) = given;
-    // What is wrong with the configuration is told where its tables are read.
-    let now = Settings::given(args.clone()).unwrap_or_else(|_| before.clone());
-    let changed = before.restart_needed(&now);
-    if let (Some(file), false) = (&now.config, changed.is_empty()) {
-        printer.restart_needed(&file.display().to_string(), &changed);
-    }
-    let Some(files) = now
-        .credential_files()
-        .filter(|_| security.has_credentials())
-    else {
-        return;
-    };
-    let name = files.certificate.display().to_string();
-    match certificates::reload(&files, security) {
-        Ok(()) => printer.certificate_used(&name),
-        Err(failure) => printer.file_refused("certificate", &name, failure.message()),
-    }
-}
-
-/// Reads the API's users and certificates again, and opens its audit again. What will not do is
-/// refused, and the one in use stays.
-async fn reload_api(
-    given: &(Args, Settings),
-    access: Option<&Arc<api::access::Access>>,
-    printer: &mut Printer,
-) {
-    let (args, before) = given;
-    let now = Settings::given(args.clone()).unwrap_or_else(|_| before.clone());
-    let (Some(access), Some(stated)) = (access.cloned(), now.api) else {
-        return;
-    };
-    // Files may be on a disk that is slow.
-    let reloaded = tokio::task::spawn_blocking(move || {
-        let tokens = access.reload_tokens(&stated);
-        let tls = access.reload_tls(&stated);
-        let audit = access.audit.as_ref().map(|audit| audit.reopen());
-        (stated, tokens, tls, audit.transpose())
-    });
-    let Ok((stated, tokens, tls, audit)) = reloaded.await else {
-        return;
-    };
-    let name = |path: Option<&PathBuf>| path.map(|path| path.display().to_string());
-    let of_tokens = name(stated.tokens.as_ref()).unwrap_or_default();
-    match tokens {
-        Ok(Some(count)) => printer.tokens_used(&of_tokens, count),
-        Ok(None) => {}
-        Err(failure) => printer.file_refused("tokens", &of_tokens, failure.message()),
-    }
-    let of_tls = name(stated.tls.as_ref().map(|tls| &tls.certificate)).unwrap_or_default();
-    match tls {
-        Ok(true) => printer.certificate_used(&of_tls),
-        Ok(false) => {}
-        Err(failure) => printer.file_refused("certificate", &of_tls, failure.message()),
-    }
-    if let Err(failure) = audit {
-        tracing::error!("audit: {}", failure.message());
-    }
-}
-
-/// A map that cannot be used is refused whole, and the one in use stays.
-async fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut Printer) {
-    match policy::load(argument) {
-        Ok(map) => {
-            // Said once it is so: who reads the line may ask at once.
-            driver.set_policy(map.clone());
-            printer.policy_used(argument, &map);
-            let told = driver.ask(move |controller| controller.set_policy(&map));
-            if tokio::time::timeout(RELOAD_MAX, told).await.is_err() {
-                tracing::warn!("the relays beside the switches are not told of the map: try again");
-            }
-        }
-        Err(failure) => printer.policy_refused(argument, &failure),
-    }
-}
-
-/// Reads `drain` again. A mistake anywhere in the file refuses it whole, and the old setting stays.
-async fn reload_drained(
-    file: &Path,
-    driver: &ControllerDriver,
-    clock: Clock,
-    printer: &mut Printer,
-) {
-    let drained = match Settings::reread_drained(file) {
-        Ok(drained) => drained,
-        Err(failure) => return printer.drain_refused(&file.display().to_string(), &failure),
-    };
-    let now = clock.now();
-    let asked = drained.clone();
-    let told = driver.ask(move |controller| controller.set_drained(now, asked));
-    match tokio::time::timeout(RELOAD_MAX, told).await {
-        Ok(Some(())) => printer.drained(&drained),
-        _ => tracing::warn!("the controller is not told what is to be taken out: try again"),
-    }
-}
-
-/// Reads only `[qos]` from the file. The requests made by the API stay beside it.
-async fn reload_qos(file: &Path, settings: &Settings, held: &Held, printer: &mut Printer) {
-    let name = file.display().to_string();
-    let section = match settings.reread_qos(file) {
-        Ok(section) => section,
-        Err(failure) => return printer.file_refused("qos", &name, failure.message()),
-    };
-    match held.set_file(section.qos.clone(), &section.sources).await {
-        Ok(()) => printer.qos_used(&name, &section.qos),
-        Err(refused) => printer.file_refused("qos", &name, &told(&section, refused)),
-    }
-}
-
-/// Reads only `bfd_interval_ms` from the file. Links whose BFD has failed have another try.
-fn reload_bfd(
-    file: &Path,
-    settings: &Settings,
-    databases: &databases::Kept,
-    printer: &mut Printer,
-) {
-    let name = file.display().to_string();
-    match settings.reread_bfd_interval(file) {
-        Ok(interval) => {
-            databases.set_bfd_interval(interval);
-            printer.bfd_used(&name, interval);
-        }
-        Err(failure) => printer.file_refused("bfd", &name, failure.message()),
-    }
-}
-
-/// Reads what the file has about ports: VLANs, bonds, mirrors and access. A mistake anywhere in
-/// the file refuses it whole, and all stays as it is. Returns whether the file is in use.
-async fn reload_vlans(
-    file: &Path,
-    settings: &Settings,
-    held: &Held,
-    vlans: &mut Follower,
-    driver: &ControllerDriver,
-    clock: Clock,
-    printer: &mut Printer,
-) -> bool {
-    let name = file.display().to_string();
-    let (stated, access, gateways) = match settings.reread_ports(file) {
-        Ok(read) => read,
-        Err(failure) => {
-            printer.file_refused("vlans", &name, failure.message());
-            return false;
-        }
-    };
-    if !held.set_vlans(stated.is_any() || stated.has_bonds()).await {
-        let problem = "services, policies and circuits choose packets without their VLAN, and the \
-                       API has made some; delete them there first";
-        printer.file_refused("vlans", &name, problem);
-        return false;
-    }
-    // What is refused later must change nothing before.
-    let (lists, members) = (access.access.clone(), stated.vlans.clone());
-    let routers = gateways.clone();
-    let asked = driver.ask(move |controller| controller.unable_to_hold(&lists, &members, &routers));
-    let unable = tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten();
-    if let Some(unable) = unable.filter(|unable| !unable.is_empty()) {
-        printer.file_refused("access", &name, &unable_to_hold(&unable));
-        return false;
-    }
-    let (now, bonds, bpdus) = (clock.now(), stated.bonds.clone(), stated.bpdus.clone());
-    let (crowds, mirrors) = (stated.crowd_guards.clone(), stated.mirrors.clone());
-    let asked = driver.ask(move |controller| {
-        controller.set_bonds(now, bonds, bpdus);
-        controller.set_crowd_guards(now, crowds);
-        controller.set_mirrors(now, mirrors);
-    });
-    let told = tokio::time::timeout(RELOAD_MAX, asked).await;
-    if told.ok().flatten().is_none() {
-        let problem = "the controller is too busy for the bonds and mirrors; try again";
-        printer.file_refused("vlans", &name, problem);
-        return false;
-    }
-    let before = vlans.stated().clone();
-    vlans.set_stated(stated);
-    print_lines(vlans);
-    // All at once: no packet of a VLAN, or that is routed into one, passes without its lists.
-    let change = vlans.change();
-    let (now, new) = (
-        clock.now(),
-        change.as_ref().map(|change| change.vlans.clone()),
-    );
-    let lists = access.access.clone();
-    let asked =
-        driver.ask(move |controller| controller.set_access_with(now, lists, new, Some(gateways)));
-    match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
-        Some(Ok(())) => {}
-        Some(Err(unable)) => {
-            vlans.set_stated(before);
-            printer.file_refused("access", &name, &unable_to_hold(&unable));
-            return false;
-        }
-        None => {
-            vlans.set_stated(before);
-            printer.file_refused("access", &name, "the controller is too busy; try again");
-            return false;
-        }
-    }
-    if let Some(change) = change {
-        printer.vlans(&name, &change.vlans, &change.changed);
-        vlans.handle_used(change.vlans);
-    }
-    printer.access_used(&name, &access.access);
-    true
-}
-
-fn unable_to_hold(switches: &[openflow::DatapathId]) -> String {
-    let names: Vec<String> = switches.iter().map(ToString::to_string).collect();
-    let names = names.join(", ");
-    format!(
-        "access lists or bindings concern switches that cannot hold them, which takes OpenFlow \
-         1.3, groups and {} tables: {names}",
-        control::access::TABLES_MIN
-    )
-}
-
 /// Reports the lines about VLANs that are new.
 fn print_lines(vlans: &mut Follower) {
     for line in vlans.poll_lines() {
         tracing::warn!("{line}");
-    }
-}
-
-/// Reads only gateways and `[[route]]` from a file whose VLANs are in use.
-async fn reload_gateways(
-    file: &Path,
-    settings: &Settings,
-    driver: &ControllerDriver,
-    clock: Clock,
-    printer: &mut Printer,
-) {
-    let name = file.display().to_string();
-    let gateways = match settings.reread_gateways(file) {
-        Ok(gateways) => gateways,
-        Err(failure) => return printer.file_refused("gateways", &name, failure.message()),
-    };
-    let (vlans, routes) = (gateways.vlans.len(), gateways.routes.len());
-    let now = clock.now();
-    let told = driver.ask(move |controller| controller.set_gateways(now, gateways));
-    match tokio::time::timeout(RELOAD_MAX, told).await.ok().flatten() {
-        Some(()) => printer.gateways(&name, vlans, routes),
-        None => tracing::warn!("the controller is not told of the gateways: try again"),
     }
 }
 
@@ -719,61 +520,6 @@ fn told(section: &qos::Section, refused: Refused) -> String {
     }
 }
 
-/// Reads the topology again. A topology with a mistake is refused whole, and the old one stays.
-async fn reload_topology(
-    file: &Path,
-    settings: &Settings,
-    vlans: &vlans::Stated,
-    driver: &ControllerDriver,
-    clock: Clock,
-    printer: &mut Printer,
-) {
-    let name = file.display().to_string();
-    let (topology, lines) = match topology::load_with_lines(file) {
-        Ok(loaded) => loaded,
-        Err(failure) => return printer.file_refused("topology", &name, failure.message()),
-    };
-    let config = settings.config.as_deref();
-    if let Err(failure) = settings::fits_links(vlans, Some(&topology), config) {
-        return printer.file_refused("topology", &name, failure.message());
-    }
-    let now = clock.now();
-    let asked = driver.ask(move |controller| controller.set_topology(now, Some(topology)));
-    match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
-        Some(Ok(())) => printer.topology_used(&name),
-        Some(Err(missing)) => {
-            let problems = lines.locate(&name, &missing);
-            printer.file_refused("topology", &name, &problems.join("; "));
-        }
-        None => tracing::warn!("the controller is not told of the topology: try again"),
-    }
-}
-
-/// Reads only `[timeouts]` from the file. A mistake anywhere in the file refuses it whole, and the
-/// old settings stay.
-async fn reload_timeouts(
-    file: &Path,
-    settings: &Settings,
-    driver: &ControllerDriver,
-    clock: Clock,
-    sampler: &Sampler,
-    printer: &mut Printer,
-) {
-    let name = file.display().to_string();
-    let timeouts = match settings.reread_timeouts(file) {
-        Ok(timeouts) => timeouts,
-        Err(failure) => return printer.timeouts_refused(&name, failure.message()),
-    };
-    let policy = timeouts.default.name();
-    sampler.follow(&timeouts);
-    let now = clock.now();
-    let told = driver.ask(move |controller| controller.set_timeouts(now, timeouts));
-    match tokio::time::timeout(RELOAD_MAX, told).await {
-        Ok(Some(())) => printer.timeouts_used(&name, policy),
-        _ => tracing::warn!("the controller is not told of the timeouts: try again"),
-    }
-}
-
 async fn print_notices(
     printer: &mut Printer,
     notices: &mut mpsc::Receiver<Notice>,
@@ -798,41 +544,6 @@ async fn print_notices(
             },
             () = timer => printer.handle_timeout(clock.now()),
         }
-    }
-}
-
-/// Dials until the task is aborted.
-async fn keep_connected(
-    driver: Arc<ControllerDriver>,
-    workers: Workers,
-    method: Method,
-    security: Security,
-    seed: u64,
-) {
-    let clock = Clock::start();
-    let mut reconnect = Reconnect::new(seed ^ u64::from(std::process::id()));
-    let mut told: Option<String> = None;
-    loop {
-        match connect_at(workers.place(), &method, &security).await {
-            Ok(connection) => {
-                told = None;
-                reconnect.handle_connected(clock.now());
-                let (_, served) = driver.serve(connection);
-                let _ = served.await;
-            }
-            Err(error @ TransportError::Local { .. }) => {
-                tracing::error!("{error}");
-            }
-            Err(error) => {
-                let problem = error.to_string();
-                if told.as_ref() != Some(&problem) {
-                    tracing::warn!("{problem}; trying again");
-                }
-                told = Some(problem);
-            }
-        }
-        let due = reconnect.handle_disconnected(clock.now());
-        tokio::time::sleep_until(clock.deadline(due)).await;
     }
 }
 

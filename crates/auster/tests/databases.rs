@@ -425,7 +425,7 @@ fn vlans_of_a_switch_are_followed_or_named() {
     ));
     std::fs::write(&file, format!("{stated}native = 20\n")).unwrap();
     hang_up();
-    auster.wait_for(&format!("vlans {config} refused"));
+    auster.wait_for(&format!("reload of {config}: refused"));
     std::fs::write(&file, stated).unwrap();
     hang_up();
     auster.wait_for(&format!(

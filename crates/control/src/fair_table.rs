@@ -152,6 +152,12 @@ impl<V> FairTable<V> {
         }
     }
 
+    /// Changes the shares. Addresses beyond them stay until they go by themselves.
+    pub(crate) fn set_shares(&mut self, shares: Shares) {
+        self.shares = shares;
+        self.set_count_max(shares.count_max);
+    }
+
     /// Changes the number of addresses that the table takes. Those beyond it stay until they go by
     /// themselves.
     pub(crate) fn set_count_max(&mut self, count_max: usize) {

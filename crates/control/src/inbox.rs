@@ -126,6 +126,12 @@ struct Class {
 }
 
 impl Inbox {
+    /// Takes other limits. What waits beyond them goes as its turn comes.
+    pub fn set_config(&mut self, config: InboxConfig) {
+        assert!(config.packet_ins_max > 0 && config.messages_max > 0);
+        self.config = config;
+    }
+
     pub fn new(config: InboxConfig) -> Inbox {
         assert!(config.packet_ins_max > 0 && config.messages_max > 0);
         Inbox {

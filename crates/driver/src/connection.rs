@@ -84,7 +84,7 @@ pub(super) async fn run(
         ticket,
         reason: None,
     };
-    let mut task = Box::new(Task::new(shared, config, line, reader, writer));
+    let mut task = Box::new(Task::new(shared, &config, line, reader, writer));
     farewell.reason = Some(task.serve().await);
 }
 
@@ -125,7 +125,6 @@ impl Drop for Farewell {
 
 struct Task {
     shared: Arc<Shared>,
-    config: Arc<DriverConfig>,
     line: Arc<Line>,
     session: Session,
     edge: Edge,
@@ -203,7 +202,7 @@ enum Turn {
 impl Task {
     fn new(
         shared: Arc<Shared>,
-        config: Arc<DriverConfig>,
+        config: &DriverConfig,
         line: Arc<Line>,
         reader: Reader,
         writer: Writer,
@@ -243,7 +242,6 @@ impl Task {
             armed: now,
             waker: None,
             shared,
-            config,
             line,
         }
     }
@@ -583,8 +581,9 @@ impl Task {
     fn is_named(&mut self, id: DatapathId) -> bool {
         self.facts.datapath_id = Some(id);
         self.facts.version = self.session.version();
-        let allowed = self.config.allowed.as_ref();
-        if allowed.is_some_and(|allowed| !allowed.contains(&id)) {
+        // Whoever changes what is allowed finds it from here on.
+        self.publish();
+        if !self.shared.is_allowed(id) {
             self.ended = Some(Ended::NotAllowed(id));
             return false;
         }

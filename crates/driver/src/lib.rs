@@ -331,7 +331,8 @@ pub struct ConnectionView {
 /// A running application and the connections it serves.
 pub struct Driver<A> {
     shared: Arc<Shared>,
-    config: Arc<DriverConfig>,
+    /// The settings of connections that come from now on.
+    config: Mutex<Arc<DriverConfig>>,
     asks: std::sync::mpsc::SyncSender<Ask<A>>,
     thread_ended: watch::Receiver<()>,
     next_id: Arc<AtomicU64>,
@@ -359,6 +360,7 @@ impl<A: Application> Driver<A> {
             config.session.probe_timeout,
             notices,
         ));
+        shared.set_allowed(config.allowed.clone());
         let (asks, asked) = std::sync::mpsc::sync_channel(ASKS_MAX);
         let (ended, thread_ended) = watch::channel(());
         let for_thread = shared.clone();
@@ -371,7 +373,7 @@ impl<A: Application> Driver<A> {
             })?;
         let driver = Driver {
             shared,
-            config: Arc::new(config),
+            config: Mutex::new(Arc::new(config)),
             asks,
             thread_ended,
             next_id: Arc::default(),
@@ -385,7 +387,8 @@ impl<A: Application> Driver<A> {
         let line = Line::new(id, connection.peer.clone());
         self.shared.add(&line);
         let runtime = workers::runtime_of(connection.place.as_ref());
-        let task = connection::run(self.shared.clone(), self.config.clone(), line, connection);
+        let config = lock(&self.config).clone();
+        let task = connection::run(self.shared.clone(), config, line, connection);
         (id, runtime.spawn(task))
     }
 
@@ -447,6 +450,29 @@ impl<A: Application> Driver<A> {
     /// keeps its queue.
     pub fn set_policy(&self, map: PolicyMap) {
         self.shared.policy.replace(map);
+    }
+
+    /// Sets the only datapaths that may connect, `None` for any. Connections of others end.
+    pub fn set_allowed(&self, allowed: Option<BTreeSet<DatapathId>>) {
+        self.shared.set_allowed(allowed);
+    }
+
+    /// Takes other settings of sessions for connections that come from now on, and other limits of
+    /// the inbox at once. The policy map, the allowed datapaths and the seed stay.
+    pub fn set_sessions(&self, other: &DriverConfig) {
+        self.shared.set_inbox(other.inbox);
+        let mut config = lock(&self.config);
+        *config = Arc::new(DriverConfig {
+            session: other.session.clone(),
+            inbox: other.inbox,
+            packet_in_rate_max: other.packet_in_rate_max,
+            ..(**config).clone()
+        });
+    }
+
+    /// Asks a connection to write its queued messages, and to close.
+    pub fn end(&self, connection: ConnectionId) {
+        self.shared.end(connection);
     }
 
     /// The policy map in use, and what it has done.

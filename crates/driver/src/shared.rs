@@ -2,7 +2,7 @@
 //! the news of connections. Both are under one lock, so a connection's news comes before its
 //! messages. Both sides take the lock once for many messages.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) policy: PolicyInUse,
     state: Mutex<State>,
+    /// The only datapaths that may connect; `None` for any.
+    allowed: Mutex<Option<BTreeSet<DatapathId>>>,
     wake: Condvar,
     /// The time that a task may take to answer a probe.
     pub(super) probe_timeout: Duration,
@@ -98,6 +100,7 @@ impl Shared {
                 stopping: false,
                 is_asleep: false,
             }),
+            allowed: Mutex::default(),
             wake: Condvar::new(),
             probe_timeout,
             notices,
@@ -220,6 +223,35 @@ impl Shared {
         line.waits_for_room
             .store(!frames.is_empty(), Ordering::Relaxed);
         self.wake(state);
+    }
+
+    pub(super) fn is_allowed(&self, id: DatapathId) -> bool {
+        let allowed = super::lock(&self.allowed);
+        allowed.as_ref().is_none_or(|allowed| allowed.contains(&id))
+    }
+
+    /// Ends the connections of datapaths that are not among these. A task looks before it says its
+    /// datapath's id, or is found here.
+    pub(super) fn set_allowed(&self, allowed: Option<BTreeSet<DatapathId>>) {
+        *super::lock(&self.allowed) = allowed;
+        let state = self.state();
+        for line in state.connections.values() {
+            let id = line.facts().datapath_id;
+            if let Some(id) = id.filter(|id| !self.is_allowed(*id)) {
+                line.end(Ended::NotAllowed(id));
+            }
+        }
+    }
+
+    pub(super) fn set_inbox(&self, config: InboxConfig) {
+        self.state().inbox.set_config(config);
+    }
+
+    /// Ends a connection, if it is there.
+    pub(super) fn end(&self, id: ConnectionId) {
+        if let Some(line) = self.state().connections.get(&id) {
+            line.end(Ended::Stopped);
+        }
     }
 
     pub(super) fn ask(&self) {

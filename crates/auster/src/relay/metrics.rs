@@ -14,7 +14,7 @@ use tunnel::EndStatus;
 
 use super::report::{Source, shed_count};
 use crate::run::api::access::Access;
-use crate::run::api::{ApiAddress, Stated, serve_metrics};
+use crate::run::api::{ApiAddress, Stated, metrics_alone};
 use crate::run::exposition::{Family, Labels, Value, gauge, info, text};
 use crate::run::metrics::of_expiries;
 use crate::run::process;
@@ -64,12 +64,16 @@ pub async fn serve(
         let (source, security) = (source.clone(), security.clone());
         async move { text(families(&source.status(), &security)) }
     };
-    for (at, task) in serve_metrics(&stated, &access, exposition).await? {
+    let mut served = metrics_alone(&access, exposition);
+    let bound = served.bind(&stated.listen).await;
+    let bound = bound.map_err(|mut failures| failures.remove(0))?;
+    for at in served.serve(bound) {
         say!("metrics on {at}");
-        tasks.spawn(async move {
-            let _ = task.await;
-        });
     }
+    tasks.spawn(async move {
+        let _served = served;
+        std::future::pending().await
+    });
     Ok(tasks)
 }
 

@@ -665,11 +665,13 @@ pub fn place_name(place: Place) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn read(text: &str) -> Result<Stated, Vec<String>> {
         let (mut fields, root) = Fields::parse(text);
         let stated = Stated::read(&mut fields, &root);
-        fields.finish("net.toml").map(|()| stated)
+        let done = fields.finish("net.toml").map_err(without_columns);
+        done.map(|()| stated)
     }
 
     /// Lists for routed packets are read, unless they match what a router changes: then each rule
@@ -716,7 +718,7 @@ mod tests {
             let stated = Stated::read(&mut fields, &root);
             let gateways = super::super::gateways::read(&mut fields, &root);
             stated.check_routes(&mut fields, &root, &gateways);
-            fields.finish("net.toml")
+            fields.finish("net.toml").map_err(without_columns)
         };
         let out = "id = 7\nacl_out = \"web\"\n";
         assert!(read(160, out).is_ok() && read(400, "id = 7\n").is_ok());
@@ -733,7 +735,7 @@ mod tests {
         let text = format!("{LIST}[[vlan]]\nid = 20\nacl_out = \"web\"\n");
         let (mut fields, root) = Fields::parse(&text);
         let _ = Stated::read(&mut fields, &root);
-        let doubts = fields.doubts("net.toml");
+        let doubts = without_columns(fields.doubts("net.toml"));
         assert!(
             doubts[0].starts_with("net.toml:14: acl_out: the VLAN has no gateway"),
             "{doubts:?}"

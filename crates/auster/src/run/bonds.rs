@@ -209,11 +209,13 @@ mod tests {
 
     use super::super::vlans::Stated;
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn read(text: &str) -> Result<Stated, Vec<String>> {
         let (mut fields, root) = Fields::parse(text);
         let stated = Stated::read(&mut fields, &root);
-        fields.finish("net.toml").map(|()| stated)
+        let done = fields.finish("net.toml").map_err(without_columns);
+        done.map(|()| stated)
     }
 
     fn at(text: &str) -> Location {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::ApiAddress;
 use super::feed::Feed;
 use super::intent::IntentEvent;
-use cli::failure::Failure;
+use super::report::Report;
 use cli::limits::{self, Lines};
 use cli::output::{self, say};
 
@@ -198,17 +198,6 @@ impl Printer {
         );
     }
 
-    /// Reports that a policy map was refused, with every problem.
-    pub fn policy_refused(&mut self, argument: &str, failure: &Failure) {
-        self.print(
-            &format!(
-                "policy {argument} refused, the one in use stays: {}",
-                failure.message()
-            ),
-            json!({"event": "policy_refused", "map": argument, "detail": failure.message()}),
-        );
-    }
-
     pub fn drained(&mut self, drained: &Drained) {
         let switches = drained.switches.iter().map(ToString::to_string);
         let links = drained.links.iter().map(ToString::to_string);
@@ -218,14 +207,6 @@ impl Printer {
             all => format!("drain {}", all.join(", ")),
         };
         self.print(&text, json!({"event": "drain", "places": all}));
-    }
-
-    pub fn drain_refused(&mut self, file: &str, failure: &Failure) {
-        let problem = failure.message();
-        self.print(
-            &format!("{file} refused, what is drained stays: {problem}"),
-            json!({"event": "drain_refused", "file": file, "detail": problem}),
-        );
     }
 
     pub fn topology_used(&mut self, file: &str) {
@@ -288,14 +269,6 @@ impl Printer {
         );
     }
 
-    /// Reports that a file was refused, with every problem; `what` names its kind.
-    pub fn file_refused(&mut self, what: &str, file: &str, problems: &str) {
-        self.print(
-            &format!("{what} {file} refused, the one in use stays: {problems}"),
-            json!({"event": format!("{what}_refused"), "file": file, "detail": problems}),
-        );
-    }
-
     pub fn certificate_used(&mut self, file: &str) {
         self.print(
             &format!("certificate {file} in use"),
@@ -303,29 +276,32 @@ impl Printer {
         );
     }
 
-    /// Reports that those `settings` of the configuration have changed, and stay as they were.
-    pub fn restart_needed(&mut self, file: &str, settings: &[&str]) {
-        let names = settings.join(", ");
-        self.print(
-            &format!(
-                "{file}: changes of {names} need a restart; what was there at the start holds"
-            ),
-            json!({"event": "restart_needed", "file": file, "settings": settings}),
-        );
+    /// Reports what became of a reload.
+    pub fn reloaded(&mut self, file: &str, report: &Report) {
+        let event = match report.applied {
+            true => "reloaded",
+            false => "reload_refused",
+        };
+        let mut document = json!({"event": event, "file": file});
+        let report_of = serde_json::to_value(report).unwrap_or_default();
+        if let (Some(all), Value::Object(report_of)) = (document.as_object_mut(), report_of) {
+            all.extend(report_of);
+        }
+        self.print(&format!("reload of {file}: {}", report.line()), document);
+    }
+
+    /// Prints events as JSON lines from now on, or as text.
+    pub fn set_json(&mut self, json: bool) {
+        if json {
+            output::count_drops_as(lines_dropped);
+        }
+        self.json = json;
     }
 
     pub fn timeouts_used(&mut self, file: &str, policy: &str) {
         self.print(
             &format!("timeouts of {file} in use: policy {policy}"),
             json!({"event": "timeouts", "file": file, "policy": policy}),
-        );
-    }
-
-    /// Reports that the timeouts were refused, with every problem.
-    pub fn timeouts_refused(&mut self, file: &str, problem: &str) {
-        self.print(
-            &format!("timeouts of {file} refused, those in use stay: {problem}"),
-            json!({"event": "timeouts_refused", "file": file, "detail": problem}),
         );
     }
 

@@ -4,22 +4,57 @@
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 
+use serde_json::{Value as Json, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use super::record::Record;
 
 /// Gathers problems while a document is read.
 pub struct Fields<'a> {
     text: &'a str,
     /// The ends of its lines.
     newlines: Vec<usize>,
+    /// Each with where it is in the text.
     problems: Vec<(usize, String)>,
     doubts: Vec<(usize, String)>,
+    /// The keys that are asked for, if anybody wants to know.
+    record: Option<Record>,
 }
 
-/// On which line of a text something is.
-pub fn line_of(text: &str, at: &Range<usize>) -> usize {
-    let before = &text.as_bytes()[..at.start.min(text.len())];
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
+/// The line and the column of something in a text, as `LINE:COLUMN`.
+pub fn place_of(text: &str, at: &Range<usize>) -> String {
+    let before = text.get(..at.start).unwrap_or(text);
+    let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
+    let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    format!("{line}:{}", 1 + before[start..].chars().count())
+}
+
+/// Problems without the columns that follow their lines.
+#[cfg(test)]
+pub fn without_columns(problems: Vec<String>) -> Vec<String> {
+    let bare = |problem: String| {
+        let Some((place, text)) = problem.split_once(": ") else {
+            return problem;
+        };
+        let (place, _) = place.rsplit_once(':').unwrap_or((place, ""));
+        format!("{place}: {text}")
+    };
+    problems.into_iter().map(bare).collect()
+}
+
+/// The one of `known` that somebody meant who wrote `name`, if it is near enough.
+fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let near = known.iter().map(|known| {
+        let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
+        let distance = strsim::osa_distance(name, known);
+        (if is_part { distance.min(1) } else { distance }, *known)
+    });
+    let near = near.filter(|(distance, known)| {
+        let len = known.len().min(name.len());
+        *distance <= len.div_ceil(3) && *distance < len
+    });
+    near.min().map(|(_, known)| known)
 }
 
 /// A value, with its place in the text.
@@ -47,6 +82,7 @@ impl<'a> Fields<'a> {
             newlines: newlines.collect(),
             problems: Vec::new(),
             doubts: Vec::new(),
+            record: None,
         };
         for error in errors {
             let at = error.span().unwrap_or(0..0);
@@ -56,21 +92,34 @@ impl<'a> Fields<'a> {
     }
 
     pub fn problem(&mut self, at: &Range<usize>, problem: impl Display) {
-        let line = self.line(at);
-        self.problems.push((line, problem.to_string()));
+        self.problems.push((at.start, problem.to_string()));
     }
 
     /// Notes a setting that is allowed and probably a mistake.
     pub fn doubt(&mut self, at: &Range<usize>, doubt: impl Display) {
-        let line = self.line(at);
-        self.doubts.push((line, doubt.to_string()));
+        self.doubts.push((at.start, doubt.to_string()));
     }
 
     /// One line for each doubt, in the order of the file.
     pub fn doubts(&mut self, file: impl Display) -> Vec<String> {
         self.doubts.sort();
-        let told = |(line, doubt): &(usize, String)| format!("{file}:{line}: {doubt}");
-        self.doubts.iter().map(told).collect()
+        self.lines(&file, &self.doubts)
+    }
+
+    fn lines(&self, file: &impl Display, all: &[(usize, String)]) -> Vec<String> {
+        let line = |(at, text): &(usize, String)| {
+            let line = self.line(&(*at..*at));
+            let start = line
+                .checked_sub(2)
+                .and_then(|before| self.newlines.get(before));
+            let start = start.map_or(0, |newline| newline + 1);
+            let column = 1 + self
+                .text
+                .get(start..*at)
+                .map_or(0, |text| text.chars().count());
+            format!("{file}:{line}:{column}: {text}")
+        };
+        all.iter().map(line).collect()
     }
 
     /// On which line something is.
@@ -82,15 +131,33 @@ impl<'a> Fields<'a> {
     pub fn finish(mut self, file: impl Display) -> Result<(), Vec<String>> {
         self.problems.sort();
         self.problems.dedup();
-        if self.problems.is_empty() {
-            return Ok(());
+        match self.lines(&file, &self.problems) {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(problems),
         }
-        let told = |(line, problem): &(usize, String)| format!("{file}:{line}: {problem}");
-        Err(self.problems.iter().map(told).collect())
+    }
+
+    /// Takes down from now on which keys are asked for.
+    pub fn start_record(&mut self) {
+        self.record = Some(Record::default());
+    }
+
+    /// The keys that were asked for.
+    pub fn take_record(&mut self) -> Record {
+        self.record.take().unwrap_or_default()
+    }
+
+    fn note(&mut self, table: &DeTable<'_>, key: &str, schema: impl FnOnce() -> Json) {
+        if let Some(record) = &mut self.record {
+            record.note(table, key, schema());
+        }
     }
 
     /// Every key of `table` that is not among `known` is a problem.
     pub fn only(&mut self, table: &DeTable<'_>, section: &str, known: &[&str]) {
+        if let Some(record) = &mut self.record {
+            record.enter(table, section, known);
+        }
         for (key, _) in table.iter() {
             let name: &str = key.get_ref();
             if !known.contains(&name) {
@@ -99,13 +166,17 @@ impl<'a> Fields<'a> {
                 } else {
                     format!("in [{section}]")
                 };
-                let problem = format!("'{name}' is not known {place}; known: {}", known.join(", "));
+                let meant = meant(name, known);
+                let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+                let known = known.join(", ");
+                let problem = format!("'{name}' is not known {place}; known: {known}{meant}");
                 self.problem(&key.span(), problem);
             }
         }
     }
 
     pub fn table<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Option<&'t DeTable<'a>> {
+        self.note(table, key, || json!({"type": "object"}));
         let value = table.get(key)?;
         let found = value.get_ref().as_table();
         if found.is_none() {
@@ -126,6 +197,11 @@ impl<'a> Fields<'a> {
         table: &'t DeTable<'a>,
         key: &str,
     ) -> Vec<(Range<usize>, &'t DeTable<'a>)> {
+        self.note(
+            table,
+            key,
+            || json!({"type": "array", "items": {"type": "object"}}),
+        );
         let Some(value) = table.get(key) else {
             return Vec::new();
         };
@@ -144,6 +220,7 @@ impl<'a> Fields<'a> {
     }
 
     pub fn string(&mut self, table: &DeTable<'_>, key: &str, example: &str) -> Option<String> {
+        self.note(table, key, || text_schema(example));
         let value = table.get(key)?;
         let found = value.get_ref().as_str();
         if found.is_none() {
@@ -153,6 +230,7 @@ impl<'a> Fields<'a> {
     }
 
     pub fn bool(&mut self, table: &DeTable<'_>, key: &str) -> Option<bool> {
+        self.note(table, key, || json!({"type": "boolean"}));
         let value = table.get(key)?;
         let found = value.get_ref().as_bool();
         if found.is_none() {
@@ -168,6 +246,12 @@ impl<'a> Fields<'a> {
         key: &str,
         range: RangeInclusive<f64>,
     ) -> Option<f64> {
+        let (min, max) = (*range.start(), *range.end());
+        self.note(
+            table,
+            key,
+            || json!({"type": "number", "minimum": min, "maximum": max}),
+        );
         let value = table.get(key)?;
         let words = match value.get_ref() {
             DeValue::Integer(n) => n.as_str().to_owned(),
@@ -189,12 +273,14 @@ impl<'a> Fields<'a> {
         key: &str,
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
+        self.note(table, key, || integer_schema(&range));
         let value = table.get(key)?;
         self.integer_of(value, key, &range)
     }
 
     /// The EtherType of a VLAN tag.
     pub fn tag(&mut self, table: &DeTable<'_>, key: &str) -> Option<u16> {
+        self.note(table, key, || json!({"enum": [0x8100, 0x88a8]}));
         let value = table.get(key)?;
         let number = value.get_ref().as_integer();
         let number = number.and_then(|n| u16::from_str_radix(n.as_str(), n.radix()).ok());
@@ -212,6 +298,7 @@ impl<'a> Fields<'a> {
         key: &str,
         range: RangeInclusive<u64>,
     ) -> Vec<u64> {
+        self.note(table, key, || one_or_many(&integer_schema(&range)));
         let numbers = items(table, key).into_iter();
         numbers
             .filter_map(|item| self.integer_of(item, key, &range))
@@ -226,6 +313,7 @@ impl<'a> Fields<'a> {
         example: &str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<T> {
+        self.note(table, key, || text_schema(example));
         let value = table.get(key)?;
         self.parse_value(value, key, example, &parse)
     }
@@ -250,6 +338,7 @@ impl<'a> Fields<'a> {
         example: &str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Vec<(Range<usize>, T)> {
+        self.note(table, key, || one_or_many(&text_schema(example)));
         let mut found = Vec::new();
         for item in items(table, key) {
             let parsed = self.parse_value(item, key, example, &parse);
@@ -310,5 +399,57 @@ impl<'a> Fields<'a> {
             &value.span(),
             format!("{key} is {found}; it must be {wanted} {example}"),
         );
+    }
+}
+
+fn text_schema(example: &str) -> Json {
+    json!({"type": "string", "examples": [example]})
+}
+
+fn integer_schema(range: &RangeInclusive<u64>) -> Json {
+    json!({"type": "integer", "minimum": range.start(), "maximum": range.end()})
+}
+
+/// A list, or one value alone.
+fn one_or_many(one: &Json) -> Json {
+    json!({"anyOf": [one, {"type": "array", "items": one}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_has_its_line_and_its_column() {
+        let text = "a = 1\n[t]\nb = [\"x\", \"\u{fc}\", 7]\n";
+        let (mut fields, root) = Fields::parse(text);
+        let table = fields.table(&root, "t").unwrap();
+        let _ = fields.list(table, "b", "x", |text| Ok::<_, String>(text.to_owned()));
+        fields.only(&root, "", &["t"]);
+        let problems = fields.finish("f.toml").unwrap_err();
+        assert_eq!(
+            problems,
+            [
+                "f.toml:1:1: 'a' is not known here; known: t",
+                "f.toml:3:16: b is 7; it must be a text such as \"x\"",
+            ]
+        );
+        let bare = without_columns(problems);
+        assert_eq!(bare[0], "f.toml:1: 'a' is not known here; known: t");
+    }
+
+    #[test]
+    fn a_misspelt_key_has_the_likely_one_beside_it() {
+        let known = ["listen", "lldp_interval_ms", "allow_dpid", "id"];
+        for (wrong, right) in [
+            ("lisen", Some("listen")),
+            ("lldp_interval", Some("lldp_interval_ms")),
+            ("alow_dpids", Some("allow_dpid")),
+            ("ud", Some("id")),
+            ("threads", None),
+            ("x", None),
+        ] {
+            assert_eq!(meant(wrong, &known), right, "{wrong}");
+        }
     }
 }

@@ -227,11 +227,13 @@ fn next_hop(text: &str) -> Result<IpAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn parsed(text: &str) -> Result<Gateways, Vec<String>> {
         let (mut fields, root) = Fields::parse(text);
         let gateways = read(&mut fields, &root);
-        fields.finish("net.toml").map(|()| gateways)
+        let done = fields.finish("net.toml").map_err(without_columns);
+        done.map(|()| gateways)
     }
 
     const VLANS: &str = "[[vlan]]\nid = 10\ngateway = \"10.0.10.254/24\"\n\

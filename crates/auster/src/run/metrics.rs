@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::exposition::{Family, Labels, Value, count, durations, gauge, info, text};
 use super::intent::{Counts, Intent};
+use super::listeners::RefusalsOfAll;
 use super::process;
 use crate::run::api::access::Access;
 use cli::output;
@@ -31,7 +32,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Metrics {
     driver: Arc<Driver<Clustered>>,
-    refusals: Vec<(String, Arc<Refusals>)>,
+    refusals: RefusalsOfAll,
     security: Security,
     api: Option<Arc<Access>>,
     /// The digest of the configuration file.
@@ -83,7 +84,7 @@ impl ClusterView {
 impl Metrics {
     pub fn new(
         driver: Arc<Driver<Clustered>>,
-        refusals: Vec<(String, Arc<Refusals>)>,
+        refusals: RefusalsOfAll,
         security: Security,
         clock: Clock,
     ) -> Metrics {
@@ -156,7 +157,7 @@ impl Metrics {
             [(Vec::new(), self.driver.echoes())],
         ));
         families.extend(self.of_driver());
-        families.push(refused(&self.refusals));
+        families.push(refused(&self.refusals.all()));
         families.push(self.ended());
         families.push(self.of_certificates());
         families.extend(self.api.iter().flat_map(|api| of_api(api)));

@@ -74,12 +74,14 @@ pub(super) fn read(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Multi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn config(text: &str) -> Result<Option<MulticastConfig>, Vec<String>> {
         let (mut fields, root) = Fields::parse(text);
         let table = fields.table(&root, "multicast");
         let config = table.and_then(|table| read(&mut fields, table));
-        fields.finish("f.toml").map(|()| config)
+        let done = fields.finish("f.toml").map_err(without_columns);
+        done.map(|()| config)
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! The settings of `auster run`, from its flags and its file; a flag wins.
 
+pub mod check;
+pub mod effective;
+pub mod schema;
+pub mod table;
+
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -171,16 +176,30 @@ impl Settings {
 
     /// Reads the files that the settings name, and sets the defaults.
     pub fn complete(self) -> Result<Settings, Failure> {
+        self.completed().map_err(|mut mistakes| {
+            if mistakes.len() == 1 {
+                return mistakes.remove(0);
+            }
+            let all: Vec<&str> = mistakes.iter().map(Failure::message).collect();
+            Failure::usage(all.join("; "))
+        })
+    }
+
+    /// The same, with every mistake.
+    pub fn completed(self) -> Result<Settings, Vec<Failure>> {
         let mut settings = self;
+        let mut mistakes = Vec::new();
+        let mut check = |checked: Result<(), Failure>| mistakes.extend(checked.err());
         let is_fabric = settings.forwarding() == Forwarding::Fabric;
         settings.controller.fabric = is_fabric.then_some(settings.fabric);
-        fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
-        fits_fabric(&settings.controller, &settings.controller.timeouts)?;
-        fits_bfd(&settings.ovsdb, settings.bfd_interval)?;
-        fits_vlans(&settings, &settings)?;
-        fits_cluster(&settings)?;
+        let timeouts = &settings.controller.timeouts;
+        check(fits_mode(settings.controller.mode, timeouts));
+        check(fits_fabric(&settings.controller, timeouts));
+        check(fits_bfd(&settings.ovsdb, settings.bfd_interval));
+        check(fits_vlans(&settings, &settings));
+        check(fits_cluster(&settings));
         if let Some(api) = &mut settings.api {
-            api.complete(&settings.api_hosts)?;
+            check(api.complete(&settings.api_hosts));
         }
         // The members of a cluster share roles among themselves.
         settings.driver.session.is_guarded &= settings.cluster.is_none();
@@ -192,12 +211,21 @@ impl Settings {
         settings.controller.mirrors = settings.vlans.mirrors.clone();
         settings.controller.gateways = settings.gateways.clone();
         warn(&settings.doubts);
-        settings.driver.policy = policy::load(&settings.policy)?;
+        match policy::load(&settings.policy) {
+            Ok(map) => settings.driver.policy = map,
+            Err(failure) => check(Err(failure)),
+        }
         let map = &settings.driver.policy;
-        settings.controller.topology = topology::load(settings.topology.as_deref())?;
-        fits_topology(&settings.controller)?;
+        match topology::load(settings.topology.as_deref()) {
+            Ok(topology) => {
+                settings.controller.topology = topology;
+                check(fits_topology(&settings.controller));
+            }
+            Err(failure) => check(Err(failure)),
+        }
         let file = settings.config.as_deref();
-        fits_links(&settings.vlans, settings.controller.topology.as_ref(), file)?;
+        let topology = settings.controller.topology.as_ref();
+        check(fits_links(&settings.vlans, topology, file));
         // One that has no generation is nobody's but ours.
         settings.controller.policy = (map.generation > 0).then(|| map.clone());
         if settings.listen.is_empty() && settings.connect.is_empty() {
@@ -212,13 +240,16 @@ impl Settings {
         let wrong_way = |flag: &str, method: &Method| {
             Failure::usage(format!("{flag} {method}: {}", direction_problem(flag)))
         };
-        if let Some(method) = settings.listen.iter().find(|m| !m.is_passive()) {
-            return Err(wrong_way("--listen", method));
+        for method in settings.listen.iter().filter(|m| !m.is_passive()) {
+            check(Err(wrong_way("--listen", method)));
         }
-        if let Some(method) = settings.connect.iter().find(|m| m.is_passive()) {
-            return Err(wrong_way("--connect", method));
+        for method in settings.connect.iter().filter(|m| m.is_passive()) {
+            check(Err(wrong_way("--connect", method)));
         }
-        Ok(settings)
+        match mistakes.is_empty() {
+            true => Ok(settings),
+            false => Err(mistakes),
+        }
     }
 
     /// The certificates, if any method or flag asks for them.
@@ -277,54 +308,6 @@ impl Settings {
             files.ca.as_deref(),
             files.crl.as_deref(),
         )
-    }
-
-    /// The settings of `other`, given later, that differ from these and are not read while `auster
-    /// run` runs: names of keys, and of tables in brackets.
-    pub fn restart_needed(&self, other: &Settings) -> Vec<&'static str> {
-        let (ours, theirs) = (self, other);
-        // As their text: the types have no equality, and need none otherwise.
-        let controller = |settings: &Settings| {
-            let mut config = settings.controller.clone();
-            config.mode = ours.controller.mode;
-            config.timeouts = ours.controller.timeouts.clone();
-            config.multicast = ours.controller.multicast.clone();
-            config.access = ours.controller.access.clone();
-            format!("{config:?}")
-        };
-        let session = |settings: &Settings| {
-            let mut config = settings.driver.clone();
-            config.allowed = None;
-            format!("{config:?}")
-        };
-        let has_files = |settings: &Settings| settings.credential_files().is_some();
-        let differences = [
-            ("listen", ours.listen != theirs.listen),
-            ("connect", ours.connect != theirs.connect),
-            ("ovsdb", ours.ovsdb != theirs.ovsdb),
-            ("mode", ours.controller.mode != theirs.controller.mode),
-            ("forwarding", ours.forwarding() != theirs.forwarding()),
-            ("[fabric]", ours.fabric != theirs.fabric),
-            (
-                "[multicast]",
-                ours.controller.multicast != theirs.controller.multicast,
-            ),
-            ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
-            ("state", ours.state != theirs.state),
-            ("status", ours.status != theirs.status),
-            ("api", api::needs_restart(&ours.api, &theirs.api)),
-            ("api_hosts", ours.api_hosts != theirs.api_hosts),
-            ("json", ours.json != theirs.json),
-            ("threads", ours.threads != theirs.threads),
-            ("policy", ours.policy != theirs.policy),
-            ("topology", ours.topology != theirs.topology),
-            ("[cluster]", ours.cluster != theirs.cluster),
-            ("[tls]", has_files(ours) != has_files(theirs)),
-            ("[controller]", controller(ours) != controller(theirs)),
-            ("[session]", session(ours) != session(theirs)),
-        ];
-        let changed = differences.into_iter().filter(|(_, differs)| *differs);
-        changed.map(|(name, _)| name).collect()
     }
 
     fn apply(&mut self, args: Args) -> Result<(), Failure> {
@@ -393,53 +376,6 @@ impl Settings {
         self.forwarding.unwrap_or(default)
     }
 
-    /// Reads the requests for the data path from the file again.
-    pub fn reread_qos(&self, path: &Path) -> Result<Section, Failure> {
-        let settings = Settings::read(path)?;
-        fits_vlans(&settings, self)?;
-        Ok(settings.qos)
-    }
-
-    /// The VLANs, bonds and statements about access that the file has now, for a controller that
-    /// runs with `self`.
-    pub fn reread_ports(&self, path: &Path) -> Result<(Stated, access::Stated, Gateways), Failure> {
-        let settings = Settings::read(path)?;
-        fits_vlans(&settings, self)?;
-        let topology = topology::load(self.topology.as_deref())?;
-        fits_links(&settings.vlans, topology.as_ref(), Some(path))?;
-        Ok((settings.vlans, settings.access, settings.gateways))
-    }
-
-    /// The gateways that the file has now, for a controller that runs with `self`.
-    pub fn reread_gateways(&self, path: &Path) -> Result<Gateways, Failure> {
-        let settings = Settings::read(path)?;
-        fits_vlans(&settings, self)?;
-        Ok(settings.gateways)
-    }
-
-    /// The interval of BFD that the file has now, for a controller that runs with `self`.
-    pub fn reread_bfd_interval(&self, path: &Path) -> Result<Option<Duration>, Failure> {
-        let interval = Settings::read(path)?.bfd_interval;
-        fits_bfd(&self.ovsdb, interval)?;
-        Ok(interval)
-    }
-
-    /// Reads the switches and ports about to be taken out from the file again.
-    pub fn reread_drained(path: &Path) -> Result<Drained, Failure> {
-        Ok(Settings::read(path)?.drained)
-    }
-
-    /// The `[timeouts]` that the file has now, for a controller that runs with `self`.
-    pub fn reread_timeouts(&self, path: &Path) -> Result<Timeouts, Failure> {
-        let settings = Settings::read(path)?;
-        let timeouts = settings.controller.timeouts.clone();
-        fits_mode(self.controller.mode, &timeouts)?;
-        fits_fabric(&self.controller, &timeouts)?;
-        fits_vlans(&settings, self)?;
-        warn(&settings.doubts);
-        Ok(timeouts)
-    }
-
     /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
@@ -448,18 +384,40 @@ impl Settings {
 
     /// Reads the text of `file`; paths in it are relative to its directory.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Settings, Vec<String>> {
-        let dir = file.parent().unwrap_or(Path::new(""));
+        match Settings::read_text(text, file) {
+            (settings, mistakes) if mistakes.is_empty() => Ok(settings),
+            (_, mistakes) => Err(mistakes),
+        }
+    }
+
+    /// The settings that can be read of a text, and every mistake in it.
+    fn read_text(text: &str, file: &Path) -> (Settings, Vec<String>) {
         let (mut fields, root) = Fields::parse(text);
+        let mut settings = Settings::read_fields(&mut fields, &root, text, file);
+        settings.doubts = fields.doubts(file.display());
+        (
+            settings,
+            fields.finish(file.display()).err().unwrap_or_default(),
+        )
+    }
+
+    fn read_fields<'a>(
+        fields: &mut Fields<'a>,
+        root: &DeTable<'a>,
+        text: &str,
+        file: &Path,
+    ) -> Settings {
+        let dir = file.parent().unwrap_or(Path::new(""));
         let mut settings = Settings::default();
-        settings.read_root(&mut fields, &root, dir);
-        if let Some(table) = fields.table(&root, "tls") {
-            settings.files.read(&mut fields, table, dir);
+        settings.read_root(fields, root, dir);
+        if let Some(table) = fields.table(root, "tls") {
+            settings.files.read(fields, table, dir);
         }
-        if let Some(table) = fields.table(&root, "controller") {
-            read_controller(&mut settings.controller, &mut fields, table);
+        if let Some(table) = fields.table(root, "controller") {
+            read_controller(&mut settings.controller, fields, table);
         }
-        let controller = fields.table(&root, "controller");
-        if let Some(table) = fields.table(&root, "timeouts") {
+        let controller = fields.table(root, "controller");
+        if let Some(table) = fields.table(root, "timeouts") {
             let timeouts = &mut settings.controller.timeouts;
             let fixed = controller.into_iter().flat_map(|c| c.iter());
             let fixed = fixed.map(|(key, _)| key);
@@ -471,9 +429,9 @@ impl Settings {
                 );
                 fields.problem(&key.span(), problem);
             }
-            timeouts::read(timeouts, &mut fields, table);
+            timeouts::read(timeouts, fields, table);
         }
-        if let Some(table) = fields.table(&root, "fabric") {
+        if let Some(table) = fields.table(root, "fabric") {
             fields.only(table, "fabric", &["tag", "equal_paths"]);
             let tag = fields.tag(table, "tag");
             let shares = fields.parsed(table, "equal_paths", "share", |text| match text {
@@ -484,22 +442,20 @@ impl Settings {
             settings.fabric.shares = shares.unwrap_or(settings.fabric.shares);
             settings.fabric.tag = tag.unwrap_or(settings.fabric.tag);
         }
-        if let Some(table) = fields.table(&root, "multicast") {
-            settings.controller.multicast = multicast::read(&mut fields, table);
+        if let Some(table) = fields.table(root, "multicast") {
+            settings.controller.multicast = multicast::read(fields, table);
         }
-        if let Some(table) = fields.table(&root, "session") {
-            read_session(&mut settings.driver, &mut fields, table);
+        if let Some(table) = fields.table(root, "session") {
+            read_session(&mut settings.driver, fields, table);
         }
-        settings.vlans = Stated::read(&mut fields, &root);
-        settings.access = access::Stated::read(&mut fields, &root);
-        settings.gateways = gateways::read(&mut fields, &root);
-        settings.cluster = cluster::Stated::read(&mut fields, &root, dir);
+        settings.vlans = Stated::read(fields, root);
+        settings.access = access::Stated::read(fields, root);
+        settings.gateways = gateways::read(fields, root);
+        settings.cluster = cluster::Stated::read(fields, root, dir);
         let gateways = &settings.gateways;
-        settings.access.check_routes(&mut fields, &root, gateways);
-        settings.qos = Section::read(&mut fields, &root, text, file);
-        settings.doubts = fields.doubts(file.display());
-        fields.finish(file.display())?;
-        Ok(settings)
+        settings.access.check_routes(fields, root, gateways);
+        settings.qos = Section::read(fields, root, text, file);
+        settings
     }
 
     fn read_root<'a>(&mut self, fields: &mut Fields<'a>, root: &DeTable<'a>, dir: &Path) {
@@ -930,10 +886,40 @@ fn direction_problem(flag: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::check::check;
+    use super::effective::Effective;
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn problems(text: &str) -> Vec<String> {
-        Settings::parse(text, Path::new("net.toml")).expect_err("has problems")
+        let found = Settings::parse(text, Path::new("net.toml"));
+        without_columns(found.expect_err("has problems"))
+    }
+
+    fn args(words: &[&str]) -> Args {
+        let words = ["run"].iter().chain(words);
+        <Line as clap::Parser>::try_parse_from(words).unwrap().args
+    }
+
+    /// The settings that differ between two files and need a restart.
+    fn restarts(before: &str, after: &str) -> Vec<&'static str> {
+        let effective = |text: &str| {
+            let settings = Settings::parse(text, Path::new("net.toml")).unwrap();
+            Effective::of(&settings.complete().unwrap(), &args(&[]), text)
+        };
+        let changes = effective(before).changes(&effective(after)).into_iter();
+        let needed = changes.filter(|change| change.needs_restart);
+        needed.map(|change| change.path).collect()
+    }
+
+    /// The settings that a controller with those of `running` takes from the file.
+    fn reread(running: &Settings, file: &Path) -> Result<Settings, String> {
+        let checked = check(&args(&["--config", file.to_str().unwrap()]));
+        let mut checked = checked.map_err(|mistakes| mistakes.join("; "))?;
+        match checked.settings.keep(running, &[]) {
+            mistakes if mistakes.is_empty() => Ok(checked.settings),
+            mistakes => Err(mistakes.join("; ")),
+        }
     }
 
     #[derive(clap::Parser)]
@@ -1097,9 +1083,7 @@ mod tests {
         let other = "[fabric]\ntag = 0x88a8\nequal_paths = \"first\"\n";
         assert_eq!(fabric(""), Some((0x8100, true)));
         assert_eq!(fabric(other), Some((0x88a8, false)));
-        let settings = |text: &str| Settings::parse(text, file).unwrap();
-        let needed = settings("").restart_needed(&settings(other));
-        assert_eq!(needed, ["[fabric]"]);
+        assert_eq!(restarts("", other), ["fabric.tag", "fabric.equal_paths"]);
         assert_eq!(
             problems("[fabric]\ntag = 0x9100\nlabel = 1\nequal_paths = \"all\"\n"),
             [
@@ -1127,30 +1111,25 @@ mod tests {
         ];
         for text in paths {
             assert!(!is_fabric(text), "{text}");
-            assert_eq!(parsed(text).restart_needed(&parsed(text)), [""; 0]);
+            assert_eq!(restarts(text, text), [""; 0]);
         }
-        let needed = parsed("").restart_needed(&parsed(paths[0]));
-        assert_eq!(needed, ["forwarding"]);
+        assert_eq!(restarts("", paths[0]), ["forwarding"]);
     }
 
     #[test]
     fn what_needs_a_restart_is_named_and_what_is_read_again_is_not() {
-        let file = Path::new("net.toml");
         let before = "listen = \"ptcp:6653\"\nmode = \"reactive\"\n\
              [tls]\ncertificate = \"a.pem\"\n\
              [controller]\nlldp_interval_ms = 1000\n\
              [timeouts]\npolicy = \"fixed\"\n";
-        let before = Settings::parse(before, file).unwrap();
-        assert!(before.restart_needed(&before).is_empty());
         let after = "listen = \"ptcp:6654\"\nmode = \"hybrid\"\nallow_dpid = [\"1\"]\n\
-             drain = [\"0000000000000001\"]\n\
+             drain = [\"0000000000000001\"]\nthreads = 7\n\
              [tls]\ncertificate = \"b.pem\"\n\
              [controller]\nlldp_interval_ms = 2000\n\
              [timeouts]\npolicy = \"lease\"\n\
              [session]\necho_interval_ms = 1000\n";
-        let after = Settings::parse(after, file).unwrap();
-        let expected = ["listen", "mode", "allow_dpid", "[controller]", "[session]"];
-        assert_eq!(before.restart_needed(&after), expected);
+        assert_eq!(restarts(before, before), [""; 0]);
+        assert_eq!(restarts(before, after), ["mode", "threads"]);
     }
 
     #[test]
@@ -1200,8 +1179,8 @@ mod tests {
         );
         let found = problems("ovsdb = [\"quic:192.0.2.1\", \"6640\"]\n");
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("starts with tcp:"), "{found:?}");
-        assert!(found[1].contains("no database speaks quic"), "{found:?}");
+        assert!(found[0].contains("no database speaks quic"), "{found:?}");
+        assert!(found[1].contains("starts with tcp:"), "{found:?}");
     }
 
     #[test]
@@ -1211,7 +1190,7 @@ mod tests {
         let both = parsed("ovsdb = \"ptcp:\"\nbfd_interval_ms = 100\n");
         assert_eq!(both.bfd_interval, Some(Duration::from_millis(100)));
         let other = parsed("ovsdb = \"ptcp:\"\n");
-        assert_eq!(both.restart_needed(&other), [""; 0], "it is read again");
+        assert_eq!(other.bfd_interval, None);
         assert!(both.complete().is_ok());
         let alone = parsed("bfd_interval_ms = 100\n").complete().unwrap_err();
         assert!(
@@ -1295,21 +1274,16 @@ mod tests {
         let topology = write("topology.toml", "links = [\"1:7 2:7\"]\n");
         let text = format!("topology = \"topology.toml\"\n{VLANS}");
         let file = write("net.toml", &text);
-        let given = Settings::read(&file).unwrap();
-        let running = given.clone().complete().unwrap();
-        assert_eq!(running.reread_ports(&file).unwrap().0, running.vlans);
+        let running = Settings::read(&file).unwrap().complete().unwrap();
+        assert_eq!(reread(&running, &file).unwrap().vlans, running.vlans);
         write("net.toml", &text.replace("1:2", "1:3"));
-        let (other, _, _) = running.reread_ports(&file).unwrap();
+        let other = reread(&running, &file).unwrap().vlans;
         let changed = other.vlans.changed(&running.vlans.vlans);
         let changed: Vec<u32> = changed.into_iter().map(|at| at.port.0).collect();
         assert_eq!(changed, [2, 3]);
-        assert_eq!(
-            given.restart_needed(&Settings::read(&file).unwrap()),
-            [""; 0]
-        );
         let class = "[[timeouts.class]]\nname = \"a\"\nsrc = \"10.0.0.1\"\n";
         for (wrong, expected) in [
-            (text.replace("id = 10", "id = 0"), "net.toml:3: id is 0"),
+            (text.replace("id = 10", "id = 0"), "net.toml:3:6: id is 0"),
             (
                 text.replace("1:2", "1:7"),
                 "net.toml:5: 0000000000000001:7 is an end",
@@ -1318,24 +1292,14 @@ mod tests {
             (format!("vlans = \"ovsdb\"\n{text}"), "--ovsdb METHOD"),
         ] {
             write("net.toml", &wrong);
-            let refused = running.reread_ports(&file).unwrap_err();
-            assert!(
-                refused.message().contains(expected),
-                "{}",
-                refused.message()
-            );
+            let refused = reread(&running, &file).map(drop).unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
         }
-        write("net.toml", &format!("{text}{class}"));
-        assert!(running.reread_timeouts(&file).is_err());
-        assert!(running.reread_qos(&file).is_err());
-        let paths = Settings::parse("forwarding = \"paths\"\n", &file).unwrap();
         write("net.toml", &text);
-        let refused = paths.complete().unwrap().reread_ports(&file).unwrap_err();
-        assert!(
-            refused.message().contains("need forwarding"),
-            "{}",
-            refused.message()
-        );
+        let paths = Settings::parse("forwarding = \"paths\"\n", &file).unwrap();
+        let refused = reread(&paths.complete().unwrap(), &file);
+        let refused = refused.map(drop).unwrap_err();
+        assert!(refused.contains("need forwarding"), "{refused}");
         std::fs::write(&topology, "links = [\"1:2 2:7\"]\n").unwrap();
         let refused = Settings::read(&file)
             .unwrap()
@@ -1356,25 +1320,22 @@ mod tests {
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         let text = VLANS.replace("id = 10\n", "id = 10\ngateway = \"10.0.10.254/24\"\n");
         write(&text);
-        let given = Settings::read(&file).unwrap();
-        let running = given.clone().complete().unwrap();
+        let running = Settings::read(&file).unwrap().complete().unwrap();
         assert_eq!(running.controller.gateways.vlans.len(), 1);
         let route = "[[route]]\nto = \"0.0.0.0/0\"\nvia = \"10.0.10.1\"\n";
         write(&format!("{text}{route}"));
-        let other = running.reread_gateways(&file).unwrap();
+        let other = reread(&running, &file).unwrap().gateways;
         assert_eq!((other.vlans.len(), other.routes.len()), (1, 1));
-        let needed = given.restart_needed(&Settings::read(&file).unwrap());
-        assert_eq!(needed, [""; 0], "they are read while it runs");
         write(VLANS);
-        assert!(running.reread_gateways(&file).unwrap().vlans.is_empty());
+        let none = reread(&running, &file).unwrap().gateways;
+        assert!(none.vlans.is_empty());
         for (wrong, expected) in [
             (format!("{VLANS}{route}"), "in no gateway's network"),
-            (text.replace("254", "255"), "net.toml:3: gateway"),
+            (text.replace("254", "255"), "net.toml:3:11: gateway"),
             (format!("speed = 3\n{text}"), "'speed' is not known"),
         ] {
             write(&wrong);
-            let refused = running.reread_gateways(&file).map(drop).unwrap_err();
-            let said = refused.message();
+            let said = reread(&running, &file).map(drop).unwrap_err();
             assert!(said.contains(expected), "{said}");
         }
         let paths = format!("forwarding = \"paths\"\n{text}");

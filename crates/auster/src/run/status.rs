@@ -44,17 +44,21 @@ use control::topology::Difference;
 use driver::databases::{DatapathView, PortView, Views};
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
-use net::transport::{Refusal, Refusals, bind_unix};
+use net::transport::{Refusal, bind_unix};
 use openflow::packet::lacp::State;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::listeners::RefusalsOfAll;
+
+#[derive(Clone)]
 pub struct Status {
     driver: Arc<Driver<Clustered>>,
-    refusals: Vec<(String, Arc<Refusals>)>,
+    refusals: RefusalsOfAll,
     databases: watch::Receiver<Views>,
     clock: Clock,
 }
@@ -69,7 +73,7 @@ const STEP_MAX: Duration = Duration::from_secs(2);
 impl Status {
     pub fn new(
         driver: Arc<Driver<Clustered>>,
-        refusals: Vec<(String, Arc<Refusals>)>,
+        refusals: RefusalsOfAll,
         databases: watch::Receiver<Views>,
         clock: Clock,
     ) -> Status {
@@ -82,10 +86,10 @@ impl Status {
     }
 
     /// Serves from `path` in a task of its own; a socket that nobody listens on is replaced.
-    pub fn serve(self, path: &Path) -> io::Result<()> {
+    pub fn serve(self, path: &Path) -> io::Result<JoinHandle<()>> {
         let listener = bind_unix(path)?;
         let status = Arc::new(self);
-        tokio::spawn(async move {
+        Ok(tokio::spawn(async move {
             let readers = Arc::new(Semaphore::new(READERS_MAX));
             loop {
                 let Ok(slot) = readers.clone().acquire_owned().await else {
@@ -101,8 +105,7 @@ impl Status {
                     drop(slot);
                 });
             }
-        });
-        Ok(())
+        }))
     }
 
     async fn answer(&self, mut stream: UnixStream) {
@@ -230,7 +233,8 @@ impl Status {
     }
 
     fn refused(&self) -> Value {
-        let listeners = self.refusals.iter().map(|(listener, refusals)| {
+        let all = self.refusals.all();
+        let listeners = all.iter().map(|(listener, refusals)| {
             let counts = Refusal::ALL.map(|r| (r.name().to_owned(), json!(refusals.get(r))));
             (listener.clone(), Value::Object(Map::from_iter(counts)))
         });

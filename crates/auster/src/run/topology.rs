@@ -130,9 +130,10 @@ pub fn location(text: &str) -> Result<Location, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn read(text: &str) -> Result<(Topology, Lines), Vec<String>> {
-        parse(text, Path::new("net.toml"))
+        parse(text, Path::new("net.toml")).map_err(without_columns)
     }
 
     #[test]
@@ -165,13 +166,14 @@ mod tests {
                     \"02:00:00:00:00:02 1:1\", \"02:00:00:00:00:02 1:3\"]\n";
         let problems = read(text).map(|_| ()).unwrap_err();
         let expected = [
-            "net.toml:1: 'switch' is not known here; known: switches, links, hosts",
+            "net.toml:1: 'switch' is not known here; known: switches, links, hosts; did you mean \
+             switches?",
             "net.toml:2: links: '1:2' is not two ports such as 1:2 2:1",
             "net.toml:2: links: 'x' is not a port: write a number or a reserved name such as LOCAL",
             "net.toml:3: links: 0000000000000001:1 - 0000000000000001:2: a link joins two switches",
-            "net.toml:4: hosts: '10.0.0' is not an IP address",
             "net.toml:4: hosts: '1:1' is not an address, a port and perhaps an IP address, such as \
              02:00:00:00:00:01 1:1 10.0.0.1",
+            "net.toml:4: hosts: '10.0.0' is not an IP address",
             "net.toml:5: hosts: host 02:00:00:00:00:02 is said to be somewhere already",
         ];
         assert_eq!(problems, expected);

@@ -75,6 +75,14 @@ impl Running {
         );
     }
 
+    /// Waits for another line.
+    pub fn wait_for_next(&mut self) {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => self.log.push(line),
+            Err(_) => panic!("no line came after:\n{}", self.log.join("\n")),
+        }
+    }
+
     /// The address in the line `listening on ptcp:PORT:HOST`, or in OVS's other forms of it.
     pub fn listening(&mut self, kind: &str) -> SocketAddr {
         let line = self.wait_for(&format!("listening on {kind}:"));

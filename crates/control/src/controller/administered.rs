@@ -28,6 +28,13 @@ pub(super) struct Administered {
 }
 
 impl Controller {
+    /// The ports that a topology names and that a connected switch does not have.
+    pub fn ports_missing(&self, topology: &Topology) -> Vec<Difference> {
+        let missing = |difference: &Difference| matches!(difference, Difference::PortMissing(_));
+        let differences = self.differences_to(topology);
+        differences.into_iter().filter(missing).collect()
+    }
+
     /// Replaces the topology, or removes it. A topology that names ports that a connected switch
     /// does not have is refused, and the one in use stays.
     pub fn set_topology(
@@ -36,10 +43,7 @@ impl Controller {
         topology: Option<Topology>,
     ) -> Result<(), Vec<Difference>> {
         if let Some(topology) = &topology {
-            let missing =
-                |difference: &Difference| matches!(difference, Difference::PortMissing(_));
-            let differences = self.differences_to(topology);
-            let missing: Vec<Difference> = differences.into_iter().filter(missing).collect();
+            let missing = self.ports_missing(topology);
             if !missing.is_empty() {
                 return Err(missing);
             }
@@ -47,10 +51,15 @@ impl Controller {
         self.administered = Administered::default();
         self.network.set_topology(topology);
         self.ingress.forget_edge_ports();
+        self.follow_topology(now);
+        Ok(())
+    }
+
+    /// Applies the topology to the links that are there.
+    pub(super) fn follow_topology(&mut self, now: Instant) {
         self.enforce_links(now);
         self.trust_stated_links(now);
         self.topology_soon(now);
-        Ok(())
     }
 
     /// Ends all doubt about links that the topology names.

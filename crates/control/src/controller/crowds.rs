@@ -56,6 +56,10 @@ impl Crowds {
         }
     }
 
+    pub(super) fn set_per_port_max(&mut self, per_port_max: u32) {
+        self.per_port_max = per_port_max;
+    }
+
     /// Has these ports guarded against crowds, and no others.
     pub(super) fn set_guarded(&mut self, now: Instant, ports: &BTreeSet<Location>) {
         self.guarded.retain(|at, _| ports.contains(at));

@@ -290,6 +290,30 @@ impl Discovery {
         }
     }
 
+    /// Takes other times. Returns the ports whose LLDP is due sooner now, with that time.
+    pub(super) fn set_times(
+        &mut self,
+        now: Instant,
+        config: &ControllerConfig,
+    ) -> Vec<(Location, Instant)> {
+        self.port_hold = config.port_hold;
+        let is_shorter = config.lldp_interval < self.interval;
+        self.interval = config.lldp_interval;
+        if !is_shorter {
+            return Vec::new();
+        }
+        let due = now + self.interval;
+        let later = self
+            .ports
+            .iter_mut()
+            .filter(|(_, port)| port.lldp_due > due);
+        let sooner = later.map(|(at, port)| {
+            port.lldp_due = due;
+            (*at, due)
+        });
+        sooner.collect()
+    }
+
     pub(super) fn handle_up(&mut self, dpid: DatapathId) {
         self.pulses.entry(dpid).or_default();
     }

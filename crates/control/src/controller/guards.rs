@@ -45,10 +45,23 @@ impl Controller {
         }
     }
 
-    /// Replaces the guards: sets the new ones before it deletes the old ones.
+    /// Replaces the guards that follow from other timeouts.
     pub(super) fn change_guards(&mut self, before: &Timeouts) {
-        for dpid in self.network.dpids() {
-            let old = self.guards(dpid, before);
+        let all = self.network.dpids().into_iter();
+        let all = all.map(|dpid| (dpid, self.guards(dpid, before)));
+        self.replace_guards(all.collect());
+    }
+
+    /// The guards that all switches should have.
+    pub(super) fn all_guards(&self) -> Vec<(DatapathId, Vec<Guard>)> {
+        let all = self.network.dpids().into_iter();
+        all.map(|dpid| (dpid, self.guards(dpid, &self.config.timeouts)))
+            .collect()
+    }
+
+    /// Replaces the guards `before`: sets the new ones before it deletes the old ones.
+    pub(super) fn replace_guards(&mut self, before: Vec<(DatapathId, Vec<Guard>)>) {
+        for (dpid, old) in before {
             let new = self.guards(dpid, &self.config.timeouts);
             for guard in new.iter().filter(|guard| !old.contains(guard)) {
                 self.outbox

@@ -194,8 +194,8 @@ impl Hosts {
     }
 
     /// Changes the room of these hosts: there are so many VLANs now.
-    pub(super) fn set_room(&mut self, count_max: usize, vlan_count: usize) {
-        self.places.set_count_max(count_max);
+    pub(super) fn set_room(&mut self, shares: Shares, vlan_count: usize) {
+        self.places.set_shares(shares);
         self.details.set_count_max(details_max(vlan_count));
     }
 

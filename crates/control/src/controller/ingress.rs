@@ -88,6 +88,38 @@ impl Ingress {
         }
     }
 
+    /// Takes other rates: budgets whose rate has changed begin full.
+    pub(super) fn set_rates(&mut self, now: Instant, config: &ControllerConfig) {
+        let before = (self.flood_rate_max, self.flood_packet_outs_max);
+        let before = (before.0, before.1, self.path_rate_max);
+        let (flood, packet_outs) = (config.flood_rate_max, config.flood_packet_outs_max);
+        let of_paths = config.path_rate_max;
+        if before == (flood, packet_outs, of_paths) {
+            return;
+        }
+        (self.flood_rate_max, self.flood_packet_outs_max) = (flood, packet_outs);
+        self.path_rate_max = of_paths;
+        if before.1 != packet_outs {
+            self.flood_packet_outs = packet_out_budget(now, packet_outs, 1);
+        }
+        for switch in self.switches.values_mut() {
+            if before.1 != packet_outs {
+                switch.flood_packet_outs = packet_out_budget(now, packet_outs, SWITCH_PART);
+            }
+            for port in switch.ports.values_mut() {
+                if before.0 != flood {
+                    port.flood_budget = Budget::new(now, flood, flood.max(1));
+                }
+                if before.1 != packet_outs {
+                    port.flood_packet_outs = packet_out_budget(now, packet_outs, PORT_PART);
+                }
+                if before.2 != of_paths {
+                    port.path_budget = Budget::new(now, of_paths, of_paths.max(1));
+                }
+            }
+        }
+    }
+
     pub(super) fn handle_up(&mut self, now: Instant, dpid: DatapathId) {
         let packet_outs_max = self.flood_packet_outs_max;
         let fresh = || IngressSwitch {

@@ -40,6 +40,7 @@ mod guards;
 mod hosts;
 mod ingress;
 mod lifetimes;
+mod limits;
 mod links;
 mod local;
 mod mending;

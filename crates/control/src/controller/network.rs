@@ -279,6 +279,11 @@ impl Network {
         topology.is_some_and(|t| t.has_host(src) && t.has_host(dst))
     }
 
+    /// Sets the choice of links, and the ports that are edges.
+    pub(super) fn set_stated(&mut self, links: LinkPolicy, edge_ports: BTreeSet<Location>) {
+        (self.link_policy, self.edge_ports) = (links, edge_ports);
+    }
+
     pub(super) fn set_topology(&mut self, topology: Option<Topology>) {
         self.topology = topology;
     }

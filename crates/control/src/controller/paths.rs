@@ -131,6 +131,13 @@ impl Paths {
         }
     }
 
+    /// Takes other limits. Paths beyond them stay.
+    pub(super) fn set_limits(&mut self, config: &ControllerConfig) {
+        self.count_max = config.path_count_max;
+        self.per_switch_max = config.paths_per_switch_max;
+        self.per_port_max = config.paths_per_port_max;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.paths.len()
     }

@@ -83,9 +83,7 @@ impl Controller {
             let fresh = || Hosts::new(vlan, shares, vlan_count, seed);
             self.vlan_hosts.entry(vlan).or_insert_with(fresh);
         }
-        for hosts in self.vlan_hosts.values_mut().chain([&mut self.hosts]) {
-            hosts.set_room(shares.count_max, vlan_count);
-        }
+        self.set_room_of_hosts();
         self.outbox.vlans = Arc::new(self.vlans_of_bonds());
         let addresses = self.vlan_hosts.iter();
         let addresses = addresses.map(|(vlan, hosts)| (*vlan, hosts.addresses().clone()));

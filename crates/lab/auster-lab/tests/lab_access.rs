@@ -68,9 +68,9 @@ fn lists_and_bindings_hold_after_a_reload() {
     reload(NO_PING, "in use: lists 1, rules 2, bound ports 0");
     all_but(&[(1, 3)], "with a list");
     let wrong = NO_PING.replace("\"no-ping\"\n[[acl]]", "\"another\"\n[[acl]]");
-    let said = reload(&wrong, &format!("vlans {path} refused"));
+    let said = reload(&wrong, &format!("reload of {path}: refused"));
     assert!(
-        said.contains("auster.toml:4: acl_in: no [[acl]] has the name 'another'"),
+        said.contains(": acl_in: no [[acl]] has the name 'another'"),
         "{said}"
     );
     all_but(&[(1, 3)], "after a mistake");

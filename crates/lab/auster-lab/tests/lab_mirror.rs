@@ -116,8 +116,8 @@ fn a_mirror_has_the_frames_of_its_port() {
     let wrong = config("both").replace("\"1:2\"", "\"2:2\"");
     fs::write(&file, wrong).unwrap();
     run("kill", &["-HUP", &controller.child.id().to_string()]);
-    let said = controller.wait_for(&format!("vlans {path} refused"));
-    assert!(said.contains("auster.toml:3: from: "), "{said}");
+    let said = controller.wait_for(&format!("reload of {path}: refused"));
+    assert!(said.contains("auster.toml:3:8: from: "), "{said}");
     check(&lab, "both", "after a mistake");
 
     let watch = Watch::start(&lab, "both");

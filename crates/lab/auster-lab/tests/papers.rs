@@ -491,9 +491,9 @@ fn a_wrong_list_is_told_by_line_all_at_once() {
     has(
         &stderr,
         &[
-            "papers.toml:7: minutes is 0; it must be a number from 0.01 to 600",
-            "papers.toml:36: from: 'cells[algorithm=\"ours, strict\", load].delay_ms' is no path",
-            "papers.toml:48: 'at_mots' is not known in [[paper.entry.value]]",
+            "papers.toml:7:11: minutes is 0; it must be a number from 0.01 to 600",
+            ": from: 'cells[algorithm=\"ours, strict\", load].delay_ms' is no path",
+            "papers.toml:48:1: 'at_mots' is not known in [[paper.entry.value]]",
         ],
     );
 }

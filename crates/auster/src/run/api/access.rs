@@ -17,7 +17,7 @@ use net::clock::Clock;
 use net::tls::{Expiry, ServerSecurity, role_marks};
 use nix::unistd::getuid;
 use serde::Serialize;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use utoipa::ToSchema;
 
 use super::audit::Audit;
@@ -27,6 +27,7 @@ use super::page;
 use super::problem::Problem;
 use super::stated::Stated;
 use super::tokens::{Role, TOKEN_BYTES_MAX, Tokens};
+use crate::run::report::Report;
 use cli::failure::Failure;
 
 /// Served to everybody, as the files of the page are: they say nothing of the network. The page
@@ -63,6 +64,8 @@ pub struct Access {
     pub logins: Logins,
     /// Somebody asks for what SIGHUP does.
     pub reload: Notify,
+    /// Those who ask, and wait for the report.
+    asking: Mutex<Vec<oneshot::Sender<Report>>>,
     /// Counts the reloads of tokens and certificates.
     users: watch::Sender<u64>,
     /// From the head of a request to its answer.
@@ -89,6 +92,7 @@ impl Access {
             audit,
             logins: Logins::default(),
             reload: Notify::new(),
+            asking: Mutex::default(),
             users: watch::Sender::new(0),
             times: Mutex::default(),
             clock,
@@ -115,6 +119,11 @@ impl Access {
         held.reload(files, ALPN)?;
         self.users.send_modify(|count| *count += 1);
         Ok(true)
+    }
+
+    /// Those who wait for the report of the reload that begins now.
+    pub fn take_asking(&self) -> Vec<oneshot::Sender<Report>> {
+        std::mem::take(&mut *self.asking.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes with each reload of tokens and certificates: whoever had rights may have none.
@@ -398,14 +407,30 @@ pub async fn who(who: Option<Extension<Who>>) -> axum::Json<Who> {
     axum::Json(who.unwrap_or_else(|| Who::new("local", "local", Role::Admin)))
 }
 
-/// Reads the configuration again, as SIGHUP does.
+/// Reads the configuration again, as SIGHUP does, and reports what has changed.
 #[utoipa::path(post, path = "/v1/reload", tag = "network", operation_id = "reload",
     responses(
-        (status = 202, description = "It is being read"),
+        (status = 200, description = "The configuration is in use", body = Report),
+        (status = 422, description = "It has mistakes, and nothing has changed", body = Report),
     ))]
-pub async fn reload(access: Option<Extension<Arc<Access>>>) -> StatusCode {
-    if let Some(Extension(access)) = access {
-        access.reload.notify_one();
-    }
-    StatusCode::ACCEPTED
+pub async fn reload(access: Option<Extension<Arc<Access>>>) -> Response {
+    let busy = || Problem::busy().into_response();
+    let Some(Extension(access)) = access else {
+        return busy();
+    };
+    let (asking, answer) = oneshot::channel();
+    let waiting = &access.asking;
+    waiting
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(asking);
+    access.reload.notify_one();
+    let Ok(report) = answer.await else {
+        return busy();
+    };
+    let status = match report.applied {
+        true => StatusCode::OK,
+        false => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    (status, axum::Json(report)).into_response()
 }

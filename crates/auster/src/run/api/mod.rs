@@ -35,7 +35,7 @@ mod topology;
 mod trace;
 mod verify;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -48,7 +48,7 @@ use net::clock::Clock;
 use net::transport::bind_unix;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -61,11 +61,12 @@ use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
 use access::Access;
 use cli::failure::Failure;
-pub use listener::Duplex;
 use listener::Listener;
+pub use listener::{ALPN, Duplex};
 use problem::Problem;
 pub use reads::Reads;
-pub use stated::{ApiAddress, Stated, address, host, needs_restart};
+use server::Names;
+pub use stated::{ApiAddress, Stated, address, host};
 pub use tokens::Role;
 
 /// The state that handlers share.
@@ -103,13 +104,9 @@ pub struct Api {
 struct Document;
 
 impl Api {
-    /// Serves each address in a task of its own; the addresses with the ports that were given out.
-    pub async fn serve(
-        self,
-        stated: &Stated,
-        access: &Arc<Access>,
-    ) -> Result<Vec<(ApiAddress, JoinHandle<()>)>, Failure> {
-        serve(self.router(), stated, access).await
+    /// Serves nobody yet: see [`Served::bind`].
+    pub fn with_users(self, access: &Arc<Access>) -> Served {
+        Served::new(self.router(), access.clone())
     }
 
     pub fn router(self) -> Router {
@@ -132,28 +129,109 @@ impl Api {
     }
 }
 
-/// Serves routes to those who may use them.
-async fn serve(
+/// Routes and those who may use them, at addresses that may change.
+pub struct Served {
     router: Router,
-    stated: &Stated,
-    access: &Arc<Access>,
-) -> Result<Vec<(ApiAddress, JoinHandle<()>)>, Failure> {
-    let mut bound = Vec::new();
-    for at in &stated.listen {
-        bound.push(bind(at, access).await?);
-    }
-    let router = server::guarded(router, &stated.hosts);
-    let router = access.clone().guard(router);
-    let serve = |(at, listener)| (at, server::serve(listener, router.clone()));
-    Ok(bound.into_iter().map(serve).collect())
+    names: Names,
+    access: Arc<Access>,
+    open: Vec<Open>,
 }
 
-/// Serves metrics alone, with the same bounds and users.
-pub async fn serve_metrics<F>(
-    stated: &Stated,
+struct Open {
+    stated: ApiAddress,
+    task: JoinHandle<()>,
+    closing: Arc<Notify>,
+}
+
+/// An address that is bound and serves nobody yet.
+pub struct Bound {
+    stated: ApiAddress,
+    local: ApiAddress,
+    listener: Listener,
+}
+
+impl Served {
+    fn new(router: Router, access: Arc<Access>) -> Served {
+        let names = Names::default();
+        let router = server::guarded(router, names.clone());
+        Served {
+            router: access.clone().guard(router),
+            names,
+            access,
+            open: Vec::new(),
+        }
+    }
+
+    /// Sets the further names by which clients may call it.
+    pub fn set_names(&self, names: &[String]) {
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names.to_vec();
+    }
+
+    /// Binds those of the addresses that are not served yet.
+    pub async fn bind(&self, wanted: &[ApiAddress]) -> Result<Vec<Bound>, Vec<Failure>> {
+        let (mut bound, mut failures) = (Vec::new(), Vec::new());
+        for at in wanted {
+            if self.open.iter().any(|open| open.stated == *at) {
+                continue;
+            }
+            match bind(at, &self.access).await {
+                Ok((local, listener)) => bound.push(Bound {
+                    stated: at.clone(),
+                    local,
+                    listener,
+                }),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        match failures.is_empty() {
+            true => Ok(bound),
+            false => Err(failures),
+        }
+    }
+
+    /// Serves each in a task of its own; the addresses with the ports that were given out.
+    pub fn serve(&mut self, bound: Vec<Bound>) -> Vec<ApiAddress> {
+        let serve = |bound: Bound| {
+            let closing = Arc::new(Notify::new());
+            let router = self.router.clone();
+            let task = server::serve(bound.listener, router, closing.clone());
+            self.open.push(Open {
+                stated: bound.stated,
+                task,
+                closing,
+            });
+            bound.local
+        };
+        bound.into_iter().map(serve).collect()
+    }
+
+    /// Closes all addresses but these. Requests that are under way are answered.
+    pub fn close_but(&mut self, wanted: &[ApiAddress]) {
+        let is_gone = |open: &mut Open| !wanted.contains(&open.stated);
+        for open in self.open.extract_if(.., is_gone) {
+            open.closing.notify_one();
+            if let ApiAddress::Unix(path) = &open.stated {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Ends all of it, and whatever is under way.
+    pub fn stop(self) {
+        for open in self.open {
+            open.task.abort();
+            if let ApiAddress::Unix(path) = &open.stated {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Metrics alone, with the same bounds and users.
+pub fn metrics_alone<F>(
     access: &Arc<Access>,
     exposition: impl Fn() -> F + Clone + Send + Sync + 'static,
-) -> Result<Vec<(ApiAddress, JoinHandle<()>)>, Failure>
+) -> Served
 where
     F: Future<Output = String> + Send + 'static,
 {
@@ -166,7 +244,7 @@ where
         .route("/metrics", get(counted))
         .fallback(unknown)
         .method_not_allowed_fallback(no_method);
-    serve(router, stated, access).await
+    Served::new(router, access.clone())
 }
 
 async fn bind(at: &ApiAddress, access: &Access) -> Result<(ApiAddress, Listener), Failure> {

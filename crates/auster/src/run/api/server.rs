@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -40,6 +40,8 @@ use super::listener::{Listener, Peer, Source};
 use super::problem::Problem;
 
 const CONNECTIONS_MAX: usize = 64;
+/// How long connections may go on after their listener has closed.
+const CLOSE_MAX: Duration = Duration::from_secs(3);
 /// This machine's own are not counted: a proxy may stand there with all its clients behind it.
 const CONNECTIONS_PER_SOURCE_MAX: usize = 8;
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
@@ -55,12 +57,16 @@ const SILENT_MIN: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_millis(50);
 
 /// Serves until the task is aborted, which closes its connections too.
-pub fn serve(listener: Listener, router: Router) -> JoinHandle<()> {
+pub fn serve(listener: Listener, router: Router, closing: Arc<Notify>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let places = Arc::new(Places::default());
         let mut served = JoinSet::new();
         loop {
-            let (accepted, mut peer) = match listener.accept().await {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = closing.notified() => break,
+            };
+            let (accepted, mut peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!("API: a connection is not accepted: {error}");
@@ -113,8 +119,14 @@ pub fn serve(listener: Listener, router: Router) -> JoinHandle<()> {
             places.runs_as(number, handle);
             while served.try_join_next().is_some() {}
         }
+        drop(listener);
+        let ended = async { while served.join_next().await.is_some() {} };
+        let _ = timeout(CLOSE_MAX, ended).await;
     })
 }
+
+/// Further names by which clients may call the API.
+pub type Names = Arc<RwLock<Vec<String>>>;
 
 /// The connections there are.
 #[derive(Default)]
@@ -333,15 +345,18 @@ impl Drop for Busy {
 }
 
 /// Adds the checks that every request must pass.
-pub fn guarded(router: Router, names: &[String]) -> Router {
-    let names: Arc<[String]> = names.into();
+pub fn guarded(router: Router, names: Names) -> Router {
     router
         .layer(from_fn(in_time))
         .layer(from_fn(move |request: Request, next: Next| {
             let names = names.clone();
             async move {
                 let at = request.extensions().get::<Peer>().and_then(|peer| peer.at);
-                match foreign(&request, at, &names) {
+                let found = {
+                    let names = names.read().unwrap_or_else(PoisonError::into_inner);
+                    foreign(&request, at, &names)
+                };
+                match found {
                     Some(problem) => problem.into_response(),
                     None => next.run(request).await,
                 }

@@ -91,13 +91,6 @@ impl Stated {
         let open = self.listen.iter();
         open.filter(move |at| !is_tls && at.is_beyond_this_machine())
     }
-
-    pub fn sockets(&self) -> impl Iterator<Item = &PathBuf> {
-        self.listen.iter().filter_map(|at| match at {
-            ApiAddress::Unix(path) => Some(path),
-            ApiAddress::Ip(_) => None,
-        })
-    }
 }
 
 fn read_tls<'a>(fields: &mut Fields<'a>, api: &DeTable<'a>, dir: &Path) -> Option<ServerFiles> {
@@ -128,23 +121,6 @@ fn read_tls<'a>(fields: &mut Fields<'a>, api: &DeTable<'a>, dir: &Path) -> Optio
         ca,
         crl,
     })
-}
-
-/// Whether `theirs` differs in what is not read while `auster run` runs.
-pub fn needs_restart(ours: &Option<Stated>, theirs: &Option<Stated>) -> bool {
-    let fixed = |stated: &Option<Stated>| {
-        let stated = stated.as_ref()?;
-        let tls = stated.tls.as_ref().map(|tls| tls.ca.is_some());
-        let (tokens, audit) = (stated.tokens.is_some(), stated.audit.clone());
-        Some((
-            stated.listen.clone(),
-            stated.hosts.clone(),
-            tls,
-            tokens,
-            audit,
-        ))
-    };
-    fixed(ours) != fixed(theirs)
 }
 
 /// The address of the API.
@@ -212,11 +188,12 @@ pub fn host(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn read(text: &str) -> Result<Stated, Vec<String>> {
         let (mut fields, root) = Fields::parse(text);
         let stated = Stated::read(&mut fields, &root, Path::new("etc"));
-        fields.finish("net.toml")?;
+        fields.finish("net.toml").map_err(without_columns)?;
         Ok(stated.unwrap())
     }
 

@@ -16,6 +16,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::run::feed::Feed;
 use crate::run::intent::Store;
+use crate::run::listeners::RefusalsOfAll;
 use crate::run::qos::read::Sources;
 
 mod streams;
@@ -38,7 +39,12 @@ impl Served {
         let (intent, _) = Intent::new(held.clone(), clock, "run", Store::Memory);
         intent.load().await;
         let api = Api {
-            metrics: Metrics::new(driver.clone(), Vec::new(), Security::plain(), clock),
+            metrics: Metrics::new(
+                driver.clone(),
+                RefusalsOfAll::default(),
+                Security::plain(),
+                clock,
+            ),
             driver,
             clock,
             held: held.clone(),
@@ -46,7 +52,7 @@ impl Served {
             intent,
             reads: reads.clone(),
         };
-        let router = server::guarded(api.router(), &[]);
+        let router = server::guarded(api.router(), server::Names::default());
         Served {
             router,
             held,

@@ -25,7 +25,7 @@ use toml::de::DeTable;
 use super::locate::locate;
 use super::read::{self, Sources};
 use super::tree::{Node, Reader, Wrong};
-use crate::run::fields::{Fields, line_of};
+use crate::run::fields::{Fields, place_of};
 
 /// The contents of the section, and their places.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,11 @@ impl Section {
     pub fn tell(&self, wrong: &[Wrong]) -> Vec<String> {
         let told = |Wrong { place, text }: &Wrong| match place.pointer.is_empty() {
             true => format!("{}: {text}", self.file),
-            false => format!("{}:{}: {text}", self.file, line_of(&self.text, &place.span)),
+            false => format!(
+                "{}:{}: {text}",
+                self.file,
+                place_of(&self.text, &place.span)
+            ),
         };
         wrong.iter().map(told).collect()
     }
@@ -85,12 +89,14 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::run::fields::without_columns;
 
     fn read(text: &str) -> Result<Section, Vec<String>> {
         let file = PathBuf::from("net.toml");
         let (mut fields, root) = Fields::parse(text);
         let section = Section::read(&mut fields, &root, text, &file);
-        fields.finish(file.display()).map(|()| section)
+        let done = fields.finish(file.display()).map_err(without_columns);
+        done.map(|()| section)
     }
 
     #[test]
@@ -112,7 +118,7 @@ mod tests {
                 .clone(),
             text: "queue: no".to_owned(),
         };
-        assert_eq!(section.tell(&[wrong]), ["net.toml:10: queue: no"]);
+        assert_eq!(section.tell(&[wrong]), ["net.toml:10:9: queue: no"]);
     }
 
     /// Mistakes and doubtful settings are both reported by line and field.

@@ -197,6 +197,10 @@ impl Sent {
 }
 
 impl QosState {
+    pub(super) fn set_port_hold(&mut self, port_hold: Duration) {
+        self.port_hold = port_hold;
+    }
+
     pub(super) fn new(port_hold: Duration) -> QosState {
         QosState {
             port_hold,

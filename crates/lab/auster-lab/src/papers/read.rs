@@ -538,20 +538,24 @@ within_percent = 25
             (
                 "title = \"x\"",
                 "",
-                "papers.toml:1: title is missing, a text such as",
+                "papers.toml:1:1: title is missing, a text such as",
             ),
             (
                 "title = \"x\"",
                 "title = 3",
-                ":2: title is 3; it must be a text",
+                ":2:9: title is 3; it must be a text",
             ),
-            ("minutes = 7", "", ":3: command and minutes come together"),
+            ("minutes = 7", "", ":3:1: command and minutes come together"),
             (
                 "minutes = 7",
                 "minutes = 0",
-                ":6: minutes is 0; it must be a number from 0.01",
+                ":6:11: minutes is 0; it must be a number from 0.01",
             ),
-            ("\"lab run", "\"run", ":5: command: 'run' keeps no results"),
+            (
+                "\"lab run",
+                "\"run",
+                ":5:11: command: 'run' keeps no results",
+            ),
             (
                 "\"table-2\"\ncommand",
                 "\"/a b\"\ncommand",
@@ -565,7 +569,7 @@ within_percent = 25
             (
                 "Fig. 1: architecture",
                 "Fig. 1",
-                ":12: drawings: 'Fig. 1' is not as",
+                ":12:13: drawings: 'Fig. 1' is not as",
             ),
             (
                 "Fig. 1: architecture",
@@ -612,17 +616,17 @@ within_percent = 25
             (
                 "rows[rate_mbps=1]",
                 "rows[rate_mbps]",
-                ":24: from: 'rows[rate_mbps].reordered' is no path",
+                ":24:8: from: 'rows[rate_mbps].reordered' is no path",
             ),
             (
                 "\"rows[rate_mbps=1].reordered\"",
                 "[\"rows[*].a\", \"rows[b].c\"]",
-                ":24: from: 'rows[b].c' is no path",
+                ":24:8: from: 'rows[b].c' is no path",
             ),
             (
                 "\"rows[rate_mbps=1].reordered\"",
                 "[]",
-                ":24: from: an empty list names no path",
+                ":24:8: from: an empty list names no path",
             ),
             (
                 "from = ",
@@ -672,9 +676,14 @@ within_percent = 25
             .replace("paper = 11", "paper = []");
         let found = List::parse(&text, "papers.toml").unwrap_err();
         assert!(found.len() >= 2, "{found:?}");
-        assert!(found[0].starts_with("papers.toml:6: minutes"), "{found:?}");
         assert!(
-            found.iter().any(|p| p.starts_with("papers.toml:25: paper")),
+            found[0].starts_with("papers.toml:6:11: minutes"),
+            "{found:?}"
+        );
+        assert!(
+            found
+                .iter()
+                .any(|p| p.starts_with("papers.toml:25:9: paper")),
             "{found:?}"
         );
     }

@@ -31,7 +31,7 @@ impl Open {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let listener = listener::Listener::Tcp(listener);
-        let _task = server::serve(listener, served.router.clone());
+        let _task = server::serve(listener, served.router.clone(), Arc::default());
         Open { served, at, _task }
     }
 

@@ -1,0 +1,63 @@
+//! The keys that the readers of the configuration ask for, with what each takes. So the schema says
+//! what the readers do, and nobody writes it a second time.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+use toml::de::DeTable;
+
+/// The keys of each section, by the section's path such as `timeouts.class`.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    pub sections: BTreeMap<String, BTreeMap<String, Json>>,
+    /// The section of each table that is being read, by where it is.
+    entered: BTreeMap<usize, String>,
+}
+
+/// A key that a reader knows and whose value it reads in its own way.
+fn any() -> Json {
+    json!({})
+}
+
+impl Record {
+    /// Notes that a table is this section, and all keys that it may have.
+    pub fn enter(&mut self, table: &DeTable<'_>, section: &str, known: &[&str]) {
+        let section = section.trim_matches(['[', ']']).to_owned();
+        let keys = self.sections.entry(section.clone()).or_default();
+        for key in known {
+            keys.entry((*key).to_owned()).or_insert_with(any);
+        }
+        self.entered.insert(place(table), section);
+    }
+
+    /// Notes what a key takes. The first reader of a key decides.
+    pub fn note(&mut self, table: &DeTable<'_>, key: &str, schema: Json) {
+        let Some(section) = self.entered.get(&place(table)) else {
+            return;
+        };
+        let keys = self.sections.get_mut(section);
+        if let Some(known) = keys.and_then(|keys| keys.get_mut(key))
+            && *known == any()
+        {
+            *known = schema;
+        }
+    }
+
+    /// Adds what was asked for when another document was read.
+    pub fn merge(&mut self, other: Record) {
+        for (section, keys) in other.sections {
+            let own = self.sections.entry(section).or_default();
+            for (key, schema) in keys {
+                let known = own.entry(key).or_insert_with(any);
+                if *known == any() {
+                    *known = schema;
+                }
+            }
+        }
+    }
+}
+
+/// Where a table is in memory: it stays there while its document is read.
+fn place(table: &DeTable<'_>) -> usize {
+    std::ptr::from_ref(table).addr()
+}

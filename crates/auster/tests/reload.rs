@@ -1,0 +1,258 @@
+//! A configuration that is read again: what is bound and ended, what the report says, and that a
+//! mistake changes nothing. Traffic over real Open vSwitch is the script's part.
+
+mod common;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use common::running::{AUSTER, PATIENCE, Running};
+use common::switch::Switch;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+struct Served {
+    running: Running,
+    dir: TempDir,
+}
+
+impl Served {
+    fn start(text: &str) -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), text);
+        let config = dir.path().join("run.toml").display().to_string();
+        let running = Running::start(&["run", "--config", &config]);
+        Served { running, dir }
+    }
+
+    fn reload_with(&self, text: &str) -> (Option<i32>, Value) {
+        write(self.dir.path(), text);
+        let api = format!("unix:{}/api.sock", self.dir.path().display());
+        let output = auster(&["reload", "--json", "--api", &api]);
+        let report = serde_json::from_slice(&output.stdout);
+        let report = report.unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        (output.status.code(), report)
+    }
+
+    /// The address of the last listener that was opened.
+    fn address(&mut self, count: usize) -> SocketAddr {
+        let line = || "listening on ptcp:";
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = self.running.log.iter();
+            let all: Vec<String> = log.filter(|l| l.contains(line())).cloned().collect();
+            if all.len() >= count {
+                let method = all[count - 1].rsplit("ptcp:").next().unwrap();
+                let (port, host) = method.trim().split_once(':').unwrap();
+                return format!("{host}:{port}").parse().unwrap();
+            }
+            assert!(Instant::now() < deadline, "{all:?}");
+            self.running.wait_for_next();
+        }
+    }
+}
+
+fn write(dir: &Path, text: &str) {
+    let api = "[api]\nlisten = \"unix:api.sock\"\n";
+    fs::write(dir.join("run.toml"), format!("{text}{api}")).unwrap();
+}
+
+fn auster(words: &[&str]) -> Output {
+    Command::new(AUSTER).args(words).output().unwrap()
+}
+
+fn names(report: &Value, key: &str) -> Vec<String> {
+    let all = report[key].as_array().unwrap().iter();
+    all.map(|one| one["setting"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn listeners_come_and_go_and_connections_stay_unless_they_may_not_be() {
+    let first = "listen = \"ptcp:0:127.0.0.1\"\n";
+    let mut served = Served::start(first);
+    let mut switches = [1, 2].map(|id| Switch::up(served.address(1), id));
+
+    let second = "listen = [\"ptcp:0:127.0.0.1\", \"ptcp:0:127.0.0.2\"]\n";
+    let (code, report) = served.reload_with(second);
+    assert_eq!(
+        (code, names(&report, "changed")),
+        (Some(0), vec!["listen".to_owned()])
+    );
+    let new = served.address(2);
+    switches[0] = Switch::up(new, 1);
+    assert!(switches.iter_mut().all(Switch::is_served));
+
+    let (_, report) = served.reload_with("listen = \"ptcp:0:127.0.0.2\"\n");
+    assert_eq!(names(&report, "changed"), ["listen"]);
+    let old = served.address(1);
+    let deadline = Instant::now() + PATIENCE;
+    while std::net::TcpStream::connect(old).is_ok() {
+        assert!(Instant::now() < deadline, "it is closed");
+    }
+    assert!(switches[1].is_served(), "what came by it stays");
+
+    let only = "listen = \"ptcp:0:127.0.0.2\"\nallow_dpid = \"1\"\n";
+    let (_, report) = served.reload_with(only);
+    assert_eq!(names(&report, "changed"), ["allow_dpid"]);
+    assert!(
+        switches[1].is_closed_within(PATIENCE),
+        "it may not be served"
+    );
+    assert!(switches[0].is_served());
+}
+
+#[test]
+fn a_mistake_changes_nothing_and_what_needs_a_restart_is_named_with_its_reason() {
+    let good = "listen = \"ptcp:0:127.0.0.1\"\n";
+    let mut served = Served::start(good);
+    let at = served.address(1);
+    let mut switch = Switch::up(at, 1);
+
+    // Two mistakes in the file, beside a change that is right.
+    let wrong = format!("{good}lisen = 1\nallow_dpid = \"2\"\n[session]\nguard = 3\n");
+    let (code, report) = served.reload_with(&wrong);
+    assert_eq!((code, &report["applied"]), (Some(2), &json!(false)));
+    let mistakes = report["mistakes"].to_string();
+    for expected in [
+        "run.toml:2:1: 'lisen'",
+        "did you mean listen?",
+        "run.toml:5:9: guard is 3",
+    ] {
+        assert!(mistakes.contains(expected), "{mistakes}");
+    }
+    // An address that is somebody else's: all else is right, and nothing is in use.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let wrong =
+        format!("listen = [\"ptcp:0:127.0.0.1\", \"ptcp:{port}:127.0.0.1\"]\nallow_dpid = \"2\"\n");
+    let (code, report) = served.reload_with(&wrong);
+    assert_eq!(code, Some(2), "{report}");
+    assert!(
+        report["mistakes"][0].as_str().unwrap().contains("in use"),
+        "{report}"
+    );
+    assert!(switch.is_served(), "it may be served still");
+
+    let (code, report) = served.reload_with(&format!("{good}threads = 3\nmode = \"hybrid\"\n"));
+    assert_eq!((code, names(&report, "changed")), (Some(0), vec![]));
+    assert_eq!(
+        names(&report, "needs_restart"),
+        ["mode", "forwarding", "threads"]
+    );
+    let reason = report["needs_restart"][2]["reason"].as_str().unwrap();
+    assert!(reason.contains("thread"), "{reason}");
+    let (_, report) = served.reload_with(good);
+    assert_eq!(
+        names(&report, "needs_restart"),
+        [""; 0],
+        "it is as at the start"
+    );
+    assert!(switch.is_served());
+}
+
+/// Limits send nothing to a switch, which gets LLDP and liveness only.
+#[test]
+fn a_switch_is_sent_nothing_about_limits() {
+    let good = "listen = \"ptcp:0:127.0.0.1\"\n";
+    let mut served = Served::start(good);
+    let mut switch = Switch::up(served.address(1), 1);
+    let limits = format!(
+        "{good}[controller]\npath_rate_max = 9\nhost_count_max = 77\nswitch_grace_ms = 100\n\
+         [session]\nmessages_max = 9\n"
+    );
+    let (_, report) = served.reload_with(&limits);
+    assert_eq!(names(&report, "changed").len(), 4, "{report}");
+    let until = Instant::now() + Duration::from_millis(800);
+    while Instant::now() < until {
+        if let common::switch::Came::Message(frame) = switch.serve(Duration::from_millis(200)) {
+            let kind = frame.kind();
+            assert_ne!(kind, openflow::MessageKind::FlowMod, "{report}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_and_shown_without_being_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.toml");
+    let path = file.display().to_string();
+    fs::write(
+        &file,
+        "listen = \"ptcp:6653\"\n[controller]\npath_rate_max = 500\n",
+    )
+    .unwrap();
+    let checked = auster(&["run", "--check", "--config", &path]);
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(
+        (checked.status.code(), &*said),
+        (Some(0), &*format!("{path} is good\n"))
+    );
+    let shown = auster(&[
+        "config",
+        "show",
+        "--config",
+        &path,
+        "--set",
+        "--threads",
+        "3",
+    ]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    for (setting, value, source) in [
+        ("listen", "[\"ptcp:6653\"]", "run.toml:1"),
+        ("controller.path_rate_max", "500", "run.toml:3"),
+        ("threads", "3", "--threads"),
+    ] {
+        let line = shown.lines().find(|line| line.starts_with(setting));
+        let line = line.unwrap_or_else(|| panic!("{setting}: {shown}"));
+        assert!(line.contains(value) && line.ends_with(source), "{line}");
+    }
+    fs::write(
+        &file,
+        "listen = 7\nlink = \"x\"\n[controller]\npath_rate_max = 0\n",
+    )
+    .unwrap();
+    let checked = auster(&["run", "--check", "--config", &path]);
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(2), "{said}");
+    for expected in [
+        "run.toml:1:10: listen is 7",
+        "run.toml:2:1: 'link' is not known here",
+        "did you mean links?",
+        "run.toml:4:17: path_rate_max is 0; it must be a number from 1 to 10000000",
+        "has 3 mistakes",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+    let schema = auster(&["config", "schema"]);
+    let schema: Value = serde_json::from_slice(&schema.stdout).unwrap();
+    let rate = &schema["properties"]["controller"]["properties"]["path_rate_max"];
+    assert_eq!(rate["minimum"], 1, "{rate}");
+}
+
+/// Real Open vSwitch and 1,000 packets a second; `scripts/reload` alone takes all kinds.
+#[test]
+fn reloads_lose_no_packet_and_reorder_none() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/reload");
+    let mut command = Command::new(script);
+    command.args(["--auster", env!("CARGO_BIN_EXE_auster"), "--times", "1"]);
+    for kind in [
+        "listen: one more",
+        "limits of paths",
+        "drain: a link",
+        "links and topology",
+        "qos",
+        "mistakes",
+    ] {
+        command.args(["--only", kind]);
+    }
+    let output = command.output();
+    let output = output.unwrap_or_else(|e| panic!("{script}: {e}: run scripts/setup"));
+    let report = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{report}{errors}");
+    assert!(report.contains("0 lost, 0 reordered"), "{report}");
+}
