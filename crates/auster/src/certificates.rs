@@ -1,5 +1,7 @@
-//! The certificates of a command that runs for long: read again on SIGHUP, and watched for their
-//! end.
+//! The certificates of a command that runs for long: read again when the files change and on
+//! SIGHUP, and watched for their end.
+
+pub mod watched;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use tokio::task::JoinSet;
 
 use cli::failure::Failure;
 use cli::output::say;
+use watched::Watched;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The time before a certificate's end at which the warnings begin.
@@ -31,6 +34,12 @@ pub fn files(
     })
 }
 
+/// All of the files.
+pub fn paths(files: &CredentialFiles) -> Vec<PathBuf> {
+    let own = [&files.private_key, &files.certificate, &files.ca];
+    own.into_iter().chain(&files.crl).cloned().collect()
+}
+
 /// Reads the files again for every later handshake. If anything is wrong with them, returns every
 /// problem, and `security` keeps its credentials.
 pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failure> {
@@ -39,23 +48,34 @@ pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failur
     Ok(())
 }
 
-/// Reloads a relay's credentials: SIGHUP reads the files of each security again, and does nothing
-/// where there are none. The tasks also warn once a day of certificates that expire soon. They end
-/// with the returned set.
+/// Reloads a relay's credentials when their files change. SIGHUP reads all of them again, and does
+/// nothing where there are none. The tasks also warn once a day of certificates that expire soon.
+/// They end with the returned set.
 pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failure> {
-    let mut hung_up = signal(SignalKind::hangup())
-        .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))?;
+    let hung_up = || {
+        signal(SignalKind::hangup())
+            .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))
+    };
     let mut tasks = JoinSet::new();
-    for (_, security) in &held {
-        tasks.spawn(watch(security.clone()));
-    }
-    tasks.spawn(async move {
-        while hung_up.recv().await.is_some() {
-            if held.is_empty() {
+    if held.is_empty() {
+        let mut hung_up = hung_up()?;
+        tasks.spawn(async move {
+            while hung_up.recv().await.is_some() {
                 tracing::warn!("SIGHUP: there are no certificates to read again");
             }
-            for (files, security) in &held {
-                match reload(files, security) {
+        });
+    }
+    for (files, security) in held {
+        tasks.spawn(watch(security.clone()));
+        let mut hung_up = hung_up()?;
+        tasks.spawn(async move {
+            let watched = Watched::start(paths(&files));
+            loop {
+                tokio::select! {
+                    Some(()) = hung_up.recv() => watched.handle_read(paths(&files)),
+                    () = watched.changed() => {}
+                }
+                match reload(&files, &security) {
                     Ok(()) => say!("certificate {} in use", files.certificate.display()),
                     Err(failure) => {
                         let problems = failure.message();
@@ -63,8 +83,8 @@ pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failu
                     }
                 }
             }
-        }
-    });
+        });
+    }
     Ok(tasks)
 }
 
@@ -81,7 +101,8 @@ pub async fn watch_all(expiries: impl Fn() -> Vec<Expiry>) {
     }
 }
 
-fn expiries(security: &Security) -> Vec<Expiry> {
+/// The expiries of the files in use.
+pub fn expiries(security: &Security) -> Vec<Expiry> {
     let held = security.credentials();
     held.map(|held| held.expiries().to_vec())
         .unwrap_or_default()
@@ -108,7 +129,7 @@ fn warnings(expiries: &[Expiry], now: SystemTime) -> Vec<String> {
             Ok(left) => format!("expires in {} days", left.as_secs() / DAY.as_secs()),
             Err(_) => "has expired".to_owned(),
         };
-        format!("{file}: {what} {when}; put a new one there and send SIGHUP")
+        format!("{file}: {what} {when}; put a new one there")
     };
     soon.map(warning).collect()
 }
@@ -134,8 +155,8 @@ mod tests {
             now,
         );
         let expected = [
-            "cert.pem: the certificate expires in 29 days; put a new one there and send SIGHUP",
-            "crl.pem: a revocation list has expired; put a new one there and send SIGHUP",
+            "cert.pem: the certificate expires in 29 days; put a new one there",
+            "crl.pem: a revocation list has expired; put a new one there",
         ];
         assert_eq!(found, expected);
     }

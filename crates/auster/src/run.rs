@@ -6,6 +6,7 @@ pub(crate) mod api;
 mod bfd;
 mod bonds;
 pub(crate) mod cluster;
+mod credentials;
 mod databases;
 mod drain;
 mod events;
@@ -220,6 +221,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             (member, Some(joining))
         }
     };
+    let of_cluster = joining.as_ref().map(|joining| joining.security().clone());
     let (driver, mut notices) = Driver::start(application, clock, config)
         .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
     let driver = Arc::new(driver);
@@ -294,6 +296,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             held: held.clone(),
             views: databases.views(),
             metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
+                .with_cluster(of_cluster.clone())
                 .with_intent(intent.clone())
                 .with_api(users.clone())
                 .with_config(digest.clone()),
@@ -327,6 +330,11 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     }
 
     tasks.push(tokio::spawn(certificates::watch(security.clone())));
+    if let Some(of_cluster) = of_cluster.clone() {
+        tasks.push(tokio::spawn(certificates::watch(of_cluster)));
+    }
+    let of_switches = security.clone();
+    let mut kept = credentials::Kept::start(&settings, of_switches, access.clone(), of_cluster);
     let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
 
     let failed = loop {
@@ -336,7 +344,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             () = asked_to_reload(&mut hung_up, access.as_deref()) => {
                 reload_certificates(&given, &security, &mut printer);
                 reload_api(&given, access.as_ref(), &mut printer).await;
-                if Settings::given(given.0.clone()).is_ok() {
+                if let Ok(now) = Settings::given(given.0.clone()) {
+                    kept.handle_reload(&now, &mut printer);
                     *lock(&digest) = digest_of(settings.config.as_deref());
                 }
                 reload_policy(&settings.policy, &driver, &mut printer).await;
@@ -360,6 +369,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     reload_topology(file, &settings, vlans, &driver, clock, &mut printer).await;
                 }
             }
+            changed = kept.changed() => kept.reload(changed, &mut printer).await,
             Ok(()) = vlan_rows.changed() => {
                 vlans.set_rows(vlan_rows.borrow_and_update().clone());
                 use_vlans(DATABASES, &mut vlans, &driver, clock, &mut printer).await;
