@@ -106,8 +106,12 @@ async fn gather(args: &Args, archive: &mut Archive<File>) -> Result<(), Failure>
     let mut put = |name: &str, part: Result<Vec<u8>, String>| {
         let added = match part {
             Ok(mut bytes) => {
+                let of = match bytes.len() > PART_BYTES_MAX {
+                    true => format!(" of {}, the others are cut off", bytes.len()),
+                    false => String::new(),
+                };
                 bytes.truncate(PART_BYTES_MAX);
-                say!("{name}: {} bytes", bytes.len());
+                say!("{name}: {} bytes{of}", bytes.len());
                 archive.add(name, &bytes)
             }
             Err(problem) => {
