@@ -1,5 +1,7 @@
-//! The certificates of a command that runs for long: read again on SIGHUP, and watched for their
-//! end.
+//! The certificates of a command that runs for long: read again when the files change and on
+//! SIGHUP, and watched for their end.
+
+pub mod watched;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,10 +10,12 @@ use std::time::{Duration, SystemTime};
 use net::tls::{CredentialFiles, Credentials, Expiry, ExpiryKind, Security};
 use sha2::{Digest, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use cli::failure::Failure;
 use cli::output::say;
+use watched::Watched;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The time before a certificate's end at which the warnings begin.
@@ -32,6 +36,12 @@ pub fn files(
     })
 }
 
+/// All of the files.
+pub fn paths(files: &CredentialFiles) -> Vec<PathBuf> {
+    let own = [&files.private_key, &files.certificate, &files.ca];
+    own.into_iter().chain(&files.crl).cloned().collect()
+}
+
 /// Reads the files again for every later handshake. If anything is wrong with them, returns every
 /// problem, and `security` keeps its credentials.
 pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failure> {
@@ -45,29 +55,52 @@ pub fn replace(security: &Security, credentials: Arc<Credentials>) {
     warn(&expiries(security));
 }
 
-/// Reloads a relay's credentials: SIGHUP reads the files of each security again, and does nothing
-/// where there are none. The tasks also warn once a day of certificates that expire soon. They end
-/// with the returned set.
+/// Reloads a relay's credentials when their files change. SIGHUP reads all of them again, says how
+/// many are others, and does nothing where there are none. The tasks also warn once a day of
+/// certificates that expire soon. They end with the returned set.
 pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failure> {
     let mut hung_up = signal(SignalKind::hangup())
         .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))?;
     let mut tasks = JoinSet::new();
-    for (_, security) in &held {
+    let watched: Arc<[Watched]> = held
+        .iter()
+        .map(|(files, _)| Watched::start(paths(files)))
+        .collect();
+    let (sender, mut changed) = mpsc::channel(1);
+    for (at, (_, security)) in held.iter().enumerate() {
         tasks.spawn(watch(security.clone()));
+        let (watched, sender) = (watched.clone(), sender.clone());
+        tasks.spawn(async move {
+            loop {
+                watched[at].changed().await;
+                if sender.send(at).await.is_err() {
+                    return;
+                }
+            }
+        });
     }
     let mut digests: Vec<_> = held.iter().map(|(files, _)| digest(files)).collect();
     tasks.spawn(async move {
-        while hung_up.recv().await.is_some() {
+        loop {
+            let (which, is_asked) = tokio::select! {
+                Some(()) = hung_up.recv() => (0..held.len(), true),
+                Some(at) = changed.recv() => (at..at + 1, false),
+                else => return,
+            };
             if held.is_empty() {
                 tracing::warn!("SIGHUP: there are no certificates to read again");
             }
             let (mut changed, mut refused) = (0, 0);
-            for ((files, security), before) in held.iter().zip(&mut digests) {
+            for at in which {
+                let (files, security) = &held[at];
+                if is_asked {
+                    watched[at].handle_read(paths(files));
+                }
                 let now = digest(files);
                 match reload(files, security) {
                     Ok(()) => {
                         say!("certificate {} in use", files.certificate.display());
-                        changed += usize::from(std::mem::replace(before, now) != now);
+                        changed += usize::from(std::mem::replace(&mut digests[at], now) != now);
                     }
                     Err(failure) => {
                         refused += 1;
@@ -76,11 +109,13 @@ pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failu
                     }
                 }
             }
-            let unchanged = held.len() - changed - refused;
-            say!(
-                "reload: certificates changed {changed}, unchanged {unchanged}, refused {refused}; \
-                 options need a restart"
-            );
+            if is_asked {
+                let unchanged = held.len() - changed - refused;
+                say!(
+                    "reload: certificates changed {changed}, unchanged {unchanged}, refused \
+                     {refused}; options need a restart"
+                );
+            }
         }
     });
     Ok(tasks)
@@ -111,7 +146,8 @@ pub async fn watch_all(expiries: impl Fn() -> Vec<Expiry>) {
     }
 }
 
-fn expiries(security: &Security) -> Vec<Expiry> {
+/// The expiries of the files in use.
+pub fn expiries(security: &Security) -> Vec<Expiry> {
     let held = security.credentials();
     held.map(|held| held.expiries().to_vec())
         .unwrap_or_default()
@@ -138,7 +174,7 @@ fn warnings(expiries: &[Expiry], now: SystemTime) -> Vec<String> {
             Ok(left) => format!("expires in {} days", left.as_secs() / DAY.as_secs()),
             Err(_) => "has expired".to_owned(),
         };
-        format!("{file}: {what} {when}; put a new one there and send SIGHUP")
+        format!("{file}: {what} {when}; put a new one there")
     };
     soon.map(warning).collect()
 }
@@ -164,8 +200,8 @@ mod tests {
             now,
         );
         let expected = [
-            "cert.pem: the certificate expires in 29 days; put a new one there and send SIGHUP",
-            "crl.pem: a revocation list has expired; put a new one there and send SIGHUP",
+            "cert.pem: the certificate expires in 29 days; put a new one there",
+            "crl.pem: a revocation list has expired; put a new one there",
         ];
         assert_eq!(found, expected);
     }

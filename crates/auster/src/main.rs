@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use auster::{
-    acl, api, cluster, config, events, import, ofp, pki, policy, qos, queues, relay, reload, run,
-    state, top, trace,
+    acl, api, cluster, config, events, health, import, ofp, pki, policy, qos, queues, relay,
+    reload, run, state, support, top, trace,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
@@ -56,6 +56,12 @@ Example:
     /// Switches, links by load, channels and events of a running auster run, in a terminal
     #[command(after_help = top::EXAMPLE)]
     Top(top::Args),
+    /// Whether a running auster does its work: exit code 0 or 1, and a line
+    #[command(after_help = health::EXAMPLE)]
+    Health(health::Args),
+    /// Put what a developer needs to know of a running auster into one file, without secrets
+    #[command(after_help = support::EXAMPLE)]
+    Support(support::Args),
     /// Everything that the API of a running auster run was asked for, as one document
     #[command(subcommand)]
     State(state::Command),
@@ -154,6 +160,8 @@ fn main() -> ExitCode {
         Command::Qos(command) => qos::run(command),
         Command::Events(args) => events::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Health(args) => health::run(&args),
+        Command::Support(args) => support::run(&args),
         Command::State(command) => state::run(command),
         Command::Api(command) => api::run(command),
         Command::Pki(command) => pki::run(command),

@@ -7,7 +7,7 @@
 
 pub mod files;
 pub mod make;
-mod show;
+pub mod show;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -6,6 +6,7 @@ pub(crate) mod api;
 mod bfd;
 mod bonds;
 pub(crate) mod cluster;
+mod credentials;
 mod databases;
 mod drain;
 mod events;
@@ -277,6 +278,7 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
             (member, Some(joining))
         }
     };
+    let of_cluster = joining.as_ref().map(|joining| joining.security().clone());
     let (driver, mut notices) = Driver::start(application, clock, config)
         .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
     let driver = Arc::new(driver);
@@ -348,6 +350,7 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
             held: held.clone(),
             views: databases.views(),
             metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
+                .with_cluster(of_cluster.clone())
                 .with_intent(intent.clone())
                 .with_api(users.clone())
                 .with_config(digest.clone()),
@@ -377,6 +380,11 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
     listeners.dial(&settings.connect);
 
     tasks.push(tokio::spawn(certificates::watch(security.clone())));
+    if let Some(of_cluster) = of_cluster.clone() {
+        tasks.push(tokio::spawn(certificates::watch(of_cluster)));
+    }
+    let of_switches = security.clone();
+    let mut kept = credentials::Kept::start(&settings, of_switches, access.clone(), of_cluster);
     let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
     let mut running = Running {
         args,
@@ -404,7 +412,9 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
             _ = terminated.recv() => break false,
             () = asked_to_reload(&mut hung_up, access.as_deref()) => {
                 running.reload(&mut printer).await;
+                kept.handle_reload(&running.settings, &mut printer);
             }
+            changed = kept.changed() => kept.reload(changed, &mut printer).await,
             Ok(()) = vlan_rows.changed() => {
                 running.vlans.set_rows(vlan_rows.borrow_and_update().clone());
                 let vlans = &mut running.vlans;

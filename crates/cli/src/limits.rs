@@ -1,10 +1,13 @@
 //! Limits the number of lines of one kind: peers cause most of them, and could fill a disk.
 //!
 //! A kind is an event of `auster run`, or a place in the code that logs. Each kind has its own
-//! budget of [`LINES_BURST`] lines at once and [`LINES_PER_S`] a second on average, so a noisy kind
-//! hides no other. Lines beyond the budget are counted, and the count is reported a second later.
+//! budget, so a noisy kind hides no other. Within a kind each peer that is named has one too, so a
+//! noisy switch hides no other. Lines beyond the budgets are counted and the counts are reported,
+//! at first a second later and then ever less often. A peer that does its worst for a day writes
+//! some 100 KB of a kind.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,64 +21,137 @@ use crate::output;
 
 /// A network of a thousand switches may come up at once.
 pub const LINES_BURST: u32 = 1000;
-/// Some 100 MB a day of a kind, at most.
-pub const LINES_PER_S: u32 = 10;
-/// Between two lines that say how many are left out.
-pub const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// Lines of a kind by all peers that are named, on average: some 10 MB a day.
+pub const LINES_PER_S: u32 = 1;
+/// One peer's lines of a kind at once.
+pub const PEER_LINES_BURST: u32 = 100;
+/// Then it has one line in this time, as has a kind whose lines name no peer.
+pub const LINE_EVERY: Duration = Duration::from_secs(120);
+/// From the first line that is left out to the line that says so.
+pub const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// While lines are left out again and again, the time doubles until it is this.
+pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(600);
+/// Peers with a budget of their own. Others share one of each kind.
+pub const PEERS_MAX: usize = 4096;
+/// The longest pause between two searches for peers that need their budgets no more.
+const SEARCH_EVERY: Duration = Duration::from_secs(60);
+
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that were left out, since the start.
+pub fn left_out() -> u64 {
+    LEFT_OUT.load(Ordering::Relaxed)
+}
+
+/// Some lines at once, and then one every [`LINE_EVERY`].
+#[derive(Debug)]
+struct Slow(Budget);
+
+impl Slow {
+    /// A bucket that gains a token a second, of which a line costs as many as there are seconds
+    /// from one to the next.
+    const COST: u32 = LINE_EVERY.as_secs() as u32;
+
+    fn new(now: Instant, burst: u32) -> Slow {
+        Slow(Budget::new(now, 1, burst * Slow::COST))
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        self.0.take_many(now, Slow::COST)
+    }
+
+    /// Whether nothing is known of it that a new one would not know.
+    fn is_full(&mut self, now: Instant, burst: u32) -> bool {
+        self.0.has(now, burst * Slow::COST)
+    }
+}
 
 /// Lines of one kind.
 #[derive(Debug)]
 struct Line {
-    budget: Budget,
+    /// For lines that name a peer.
+    of_peers: Budget,
+    /// For lines that name none.
+    nameless: Slow,
     left_out: u64,
     /// The time at which the dropped lines are reported.
     due: Instant,
+    reported_at: Option<Instant>,
+    report_every: Duration,
 }
 
 impl Line {
     fn new(now: Instant) -> Line {
         Line {
-            budget: Budget::new(now, LINES_PER_S, LINES_BURST),
+            of_peers: Budget::new(now, LINES_PER_S, LINES_BURST),
+            nameless: Slow::new(now, LINES_BURST),
             left_out: 0,
             due: now,
+            reported_at: None,
+            report_every: REPORT_EVERY,
         }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let is_written = self.budget.take(now);
-        if !is_written {
-            self.leave_out(now, 1);
-        }
-        is_written
     }
 
     fn leave_out(&mut self, now: Instant, count: u64) {
         if self.left_out == 0 {
-            self.due = now + TOLD_EVERY;
+            let is_quiet = |reported: Instant| now.since(reported) >= REPORT_EVERY_MAX;
+            if self.reported_at.is_some_and(is_quiet) {
+                self.report_every = REPORT_EVERY;
+            }
+            self.due = now + self.report_every;
         }
         self.left_out += count;
+        LEFT_OUT.fetch_add(count, Ordering::Relaxed);
     }
 
     fn poll_left_out(&mut self, now: Instant) -> Option<u64> {
         let is_due = self.left_out > 0 && self.due <= now;
-        is_due.then(|| std::mem::take(&mut self.left_out))
+        if !is_due {
+            return None;
+        }
+        self.reported_at = Some(now);
+        self.report_every = (self.report_every * 2).min(REPORT_EVERY_MAX);
+        Some(std::mem::take(&mut self.left_out))
     }
 }
 
 /// Lines by kind. Kinds are names or places in the code, so there are not many.
 #[derive(Debug)]
-pub struct Lines<K>(BTreeMap<K, Line>);
+pub struct Lines<K> {
+    kinds: BTreeMap<K, Line>,
+    /// The budgets of peers; the empty name stands for those that have none.
+    peers: BTreeMap<(K, String), Slow>,
+    searched_at: Option<Instant>,
+}
 
 impl<K> Default for Lines<K> {
     fn default() -> Lines<K> {
-        Lines(BTreeMap::new())
+        Lines {
+            kinds: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            searched_at: None,
+        }
     }
 }
 
 impl<K: Ord + Clone> Lines<K> {
-    /// Whether one more line of `kind` is written; else it is counted.
-    pub fn take(&mut self, now: Instant, kind: &K) -> bool {
-        self.of(now, kind).take(now)
+    /// Whether one more line of `kind` is written; else it is counted. `peer` is who has caused it,
+    /// if somebody is named.
+    pub fn take(&mut self, now: Instant, kind: &K, peer: Option<&str>) -> bool {
+        let has_peers_line = match peer {
+            Some(peer) => self.of_peer(now, kind, peer).take(now),
+            None => true,
+        };
+        let line = self.of(now, kind);
+        let is_written = has_peers_line
+            && match peer {
+                Some(_) => line.of_peers.take(now),
+                None => line.nameless.take(now),
+            };
+        if !is_written {
+            line.leave_out(now, 1);
+        }
+        is_written
     }
 
     /// `count` more of `kind` have come that nobody will be asked to write.
@@ -85,23 +161,44 @@ impl<K: Ord + Clone> Lines<K> {
 
     /// The time at which [`Lines::poll_left_out`] has its next line.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let lines = self.0.values().filter(|line| line.left_out > 0);
+        let lines = self.kinds.values().filter(|line| line.left_out > 0);
         lines.map(|line| line.due).min()
     }
 
     /// A kind, and the number of its lines dropped since the last report.
     pub fn poll_left_out(&mut self, now: Instant) -> Option<(K, u64)> {
-        self.0.iter_mut().find_map(|(kind, line)| {
+        self.kinds.iter_mut().find_map(|(kind, line)| {
             let count = line.poll_left_out(now)?;
             Some((kind.clone(), count))
         })
     }
 
     fn of(&mut self, now: Instant, kind: &K) -> &mut Line {
-        if !self.0.contains_key(kind) {
-            self.0.insert(kind.clone(), Line::new(now));
+        self.kinds
+            .entry(kind.clone())
+            .or_insert_with(|| Line::new(now))
+    }
+
+    fn of_peer(&mut self, now: Instant, kind: &K, peer: &str) -> &mut Slow {
+        let mut key = (kind.clone(), peer.to_owned());
+        if !self.peers.contains_key(&key) && self.peers.len() >= PEERS_MAX {
+            self.forget_quiet_peers(now);
+            if self.peers.len() >= PEERS_MAX {
+                key.1.clear();
+            }
         }
-        self.0.get_mut(kind).expect("it is there")
+        let slow = self.peers.entry(key);
+        slow.or_insert_with(|| Slow::new(now, PEER_LINES_BURST))
+    }
+
+    fn forget_quiet_peers(&mut self, now: Instant) {
+        let is_recent = |at: Instant| now.since(at) < SEARCH_EVERY;
+        if self.searched_at.is_some_and(is_recent) {
+            return;
+        }
+        self.searched_at = Some(now);
+        self.peers
+            .retain(|_, slow| !slow.is_full(now, PEER_LINES_BURST));
     }
 }
 
@@ -148,7 +245,7 @@ impl LogLimits {
             line: metadata.line(),
         };
         let mut state = self.lock();
-        let is_taken = state.lines.take(self.clock.now(), &place);
+        let is_taken = state.lines.take(self.clock.now(), &place, None);
         if !is_taken && !state.has_thread {
             let limits = self.clone();
             let thread = std::thread::Builder::new().name("log-limits".to_owned());
@@ -169,14 +266,14 @@ impl LogLimits {
                 state = woken.unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
-            std::thread::sleep(TOLD_EVERY);
+            std::thread::sleep(REPORT_EVERY);
             self.tell(self.clock.now());
         }
     }
 
     /// Writes the remaining reports at the end.
     pub fn finish(&self) {
-        self.tell(self.clock.now() + TOLD_EVERY);
+        self.tell(self.clock.now() + REPORT_EVERY_MAX);
     }
 
     fn tell(&self, now: Instant) {
@@ -226,9 +323,9 @@ mod tests {
     fn of_many_lines_of_a_kind_a_burst_is_written_and_the_others_are_counted() {
         let mut lines = Lines::default();
         let burst = LINES_BURST as usize;
-        let written = (0..burst + 900).filter(|_| lines.take(at_ms(5000), &"port_up"));
+        let written = (0..burst + 900).filter(|_| lines.take(at_ms(5000), &"port_up", None));
         assert_eq!(written.count(), burst);
-        assert!(lines.take(at_ms(5000), &"switch_up"), "another kind");
+        assert!(lines.take(at_ms(5000), &"switch_up", None), "another kind");
         assert_eq!(lines.poll_timeout(), Some(at_ms(6000)));
         assert_eq!(lines.poll_left_out(at_ms(5999)), None);
         assert_eq!(lines.poll_left_out(at_ms(6000)), Some(("port_up", 900)));
@@ -236,30 +333,79 @@ mod tests {
         assert_eq!(lines.poll_left_out(at_ms(9000)), None);
         lines.leave_out(at_ms(9000), &"port_up", 5);
         lines.leave_out(at_ms(9001), &"port_up", 6);
-        assert_eq!(lines.poll_left_out(at_ms(10_000)), Some(("port_up", 11)));
+        assert_eq!(lines.poll_left_out(at_ms(10_000)), None, "less often now");
+        assert_eq!(lines.poll_left_out(at_ms(11_000)), Some(("port_up", 11)));
+        // Ten minutes later it is reported soon again.
+        lines.leave_out(at_ms(700_000), &"port_up", 1);
+        assert_eq!(lines.poll_left_out(at_ms(701_000)), Some(("port_up", 1)));
     }
 
-    /// 2,000 ports that flap wrote 46 GB a day.
     #[test]
-    fn a_flood_of_an_hour_writes_ten_lines_a_second() {
+    fn a_noisy_peer_hides_no_other() {
         let mut lines = Lines::default();
-        let (mut written, mut told, mut counted) = (0, 0, 0);
-        for ms in 0..3_600_000 {
-            written += u64::from(lines.take(at_ms(ms), &"port_down"));
-            while let Some((_, count)) = lines.poll_left_out(at_ms(ms)) {
-                (told, counted) = (told + 1, counted + count);
+        let burst = PEER_LINES_BURST as usize;
+        let noisy = (0..5000).filter(|_| lines.take(at_ms(0), &"port_up", Some("7")));
+        assert_eq!(noisy.count(), burst);
+        assert!(lines.take(at_ms(0), &"port_up", Some("8")));
+        assert!(!lines.take(at_ms(119_999), &"port_up", Some("7")));
+        assert!(lines.take(at_ms(120_000), &"port_up", Some("7")));
+    }
+
+    #[test]
+    fn the_peers_that_are_known_are_bounded_and_strangers_share_what_is_left() {
+        let mut lines = Lines::default();
+        for n in 0..20_000 {
+            lines.take(at_ms(n), &"refused", Some(&n.to_string()));
+        }
+        assert!(lines.peers.len() <= PEERS_MAX + 1, "{}", lines.peers.len());
+        // Quiet ones make room.
+        assert!(lines.take(at_ms(1_000_000), &"refused", Some("new")));
+        assert!(lines.peers.len() < 10, "{}", lines.peers.len());
+    }
+
+    /// 2,000 ports that flap wrote 46 GB a day, and a duplicate that is refused for ever 18 GB.
+    #[test]
+    fn a_day_of_a_peer_that_does_its_worst_is_less_than_a_megabyte() {
+        let mut lines = Lines::default();
+        let (mut bytes, mut written, mut counted) = (0, 0, 0);
+        let day_s = 86_400;
+        let kinds = ["port_up", "port_down", "refused"];
+        for s in 0..day_s {
+            for n in 0..10_u64 {
+                let now = at_ms(s * 1000 + n * 100);
+                for kind in kinds {
+                    let port = (s * 10 + n) % 2000;
+                    if lines.take(now, &kind, Some("0000000000000007")) {
+                        let line =
+                            format!(r#"{{"event":"{kind}","port":"0000000000000007:{port}","#,);
+                        bytes += line.len() + r#""time_s":1793000000.1234567}"#.len() + 1;
+                        written += 1;
+                    }
+                }
+                while let Some((kind, count)) = lines.poll_left_out(now) {
+                    let line = format!(
+                        r#"{{"event":"left_out","kind":"{kind}","count":{count},"time_s":1.7e9}}"#
+                    );
+                    bytes += line.len() + 10;
+                    counted += count;
+                }
             }
         }
-        let rest = lines.poll_left_out(at_ms(3_700_000)).map_or(0, |(_, n)| n);
-        assert_eq!(written + counted + rest, 3_600_000, "each one is told of");
-        assert!(written <= 1000 + 36_000, "{written}");
-        assert!(told <= 3_600, "{told}");
+        let end = at_ms((day_s + 1000) * 1000);
+        while let Some((_, count)) = lines.poll_left_out(end) {
+            counted += count;
+        }
+        assert_eq!(written + counted, kinds.len() as u64 * day_s * 10);
+        assert!(bytes < 400_000, "{bytes} bytes of {} kinds", kinds.len());
     }
 
     #[test]
     fn few_lines_are_all_written() {
         let mut lines = Lines::default();
-        assert!((0..100_000).all(|n| lines.take(at_ms(n * 100), &"link_up")));
+        let every = LINE_EVERY.as_millis() as u64;
+        for peer in [None, Some("7")] {
+            assert!((0..10_000).all(|n| lines.take(at_ms(n * every), &"link_up", peer)));
+        }
         assert_eq!(lines.poll_timeout(), None);
     }
 }

@@ -1,10 +1,15 @@
 //! The log on standard error, and how a program ends.
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
@@ -61,12 +66,44 @@ fn start(args: &Args, limits: LogLimits) -> Result<(), Failure> {
         .with_ansi(has_colours)
         .with_writer(|| output::Log);
     let limited = tracing_subscriber::registry().with(filter).with(limits);
+    let is_journal = output::is_journal();
     match args.log_format {
+        // The journal has the time of each line, and its own idea of a priority.
+        Format::Text if is_journal => {
+            let log = log.without_time().with_level(false);
+            limited.with(log.map_event_format(Prioritised)).init();
+        }
         Format::Text => limited.with(log).init(),
         Format::Json => {
             output::log_as_json();
-            limited.with(log.json()).init();
+            let log = log.json();
+            match is_journal {
+                true => limited.with(log.map_event_format(Prioritised)).init(),
+                false => limited.with(log).init(),
+            }
         }
     }
     Ok(())
+}
+
+/// Begins each line with its priority, as the journal reads it from what a service writes
+/// (sd-daemon(3)).
+struct Prioritised<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = event.metadata().level().as_str();
+        writer.write_str(output::priority(level))?;
+        self.0.format_event(context, writer, event)
+    }
 }

@@ -10,8 +10,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tracing_subscriber::fmt::format::Writer;
@@ -21,8 +21,9 @@ use crate::failure::Failure;
 
 /// The greatest number of bytes that wait for a reader, for each of the two outputs.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// The time that a reader has for the waiting output when the process ends.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// The time that readers have for the waiting output when the process ends, which is to take less
+/// than a second.
+const FLUSH_MAX: Duration = Duration::from_millis(800);
 /// The pause before the next try where another process has made a shared file non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -72,6 +73,37 @@ pub fn count_drops_as(stdout: Notice) {
     STDOUT.lock().notice = stdout;
 }
 
+/// Whether standard error goes to systemd's journal, which then reads the priority that a line
+/// begins with.
+pub fn is_journal() -> bool {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    *IS_JOURNAL.get_or_init(|| leads_to_journal(io::stderr()))
+}
+
+/// The same for standard output.
+pub fn is_journal_of_answers() -> bool {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    *IS_JOURNAL.get_or_init(|| leads_to_journal(io::stdout()))
+}
+
+/// The variable has the device and the inode of the stream, so that a program below, whose output
+/// leads elsewhere, is not deceived (systemd.exec(5)).
+fn leads_to_journal(stream: impl AsFd) -> bool {
+    let stated = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let found = nix::sys::stat::fstat(stream);
+    found.is_ok_and(|found| stated == format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+/// The beginning of a line of a level in the journal.
+pub fn priority(level: &str) -> &'static str {
+    match level {
+        "ERROR" => "<3>",
+        "WARN" => "<4>",
+        "INFO" => "<6>",
+        _ => "<7>",
+    }
+}
+
 /// Makes notices beside the log JSON documents from now on.
 pub fn log_as_json() {
     IS_JSON_LOG.store(true, Ordering::Relaxed);
@@ -86,13 +118,18 @@ pub fn log(level: &str, target: &str, message: &str) {
 fn log_line(level: &str, target: &str, message: &str) -> String {
     let mut time = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    let (begin, is_journal) = match is_journal() {
+        true => (priority(level), true),
+        false => ("", false),
+    };
     match IS_JSON_LOG.load(Ordering::Relaxed) {
+        false if is_journal => format!("{begin}{target}: {message}\n"),
         false => format!("{time} {level:>5} {target}: {message}\n"),
         true => {
             let fields = json!({"message": message});
             let line =
                 json!({"timestamp": time, "level": level, "fields": fields, "target": target});
-            format!("{line}\n")
+            format!("{begin}{line}\n")
         }
     }
 }
@@ -117,15 +154,26 @@ pub fn to_stdout(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes the text of [`note!`].
+/// Writes the text of [`note!`]. It is a warning, or why the command fails.
 pub fn to_stderr(text: fmt::Arguments<'_>) {
-    STDERR.push(text.to_string().into_bytes(), Fd::Err);
+    let text = text.to_string();
+    let text = match is_journal() {
+        true => with_priority(&text, priority("WARN")),
+        false => text,
+    };
+    STDERR.push(text.into_bytes(), Fd::Err);
+}
+
+fn with_priority(text: &str, begin: &str) -> String {
+    let lines = text.split_inclusive('\n');
+    lines.map(|line| format!("{begin}{line}")).collect()
 }
 
 /// Gives readers a bounded time to take what waits. At the very end.
 pub fn flush() {
+    let begun = Instant::now();
     STDOUT.flush(FLUSH_MAX);
-    STDERR.flush(FLUSH_MAX);
+    STDERR.flush(FLUSH_MAX.saturating_sub(begun.elapsed()));
 }
 
 /// Whether all answers of a command could be written.
@@ -340,6 +388,14 @@ mod tests {
         waiting.handle_written(&block, Ok(()));
         assert_eq!(text(&waiting.block), "3 missing\nd\n");
         assert_eq!((waiting.dropped, waiting.dropped_in_all), (0, 3));
+    }
+
+    #[test]
+    fn each_line_in_the_journal_has_its_priority() {
+        let text = with_priority("auster: a\n  b\n", priority("ERROR"));
+        assert_eq!(text, "<3>auster: a\n<3>  b\n");
+        let priorities = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"].map(priority);
+        assert_eq!(priorities, ["<3>", "<4>", "<6>", "<7>", "<7>"]);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use super::share::Share;
 use super::shared::{Down, Shared};
 use super::waiting::{Place, STUCK_BYTES_MAX, Waiting};
 use super::{DriverConfig, Ended};
+use net::tls::Revoked;
 use net::transport::{Connection, Reader, Ticket, Writer};
 
 /// One turn's reading.
@@ -386,7 +387,7 @@ impl Task {
             read = match polled {
                 Poll::Ready(Ok(())) if count > 0 => continue,
                 Poll::Ready(Ok(())) => Read::End(Ended::Peer),
-                Poll::Ready(Err(error)) => Read::End(Ended::Io(error.kind())),
+                Poll::Ready(Err(error)) => Read::End(read_error(&error)),
                 Poll::Pending => Read::All,
             };
             break;
@@ -844,7 +845,7 @@ impl Task {
         };
         let is_deaf = matches!(
             reason,
-            Ended::Peer | Ended::Io(_) | Ended::Stalled | Ended::NotReading
+            Ended::Peer | Ended::Io(_) | Ended::Stalled | Ended::NotReading | Ended::Revoked
         );
         if !is_deaf {
             let _ = tokio::time::timeout(CLOSING_MAX, last_words).await;
@@ -884,7 +885,14 @@ fn announced(header: &[u8]) -> usize {
 fn write_error(error: &io::Error) -> Ended {
     match error.kind() {
         io::ErrorKind::WriteZero => Ended::Peer,
-        kind => Ended::Io(kind),
+        _ => read_error(error),
+    }
+}
+
+fn read_error(error: &io::Error) -> Ended {
+    match Revoked::is_in(error) {
+        true => Ended::Revoked,
+        false => Ended::Io(error.kind()),
     }
 }
 

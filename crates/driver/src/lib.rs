@@ -224,6 +224,8 @@ pub enum Ended {
     NotReading,
     /// The peer took no byte for ten seconds.
     Stalled,
+    /// Its certificate was revoked while it was connected.
+    Revoked,
     /// Its task panicked.
     Panicked,
     Stopped,
@@ -248,6 +250,7 @@ impl Ended {
             | Ended::Framing(_)
             | Ended::NotReading
             | Ended::Stalled
+            | Ended::Revoked
             | Ended::Stopped => false,
         }
     }
@@ -275,6 +278,7 @@ impl Ended {
             Ended::NotAllowed(_) => "not_allowed",
             Ended::NotReading => "not_reading",
             Ended::Stalled => "stalled",
+            Ended::Revoked => "revoked",
             Ended::Stopped => "stopped",
         }
     }
@@ -291,6 +295,7 @@ impl fmt::Display for Ended {
             Ended::NotAllowed(id) => write!(f, "{id} is not among the allowed datapaths"),
             Ended::NotReading => f.write_str("the peer does not read what it is sent"),
             Ended::Stalled => f.write_str("the peer took no byte for 10 s"),
+            Ended::Revoked => f.write_str("its certificate is revoked"),
             Ended::Panicked => f.write_str("a fault of auster while it was served"),
             Ended::Stopped => f.write_str("auster stops"),
         }

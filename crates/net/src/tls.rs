@@ -14,6 +14,7 @@
 
 mod client;
 mod files;
+mod held;
 mod identity;
 mod server;
 mod verify;
@@ -31,8 +32,11 @@ use rustls_pki_types::{CertificateDer, ServerName};
 
 pub use client::ClientFiles;
 pub use files::{CredentialFiles, Credentials, CredentialsError, Expiry, ExpiryKind, FileFault};
+pub use held::{HeldPeer, Judged, PeerSide, Revoked};
 pub use identity::{CertificateIdentity, Role, role_marks};
 pub use server::{ServerFiles, ServerSecurity};
+
+use held::Peers;
 
 /// The needs of a connection besides its method: our certificates, and the required peer.
 #[derive(Clone, Debug, Default)]
@@ -51,18 +55,34 @@ impl Security {
 
     pub fn new(credentials: Arc<Credentials>) -> Security {
         Security {
-            credentials: Some(Arc::new(Current(RwLock::new(credentials)))),
+            credentials: Some(Arc::new(Current {
+                credentials: RwLock::new(credentials),
+                peers: Peers::default(),
+            })),
             ..Security::default()
         }
     }
 
     /// Takes other credentials for every handshake that begins from now on, here and in all clones
     /// of this, listeners and QUIC endpoints that were made with them too. Connections that are up
-    /// stay. Without credentials before, nothing changes.
+    /// stay, but for those of peers that are revoked now. Without credentials before, nothing
+    /// changes.
     pub fn replace(&self, credentials: Arc<Credentials>) {
         if let Some(current) = &self.credentials {
-            *current.0.write().unwrap_or_else(PoisonError::into_inner) = credentials;
+            let held = current.credentials.write();
+            *held.unwrap_or_else(PoisonError::into_inner) = credentials.clone();
+            current.peers.judge(&credentials);
         }
+    }
+
+    /// Has the peer of an established connection judged whenever the credentials change. `None`
+    /// without credentials.
+    pub fn hold(&self, chain: Vec<CertificateDer<'static>>, side: PeerSide) -> Option<HeldPeer> {
+        let current = self.credentials.as_ref()?;
+        let peer = current.peers.add(chain, side);
+        // The credentials may have changed since the handshake.
+        peer.judge(&current.get());
+        Some(peer)
     }
 
     /// The credentials in use; `None` without any.
@@ -146,11 +166,14 @@ impl Security {
 /// The credentials in use. Each handshake asks for them when it needs them, so that a listener
 /// need not be made again.
 #[derive(Debug)]
-struct Current(RwLock<Arc<Credentials>>);
+struct Current {
+    credentials: RwLock<Arc<Credentials>>,
+    peers: Peers,
+}
 
 impl Current {
     fn get(&self) -> Arc<Credentials> {
-        let current = self.0.read();
+        let current = self.credentials.read();
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -169,6 +192,17 @@ impl ResolvesClientCert for Current {
     fn has_certs(&self) -> bool {
         true
     }
+}
+
+/// Whether a handshake failed because a certificate has expired or is revoked. That concerns
+/// somebody whom a CA of ours knew, so the operator should hear of it; strangers fail otherwise.
+pub fn is_lapsed(problem: &str) -> bool {
+    let lapsed = [
+        "certificate expired",
+        "certificate: Expired",
+        "certificate: Revoked",
+    ];
+    lapsed.iter().any(|words| problem.contains(words))
 }
 
 /// The parameters agreed on in a handshake.
@@ -212,4 +246,28 @@ pub fn peer_identity(chain: Option<&[CertificateDer<'_>]>) -> CertificateIdentit
 
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{CertificateError, Error};
+    use rustls_pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_was_good_once_is_told_from_a_strangers() {
+        let at = |s| UnixTime::since_unix_epoch(std::time::Duration::from_secs(s));
+        let (time, not_after) = (at(20), at(10));
+        for (error, is_known) in [
+            (CertificateError::Expired, true),
+            (CertificateError::ExpiredContext { time, not_after }, true),
+            (CertificateError::Revoked, true),
+            (CertificateError::UnknownIssuer, false),
+            (CertificateError::BadSignature, false),
+        ] {
+            let text = Error::InvalidCertificate(error).to_string();
+            assert_eq!(is_lapsed(&text), is_known, "{text}");
+        }
+    }
 }

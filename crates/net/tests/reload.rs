@@ -132,3 +132,71 @@ fn a_revocation_list_that_would_refuse_everybody_is_not_taken() {
     assert_eq!(kinds, expected);
     assert_eq!(credentials.expiries()[2].path, crl);
 }
+
+#[tokio::test]
+async fn who_is_revoked_while_connected_is_out_and_the_others_are_not() {
+    for kind in ["ssl", "quic"] {
+        let pki = Pki::new();
+        let ctl = pki.issue("ctl", &Leaf::of(Role::Controller));
+        let stolen = pki.issue("stolen", &Leaf::of(Role::Switch));
+        let nobody = with_crl(&ctl, pki.revoke("nobody.pem", &[]));
+        let security = Security::new(Arc::new(nobody.load().unwrap())).expecting(Role::Switch);
+        let mut listener = listen(&passive(kind, pki.dir.path()), &security).await;
+        let thief = Security::new(Arc::new(stolen.load().unwrap()));
+        let (_theirs, mut ours) = pair(&mut listener, &thief).await;
+        let (mut good, mut good_ours) = pair(&mut listener, &switch_of(&pki)).await;
+
+        // A reader waits, as that of a switch which says nothing does.
+        let waiting = tokio::spawn(async move { (ours.reader.read_u8().await, ours) });
+        let listed = with_crl(&ctl, pki.revoke("crl.pem", &[&stolen]));
+        security.replace(Arc::new(listed.load().unwrap()));
+        let ended = timeout(Duration::from_secs(10), waiting).await;
+        let (read, mut ours) = ended.expect("it is woken").unwrap();
+        let problem = read.expect_err("it is out").to_string();
+        assert!(problem.contains("revoked"), "{kind}: {problem}");
+        assert!(ours.writer.write_all(b"?").await.is_err(), "{kind}");
+
+        good.writer.write_all(b"still here").await.unwrap();
+        good.writer.flush().await.unwrap();
+        let mut heard = [0; 10];
+        good_ours.reader.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"still here", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_dialled_controller_that_is_revoked_is_left() {
+    for kind in ["ssl", "quic"] {
+        let pki = Pki::new();
+        let ctl = pki.issue("ctl", &Leaf::of(Role::Controller));
+        let switch = pki.issue("sc", &Leaf::datapath(7));
+        let controller = Security::new(Arc::new(ctl.load().unwrap())).expecting(Role::Switch);
+        let mut listener = listen(&passive(kind, pki.dir.path()), &controller).await;
+        let security = Security::new(Arc::new(switch.load().unwrap()));
+        let (mut dialled, _accepted) = pair(&mut listener, &security).await;
+        let listed = with_crl(&switch, pki.revoke("crl.pem", &[&ctl]));
+        security.replace(Arc::new(listed.load().unwrap()));
+        let read = timeout(Duration::from_secs(10), dialled.reader.read_u8()).await;
+        let problem = read.expect("at once").expect_err("it is left").to_string();
+        assert!(problem.contains("revoked"), "{kind}: {problem}");
+    }
+}
+
+/// The CA of a peer's certificate is taken away: nobody says that the peer is a thief.
+#[tokio::test]
+async fn a_list_of_another_ca_ends_no_connection() {
+    let (old, new) = (Pki::new(), Pki::new());
+    let security = old.controller();
+    let mut listener = listen(&passive("ssl", old.dir.path()), &security).await;
+    let switch = old.issue("sc", &Leaf::datapath(7));
+    let dialler = Security::new(Arc::new(switch.load().unwrap()));
+    let (mut dialled, mut accepted) = pair(&mut listener, &dialler).await;
+    let ctl = new.issue("ctl", &Leaf::of(Role::Controller));
+    // It names the serial number of the old CA's certificate.
+    let listed = with_crl(&ctl, new.revoke("crl.pem", &[&switch]));
+    security.replace(Arc::new(listed.load().unwrap()));
+    dialled.writer.write_all(b"!").await.unwrap();
+    dialled.writer.flush().await.unwrap();
+    let read = timeout(Duration::from_secs(10), accepted.reader.read_u8()).await;
+    assert_eq!(read.expect("at once").unwrap(), b'!');
+}

@@ -27,7 +27,7 @@ use net::advice::bind_problem;
 use net::clock::Clock;
 use net::method::{Method, Transport};
 use net::quic;
-use net::tls::Security;
+use net::tls::{PeerSide, Security, is_lapsed};
 use net::transport::{
     Asked, Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Network, NoTurn, TransportError, Turn,
     Turns, resolve,
@@ -62,6 +62,7 @@ pub struct Hub {
     /// Sessions that further connections may join.
     awaited: Mutex<BTreeMap<SessionId, ExpectedRelay>>,
     local: Method,
+    security: Security,
     config: EndConfig,
     /// Agents to listen for once per other relay, where their method has `{name}` in it.
     listen_each: Vec<(String, Method)>,
@@ -167,6 +168,7 @@ impl Hub {
             marks,
             awaited: Mutex::default(),
             local: method.with_port(port),
+            security: security.clone(),
             config,
             listen_each,
             ends: Mutex::default(),
@@ -238,6 +240,9 @@ impl Hub {
         let greeted = timeout(HANDSHAKE_TIMEOUT, self.greet(incoming, turn)).await;
         match greeted {
             Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
+            Ok(Err(error)) if is_lapsed(&error.to_string()) => {
+                tracing::warn!(peer = %address, "refused: {error}");
+            }
             Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
             Ok(Ok(None)) => {}
             Ok(Ok(Some((end, greeted)))) => self.serve(end, greeted).await,
@@ -541,10 +546,12 @@ impl Hub {
         let name = end.name().to_owned();
         tracing::info!(relay = name, resumed = greeted.resumed, "connected");
         let connection = greeted.connection.clone();
-        let error = link::run(&end, greeted).await;
+        let error = link::run_judged(&end, greeted, &self.security, PeerSide::Client).await;
         tracing::warn!(relay = name, "disconnected: {error}");
         let connects = end.connects.load(Ordering::Relaxed);
-        let was_stopped = link::was_stopped(&connection).await;
+        // A session of who is revoked is not to be gone on with.
+        let is_revoked = matches!(error, LinkError::Revoked);
+        let was_stopped = is_revoked || link::was_stopped(&connection).await;
         self.await_return(end, connects, was_stopped).await;
     }
 
@@ -625,7 +632,7 @@ impl Hub {
     /// was stopped.
     async fn await_return(&self, end: Arc<End>, connects: u64, was_stopped: bool) {
         let reason = if was_stopped {
-            "the other relay was stopped"
+            "the other relay was stopped, or its certificate is revoked"
         } else {
             tokio::time::sleep(self.config.session.grace).await;
             "no connection to the other relay"

@@ -20,10 +20,12 @@ use tokio::time;
 
 use super::carriers::{Joined, Lanes, Live, Seat};
 use super::datagrams;
+use super::early::chain_of;
 use super::end::End;
 use super::path;
 use super::{STREAMS_MAX, STREAMS_MIN};
 use net::quic;
+use net::tls::{PeerSide, Security};
 
 /// The first message of either end must come within this.
 pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -85,6 +87,8 @@ pub(super) enum LinkError {
     Lost(quinn::ConnectionError),
     Stream(String),
     Wire(WireError),
+    /// The other relay's certificate was revoked meanwhile.
+    Revoked,
 }
 
 impl std::fmt::Display for LinkError {
@@ -93,6 +97,7 @@ impl std::fmt::Display for LinkError {
             LinkError::Lost(error) => write!(f, "{error}"),
             LinkError::Stream(error) => f.write_str(error),
             LinkError::Wire(error) => write!(f, "the other relay broke the protocol: {error}"),
+            LinkError::Revoked => f.write_str("the other relay's certificate is revoked"),
         }
     }
 }
@@ -119,6 +124,31 @@ impl From<WireError> for LinkError {
     fn from(error: WireError) -> LinkError {
         LinkError::Wire(error)
     }
+}
+
+/// Carries the session as [`run`] does, until the certificate of the other relay is revoked too.
+pub(super) async fn run_judged(
+    end: &Arc<End>,
+    greeted: Greeted,
+    security: &Security,
+    side: PeerSide,
+) -> LinkError {
+    let connection = greeted.connection.clone();
+    let held = security.hold(chain_of(&connection), side);
+    let revoked = async {
+        match held {
+            Some(held) => held.revoked().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut running = std::pin::pin!(run(end, greeted));
+    tokio::select! {
+        error = &mut running => return error,
+        () = revoked => {}
+    }
+    connection.close(1u32.into(), b"the certificate is revoked");
+    running.await;
+    LinkError::Revoked
 }
 
 /// Carries the session over one connection until it breaks. Returns why it did.

@@ -22,7 +22,7 @@ use super::over_tls::{self, Ended, GreetedTls};
 use super::{LINK_IDLE_TIMEOUT, path, peer_name, relay_name, transport_config};
 use net::method::{Host, Method, Transport};
 use net::quic;
-use net::tls::Security;
+use net::tls::{PeerSide, Security};
 use net::transport::{self, TransportError, resolve};
 
 /// A connection that held for [`BACKOFF_MAX`] is dialled again within this: at once, and not by all
@@ -75,13 +75,14 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
                 let connection = greeted.connection.clone();
                 let begun = time::Instant::now();
                 let error = tokio::select! {
-                    error = link::run(end, greeted) => error,
+                    error = link::run_judged(end, greeted, security, PeerSide::Server) => error,
                     never = dialler.follow_map(relay, joins) => match never {},
                 };
                 tracing::warn!(relay = %method, "disconnected: {error}");
                 present = LastRelay {
                     relay: Some(relay),
-                    is_stopped: link::was_stopped(&connection).await,
+                    is_stopped: matches!(error, LinkError::Revoked)
+                        || link::was_stopped(&connection).await,
                 };
                 if begun.elapsed() >= BACKOFF_MAX {
                     time::sleep(spread(end.now())).await;

@@ -23,7 +23,8 @@ pub fn show(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn describe(der: &[u8]) -> Result<String, String> {
+/// The statements of a certificate, a line each.
+pub fn describe(der: &[u8]) -> Result<String, String> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|_| "not an X.509 certificate")?;
     let marks = role_marks(der)?;

@@ -109,6 +109,19 @@ impl Client {
         Ok((status, document))
     }
 
+    /// The bytes that are answered, whatever they are.
+    pub async fn bytes(&self, path: &str) -> Result<Bytes, Failure> {
+        let asked = timeout(ANSWER_MAX, self.exchange(Method::GET, path, None)).await;
+        let (status, bytes) = asked.map_err(|_| self.silent())??;
+        match status.is_success() {
+            true => Ok(bytes),
+            false => {
+                let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                Err(failure(status, &problem))
+            }
+        }
+    }
+
     /// Hands the lines of an answer over as they come, as long as `each` wants more.
     pub async fn lines(
         &self,

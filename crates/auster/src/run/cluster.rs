@@ -136,18 +136,23 @@ impl Stated {
         self.is_secure || self.listen.is_secure()
     }
 
-    /// The certificates for etcd and the other members, if any is asked for. `files` are those for
-    /// switches.
-    pub fn security(&self, files: Option<CredentialFiles>) -> Result<Security, Failure> {
-        let Some(files) = files.filter(|_| self.is_secure()) else {
-            return Ok(Security::plain());
-        };
-        let files = CredentialFiles {
+    /// The files of the certificates for etcd and the other members, if any is asked for. `files`
+    /// are those for switches.
+    pub fn files(&self, files: Option<CredentialFiles>) -> Option<CredentialFiles> {
+        let files = files.filter(|_| self.is_secure())?;
+        Some(CredentialFiles {
             ca: self.ca.clone().unwrap_or(files.ca),
             crl: None,
             ..files
-        };
-        Ok(Security::new(Arc::new(files.load()?)))
+        })
+    }
+
+    /// The certificates in them.
+    pub fn security(&self, files: Option<CredentialFiles>) -> Result<Security, Failure> {
+        match self.files(files) {
+            Some(files) => Ok(Security::new(Arc::new(files.load()?))),
+            None => Ok(Security::plain()),
+        }
     }
 
     /// A client of etcd, each of whose members has `deadline` to answer.
@@ -202,7 +207,7 @@ pub struct Joining {
     /// With connections of its own: large answers must not delay those about members.
     intent: etcd::Client,
     listening: bells::Listening,
-    /// For the bells.
+    /// For the bells; etcd's has the same certificates.
     security: Security,
     outward: mpsc::UnboundedReceiver<Outward>,
 }
@@ -246,6 +251,11 @@ impl Joining {
             outward,
         };
         Ok((joining, application))
+    }
+
+    /// The certificates in use for etcd and the other members: others may be put into it.
+    pub fn security(&self) -> &Security {
+        &self.security
     }
 
     /// The store of what the API is asked for, and the name of its writer.

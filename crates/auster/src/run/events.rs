@@ -65,7 +65,7 @@ impl Printer {
     /// Prints the remaining reports at the end.
     pub fn finish(&mut self) {
         if let Some(due) = self.poll_timeout() {
-            self.tell_left_out(due + limits::TOLD_EVERY);
+            self.tell_left_out(due + limits::REPORT_EVERY_MAX);
         }
     }
 
@@ -89,7 +89,8 @@ impl Printer {
         self.tell_left_out(now);
         let document = with_time(document);
         self.feed.push(&document);
-        if self.lines.take(now, &kind.to_owned()) {
+        let peer = peer_of(&document);
+        if self.lines.take(now, &kind.to_owned(), peer) {
             self.write(text, &document);
         }
     }
@@ -266,6 +267,14 @@ impl Printer {
         self.print(
             &format!("gateways of {file}: VLANs {vlans}, routes {routes}"),
             json!({"event": "gateways", "file": file, "vlans": vlans, "routes": routes}),
+        );
+    }
+
+    /// Files that have changed by themselves will not do.
+    pub fn certificate_refused(&mut self, file: &str, problems: &str) {
+        self.print(
+            &format!("certificate {file} refused, the one in use stays: {problems}"),
+            json!({"event": "certificate_refused", "file": file, "detail": problems}),
         );
     }
 
@@ -460,9 +469,13 @@ impl Printer {
     /// Prints the text or the document. The reader of standard output may be gone; the network is
     /// worth more than the log.
     fn write(&self, text: &str, document: &Value) {
+        let priority = match output::is_journal_of_answers() && is_warning(document) {
+            true => output::priority("WARN"),
+            false => "",
+        };
         match self.json {
-            true => say!("{document}"),
-            false => say!("{text}"),
+            true => say!("{priority}{document}"),
+            false => say!("{priority}{text}"),
         }
     }
 }
@@ -568,6 +581,21 @@ fn kind(event: &Event, document: &Value) -> String {
     let variant = format!("{alarm:?}");
     let end = variant.find([' ', '(']).unwrap_or(variant.len());
     format!("{name} {}", &variant[..end])
+}
+
+/// Whether somebody should look at an event.
+fn is_warning(document: &Value) -> bool {
+    let event = document["event"].as_str().unwrap_or_default();
+    event == "alarm" || event.ends_with("refused") || event == "switch_lost"
+}
+
+/// The peer that has caused an event: a switch, or the address of a connection without its port.
+fn peer_of(document: &Value) -> Option<&str> {
+    let text = |field: &str| document[field].as_str();
+    let of_port = |at: &'static str| Some(text(at)?.split(':').next().unwrap_or_default());
+    let address = || Some(text("address")?.rsplit_once(':').map_or("", |(at, _)| at));
+    let dpid = text("dpid").or_else(|| of_port("port"));
+    dpid.or_else(|| of_port("from")).or_else(address)
 }
 
 fn over(peer: &PeerIdentity) -> String {

@@ -22,8 +22,8 @@ use super::exposition::{Family, Labels, Value, count, durations, gauge, info, te
 use super::intent::{Counts, Intent};
 use super::listeners::RefusalsOfAll;
 use super::process;
+use crate::certificates::expiries;
 use crate::run::api::access::Access;
-use cli::output;
 
 /// The time that the application has to answer. Other figures are reported in any case.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -34,6 +34,8 @@ pub struct Metrics {
     driver: Arc<Driver<Clustered>>,
     refusals: RefusalsOfAll,
     security: Security,
+    /// The certificates of a cluster's member.
+    cluster: Option<Security>,
     api: Option<Arc<Access>>,
     /// The digest of the configuration file.
     config: Arc<Mutex<Option<String>>>,
@@ -92,6 +94,7 @@ impl Metrics {
             driver,
             refusals,
             security,
+            cluster: None,
             api: None,
             config: Arc::default(),
             clock,
@@ -102,6 +105,12 @@ impl Metrics {
     /// With figures of what the API was asked for.
     pub fn with_intent(mut self, intent: Arc<Intent>) -> Metrics {
         self.intent = Some(intent);
+        self
+    }
+
+    /// Adds the certificates of a member.
+    pub fn with_cluster(mut self, security: Option<Security>) -> Metrics {
+        self.cluster = security;
         self
     }
 
@@ -161,7 +170,6 @@ impl Metrics {
         families.push(self.ended());
         families.push(self.of_certificates());
         families.extend(self.api.iter().flat_map(|api| of_api(api)));
-        families.push(of_output());
         let counts = self.intent.iter().map(|intent| intent.counts());
         families.extend(counts.flat_map(of_intent));
         if let Some(answer) = &answer {
@@ -176,8 +184,8 @@ impl Metrics {
 
     /// The expiry of each file of the certificates; none without certificates.
     fn of_certificates(&self) -> Family {
-        let credentials = self.security.credentials();
-        let ours = credentials.iter().flat_map(|held| held.expiries().to_vec());
+        let ours = [&self.security].into_iter().chain(&self.cluster);
+        let ours = ours.flat_map(expiries);
         let of_api = self.api.iter().flat_map(|api| api.expiries());
         of_expiries(ours.chain(of_api))
     }
@@ -302,17 +310,6 @@ fn of_api(api: &Access) -> Vec<Family> {
         samples: refused.to_vec(),
     };
     [times, refused].into_iter().chain(lost).collect()
-}
-
-fn of_output() -> Family {
-    let streams = ["stdout", "stderr"].into_iter().zip(output::dropped());
-    let sample =
-        |(stream, count): (&str, u64)| (vec![("stream", stream.to_owned())], Value::Count(count));
-    Family {
-        name: "auster_output_lines_dropped",
-        help: "Lines that were not written because nobody read them in time",
-        samples: streams.map(sample).collect(),
-    }
 }
 
 fn of_connections(connections: &[ConnectionView]) -> Vec<Family> {

@@ -5,14 +5,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 
-use super::exposition::{Family, Value, gauge};
+use super::exposition::{Family, Value, count, gauge};
+use cli::{limits, output};
 
 /// The unit of times in `/proc`, on every Linux.
 const TICKS_PER_S: f64 = 100.0;
 
-/// The system's figures of it; nothing where it has no `/proc`.
+/// The system's figures of it, as far as it has a `/proc`, and lines that were not written.
 pub fn families() -> Vec<Family> {
-    let mut families = Vec::new();
+    let mut families = of_output();
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         let seconds = [usage.user_time(), usage.system_time()].map(|time| {
             let micros = u64::try_from(time.tv_usec()).unwrap_or_default();
@@ -57,6 +58,20 @@ pub fn families() -> Vec<Family> {
         gauge("process_start_time_seconds", help, at)
     }));
     families
+}
+
+fn of_output() -> Vec<Family> {
+    let streams = ["stdout", "stderr"].into_iter().zip(output::dropped());
+    let sample =
+        |(stream, count): (&str, u64)| (vec![("stream", stream.to_owned())], Value::Count(count));
+    let unread = Family {
+        name: "auster_log_lines_dropped",
+        help: "Lines that were not written because nobody read them in time",
+        samples: streams.map(sample).collect(),
+    };
+    let help = "Lines that were not written because there were too many of their kind";
+    let left_out = count("auster_log_lines_left_out", help, limits::left_out());
+    vec![unread, left_out]
 }
 
 fn started() -> Option<f64> {

@@ -38,3 +38,15 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+/// Waits until `is_so`, and panics with `what` if that does not come.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = std::time::Instant::now() + running::PATIENCE;
+    while !is_so() {
+        assert!(
+            std::time::Instant::now() < give_up,
+            "it never came that {what}"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}

@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
+use super::held::Serials;
 use crate::advice::file_problem;
 
 /// The files of a TLS peer.
@@ -37,6 +38,7 @@ pub struct Credentials {
     pub(super) own: Arc<CertifiedKey>,
     pub(super) clients: Arc<dyn ClientCertVerifier>,
     pub(super) servers: Arc<WebPkiServerVerifier>,
+    pub(super) revoked: Serials,
     expiries: Vec<Expiry>,
 }
 
@@ -136,6 +138,7 @@ impl CredentialFiles {
             return Err(CredentialsError { faults });
         };
         let expiries = self.expiries(&own.cert, &authorities, &crls);
+        let revoked = Serials::of(&crls);
         let verifiers = verifiers(roots, crls);
         let (clients, servers) = verifiers.map_err(|problem| CredentialsError {
             faults: vec![bad(self.crl.as_ref().unwrap_or(&self.ca), problem)],
@@ -144,6 +147,7 @@ impl CredentialFiles {
             own: Arc::new(own),
             clients,
             servers,
+            revoked,
             expiries,
         })
     }

@@ -8,6 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::files::{self, CredentialsError, Expiry, ExpiryKind, FileFault};
 use super::provider;
@@ -26,7 +28,11 @@ pub struct ServerFiles {
 
 struct Loaded {
     config: Arc<ServerConfig>,
+    /// `None` where clients are asked for no certificate.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
     expiries: Vec<Expiry>,
+    /// Counts the reloads.
+    generation: u64,
 }
 
 /// The credentials for handshakes that begin now.
@@ -48,14 +54,34 @@ impl ServerSecurity {
     /// Reads the files for every later handshake. If anything is wrong with them, returns every
     /// problem, and nothing changes.
     pub fn reload(&self, files: &ServerFiles, alpn: &[&[u8]]) -> Result<(), CredentialsError> {
-        let loaded = files.load(alpn)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        let mut loaded = files.load(alpn)?;
+        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        loaded.generation = held.generation + 1;
+        *held = loaded;
         Ok(())
     }
 
-    pub fn config(&self) -> Arc<ServerConfig> {
+    /// The configuration for a handshake, and its generation for [`ServerSecurity::judge`].
+    pub fn config(&self) -> (Arc<ServerConfig>, u64) {
         let loaded = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        loaded.config.clone()
+        (loaded.config.clone(), loaded.generation)
+    }
+
+    /// Whether a client who has shown `chain` in a handshake of `generation` would pass one now:
+    /// its connection may have outlived what it was trusted for.
+    pub fn judge(&self, chain: &[CertificateDer<'_>], generation: u64) -> Result<(), String> {
+        let clients = {
+            let loaded = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            match loaded.generation == generation {
+                true => return Ok(()),
+                false => loaded.clients.clone(),
+            }
+        };
+        let (Some(clients), Some((first, more))) = (clients, chain.split_first()) else {
+            return Err("no certificate is asked for".to_owned());
+        };
+        let verified = clients.verify_client_cert(first, more, UnixTime::now());
+        verified.map(drop).map_err(|error| error.to_string())
     }
 
     pub fn expiries(&self) -> Vec<Expiry> {
@@ -86,6 +112,7 @@ impl ServerFiles {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the suites of TLS 1.2 and 1.3");
+        let mut clients = None;
         let builder = match trusted.flatten() {
             None => builder.with_no_client_auth(),
             Some((roots, authorities)) => {
@@ -106,6 +133,7 @@ impl ServerFiles {
                         is_unreadable: false,
                     }],
                 })?;
+                clients = Some(verifier.clone());
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -116,7 +144,9 @@ impl ServerFiles {
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         Ok(Loaded {
             config: Arc::new(config),
+            clients,
             expiries,
+            generation: 0,
         })
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::method::{Host, Method, Transport};
 use crate::quic;
-use crate::tls::Security;
+use crate::tls::{PeerSide, Security};
 use crate::workers::Place;
 
 /// Dials `method`, which is not passive.
@@ -162,13 +162,17 @@ async fn dial_tls(
     let name = server_name(host).map_err(|problem| TransportError::local(method, problem))?;
     let (stream, address) = dial_tcp(method, host, port).await?;
     let connector = TlsConnector::from(Arc::new(config));
+    let judge = (security, PeerSide::Server);
     let handshake = async {
         Ok(match line {
-            None => streams::tls(connector.connect(name, stream).await?.into(), address, None),
+            None => {
+                let stream = connector.connect(name, stream).await?;
+                streams::tls(stream.into(), address, judge, None)
+            }
             Some(line) => {
                 socket::tune_line(&stream, line)?;
                 let stream = connector.connect(name, socket::BoundedTcp(stream)).await?;
-                streams::tls(stream.into(), address, None)
+                streams::tls(stream.into(), address, judge, None)
             }
         })
     };
@@ -224,7 +228,10 @@ async fn dial_quic(
             Ok(Ok(connection)) => {
                 let opened = connection.open_bi().await;
                 match opened {
-                    Ok(opened) => return Ok(streams::quic(connection, opened, None)),
+                    Ok(opened) => {
+                        let judge = (security, PeerSide::Server);
+                        return Ok(streams::quic(connection, opened, judge, None));
+                    }
                     Err(error) => error.to_string(),
                 }
             }

@@ -25,7 +25,7 @@ use super::{
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
 use crate::quic;
-use crate::tls::Security;
+use crate::tls::{PeerSide, Security, is_lapsed};
 use crate::workers::{self, Place, Workers};
 
 /// Accepts connections on one passive method until it is dropped.
@@ -101,6 +101,7 @@ impl Listener {
             turns: Turns::new(limits.handshakes_max, waiting_max),
             workers: workers.cloned(),
             line,
+            security: security.clone(),
             sender,
         };
         let bind_error = |error: io::Error| TransportError::local(method, bind_problem(&error));
@@ -189,6 +190,8 @@ struct Door {
     turns: Arc<Turns>,
     workers: Option<Workers>,
     line: Option<LineSocket>,
+    /// Judges peers whose certificates are revoked later.
+    security: Security,
     sender: mpsc::Sender<Connection>,
 }
 
@@ -289,7 +292,8 @@ impl Door {
         let handshake = begun.into_stream(acceptor.config().clone());
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await;
         let stream = stream.map_err(late)?.map_err(failed)?;
-        Ok(streams::tls(stream.into(), address, None))
+        let judge = (&self.security, PeerSide::Client);
+        Ok(streams::tls(stream.into(), address, judge, None))
     }
 
     async fn accept_unix(self, listener: UnixListener, path: PathBuf) {
@@ -362,8 +366,9 @@ impl Door {
                 };
                 match timeout(HANDSHAKE_TIMEOUT, handshake).await {
                     Ok(Ok((connection, streams))) => {
-                        door.hand_on(streams::quic(connection, streams, Some(ticket)), place)
-                            .await;
+                        let judge = (&door.security, PeerSide::Client);
+                        let connection = streams::quic(connection, streams, judge, Some(ticket));
+                        door.hand_on(connection, place).await;
                     }
                     Ok(Err(error)) => {
                         door.refuse(Refusal::Handshake, address, &error.to_string());
@@ -381,7 +386,11 @@ impl Door {
 
     fn refuse(&self, reason: Refusal, address: SocketAddr, problem: &str) {
         self.gate.refusals.count(reason);
-        tracing::info!(peer = %address, reason = reason.name(), "refused: {problem}");
+        if is_lapsed(problem) {
+            tracing::warn!(peer = %address, "refused: {problem}");
+        } else {
+            tracing::info!(peer = %address, reason = reason.name(), "refused: {problem}");
+        }
     }
 
     async fn accept_failed(&self, error: &io::Error) {

@@ -13,8 +13,8 @@ use tokio_rustls::TlsStream;
 
 use super::gate::Ticket;
 use super::socket::BoundedTcp;
-use super::{Connection, PeerIdentity, TransportKind};
-use crate::tls::{self, TlsFacts};
+use super::{Connection, PeerIdentity, Reader, TransportKind, Writer};
+use crate::tls::{self, HeldPeer, Judged, PeerSide, Security, TlsFacts};
 
 pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
     let (reader, writer) = stream.into_split();
@@ -53,16 +53,21 @@ pub(super) fn unix(stream: UnixStream, peer: PeerIdentity, ticket: Option<Ticket
 pub(super) fn tls<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static>(
     stream: TlsStream<S>,
     address: impl std::fmt::Display,
+    (security, side): (&Security, PeerSide),
     ticket: Option<Ticket>,
 ) -> Connection {
     let (_, session) = stream.get_ref();
     let identity = tls::peer_identity(session.peer_certificates());
     let facts = TlsFacts::of(session);
     let name = tls::common_name(session.peer_certificates());
+    let chain = session.peer_certificates().unwrap_or_default();
+    let chain = chain.iter().map(|c| c.clone().into_owned()).collect();
+    let held = security.hold(chain, side);
     let (reader, writer) = tokio::io::split(stream);
+    let (reader, writer) = judged(reader, writer, held);
     Connection {
-        reader: Box::new(reader),
-        writer: Box::new(writer),
+        reader,
+        writer,
         peer: PeerIdentity {
             name,
             ..PeerIdentity::certified(TransportKind::Tls, address, identity, facts)
@@ -75,6 +80,7 @@ pub(super) fn tls<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static>(
 pub(super) fn quic(
     connection: quinn::Connection,
     streams: (SendStream, RecvStream),
+    (security, side): (&Security, PeerSide),
     ticket: Option<Ticket>,
 ) -> Connection {
     let chain = connection
@@ -87,20 +93,39 @@ pub(super) fn quic(
         cipher: None,
     };
     let address = connection.remote_address();
+    let held = security.hold(chain.map(|chain| *chain).unwrap_or_default(), side);
     let (send, receive) = streams;
+    let reader = QuicReader {
+        receive,
+        _connection: connection.clone(),
+    };
+    let writer = QuicWriter {
+        send,
+        delivered: None,
+        _connection: connection,
+    };
+    let (reader, writer) = judged(reader, writer, held);
     Connection {
-        reader: Box::new(QuicReader {
-            receive,
-            _connection: connection.clone(),
-        }),
-        writer: Box::new(QuicWriter {
-            send,
-            delivered: None,
-            _connection: connection,
-        }),
+        reader,
+        writer,
         peer: PeerIdentity::certified(TransportKind::Quic, address, identity, facts),
         ticket,
         place: None,
+    }
+}
+
+/// The halves of a connection whose peer has shown a certificate.
+fn judged(
+    reader: impl AsyncRead + Send + Sync + Unpin + 'static,
+    writer: impl AsyncWrite + Send + Sync + Unpin + 'static,
+    held: Option<HeldPeer>,
+) -> (Reader, Writer) {
+    match held {
+        None => (Box::new(reader), Box::new(writer)),
+        Some(peer) => (
+            Box::new(Judged::new(reader, peer.clone())),
+            Box::new(Judged::new(writer, peer)),
+        ),
     }
 }
 

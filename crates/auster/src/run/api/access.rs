@@ -206,9 +206,10 @@ impl Access {
         if let Some(who) = self.by_token(request, peer)? {
             return Ok(who);
         }
-        let certificate = peer.and_then(|peer| peer.certificate.as_ref());
-        if let Some(certificate) = certificate.filter(|_| self.believes_certificates) {
-            return by_certificate(certificate);
+        let shown = peer.filter(|peer| self.believes_certificates && !peer.chain.is_empty());
+        if let Some(peer) = shown {
+            self.judge(peer)?;
+            return by_certificate(&peer.chain[0]);
         }
         match peer.and_then(|peer| peer.uid) {
             Some(uid) if uid == 0 || uid == getuid().as_raw() => {
@@ -228,6 +229,18 @@ impl Access {
                 self.advice(),
             )),
         }
+    }
+
+    /// Refuses a certificate that was in order when its connection began and is not any more.
+    fn judge(&self, peer: &Peer) -> Result<(), Refused> {
+        let judged = self
+            .tls
+            .as_ref()
+            .map(|tls| tls.judge(&peer.chain, peer.generation));
+        judged.unwrap_or(Ok(())).map_err(|problem| {
+            let detail = format!("the certificate is good no more: {problem}");
+            Refused::new(Reason::Wrong, StatusCode::UNAUTHORIZED, detail)
+        })
     }
 
     fn advice(&self) -> &'static str {

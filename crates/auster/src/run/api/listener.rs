@@ -43,8 +43,10 @@ pub struct Peer {
     pub from: String,
     /// The address at which it has reached us.
     pub at: Option<IpAddr>,
-    /// The certificate that it has shown, in order and by a CA of ours.
-    pub certificate: Option<CertificateDer<'static>>,
+    /// The certificate that it has shown, in order and by a CA of ours, and its intermediates.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The credentials of the API by which the certificate was in order.
+    pub generation: u64,
     /// The user who has connected to a Unix socket.
     pub uid: Option<u32>,
 }
@@ -81,12 +83,15 @@ impl Accepted {
             Accepted::Unix(stream) => return Ok(Box::new(stream)),
             Accepted::Tls(stream, security) => (stream, security),
         };
-        let acceptor = TlsAcceptor::from(security.config());
+        let (config, generation) = security.config();
+        let acceptor = TlsAcceptor::from(config);
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake in time");
         let shaken = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
         let stream = shaken.map_err(late)??;
         let shown = stream.get_ref().1.peer_certificates();
-        peer.certificate = shown.and_then(<[_]>::first).map(|c| c.clone().into_owned());
+        let shown = shown.unwrap_or_default().iter();
+        peer.chain = shown.map(|c| c.clone().into_owned()).collect();
+        peer.generation = generation;
         Ok(Box::new(stream))
     }
 }
@@ -97,7 +102,8 @@ impl Peer {
             source: Source::of(from.ip()),
             from: from.to_string(),
             at: Some(stream.local_addr()?.ip()),
-            certificate: None,
+            chain: Vec::new(),
+            generation: 0,
             uid: None,
         })
     }
@@ -108,7 +114,8 @@ impl Peer {
             source: Source::ThisMachine,
             from: "unix".to_owned(),
             at: None,
-            certificate: None,
+            chain: Vec::new(),
+            generation: 0,
             uid: Some(uid),
         })
     }

@@ -1,0 +1,166 @@
+//! Files that are looked at every second, so that new certificates are used without a signal.
+//!
+//! Polling sees each way of replacing a file: a rename over it, a write into it, and the symbolic
+//! link of a mounted secret that is pointed elsewhere. Files count as changed once two looks in a
+//! row see them alike: a file that is being written is left to its writer.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::sleep;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A file as it is on the disk; `None` if it is not there.
+type Stamp = Option<[i128; 5]>;
+
+fn stamp(file: &Path) -> Stamp {
+    let facts = std::fs::metadata(file).ok()?;
+    let nanos = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
+    Some([
+        facts.dev().into(),
+        facts.ino().into(),
+        facts.len().into(),
+        nanos(facts.mtime(), facts.mtime_nsec()),
+        nanos(facts.ctime(), facts.ctime_nsec()),
+    ])
+}
+
+/// The files as the last looks have seen them.
+#[derive(Debug)]
+struct Looks {
+    /// The files as they were when somebody read them.
+    read: Vec<Stamp>,
+    last: Vec<Stamp>,
+}
+
+impl Looks {
+    fn new(read: Vec<Stamp>) -> Looks {
+        Looks {
+            last: read.clone(),
+            read,
+        }
+    }
+
+    /// Returns whether the files are to be read now.
+    fn handle(&mut self, seen: Vec<Stamp>) -> bool {
+        let is_quiet = self.last == seen;
+        let is_due = is_quiet && self.read != seen;
+        self.last.clone_from(&seen);
+        if is_due {
+            self.read = seen;
+        }
+        is_due
+    }
+}
+
+/// Looks at files until it is dropped.
+#[derive(Debug)]
+pub struct Watched {
+    files: watch::Sender<Vec<PathBuf>>,
+    changed: Arc<Notify>,
+    task: AbortHandle,
+}
+
+impl Watched {
+    /// Looks at `files`, which were read a moment ago.
+    pub fn start(files: Vec<PathBuf>) -> Watched {
+        let (sender, receiver) = watch::channel(files);
+        let changed = Arc::new(Notify::new());
+        let task = tokio::spawn(look(receiver, changed.clone()));
+        Watched {
+            files: sender,
+            changed,
+            task: task.abort_handle(),
+        }
+    }
+
+    /// The files were read just now, by another way; they may be others than before.
+    pub fn handle_read(&self, files: Vec<PathBuf>) {
+        self.files.send_replace(files);
+    }
+
+    /// Waits until the files have changed. May be given up and asked again.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn look(mut files: watch::Receiver<Vec<PathBuf>>, changed: Arc<Notify>) {
+    loop {
+        let watched = files.borrow_and_update().clone();
+        let Some(first) = stamps(&watched).await else {
+            return;
+        };
+        let mut looks = Looks::new(first);
+        loop {
+            tokio::select! {
+                replaced = files.changed() => match replaced {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = sleep(LOOK_EVERY) => {}
+            }
+            let Some(seen) = stamps(&watched).await else {
+                return;
+            };
+            if looks.handle(seen) {
+                changed.notify_one();
+            }
+        }
+    }
+}
+
+/// The disk may be slow, or away; `None` when the process ends.
+async fn stamps(files: &[PathBuf]) -> Option<Vec<Stamp>> {
+    let files = files.to_vec();
+    let looked = spawn_blocking(move || files.iter().map(|file| stamp(file)).collect());
+    looked.await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_when_they_have_changed_and_are_quiet() {
+        let file = |n: i128| Some([1, 2, 3, 4, n]);
+        let mut looks = Looks::new(vec![file(0), file(0)]);
+        assert!(!looks.handle(vec![file(0), file(0)]));
+        assert!(!looks.handle(vec![file(1), file(0)]), "the key is new");
+        assert!(!looks.handle(vec![file(1), file(1)]), "and the certificate");
+        assert!(looks.handle(vec![file(1), file(1)]), "that was all");
+        assert!(!looks.handle(vec![file(1), file(1)]), "once");
+        assert!(!looks.handle(vec![None, file(1)]), "one is away");
+        assert!(looks.handle(vec![None, file(1)]));
+        assert!(!looks.handle(vec![file(1), file(1)]));
+        assert!(looks.handle(vec![file(1), file(1)]), "and back");
+    }
+
+    #[test]
+    fn each_way_of_replacing_a_file_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("a"), "1").unwrap();
+        std::fs::write(path("b"), "1").unwrap();
+        std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
+        let (before, by_link) = (stamp(&path("a")), stamp(&path("link")));
+        assert!(before.is_some() && before == by_link);
+        std::fs::remove_file(path("link")).unwrap();
+        std::os::unix::fs::symlink(path("b"), path("link")).unwrap();
+        assert_ne!(stamp(&path("link")), by_link);
+        std::fs::rename(path("b"), path("a")).unwrap();
+        assert_ne!(stamp(&path("a")), before);
+        assert_eq!(stamp(&path("b")), None);
+    }
+}

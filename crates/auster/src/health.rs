@@ -1,0 +1,177 @@
+//! `auster health`: whether a running auster does its work, for probes of containers, service
+//! managers and scripts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cli::failure::Failure;
+use cli::output::say;
+use cli::runtime::block_on;
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::qos::ApiArgs;
+
+pub const EXAMPLE: &str = "\
+Example:
+  auster health
+  auster health --api unix:/run/auster/api.sock
+  auster health --status /run/auster/relay.sock --json
+
+The exit code is 0 if it does, else 1: nobody answers, or not in time, or it says that it does not.
+Over the API that is what /readyz says, which takes no token. A relay answers by --status; whether
+another relay is connected is in the line and does not count.";
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    api: ApiArgs,
+
+    /// Ask by the socket of --status instead, of auster run or of a relay
+    #[arg(long, value_name = "FILE")]
+    status: Option<PathBuf>,
+
+    /// Print a JSON document: is_healthy, and what is known
+    #[arg(long)]
+    json: bool,
+}
+
+/// The time for the whole answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// A controller with 10,000 hosts says some 2 MB.
+const STATUS_BYTES_MAX: u64 = 64 << 20;
+
+/// The state of a process, in a line and as a document.
+#[derive(Debug, PartialEq)]
+struct Health {
+    is_healthy: bool,
+    line: String,
+}
+
+/// # Errors
+/// It does not do its work.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let asked = block_on(async {
+        match timeout(ANSWER_MAX, ask(args)).await {
+            Ok(health) => health,
+            Err(_) => Err(Failure::negative(format!(
+                "no answer within {} s",
+                ANSWER_MAX.as_secs()
+            ))),
+        }
+    });
+    let health = asked.unwrap_or_else(|failure| Health {
+        is_healthy: false,
+        line: failure.message().to_owned(),
+    });
+    if args.json {
+        say!(
+            "{}",
+            json!({"is_healthy": health.is_healthy, "detail": health.line})
+        );
+    }
+    match (health.is_healthy, args.json) {
+        (true, false) => say!("{}", health.line),
+        (true, true) => {}
+        (false, _) => return Err(Failure::negative(health.line)),
+    }
+    Ok(())
+}
+
+async fn ask(args: &Args) -> Result<Health, Failure> {
+    match &args.status {
+        Some(path) => Ok(of_status(&status(path).await?)),
+        None => {
+            let client = args.api.client()?;
+            let (status, document) = client.answer(Method::GET, "/readyz", None).await?;
+            Ok(of_answer(status.is_success(), &document))
+        }
+    }
+}
+
+fn of_answer(is_healthy: bool, document: &Value) -> Health {
+    let ms = document["answered_ms"].as_f64().unwrap_or_default();
+    let line = match is_healthy {
+        true => format!("ready: the controller's thread answered in {ms:.1} ms"),
+        false => {
+            let detail = document["detail"].as_str();
+            detail
+                .unwrap_or("it is not ready, and does not say why")
+                .to_owned()
+        }
+    };
+    Health { is_healthy, line }
+}
+
+fn of_status(document: &Value) -> Health {
+    if let Some(relays) = document["relays"].as_array() {
+        let up = relays.iter().filter(|relay| relay["up"] == true).count();
+        let line = format!("a relay: {up} relays or controllers are connected");
+        return Health {
+            is_healthy: true,
+            line,
+        };
+    }
+    let is_healthy = document["is_responsive"] == true;
+    let up = document["connections"]["up"].as_u64().unwrap_or_default();
+    let line = match is_healthy {
+        true => format!("ready: {up} switches are connected"),
+        false => "the controller's thread does not answer".to_owned(),
+    };
+    Health { is_healthy, line }
+}
+
+/// The document that a status socket gives.
+pub async fn status(path: &Path) -> Result<Value, Failure> {
+    let absent = |error: std::io::Error| {
+        Failure::network(format!("nobody answers at {}: {error}", path.display()))
+    };
+    let stream = UnixStream::connect(path).await.map_err(absent)?;
+    let mut text = Vec::new();
+    // A relay is asked by saying nothing.
+    let read = stream.take(STATUS_BYTES_MAX).read_to_end(&mut text).await;
+    read.map_err(absent)?;
+    serde_json::from_slice(&text).map_err(|_| {
+        let path = path.display();
+        Failure::network(format!("what answers at {path} is no status of auster"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_whether_it_is_healthy() {
+        let ready = json!({"status": "ready", "answered_ms": 0.25});
+        let health = of_answer(true, &ready);
+        assert!(
+            health.is_healthy && health.line.contains("in 0.2 ms"),
+            "{health:?}"
+        );
+        let health = of_answer(false, &json!({"detail": "the listeners are not open"}));
+        assert!(!health.is_healthy && health.line == "the listeners are not open");
+        assert!(!of_answer(false, &Value::Null).is_healthy);
+    }
+
+    #[test]
+    fn a_status_says_so_too() {
+        let run = json!({"is_responsive": true, "connections": {"up": 3}});
+        let health = of_status(&run);
+        assert!(
+            health.is_healthy && health.line.contains("3 switches"),
+            "{health:?}"
+        );
+        assert!(!of_status(&json!({"is_responsive": false})).is_healthy);
+        assert!(!of_status(&json!({})).is_healthy);
+        let relay = json!({"relays": [{"up": true}, {"up": false}]});
+        let health = of_status(&relay);
+        assert!(
+            health.is_healthy && health.line.contains("a relay: 1 "),
+            "{health:?}"
+        );
+    }
+}
