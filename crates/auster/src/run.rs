@@ -268,7 +268,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
-    let reads = api::Reads::new(feed);
+    let relays = settings.api.as_ref().map(|api| api.relays.clone());
+    let reads = api::Reads::new(feed, relays.unwrap_or_default());
     let (store, by) = match (&joining, &settings.state) {
         (Some(joining), _) => joining.store(seed),
         (None, Some(dir)) => {

@@ -18,12 +18,13 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; \
                       frame-ancestors 'none'; object-src 'none'";
 
 /// Paths of the views.
-const VIEWS: [&str; 7] = [
+const VIEWS: [&str; 8] = [
     "/",
     "/why",
     "/switches",
     SWITCH,
     "/qos",
+    "/channel",
     "/events",
     "/cluster",
 ];
