@@ -76,7 +76,7 @@ test("sessions, queues, connections and lanes of the relay are those that it has
     // The one that is not there is named.
     await page.getByRole("alert").filter({ hasText: "absent.sock" }).waitFor();
     assert.equal(await rows(page, "Connections of switches").count(), 4);
-    const row = rows(page, "Relays beside this controller").first();
+    const row = rows(page, "Sessions of relays").first();
     assert.match(await row.innerText(), /sw\s.*connected\s.*quic.*ms/s);
     const part = page.getByRole("region", { name: `Session with ${session.name}` });
     await part.waitFor();
@@ -96,7 +96,7 @@ test("sessions, queues, connections and lanes of the relay are those that it has
 
 test("a relay that goes away is said to be away", async () => {
   await on("/channel", {}, async (page) => {
-    const row = rows(page, "Relays beside this controller").first();
+    const row = rows(page, "Sessions of relays").first();
     await row.filter({ hasText: "connected" }).waitFor();
     await order({ do: "kill-relay" });
     await row.filter({ hasText: "away" }).waitFor();

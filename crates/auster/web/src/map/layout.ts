@@ -18,7 +18,9 @@ export type { Place };
 export type Places = ReadonlyMap<string, Place>;
 
 /** The distance between two joined switches. */
-const DISTANCE = 120;
+const DISTANCE = 150;
+/** Half of the room that a switch has, with its name. */
+const ROOM = 64;
 
 interface Node extends SimulationNodeDatum {
   id: string;
@@ -72,12 +74,12 @@ export class Layout {
       .force(
         "body",
         forceManyBody()
-          .strength(-500)
+          .strength(-900)
           .distanceMax(DISTANCE * 8),
       )
-      .force("collide", forceCollide(DISTANCE / 3))
-      .force("x", forceX(0).strength(0.03))
-      .force("y", forceY(0).strength(0.045))
+      .force("collide", forceCollide(ROOM))
+      .force("x", forceX(0).strength(0.022))
+      .force("y", forceY(0).strength(0.055))
       .stop();
     if (!(await run(simulation, signal))) return null;
     for (const { id, x = 0, y = 0 } of nodes) {

@@ -11,7 +11,7 @@ import { Tools } from "./tools";
 import { drag, useWindow } from "./window";
 
 /** More links than this have no figures beside them; the table has all. */
-const FIGURES_MAX = 80;
+const FIGURES_MAX = 40;
 
 export interface DrawnLink {
   readonly key: string;

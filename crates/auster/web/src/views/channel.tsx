@@ -91,6 +91,7 @@ function Connections({ switches, channels }: ConnectionProperties) {
       rows={switches}
       rowKey={({ dpid }) => dpid}
       empty="No switch is connected."
+      pageSize={20}
     />
   );
 }
@@ -158,7 +159,7 @@ function SessionTable({ rows, chosen }: { rows: readonly Row[]; chosen: string |
   return (
     <Table
       id="sessions"
-      caption="Relays beside this controller"
+      caption="Sessions of relays"
       columns={[
         {
           key: "name",

@@ -177,5 +177,6 @@ function Channels({ channels }: { channels: readonly Channel[] }) {
 function Lanes({ of }: { of: Record<string, number> }) {
   const used = Object.entries(of).filter(([, messages]) => messages > 0);
   if (used.length === 0) return <>–</>;
-  return <>{used.map(([name, messages]) => `${name} ${count(messages)}`).join(", ")}</>;
+  const texts = used.map(([name, messages]) => `${name} ${count(messages)}`);
+  return <span class="list">{texts.join(", ")}</span>;
 }
