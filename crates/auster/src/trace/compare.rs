@@ -19,7 +19,7 @@ const SECONDS_MAX: &str = "--timeout=10";
 /// Hexadecimal digits of a frame, which is an argument.
 const FRAME_MAX: usize = 2 * 10_000;
 
-/// What happens to a packet in one switch.
+/// The fate of a packet in one switch.
 #[derive(Debug, Default, PartialEq)]
 struct Account {
     /// Table and priority; no priority where no entry matches.

@@ -184,6 +184,51 @@ test("a click opens a group, another one chooses a switch, and what is dragged s
   });
 });
 
+test("groups stay where they are while switches and links come and go", async () => {
+  const whole = network(SHAPE);
+  const documents = {
+    "/v1/topology": whole,
+    "/v1/access": { kind: "local", name: "here", role: "admin" },
+  };
+  const changing = await serve(documents);
+  try {
+    await on(changing, "/", {}, async (page) => {
+      await page.waitForFunction(() => localStorage.getItem("auster:members") !== null);
+      await still(page);
+      const kept = () => page.evaluate(() => localStorage.getItem("auster:groups"));
+      const before = await kept();
+      const isGone = (dpid) => Number.parseInt(dpid, 16) % 50 === 0;
+      const switches = whole.switches.filter(({ dpid }) => !isGone(dpid));
+      const links = whole.links.filter(
+        ({ from, to }, place) =>
+          place % 3 > 0 && ![from, to].some((end) => isGone(end.slice(0, 16))),
+      );
+      const dpid = "000000000000ffff";
+      const link = { ...links[0], from: `${dpid}:1`, to: "0000000000000005:99" };
+      documents["/v1/topology"] = {
+        ...whole,
+        switches: [...switches, { ...switches[0], dpid, name: "new" }],
+        links: [...links, link],
+      };
+      await page.reload();
+      await page.locator(PAINTED).waitFor();
+      await still(page);
+      await page.getByRole("group", { name: /^Map of 1005 switches in 32 groups/ }).waitFor();
+      assert.equal(await kept(), before);
+      // The new one is in the group of its neighbour.
+      const named = (n) =>
+        page.evaluate((n) => {
+          const all = JSON.parse(localStorage.getItem("auster:members"));
+          return all.map(([key]) => key.split(" ")).find(([, of]) => of === n)?.[0];
+        }, n);
+      await page.waitForFunction((n) => localStorage.getItem("auster:members").includes(n), dpid);
+      assert.equal(await named(dpid), await named("0000000000000005"));
+    });
+  } finally {
+    changing.close();
+  }
+});
+
 test("places go from one browser to another by a file", async () => {
   let places;
   await on(named, "/", {}, async (page) => {

@@ -234,32 +234,35 @@ function useScene(properties: Properties): Scene {
     () => links.map(({ from, to }) => [from, to].map((end) => numbers.get(portParts(end).dpid))),
     [links, numbers],
   );
-  const healths = switches.map(health);
-  const lines = links.flatMap((drawn, place) => {
-    const [a, b] = ends[place]!;
-    if (a === undefined || b === undefined) return [];
-    const row = loads.get(drawn.key) ?? drawn.link;
-    const isLost = drawn.kind !== "there" || row?.is_usable === false;
-    return [{ a, b, isLost, step: row && !isLost ? loadStep(greatestLoad(row)) : -1 }];
-  });
-  return {
-    discs: discs.discs.map(({ group: { name, members }, x, y, r }) => {
-      const { text, tone } = faultOf(members.map((id) => healths[numbers.get(id)!]!));
-      return { x, y, r, name, count: members.length, fault: text, tone };
-    }),
-    nodes: switches.map(({ dpid, name, host_count: hosts }, place) => {
-      const { tone, text } = healths[place]!;
-      const called = name ?? shortDatapath(dpid);
-      const title = `${called}, ${text}, ${count(hosts)} host${hosts === 1 ? "" : "s"}`;
-      const at = discs.places.get(dpid) ?? { x: 0, y: 0 };
-      const disc = discs.of.get(dpid) ?? 0;
-      const short = within(called, discs.discs[disc]?.group.name ?? "");
-      return { ...at, name: short, title, tone, disc };
-    }),
-    lines,
-    chosenNode: switches.findIndex(({ dpid }) => dpid === chosen),
-    chosenDisc: discs.discs.findIndex(({ group: { id } }) => id === group),
-  };
+  // Moving the map changes nothing of it, and gives the same properties.
+  return useMemo(() => {
+    const healths = switches.map(health);
+    const lines = links.flatMap((drawn, place) => {
+      const [a, b] = ends[place]!;
+      if (a === undefined || b === undefined) return [];
+      const row = loads.get(drawn.key) ?? drawn.link;
+      const isLost = drawn.kind !== "there" || row?.is_usable === false;
+      return [{ a, b, isLost, step: row && !isLost ? loadStep(greatestLoad(row)) : -1 }];
+    });
+    return {
+      discs: discs.discs.map(({ group: { name, members }, x, y, r }) => {
+        const { text, tone } = faultOf(members.map((id) => healths[numbers.get(id)!]!));
+        return { x, y, r, name, count: members.length, fault: text, tone };
+      }),
+      nodes: switches.map(({ dpid, name, host_count: hosts }, place) => {
+        const { tone, text } = healths[place]!;
+        const called = name ?? shortDatapath(dpid);
+        const title = `${called}, ${text}, ${count(hosts)} host${hosts === 1 ? "" : "s"}`;
+        const at = discs.places.get(dpid) ?? { x: 0, y: 0 };
+        const disc = discs.of.get(dpid) ?? 0;
+        const short = within(called, discs.discs[disc]?.group.name ?? "");
+        return { ...at, name: short, title, tone, disc };
+      }),
+      lines,
+      chosenNode: switches.findIndex(({ dpid }) => dpid === chosen),
+      chosenDisc: discs.discs.findIndex(({ group: { id } }) => id === group),
+    };
+  }, [properties]);
 }
 
 /** A name without that of its group, which stands above it. */
