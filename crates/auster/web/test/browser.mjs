@@ -46,7 +46,7 @@ export async function open(browser, options = {}, address = URL_OF_PAGE) {
 /** The page as it is in a folder, not in the program: to try a change without building that. */
 async function fromFolder(context, folder) {
   const file = (name) => gunzipSync(readFileSync(`${folder}/${name}.gz`));
-  await context.route(/\/(app\.js|app\.css|icon\.svg)$/, async (route) => {
+  await context.route(/\/(app\.js|app\.css)$/, async (route) => {
     const name = new URL(route.request().url()).pathname.slice(1);
     const response = await route.fetch();
     await route.fulfill({ response, body: file(name) });

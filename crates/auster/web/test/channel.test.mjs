@@ -94,11 +94,29 @@ test("sessions, queues, connections and lanes of the relay are those that it has
   });
 });
 
-test("a relay that goes away is said to be away", async () => {
+test("a relay that goes away is said to be away, and then to be gone", async () => {
   await on("/channel", {}, async (page) => {
     const row = rows(page, "Sessions of relays").first();
     await row.filter({ hasText: "connected" }).waitFor();
+    await page.evaluate(() => {
+      globalThis.states = new Set();
+      const see = () => {
+        for (const one of document.querySelectorAll("[aria-label='Sessions of relays'] .state")) {
+          globalThis.states.add(one.textContent);
+        }
+        for (const one of document.querySelectorAll(".trouble p")) {
+          globalThis.states.add(one.textContent);
+        }
+      };
+      new MutationObserver(see).observe(document.body, {
+        ...{ subtree: true, childList: true, characterData: true },
+      });
+      see();
+    });
     await order({ do: "kill-relay" });
-    await row.filter({ hasText: "away" }).waitFor();
+    await page.getByText("No relay has a session now.").waitFor();
+    const states = await page.evaluate(() => [...globalThis.states]);
+    const said = states.filter((text) => !/connected|away|No such file/.test(text));
+    assert.deepEqual(said, []);
   });
 });

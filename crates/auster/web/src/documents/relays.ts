@@ -27,7 +27,7 @@ export interface Session {
   packet_ins_shed: number;
   carriers: { code_point: number | null; rtt_us: number; lost_packets: number }[];
   policy: { algorithm: string; queues: RelayQueue[] } | null;
-  policy_map: { generation: number; is_in_sync: boolean } | null;
+  policy_map: { generation: number; is_in_sync: boolean | null } | null;
   channels: Channel[];
 }
 

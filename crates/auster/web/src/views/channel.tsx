@@ -76,13 +76,12 @@ function Connections({ switches, channels }: ConnectionProperties) {
         {
           key: "from",
           head: "From",
-          cell: ({ address, transport, tls }) =>
-            [transport, tls, address].filter((part) => part).join(" ") || "–",
+          cell: ({ address, tls }) => [address, tls].filter((part) => part).join(" ") || "–",
           order: ({ address }) => address ?? "",
         },
         figure("echo", "Echo", (of) => of.echo_rtt_ms, milliseconds),
-        figure("unsent", "Waits to be sent", (of) => of.outbox_bytes, bytes),
-        figure("unread", "Waits to be read", (of) => of.inbox_backlog),
+        figure("unsent", "Unsent", (of) => of.outbox_bytes, bytes),
+        figure("unread", "Unread", (of) => of.inbox_backlog),
         figure("ins", "Packet-ins shed", (of) => of.packet_ins_shed),
         figure("outs", "Packet-outs shed", (of) => of.packet_outs_shed),
         figure("in", "Messages in", (of) => of.messages_in),

@@ -11,7 +11,7 @@ const SLOW_US = 200_000;
 
 export function sessionHealth({ is_up: isUp, rtt_us: rtt, policy_map: map }: Session): Health {
   if (!isUp) return { tone: "bad", text: "away" };
-  if (map && !map.is_in_sync) return { tone: "warn", text: "ends have different maps" };
+  if (map?.is_in_sync === false) return { tone: "warn", text: "ends have different maps" };
   if (rtt !== null && rtt >= SLOW_US) return { tone: "warn", text: "slow" };
   return { tone: "good", text: "connected" };
 }
@@ -37,7 +37,7 @@ export function SessionView({ session }: { session: Session }) {
           ["Changes of address", count(session.failovers)],
           ["Channels closed", count(session.channels_closed)],
           ["Policy map", map ? `generation ${map.generation}` : "none"],
-          ["Same at both ends", map ? (map.is_in_sync ? "yes" : "no") : "–"],
+          ["Same at both ends", map?.is_in_sync == null ? "–" : map.is_in_sync ? "yes" : "no"],
         ]}
       />
       <Carriers session={session} />
@@ -144,21 +144,21 @@ function Channels({ channels }: { channels: readonly Channel[] }) {
         },
         {
           key: "waits",
-          head: "Wait to be sent",
+          head: "Waits",
           isNumber: true,
           cell: ({ queued_count: of, queued_bytes: size }) => `${count(of)}, ${bytes(size)}`,
           order: ({ queued_bytes: size }) => size,
         },
         {
           key: "kept",
-          head: "Kept until reported",
+          head: "Kept",
           isNumber: true,
           cell: ({ kept_bytes: size }) => bytes(size),
           order: ({ kept_bytes: size }) => size,
         },
         {
           key: "held",
-          head: "Held for order",
+          head: "Held",
           isNumber: true,
           cell: ({ held_count: of }) => count(of),
           order: ({ held_count: of }) => of,
