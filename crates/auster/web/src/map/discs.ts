@@ -58,9 +58,12 @@ class Store {
     this.save();
   }
 
+  isKnown(ids: readonly string[]): boolean {
+    return ids.filter((id) => this.#names.has(id)).length >= ids.length * KNOWN_MIN;
+  }
+
   group(ids: readonly string[], nameOf: NameOf, pairs: Pairs): Grouping {
-    const known = ids.filter((id) => this.#names.has(id)).length;
-    const isKnown = known >= ids.length * KNOWN_MIN;
+    const isKnown = this.isKnown(ids);
     const grouping = isKnown
       ? continued(this.#names, ids, nameOf, pairs)
       : grouped(ids, nameOf, pairs);
@@ -113,21 +116,33 @@ export function useDiscs(ids: readonly string[], nameOf: NameOf, pairs: Pairs): 
   const [forgotten, setForgotten] = useState(0);
   const again = () => setTurn((turn) => turn + 1);
   const key = ids.join();
-  const current = useMemo(() => store.group(ids, nameOf, pairs), [key, forgotten]);
+  const [found, setFound] = useState(0);
+  const current = useMemo(
+    () => (store.isKnown(ids) ? store.group(ids, nameOf, pairs) : null),
+    [key, forgotten, found],
+  );
   useEffect(() => {
+    if (!current) {
+      // Groups of a large network take a while to find: first the rest of the page is drawn.
+      const timer = setTimeout(() => {
+        store.group(ids, nameOf, pairs);
+        setFound((times) => times + 1);
+      });
+      return () => clearTimeout(timer);
+    }
     const gone = new AbortController();
     void lay(current, pairs, gone.signal, again);
     return () => gone.abort();
-  }, [current]);
+  }, [current, key]);
   const discs = useMemo(() => {
-    const isLaid = current.groups.every(({ id }) => store.centres.has(id));
-    if (!isLaid) return null;
+    const isLaid = current?.groups.every(({ id }) => store.centres.has(id));
+    if (!current || !isLaid) return null;
     return current.groups.map((group): Disc => {
       return { group, r: radius(group.members.length), ...store.centres.get(group.id)! };
     });
   }, [current, turn]);
   const places = useMemo(() => (discs ? placesOf(discs) : null), [discs, turn]);
-  if (!discs || !places) return null;
+  if (!current || !discs || !places) return null;
   return {
     discs,
     places,

@@ -76,8 +76,7 @@ export function paint(
   const at = ({ x, y }: Place) => ({ x: x * scale + left, y: y * scale + top });
   const open = scene.discs.map((disc) => isOpen(disc, scale));
   context.clearRect(0, 0, width, height);
-  context.lineCap = "round";
-  const lines = sorted(scene, open, at);
+  const lines = sorted(scene, open, at, view);
   paintBundles(context, scene, lines.bundles, at, colour);
   for (const [place, disc] of scene.discs.entries()) {
     const { x, y } = at(disc);
@@ -108,25 +107,32 @@ interface Bundle {
   lost: number;
 }
 
+/** Lines on the screen that are drawn alike: four numbers for each. */
+type Segments = number[];
+
 /** Links of the same two groups are one line, unless one of the groups shows its switches. */
 function sorted(
   { discs, nodes, lines }: Scene,
   open: readonly boolean[],
   at: (place: Place) => Place,
+  { width, height }: View,
 ) {
-  const alike = new Map<string, Path2D>();
+  const alike = new Map<string, Segments>();
   const bundles = new Map<number, Bundle>();
+  const points = nodes.map(at);
   const add = (key: string, a: Place, b: Place) => {
-    let path = alike.get(key);
-    if (!path) alike.set(key, (path = new Path2D()));
-    path.moveTo(a.x, a.y);
-    path.lineTo(b.x, b.y);
+    // Most of a magnified map is not seen.
+    if (Math.max(a.x, b.x) < 0 || Math.min(a.x, b.x) > width) return;
+    if (Math.max(a.y, b.y) < 0 || Math.min(a.y, b.y) > height) return;
+    const list = alike.get(key);
+    if (list) list.push(a.x, a.y, b.x, b.y);
+    else alike.set(key, [a.x, a.y, b.x, b.y]);
   };
   for (const { a, b, step, isLost } of lines) {
     const [one, other] = [nodes[a]!, nodes[b]!];
     const isDetailed = open[one.disc]! || open[other.disc]!;
     if (isDetailed || one.disc === other.disc) {
-      add(isLost ? "lost" : isDetailed ? String(step) : "faint", at(one), at(other));
+      add(isLost ? "lost" : isDetailed ? String(step) : "faint", points[a]!, points[b]!);
       continue;
     }
     const [from, to] = one.disc < other.disc ? [one.disc, other.disc] : [other.disc, one.disc];
@@ -142,17 +148,23 @@ function sorted(
 
 function paintAlike(
   context: CanvasRenderingContext2D,
-  alike: ReadonlyMap<string, Path2D>,
+  alike: ReadonlyMap<string, Segments>,
   colour: Colours,
 ): void {
-  for (const [key, path] of alike) {
+  for (const [key, segments] of alike) {
     const step = Number(key);
     context.setLineDash(key === "lost" ? [4, 5] : []);
     context.strokeStyle = colour(
       key === "lost" ? "--bad" : key === "faint" ? "--line" : loadColour(step),
     );
     context.lineWidth = key === "faint" ? 1 : key === "lost" ? 2 : WIDTHS[step + 1]!;
-    context.stroke(path);
+    // One by one: a path of thousands of lines that cross takes a second.
+    for (let at = 0; at < segments.length; at += 4) {
+      context.beginPath();
+      context.moveTo(segments[at]!, segments[at + 1]!);
+      context.lineTo(segments[at + 2]!, segments[at + 3]!);
+      context.stroke();
+    }
   }
   context.setLineDash([]);
 }
