@@ -284,6 +284,9 @@ Datapath actions: 2,3
         hop["steps"][4]["port"] = "6".into();
         assert_eq!(differences(&hop, &theirs), ["outputs 1, 5, 6, there 1, 4"]);
         let mut hop = ours();
+        hop["steps"][2]["port"] = "7".into();
+        assert_eq!(differences(&hop, &theirs), ["outputs 4, 5, 7, there 1, 4"]);
+        let mut hop = ours();
         hop["steps"][1]["priority"] = 7.into();
         hop["steps"][5]["kind"] = "drop".into();
         assert_eq!(
