@@ -29,6 +29,8 @@ interface Properties {
 const CLICK_PIXELS = 4;
 /** The least distance from a switch at which a pointer means it. */
 const NEAR_PIXELS = 9;
+/** A map that was painted elsewhere so short a time ago is moving. */
+const MOVING_MS = 200;
 
 /** The groups of these switches; null until they are laid out. */
 export function useGroups(
@@ -280,7 +282,10 @@ function useRepainted(canvas: { current: HTMLCanvasElement | null }, scene: Scen
     scheme.addEventListener("change", changed);
     return () => scheme.removeEventListener("change", changed);
   }, []);
+  const place = `${seen.scale} ${seen.left} ${seen.top}`;
+  const last = useRef({ place, at: 0 });
   useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const frame = requestAnimationFrame(() => {
       const element = canvas.current;
       const context = element?.getContext("2d");
@@ -298,9 +303,16 @@ function useRepainted(canvas: { current: HTMLCanvasElement | null }, scene: Scen
         if (value === undefined) known.set(name, (value = style.getPropertyValue(name).trim()));
         return value;
       };
-      paint(context, scene, seen, colour);
+      const isMoving =
+        last.current.place !== place && performance.now() - last.current.at < MOVING_MS;
+      paint(context, scene, seen, colour, isMoving ? "moving" : "all");
+      last.current = { place, at: performance.now() };
+      if (isMoving) timer = setTimeout(() => setTurn((turn) => turn + 1), MOVING_MS);
       element.dataset.painted = String(Number(element.dataset.painted ?? 0) + 1);
     });
-    return () => cancelAnimationFrame(frame);
+    return () => {
+      cancelAnimationFrame(frame);
+      clearTimeout(timer);
+    };
   }, [scene, seen.scale, seen.left, seen.top, seen.width, seen.height, turn]);
 }

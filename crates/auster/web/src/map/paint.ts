@@ -48,6 +48,9 @@ export interface View {
   readonly height: number;
 }
 
+/** How much is drawn: links within closed groups are left out while the map moves. */
+export type Detail = "all" | "moving";
+
 /** A disc with this radius on the screen shows its switches. */
 const OPEN_PIXELS = 130;
 export const NODE = 15;
@@ -71,6 +74,7 @@ export function paint(
   scene: Scene,
   view: View,
   colour: Colours,
+  detail: Detail,
 ): void {
   const { scale, left, top, width, height } = view;
   const at = ({ x, y }: Place) => ({ x: x * scale + left, y: y * scale + top });
@@ -94,6 +98,7 @@ export function paint(
     context.stroke();
   }
   context.setLineDash([]);
+  if (detail === "moving") lines.alike.delete("faint");
   paintAlike(context, lines.alike, colour);
   paintNodes(context, scene, view, at, open, colour);
   paintNames(context, scene, view, at, open, colour);
