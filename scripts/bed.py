@@ -93,9 +93,10 @@ class Shape:
 class Bed:
     """One network: bridges, hosts in namespaces, a controller and, if wanted, relays."""
 
-    def __init__(self, auster, shape, dir, relayed=False, delayed=False, config=None):
+    def __init__(self, auster, shape, dir, relayed=False, delayed=False, config=None,
+                 relay_words=()):
         self.auster, self.shape, self.dir = auster, shape, pathlib.Path(dir)
-        self.relayed, self.config = relayed, config
+        self.relayed, self.config, self.relay_words = relayed, config, relay_words
         self.prefix = f"z{os.getpid()}{chr(97 + next(beds) % 26)}"
         self.processes, self.namespaces = {}, []
         self.last_port = {n: 0 for n in shape.switches}
@@ -178,7 +179,8 @@ class Bed:
                    env=env)
         wait_for(sock.exists, 20, "ovsdb-server")
         self.vsctl(which, "--no-wait", "init")
-        self.start(f"vswitchd-{which}", "ovs-vswitchd", f"unix:{sock}", space=space, env=env)
+        self.start(f"vswitchd-{which}", "ovs-vswitchd", "--pidfile", f"unix:{sock}", space=space,
+                   env=env)
         here, there = f"{self.prefix}m{which}", f"{self.prefix}c{which}"
         run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", space)
         run("ip", "addr", "add", f"10.78.{which}.1/30", "dev", here)
@@ -207,9 +209,11 @@ class Bed:
         link, local = free_port(), free_port()
         self.start("relay-c", self.auster, "relay", "controller", "--listen",
                    f"pquic:{link}:127.0.0.1", "--openflow", f"tcp:127.0.0.1:{controller}",
+                   "--status", f"unix:{self.dir}/relay.sock", *self.relay_words,
                    *keys("ctl", "switchca"))
         self.start("relay-s", self.auster, "relay", "switch", "--openflow", f"ptcp:{local}",
-                   "--connect", f"quic:127.0.0.1:{link}", *keys("sw", "controllerca"))
+                   "--connect", f"quic:127.0.0.1:{link}", *self.relay_words,
+                   *keys("sw", "controllerca"))
         time.sleep(2)
         return local
 

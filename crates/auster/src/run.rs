@@ -324,7 +324,8 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
-    let reads = api::Reads::new(feed);
+    let relays = settings.api.as_ref().map(|api| api.relays.clone());
+    let reads = api::Reads::new(feed, relays.unwrap_or_default());
     let (store, by) = match (&joining, &settings.state) {
         (Some(joining), _) => joining.store(seed),
         (None, Some(dir)) => {
@@ -401,6 +402,7 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
         listeners,
         status,
         status_task,
+        reads: reads.clone(),
         access: access.clone(),
         served,
         digest,

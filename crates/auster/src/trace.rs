@@ -1,6 +1,8 @@
 //! `auster trace`: why a packet goes where it goes, as a controller that runs finds it on the
 //! entries of its switches.
 
+mod compare;
+
 use std::fmt::Write as _;
 
 use cli::failure::Failure;
@@ -74,6 +76,11 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value = "2")]
     seconds: String,
 
+    /// Ask Open vSwitch too (ofproto/trace), for the switches that are bridges of this machine;
+    /// exit code 1 if it disagrees
+    #[arg(long)]
+    compare: bool,
+
     #[command(flatten)]
     api: ApiArgs,
 
@@ -82,13 +89,31 @@ pub struct Args {
     json: bool,
 }
 
+/// Entries change between the two readings: a trace that disagrees is taken again.
+const ATTEMPTS: usize = 3;
+
 pub fn run(args: Args) -> Result<(), Failure> {
     let path = path(&args);
     let client = args.api.client()?;
-    let document = block_on(client.get(&path))?;
+    let bridges = args.compare.then(compare::bridges).transpose()?;
+    let mut document = block_on(client.get(&path))?;
+    let mut agrees = true;
+    if let Some(bridges) = bridges {
+        agrees = compare::compare(&mut document, &bridges);
+        for _ in 1..ATTEMPTS {
+            if agrees {
+                break;
+            }
+            document = block_on(client.get(&path))?;
+            agrees = compare::compare(&mut document, &bridges);
+        }
+    }
     match args.json {
         true => say!("{document:#}"),
         false => say!("{}", shown(&document).trim_end()),
+    }
+    if !agrees {
+        return Err(Failure::negative("Open vSwitch and the trace disagree"));
     }
     match document["verdict"]["outcome"].as_str() {
         Some("delivered") => Ok(()),
@@ -190,6 +215,7 @@ fn shown(document: &Value) -> String {
                     .map(|line| format!("  {line}")),
             );
         }
+        lines.extend(compare::line(hop).map(|line| format!("  {line}")));
     }
     let verdict = &document["verdict"];
     lines.extend(

@@ -67,6 +67,7 @@ pub struct Running {
     pub listeners: Listeners,
     pub status: Status,
     pub status_task: Option<JoinHandle<()>>,
+    pub reads: Arc<api::Reads>,
     pub access: Option<Arc<api::access::Access>>,
     pub served: Option<api::Served>,
     pub digest: Arc<Mutex<Option<String>>>,
@@ -351,6 +352,7 @@ impl Running {
         }
         if let (Some(served), Some(stated)) = (&mut self.served, &settings.api) {
             served.set_names(&stated.hosts);
+            self.reads.relays.set_sockets(stated.relays.clone());
             let is_tls = self
                 .access
                 .as_ref()

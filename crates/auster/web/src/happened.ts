@@ -1,7 +1,8 @@
 // Events in words, and those from before the page was opened.
 
 import type { NetworkEvent } from "./documents/network";
-import { keep } from "./network";
+import { portParts } from "./documents/network";
+import { keep, switchName } from "./network";
 import type { Tone } from "./parts/state";
 import { WAIT_MS, send } from "./request";
 
@@ -20,17 +21,24 @@ export function eventTone({ event }: NetworkEvent): Tone {
 
 type Fields = Record<string, unknown>;
 
+/** A port as people name it: the switch by its name. */
+function place(port: unknown): string {
+  const { dpid, number } = portParts(String(port));
+  return number === "" ? switchName(dpid) : `${switchName(dpid)} port ${number}`;
+}
+
 const TEXTS: Record<string, (of: Fields) => string> = {
-  link_up: ({ from, to }) => `${from} reaches ${to}`,
-  link_down: ({ from, to }) => `${from} no longer reaches ${to}`,
-  switch_up: ({ dpid, version, address }) => `${dpid} by OpenFlow ${version} from ${address}`,
+  link_up: ({ from, to }) => `${place(from)} reaches ${place(to)}`,
+  link_down: ({ from, to }) => `${place(from)} no longer reaches ${place(to)}`,
+  switch_up: ({ dpid, version, address }) =>
+    `${place(dpid)} by OpenFlow ${version} from ${address}`,
   switch_down: ({ dpid, reason, detail }) =>
-    `${dpid}: ${[reason, detail].filter((t) => t).join(", ")}`,
-  host_learned: ({ mac, port }) => `${mac} at ${port}`,
-  host_moved: ({ mac, from, to }) => `${mac} from ${from} to ${to}`,
-  address_moved: ({ ip, from, to }) => `${ip} from ${from} to ${to}`,
-  port_up: ({ port }) => String(port),
-  port_down: ({ port }) => String(port),
+    `${place(dpid)}: ${[reason, detail].filter((t) => t).join(", ")}`,
+  host_learned: ({ mac, port }) => `${mac} at ${place(port)}`,
+  host_moved: ({ mac, from, to }) => `${mac} from ${place(from)} to ${place(to)}`,
+  address_moved: ({ ip, from, to }) => `${ip} from ${place(from)} to ${place(to)}`,
+  port_up: ({ port }) => place(port),
+  port_down: ({ port }) => place(port),
   alarm: ({ detail }) => String(detail),
 };
 

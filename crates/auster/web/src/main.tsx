@@ -15,6 +15,7 @@ import "./style/parts.css";
 import "./style/map.css";
 import "./style/why.css";
 import { duration } from "./units";
+import { Channel } from "./views/channel";
 import { Cluster } from "./views/cluster";
 import { Events } from "./views/events";
 import { Network } from "./views/network";
@@ -29,6 +30,7 @@ const VIEWS = [
   { path: "/why", name: "Why", view: Why },
   { path: "/switches", name: "Switches", view: Switches },
   { path: "/qos", name: "QoS", view: Qos },
+  { path: "/channel", name: "Channel", view: Channel },
   { path: "/events", name: "Events", view: Events },
   { path: "/cluster", name: "Cluster", view: Cluster },
 ];

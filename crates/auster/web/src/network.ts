@@ -101,6 +101,8 @@ async function readNow(): Promise<void> {
   const begun = Date.now();
   try {
     const topology = await read<Topology>("/v1/topology");
+    // Reading megabytes takes a while, and so does drawing them: the page answers in between.
+    await new Promise((done) => setTimeout(done));
     if (refusal.get() !== null) return;
     lastReadAt = Date.now();
     tookMs = lastReadAt - begun;

@@ -34,6 +34,7 @@ export function bytes(value: number | null | undefined): string {
 export function percent(fraction: number | null | undefined): string {
   if (fraction == null) return NONE;
   const value = fraction * 100;
+  if (value > 0 && value < 0.05) return "< 0.1 %";
   return `${value > 0 && value < 10 ? value.toFixed(1) : value.toFixed(0)} %`;
 }
 

@@ -25,6 +25,7 @@ mod qos;
 mod query;
 mod rates;
 mod reads;
+mod relays;
 mod ryu;
 mod server;
 mod state;
@@ -277,6 +278,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(network::router())
         .merge(flows::router())
         .merge(cluster::router())
+        .merge(relays::router())
         .merge(topology::router())
         .merge(hosts::router())
         .merge(events::router())

@@ -18,12 +18,13 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; \
                       frame-ancestors 'none'; object-src 'none'";
 
 /// Paths of the views.
-const VIEWS: [&str; 7] = [
+const VIEWS: [&str; 8] = [
     "/",
     "/why",
     "/switches",
     SWITCH,
     "/qos",
+    "/channel",
     "/events",
     "/cluster",
 ];
@@ -166,7 +167,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_view_is_the_page_and_runs_nothing_from_elsewhere() {
-        let paths = ["/", "/why?src=10.0.0.1", "/switch/1", "/events", "/qos"];
+        let paths = ["/", "/why?src=10.0.0.1", "/switch/1", "/events", "/channel"];
         for path in paths.into_iter().chain(["/app.js", "/app.css"]) {
             let response = ask(path, &[GZIP]).await;
             assert_eq!(response.status(), StatusCode::OK, "{path}");

@@ -1,6 +1,7 @@
 //! The state that readers of the API share: the event stream, one answer about the network, the
-//! rates of ports, and the places of streams.
+//! rates of ports, the places of streams, and the relays.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,6 +9,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::live::Hub;
 use super::rates::Rates;
+use super::relays::Relays;
 use super::stream::STREAMS_MAX;
 use super::topology::Snapshot;
 use crate::run::feed::Feed;
@@ -19,17 +21,19 @@ pub struct Reads {
     pub rates: Arc<Rates>,
     pub streams: Arc<Semaphore>,
     pub hub: Arc<Hub>,
+    pub relays: Relays,
     is_ready: AtomicBool,
 }
 
 impl Reads {
-    pub fn new(feed: Feed) -> Arc<Reads> {
+    pub fn new(feed: Feed, relays: Vec<PathBuf>) -> Arc<Reads> {
         Arc::new(Reads {
             feed,
             snapshot: Mutex::new(None),
             rates: Arc::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             hub: Arc::default(),
+            relays: Relays::at(relays),
             is_ready: AtomicBool::new(false),
         })
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use net::tls::ServerFiles;
 use toml::de::DeTable;
 
+use super::relays::RELAYS_MAX;
 use crate::run::fields::Fields;
 use cli::failure::Failure;
 
@@ -23,6 +24,8 @@ pub struct Stated {
     pub tokens: Option<PathBuf>,
     /// The file that has a line for each change.
     pub audit: Option<PathBuf>,
+    /// Status sockets of relays that the API reads.
+    pub relays: Vec<PathBuf>,
 }
 
 impl Stated {
@@ -38,13 +41,18 @@ impl Stated {
             });
         }
         let table = fields.table(root, "api")?;
-        let known = ["listen", "hosts", "tls", "tokens", "audit"];
+        let known = ["listen", "hosts", "tls", "tokens", "audit", "relays"];
         fields.only(table, "api", &known);
         let listen = fields.list_at(table, "listen", "127.0.0.1:8080", parse);
         if let Some((at, _)) = listen.get(LISTEN_MAX) {
             fields.problem(at, format!("listen: more than {LISTEN_MAX} addresses"));
         }
         let hosts = fields.list(table, "hosts", "controller.example", host);
+        let socket = |text: &str| status_socket(text).map(|path| dir.join(path));
+        let relays = fields.list_at(table, "relays", "unix:/run/auster/relay.sock", socket);
+        if let Some((at, _)) = relays.get(RELAYS_MAX) {
+            fields.problem(at, format!("relays: more than {RELAYS_MAX} sockets"));
+        }
         let mut file = |key, example| fields.string(table, key, example).map(|f| dir.join(f));
         let tokens = file("tokens", "tokens");
         let audit = file("audit", "audit.jsonl");
@@ -54,6 +62,7 @@ impl Stated {
             tls: read_tls(fields, table, dir),
             tokens,
             audit,
+            relays: relays.into_iter().map(|(_, path)| path).collect(),
         })
     }
 
@@ -172,6 +181,13 @@ pub fn address(text: &str) -> Result<ApiAddress, String> {
     })
 }
 
+/// A relay's socket, as its `--status` names it.
+fn status_socket(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix:").filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
+        .ok_or_else(|| format!("'{text}' is no Unix socket: write unix:FILE, as in --status"))
+}
+
 /// A name, or an address without a port, as it stands in the Host of a request.
 pub fn host(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -208,11 +224,13 @@ mod tests {
             hosts = "controller.example"
             tokens = "tokens"
             audit = "audit.jsonl"
+            relays = "unix:relay.sock"
             tls = { private_key = "k.pem", certificate = "c.pem", ca = "ca.pem" }"#,
         );
         let long = long.unwrap();
         assert_eq!(long.listen[1], ApiAddress::Unix("etc/api.sock".into()));
         assert_eq!(long.tokens, Some("etc/tokens".into()));
+        assert_eq!(long.relays, [Path::new("etc/relay.sock")]);
         assert_eq!(long.tls.unwrap().ca, Some("etc/ca.pem".into()));
     }
 
@@ -224,6 +242,7 @@ mod tests {
             listen = "eighty"
             token = "tokens"
             hosts = ["a b"]
+            relays = "/run/relay.sock"
             [api.tls]
             certificate = 7
             crl = "crl.pem""#,
@@ -233,7 +252,7 @@ mod tests {
             .iter()
             .map(|p| p.split(' ').next().unwrap())
             .collect();
-        let expected = ["3", "4", "5", "6", "6", "7"].map(|line| format!("net.toml:{line}:"));
+        let expected = ["3", "4", "5", "6", "7", "7", "8"].map(|line| format!("net.toml:{line}:"));
         assert_eq!(lines, expected, "{problems:#?}");
     }
 

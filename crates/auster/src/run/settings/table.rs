@@ -192,6 +192,12 @@ pub const SETTINGS: &[Setting] = &[
         "The file with a line for each change",
     ),
     row(
+        "api.relays",
+        "[]",
+        NOW,
+        "Status sockets of relays, for the page",
+    ),
+    row(
         "api.tls.private_key",
         "",
         WITHIN_API,

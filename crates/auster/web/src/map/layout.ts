@@ -11,53 +11,23 @@ import {
   forceX,
   forceY,
 } from "d3-force";
+import { type Place, SWITCHES, load, save } from "./kept";
+import { run } from "./spread";
 
-export interface Place {
-  readonly x: number;
-  readonly y: number;
-}
-
+export type { Place };
 export type Places = ReadonlyMap<string, Place>;
 
-const KEY = "auster:places";
-/** Places that are kept in the browser. */
-const KEPT_MAX = 4000;
 /** The distance between two joined switches. */
-const DISTANCE = 120;
-/** The time that one turn of the forces takes before the page is drawn again. */
-const TURN_MS = 12;
+const DISTANCE = 150;
+/** Half of the room that a switch has, with its name. */
+const ROOM = 64;
 
 interface Node extends SimulationNodeDatum {
   id: string;
 }
 
-function load(): Map<string, Place> {
-  try {
-    const kept: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
-    const places = new Map<string, Place>();
-    for (const entry of Array.isArray(kept) ? kept.slice(0, KEPT_MAX) : []) {
-      const [id, x, y] = entry as unknown[];
-      if (typeof id !== "string" || !Number.isFinite(x) || !Number.isFinite(y)) continue;
-      places.set(id, { x: x as number, y: y as number });
-    }
-    return places;
-  } catch {
-    return new Map();
-  }
-}
-
-function save(places: Places): void {
-  const entries = [...places].slice(-KEPT_MAX);
-  const rounded = entries.map(([id, { x, y }]) => [id, Math.round(x), Math.round(y)]);
-  try {
-    localStorage.setItem(KEY, JSON.stringify(rounded));
-  } catch {
-    // A browser that keeps nothing draws anew each time.
-  }
-}
-
 export class Layout {
-  #places = load();
+  #places = load(SWITCHES);
 
   get(ids: readonly string[]): Places | null {
     if (ids.some((id) => !this.#places.has(id))) return null;
@@ -67,12 +37,12 @@ export class Layout {
   put(id: string, place: Place): void {
     this.#places.delete(id);
     this.#places.set(id, place);
-    save(this.#places);
+    save(SWITCHES, this.#places);
   }
 
   forget(): void {
     this.#places = new Map();
-    save(this.#places);
+    save(SWITCHES, this.#places);
   }
 
   /** Finds places for those that have none; null if given up by `signal`. */
@@ -104,28 +74,18 @@ export class Layout {
       .force(
         "body",
         forceManyBody()
-          .strength(-500)
+          .strength(-900)
           .distanceMax(DISTANCE * 8),
       )
-      .force("collide", forceCollide(DISTANCE / 3))
-      .force("x", forceX(0).strength(0.03))
-      .force("y", forceY(0).strength(0.045))
+      .force("collide", forceCollide(ROOM))
+      .force("x", forceX(0).strength(0.022))
+      .force("y", forceY(0).strength(0.055))
       .stop();
-    const turns = Math.ceil(
-      Math.log(simulation.alphaMin()) / Math.log(1 - simulation.alphaDecay()),
-    );
-    let since = performance.now();
-    for (let turn = 0; turn < turns; turn += 1) {
-      simulation.tick();
-      if (performance.now() - since < TURN_MS) continue;
-      await new Promise((done) => setTimeout(done));
-      if (signal.aborted) return null;
-      since = performance.now();
-    }
+    if (!(await run(simulation, signal))) return null;
     for (const { id, x = 0, y = 0 } of nodes) {
       if (!this.#places.has(id)) this.#places.set(id, { x, y });
     }
-    save(this.#places);
+    save(SWITCHES, this.#places);
     return this.get(ids);
   }
 }

@@ -1,13 +1,14 @@
 // What the marks of the map mean.
 
 import { LOAD_STEPS } from "../health";
+import { PlacesFile } from "./tools";
 
 const LOADS = LOAD_STEPS.map((step, place) => {
   const from = place === 0 ? 0 : LOAD_STEPS[place - 1]!;
   return `${from * 100}–${step * 100} %`;
 }).concat(`over ${LOAD_STEPS.at(-1)! * 100} %`);
 
-export function Legend() {
+export function Legend({ isGrouped }: { isGrouped: boolean }) {
   return (
     <ul class="legend" aria-label="Legend">
       {LOADS.map((text, step) => (
@@ -21,16 +22,25 @@ export function Legend() {
       <li>
         <b aria-hidden="true">✕</b> lost
       </li>
-      <li>
-        <b aria-hidden="true">D</b> drained
+      {isGrouped ? (
+        <li>a line between groups: all their links, as the fullest of them</li>
+      ) : (
+        <>
+          <li>
+            <b aria-hidden="true">D</b> drained
+          </li>
+          <li>
+            <b aria-hidden="true">!</b> differs or doubted
+          </li>
+          <li>
+            <b aria-hidden="true">?</b> not found
+          </li>
+          <li>ring: the channel</li>
+        </>
+      )}
+      <li class="places-item">
+        <PlacesFile />
       </li>
-      <li>
-        <b aria-hidden="true">!</b> differs or doubted
-      </li>
-      <li>
-        <b aria-hidden="true">?</b> not found
-      </li>
-      <li>ring: the channel</li>
     </ul>
   );
 }

@@ -19,6 +19,8 @@ interface Properties {
 }
 
 const BESIDE = 14;
+/** The length from which a link has room for a figure. */
+const FIGURE_MIN = 105;
 const MARKS: Record<string, string> = {
   lost: "✕",
   missing: "?",
@@ -60,7 +62,7 @@ export const LinkLine = memo(function LinkLine({ drawn, a, b, row, side }: Prope
           </text>
         </g>
       )}
-      {isThere && !mark && Math.max(there ?? 0, back ?? 0) >= 0.1 && (
+      {isThere && !mark && length >= FIGURE_MIN && Math.max(there ?? 0, back ?? 0) >= 0.1 && (
         <text class="figure" x={middle.x + beside.x} y={middle.y + beside.y} dy="0.35em">
           {percent(Math.max(there ?? 0, back ?? 0))}
         </text>

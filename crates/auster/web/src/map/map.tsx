@@ -7,10 +7,11 @@ import type { Health } from "../health";
 import { LinkLine } from "./link";
 import { Layout, type Place, type Places } from "./layout";
 import { SwitchNode } from "./node";
+import { Tools } from "./tools";
 import { drag, useWindow } from "./window";
 
 /** More links than this have no figures beside them; the table has all. */
-const FIGURES_MAX = 80;
+const FIGURES_MAX = 40;
 
 export interface DrawnLink {
   readonly key: string;
@@ -82,7 +83,7 @@ type DrawingProperties = Properties & {
 
 function Drawing(properties: DrawingProperties) {
   const { switches, links, loads, health, chosen, choose, places, put, anew } = properties;
-  const view = useWindow(places);
+  const view = useWindow<SVGSVGElement>(places);
   const { box } = view;
   const keyed = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -103,7 +104,7 @@ function Drawing(properties: DrawingProperties) {
   return (
     <div class="map">
       <svg
-        ref={view.svg}
+        ref={view.drawn}
         viewBox={`${box.x} ${box.y} ${box.width} ${box.height}`}
         class={links.length > FIGURES_MAX ? "dense" : undefined}
         role="group"
@@ -131,26 +132,7 @@ function Drawing(properties: DrawingProperties) {
           />
         ))}
       </svg>
-      <div class="tools" role="group" aria-label="Map">
-        <button type="button" onClick={() => view.press("+")} aria-label="Magnify">
-          +
-        </button>
-        <button type="button" onClick={() => view.press("-")} aria-label="Shrink">
-          −
-        </button>
-        <button type="button" onClick={view.fit}>
-          Fit
-        </button>
-        <button
-          type="button"
-          onClick={() => {
-            anew();
-            view.fit();
-          }}
-        >
-          Lay out again
-        </button>
-      </div>
+      <Tools press={view.press} fit={view.fit} anew={anew} />
     </div>
   );
 }

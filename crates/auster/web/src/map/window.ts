@@ -57,15 +57,16 @@ const KEYS: Record<string, (box: Box) => Box> = {
 };
 
 /** What the user has chosen to see, or all places until then. */
-export function useWindow(places: Places) {
-  const svg = useRef<SVGSVGElement>(null);
+export function useWindow<Drawn extends Element>(places: Places) {
+  const drawn = useRef<Drawn>(null);
   const [chosen, setChosen] = useState<Box | null>(null);
   const box = chosen ?? around(places);
   const now = useRef(box);
   now.current = box;
   useEffect(() => {
-    const element = svg.current!;
-    const wheel = (event: WheelEvent) => {
+    const element: Element = drawn.current!;
+    const wheel = (of: Event) => {
+      const event = of as WheelEvent;
       // Without a key the wheel moves the page, as everywhere else.
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
@@ -75,8 +76,9 @@ export function useWindow(places: Places) {
     return () => element.removeEventListener("wheel", wheel);
   }, []);
   return {
-    svg,
+    drawn,
     box,
+    show: setChosen,
     fit: () => setChosen(null),
     press: (key: string) => {
       const change = KEYS[key];
@@ -86,7 +88,7 @@ export function useWindow(places: Places) {
     move: (right: number, down: number) => setChosen(shifted(now.current, right, down)),
     /** A distance on the screen as one on the map. */
     perPixel: () => {
-      const { width, height } = svg.current!.getBoundingClientRect();
+      const { width, height } = drawn.current!.getBoundingClientRect();
       return Math.max(now.current.width / width, now.current.height / height);
     },
   };

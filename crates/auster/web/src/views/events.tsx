@@ -80,7 +80,11 @@ export function Events() {
             head: "Kind",
             cell: (event) => <State tone={eventTone(event)} text={event.event} />,
           },
-          { key: "text", head: "What", cell: eventText },
+          {
+            key: "text",
+            head: "What",
+            cell: (event) => <span class="wrap">{eventText(event)}</span>,
+          },
         ]}
         rows={rows}
         rowKey={(event) => String(event.seq)}

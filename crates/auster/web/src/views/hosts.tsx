@@ -46,22 +46,24 @@ export function HostTable({ switchId }: { switchId: string }) {
         rowKey={({ mac, vlan }) => `${mac}-${vlan}`}
         empty="No host is known here."
       />
-      <div class="pages">
-        <button
-          type="button"
-          disabled={cursors.length === 0}
-          onClick={() => setCursors(cursors.slice(0, -1))}
-        >
-          Previous
-        </button>
-        <button
-          type="button"
-          disabled={next === null}
-          onClick={() => next !== null && setCursors([...cursors, next])}
-        >
-          Next
-        </button>
-      </div>
+      {(cursors.length > 0 || next !== null) && (
+        <div class="pages">
+          <button
+            type="button"
+            disabled={cursors.length === 0}
+            onClick={() => setCursors(cursors.slice(0, -1))}
+          >
+            Previous
+          </button>
+          <button
+            type="button"
+            disabled={next === null}
+            onClick={() => next !== null && setCursors([...cursors, next])}
+          >
+            Next
+          </button>
+        </div>
+      )}
     </>
   );
 }

@@ -7,17 +7,21 @@ import type { Switch, Topology } from "../documents/network";
 import { linkKey, portParts } from "../documents/network";
 import { channelHealth } from "../health";
 import { useLive } from "../live";
+import { GroupMap, useGroups } from "../map/group-map";
 import { Legend } from "../map/legend";
 import { type DrawnLink, NetworkMap } from "../map/map";
 import { type Network as Known, network } from "../network";
 import { Commands } from "../parts/commands";
 import { Loading, Trouble } from "../parts/trouble";
 import { Chosen } from "./chosen";
+import { GroupTable } from "./groups";
 import { LinkTable } from "./links";
 import { SwitchTable } from "./switches";
 
-/** More switches than this are a table first, and what is asked for of them is drawn. */
+/** More switches than this are drawn in groups. */
 const DRAWN_MAX = 300;
+/** More than this are a table first, and what is asked for of them is drawn. */
+const GROUPED_MAX = 5000;
 
 export function Network() {
   const known = useCell(network);
@@ -50,26 +54,47 @@ function Overview({ known, topology }: { known: Known; topology: Topology }) {
     [links, ids],
   );
   const isDrawn = shown.length > 0 && shown.length <= DRAWN_MAX;
+  const isGrouped = shown.length > DRAWN_MAX && shown.length <= GROUPED_MAX;
+  const discs = useGroups(shown, shownLinks, isGrouped);
+  const group = isGrouped ? parameters.get("group") : null;
+  const place = discs?.discs.findIndex(({ group: { id } }) => id === group) ?? -1;
+  const listed = useMemo(
+    () => (place < 0 ? null : shown.filter(({ dpid }) => discs!.of.get(dpid) === place)),
+    [shown, discs?.of, place],
+  );
+  const groupName = discs?.discs[place]?.group.name ?? null;
+  const listedLinks = useMemo(() => {
+    if (!listed) return shownLinks;
+    const own = new Set(listed.map(({ dpid }) => dpid));
+    return shownLinks.filter(({ from, to }) =>
+      [from, to].some((end) => own.has(portParts(end).dpid)),
+    );
+  }, [listed, shownLinks]);
   const health = (of: Switch) => channelHealth(of, rows.channels.get(of.dpid));
   const choose = (dpid: string | null) => go(changed({ switch: dpid ?? undefined }), true);
+  const open = (id: string | null) => {
+    const first = { "switches.page": undefined, "links.page": undefined };
+    go(changed({ group: id ?? undefined, ...first }), true);
+  };
   const chosenSwitch = topology.switches.find(({ dpid }) => dpid === chosen);
+  const drawn = { switches: shown, links: shownLinks, loads: rows.links, health, chosen, choose };
+  const isPicture = isDrawn || isGrouped;
   return (
     <>
       <h1>Network</h1>
       <Summary known={known} topology={topology} />
-      <Filter filter={filter} near={near} />
-      <div class={chosenSwitch && isDrawn ? "overview with-panel" : "overview"}>
-        {isDrawn ? (
+      <Filter filter={filter} near={near} group={listed ? groupName : null} />
+      <div class={chosenSwitch && isPicture ? "overview with-panel" : "overview"}>
+        {isPicture ? (
           <div class="picture">
-            <NetworkMap
-              switches={shown}
-              links={shownLinks}
-              loads={rows.links}
-              health={health}
-              chosen={chosen}
-              choose={choose}
-            />
-            <Legend />
+            {isDrawn && <NetworkMap {...drawn} />}
+            {isGrouped && !discs && (
+              <p class="map empty" role="status">
+                Laying out the network …
+              </p>
+            )}
+            {isGrouped && discs && <GroupMap {...drawn} group={group} open={open} discs={discs} />}
+            <Legend isGrouped={isGrouped} />
           </div>
         ) : (
           <p class="note">
@@ -82,13 +107,14 @@ function Overview({ known, topology }: { known: Known; topology: Topology }) {
         {chosenSwitch && <Chosen of={chosenSwitch} links={links} health={health(chosenSwitch)} />}
       </div>
       {topology.is_compared && <Differences all={topology.differences} />}
+      {isGrouped && discs && <GroupTable {...drawn} {...discs} chosen={group} />}
       <SwitchTable
-        switches={shown}
+        switches={listed ?? shown}
         channels={rows.channels}
         chosen={chosen}
         hasNeighbours={topology.switches.length > DRAWN_MAX}
       />
-      <LinkTable links={shownLinks} loads={rows.links} lost={known.lost} />
+      <LinkTable links={listedLinks} loads={rows.links} lost={known.lost} />
       <Commands
         paths={["/v1/topology", "/v1/live?views=links,channels"]}
         commands={[`auster top --once --api ${location.host}`]}
@@ -115,7 +141,13 @@ function Summary({ known, topology }: { known: Known; topology: Topology }) {
   );
 }
 
-function Filter({ filter, near }: { filter: string; near: string | null }) {
+interface Filters {
+  readonly filter: string;
+  readonly near: string | null;
+  readonly group: string | null;
+}
+
+function Filter({ filter, near, group }: Filters) {
   const typed = (event: Event) => {
     const { value } = event.currentTarget as HTMLInputElement;
     go(changed({ q: value, near: undefined, "switches.page": undefined }), true);
@@ -127,6 +159,7 @@ function Filter({ filter, near }: { filter: string; near: string | null }) {
         <input type="search" value={filter} onInput={typed} placeholder="name, number, software" />
       </label>
       {near && <a href={changed({ near: undefined })}>{`Neighbours of ${near}: show all`}</a>}
+      {group && <a href={changed({ group: undefined })}>{`Group “${group}”: list all switches`}</a>}
     </div>
   );
 }

@@ -22,9 +22,10 @@ export function PortPlot({ port, name, rates }: Properties) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = place.current!;
-    const times: number[] = [];
-    const received: (number | null)[] = [];
-    const sent: (number | null)[] = [];
+    // A single time has no scale.
+    const times = [Date.now() / 1000 - LEAST_S];
+    const received: (number | null)[] = [null];
+    const sent: (number | null)[] = [null];
     let plot: uPlot | undefined;
     const draw = () => {
       plot?.destroy();

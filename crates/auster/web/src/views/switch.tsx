@@ -204,7 +204,10 @@ function Occupancy({ table, of }: { table: TableRow | undefined; of: Switch }) {
       )}
       <Figures
         figures={[
-          ["Entries", count(table.entries)],
+          [
+            table.entries == null ? "Entries of auster" : "Entries",
+            count(table.entries ?? table.flow_count),
+          ],
           ["Limit", table.limit == null ? "none" : count(table.limit)],
           ["Leases", count(table.leases)],
           ["Shared", count(table.coarse)],
