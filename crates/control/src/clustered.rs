@@ -710,14 +710,18 @@ impl Line {
 mod tests {
     use std::sync::mpsc;
 
+    use openflow::MacAddr;
     use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
 
+    use super::wire::Record;
     use super::*;
     use crate::cluster::{
         ClusterConfig, Heartbeat, Member, Own, PeerMessage, Snapshot, StoreAnswer,
     };
     use crate::controller::ControllerConfig;
     use crate::controller::fixture::{port, up};
+    use crate::controller::known::KnownHost;
+    use crate::vlan::HostKey;
 
     const CONNECTION: ConnectionId = ConnectionId(1);
     const DPID: DatapathId = DatapathId(7);
@@ -1023,6 +1027,67 @@ mod tests {
             }
             assert_eq!(at_once, Some(edges), "{says_it}, {changes}");
         }
+    }
+
+    /// Only the member that serves the switches is believed, and only while this one does not.
+    #[test]
+    fn hosts_are_learned_from_the_member_that_serves_until_this_one_takes_over() {
+        let mut trial = Trial::new();
+        let [a, b, c] = ["a", "b", "c"].map(|name| MemberId::new(name).unwrap());
+        let own = Own {
+            order: crate::cluster::Order::repeating(&[b.clone(), a]),
+            revision: 9,
+        };
+        trial.store.own.insert(ShardId(0), own);
+        let entry = trial.store.members.values().next().unwrap().clone();
+        trial.store.members.insert(b.clone(), entry);
+        let _ = trial.come_up();
+        let host = |n: u64| HostKey::untagged(MacAddr::from_u64(0x0200_0000_0000 | n));
+        let known = |port| KnownHost {
+            at: Location {
+                dpid: DPID,
+                port: PortNo(port),
+            },
+            is_no_router: false,
+            ips: Vec::new(),
+        };
+        let learn = |trial: &mut Trial, from, listener: &mut Listener| {
+            // The switch has no port 9.
+            let places = [(1, 1), (2, 2), (3, 9)];
+            let record = |(n, port)| Record::Host(host(n), Some(known(port)));
+            let mut batch = Batch {
+                begins: true,
+                ends: true,
+                records: places.map(record).into(),
+            };
+            let now = trial.now;
+            trial.member.learn(now, from, listener, &mut batch)
+        };
+        let mut listener = Listener::default();
+        let early = learn(&mut trial, &b, &mut listener);
+        assert_eq!(early, Learned::Refused, "nobody knows yet who serves");
+        trial.pass(Duration::from_millis(100));
+        let wrong = learn(&mut trial, &c, &mut listener);
+        assert_eq!(wrong, Learned::Refused, "another serves");
+        let mut follower = Follower::default();
+        let said = trial.member.say(trial.now, &mut follower);
+        assert_eq!(said, Said::NotServing);
+        assert_eq!(learn(&mut trial, &b, &mut listener), Learned::Done);
+        assert!(trial.member.copy_counts(trial.now).is_whole);
+        assert_eq!(trial.member.host_count(), 3);
+
+        let now = trial.now;
+        trial
+            .member
+            .tell_cluster(now, |cluster| cluster.handle_peer_reset(now, &b));
+        trial.pass(Duration::from_secs(2));
+        assert_eq!(trial.ports(), [2]);
+        let late = learn(&mut trial, &b, &mut listener);
+        assert_eq!(late, Learned::Refused, "this one serves");
+        let hosts: Vec<MacAddr> = trial.member.hosts().iter().map(|h| h.mac).collect();
+        assert_eq!(hosts, [host(1).mac, host(2).mac]);
+        let said = trial.member.say(trial.now, &mut follower);
+        assert!(matches!(said, Said::Frame { .. }), "{said:?}");
     }
 
     /// Whoever gets the switches by an order knows their edges before, also if they have connected

@@ -682,7 +682,7 @@ fn of_cluster(view: &ClusterView) -> Vec<Family> {
         ),
         gauge(
             "auster_cluster_copy_whole",
-            "Whether this member, which stands by, knows all hosts and links of the one that serves",
+            "Whether this member stands by with all hosts and links of the one that serves",
             f64::from(u8::from(view.copy.is_whole)),
         ),
         Family {

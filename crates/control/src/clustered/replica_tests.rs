@@ -280,3 +280,48 @@ fn links_of_a_member_that_has_been_silent_for_three_seconds_do_not_count() {
     let _ = replica.learn(now, &mut controller(), &mut listener, &mut batch, |_| true);
     assert_eq!(replica.take_links(now + Duration::from_secs(3)), None);
 }
+
+/// How large a copy of a million hosts is, and how many steps it takes of either application's
+/// thread. Run it alone, and measure the process from outside: it holds both tables.
+#[test]
+#[ignore = "a measurement: results/2026-11-28-replication"]
+fn a_million_hosts() {
+    let mut trial = Trial::new(1, 1);
+    let config = ControllerConfig::default();
+    trial.serving = Controller::new(config.clone(), [7; 32]);
+    trial.serving.want_news();
+    trial.following = Controller::new(config, [7; 32]);
+    for n in 0..1_000_000 {
+        let mac = MacAddr::from_u64(0x0200_0000_0000 | n);
+        let port = 1 + (n / 1000 % 50) as u32;
+        let addresses = if n % 20 == 0 { 1 } else { 0 };
+        let known = KnownHost {
+            at: place(1 + n / 50_000, port),
+            is_no_router: false,
+            ips: vec![IpAddr::from((0x0a00_0000 + n as u32).to_be_bytes()); addresses],
+        };
+        let host = HostKey::untagged(mac);
+        assert!(trial.serving.learn_host(trial.now, host, Some(&known)));
+        if n % 1000 == 0 {
+            trial.serving.settle_learned(trial.now, VlanId::NONE);
+        }
+    }
+    trial.serving.settle_learned(trial.now, VlanId::NONE);
+    let (mut frames, mut bytes) = (0, 0);
+    loop {
+        let (source, serving) = (&mut trial.source, &mut trial.serving);
+        let Said::Frame { bytes: frame, .. } =
+            source.say(trial.now, serving, &mut trial.follower, 1)
+        else {
+            break;
+        };
+        (frames, bytes) = (frames + 1, bytes + frame.len());
+        let mut batch = Batch::read(&frame[LENGTH_BYTES..]).unwrap();
+        let (replica, following) = (&mut trial.replica, &mut trial.following);
+        let listener = &mut trial.listener;
+        while replica.learn(trial.now, following, listener, &mut batch, |_| true) == Learned::More {
+        }
+    }
+    assert_eq!(trial.following.host_count(), 1_000_000);
+    println!("{frames} frames, {bytes} bytes");
+}

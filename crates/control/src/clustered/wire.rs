@@ -7,8 +7,11 @@
 //! | --- | --- |
 //! | a link is there | 1, twice a datapath id (8) and a port (4): where LLDP left, and came in |
 //! | it is not | 2, the same |
-//! | a host is there | 3, VLAN (2), MAC address (6), datapath id (8), port (4), a byte whose lowest five bits count IP addresses and whose highest says that the host is no router; then each address: 4 or 6, and its bytes |
+//! | a host is there | 3, VLAN (2), MAC address (6), datapath id (8), port (4), then IP addresses |
 //! | it is not | 4, VLAN (2), MAC address (6) |
+//!
+//! IP addresses are a byte and each address: 4 or 6, and its bytes. The byte's lowest bits count
+//! them, and its highest says that the host is no router.
 //!
 //! Everything that is read was checked: a reader takes exactly what a writer can write.
 

@@ -40,6 +40,9 @@ pub(crate) struct News<K> {
     has_lost: bool,
 }
 
+/// Looks at a host that take as long as to forget one.
+const FORGETTING: usize = 16;
+
 /// Changes that wait to be taken, for each VLAN.
 const NEWS_MAX: usize = 65_536;
 
@@ -201,7 +204,8 @@ impl Controller {
         true
     }
 
-    /// Forgets hosts without a mark among the next `count_max`. Returns whether there are others.
+    /// Forgets hosts without a mark among the next `count_max`, or among fewer if many go. Returns
+    /// whether there are others.
     pub(crate) fn sweep_hosts(
         &mut self,
         now: Instant,
@@ -209,7 +213,8 @@ impl Controller {
         count_max: usize,
     ) -> bool {
         self.outbox.now = now;
-        for _ in 0..count_max {
+        let mut left = count_max;
+        while left > 0 {
             if self.next_host(cursor).is_none() {
                 return false;
             }
@@ -223,6 +228,7 @@ impl Controller {
             if forgets {
                 self.tell_forgotten(now, vlan);
             }
+            left = left.saturating_sub(if forgets { FORGETTING } else { 1 });
         }
         true
     }

@@ -246,6 +246,13 @@ fn links_that_a_switch_contradicts_are_not_believed() {
     trial.come_up(2, vec![port(1), port(2)]);
     trial.answer();
     assert_eq!(trial.link_count(), 0, "the port has changed");
+    // Entries name a host at the port.
+    let mut trial = expecting(&BOTH);
+    trial.answer();
+    trial.controller.network.handle_told(at2(1));
+    trial.come_up(2, vec![port(1), port(2)]);
+    trial.answer();
+    assert_eq!(trial.link_count(), 0, "a host is there");
     // The other switch comes too late.
     let mut trial = expecting(&BOTH);
     trial.pass(EXPECTED_MORE);
