@@ -227,7 +227,7 @@ impl Clustered {
         }
     }
 
-    /// What there is of hosts and links for another member, if this one serves the switches.
+    /// The next hosts and links for another member, if this one serves the switches.
     pub fn say(&mut self, now: Instant, follower: &mut Follower) -> Said {
         let Some(membership) = &mut self.membership else {
             return Said::NotServing;

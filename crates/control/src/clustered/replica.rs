@@ -42,7 +42,7 @@ enum Phase {
     /// Marks of earlier copies are taken off.
     Unmarking(HostCursor),
     Taking,
-    /// What has no mark is forgotten.
+    /// Hosts without a mark are forgotten.
     Sweeping(HostCursor),
     Whole,
 }

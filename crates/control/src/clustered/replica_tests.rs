@@ -197,7 +197,7 @@ fn whoever_is_slower_than_the_list_of_changes_gets_a_whole_copy_again() {
     trial.check();
 }
 
-/// What the member knew before, as it served itself, goes with the first whole copy.
+/// Hosts of the time when the member served itself go with the first whole copy.
 #[test]
 fn what_a_whole_copy_does_not_have_is_forgotten() {
     let mut trial = Trial::new(1, 20_000);

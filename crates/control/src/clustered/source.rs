@@ -36,7 +36,7 @@ pub struct Follower {
     term: u64,
     /// The number of the next change.
     next: u64,
-    /// What is left of its copy.
+    /// The rest of its copy.
     scan: Option<Scan>,
     said_at: Option<Instant>,
 }
@@ -48,7 +48,7 @@ enum Scan {
     Hosts(HostCursor),
 }
 
-/// What there is for a follower.
+/// An answer to a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Write this.

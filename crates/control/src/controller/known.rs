@@ -23,7 +23,7 @@ use super::vlans::hosts_of;
 /// A direction of a link.
 pub(crate) type Link = (Location, Location);
 
-/// What is known of a host that has a place.
+/// The known facts of a host that has a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownHost {
     pub at: Location,
