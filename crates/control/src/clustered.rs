@@ -3,6 +3,12 @@
 //! The controller knows nothing of clusters. A switch that this member comes to serve is, for the
 //! controller, one that has just connected. A switch that another member serves has gone.
 
+mod replica;
+#[cfg(test)]
+mod replica_tests;
+mod source;
+mod wire;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 
@@ -12,13 +18,21 @@ use openflow::{
     DatapathId, ErrorKind, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode,
 };
 
-use crate::ConnectionId;
-use crate::cluster::{Cluster, ClusterOutput, MemberId, RoleRefusal, ShardId, StoreRequest};
+use crate::cluster::{
+    Cluster, ClusterEvent, ClusterOutput, MemberId, RoleRefusal, ShardId, StoreRequest,
+};
 use crate::controller::{
     Admission, Alarm, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
 use crate::edge::EdgeUpdate;
 use crate::session::SwitchUp;
+use crate::{ConnectionId, Location};
+
+use replica::Replica;
+pub use replica::{CopyCounts, Learned, Listener};
+use source::Source;
+pub use source::{Follower, Said};
+pub use wire::{Batch, FRAME_BYTES_MAX, LENGTH_BYTES};
 
 /// The time between two ticks of the application. The cluster wants one each 50 ms.
 const TICK: Duration = Duration::from_millis(40);
@@ -81,6 +95,10 @@ struct Membership {
     edges_due: Instant,
     /// The last switch whose edges were said in this turn.
     edges_said: Option<DatapathId>,
+    source: Source,
+    replica: Replica,
+    /// Changes whenever this member begins to serve.
+    term: u64,
     /// Messages of switches that another member serves.
     passed_over: u64,
 }
@@ -130,11 +148,21 @@ impl From<Controller> for Clustered {
 
 impl Clustered {
     /// A member that serves the switches which the cluster gives it. `cluster` is new.
-    pub fn member(now: Instant, controller: Controller, cluster: Cluster, sink: Sink) -> Clustered {
+    pub fn member(
+        now: Instant,
+        mut controller: Controller,
+        cluster: Cluster,
+        sink: Sink,
+    ) -> Clustered {
+        controller.want_news();
+        let config = controller.config();
+        let ports_max = config
+            .switch_count_max
+            .saturating_mul(config.port_count_max);
         let membership = Membership {
             cluster,
             sink,
-            ports_max: controller.config().port_count_max,
+            ports_max: config.port_count_max,
             lines: BTreeMap::new(),
             by_dpid: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -143,6 +171,9 @@ impl Clustered {
             reaches: false,
             edges_due: now,
             edges_said: None,
+            source: Source::default(),
+            replica: Replica::new(ports_max),
+            term: 0,
             passed_over: 0,
         };
         Clustered {
@@ -194,6 +225,52 @@ impl Clustered {
                 line.edges = Some((now, ports.collect()));
             }
         }
+    }
+
+    /// The next hosts and links for another member, if this one serves the switches.
+    pub fn say(&mut self, now: Instant, follower: &mut Follower) -> Said {
+        let Some(membership) = &mut self.membership else {
+            return Said::NotServing;
+        };
+        let shards = membership.cluster.shards();
+        if !shards.iter().any(|shard| shard.is_held) {
+            return Said::NotServing;
+        }
+        let (source, term) = (&mut membership.source, membership.term);
+        source.say(now, &mut self.controller, follower, term)
+    }
+
+    /// Another member says which hosts and links there are: those of switches that it serves count,
+    /// while this member serves none.
+    pub fn learn(
+        &mut self,
+        now: Instant,
+        from: &MemberId,
+        listener: &mut Listener,
+        batch: &mut Batch,
+    ) -> Learned {
+        let Some(membership) = &mut self.membership else {
+            return Learned::Refused;
+        };
+        let statuses = membership.cluster.shards();
+        let is_held = statuses.iter().any(|status| status.is_held);
+        let of_sender = statuses.iter().filter(|s| s.holder.as_ref() == Some(from));
+        let shards: BTreeSet<ShardId> = of_sender.map(|status| status.shard).collect();
+        if is_held || shards.is_empty() || membership.lines.values().any(|line| line.is_served) {
+            return Learned::Refused;
+        }
+        let count = membership.cluster.config().shards;
+        let is_of_sender = |dpid| shards.contains(&ShardId::of(dpid, count));
+        let replica = &mut membership.replica;
+        replica.learn(now, &mut self.controller, listener, batch, is_of_sender)
+    }
+
+    /// Counters of what other members have said of hosts and links, and its state.
+    pub fn copy_counts(&self, now: Instant) -> CopyCounts {
+        let membership = self.membership.as_ref();
+        membership.map_or_else(CopyCounts::default, |membership| {
+            membership.replica.counts(now)
+        })
     }
 
     /// Handles a switch that is up, as [`Controller::handle_up`]. In a cluster the controller hears
@@ -460,6 +537,8 @@ impl Membership {
             }
             Some(Message::PortStatus(status)) => {
                 line.port_changed(&status);
+                let port = status.port.port_no;
+                self.replica.port_changed(Location { dpid, port });
                 if line.up.ports.len() > self.ports_max && !line.is_served {
                     let reason = RefusedReason::TooManyPorts;
                     self.outputs
@@ -511,6 +590,13 @@ impl Membership {
                             ..
                         }
                     );
+                    let begins = matches!(
+                        &output,
+                        ClusterOutput::Event(
+                            ClusterEvent::Holds { .. } | ClusterEvent::TookOver { .. }
+                        )
+                    );
+                    self.term += u64::from(begins);
                     // Whoever gets switches by it should know their edges before.
                     if is_order {
                         (self.edges_said, self.edges_due) = (None, now);
@@ -562,6 +648,9 @@ impl Membership {
             && now.since(at) < EDGES_FOR
         {
             controller.expect_edges(line.up.features.datapath_id, ports);
+        }
+        if let Some(links) = self.replica.take_links(now) {
+            controller.expect_links(now, links);
         }
         let admission = controller.handle_up(now, connection, line.up.clone(), line.peer);
         if let Admission::Refused(reason) = admission {
@@ -621,14 +710,18 @@ impl Line {
 mod tests {
     use std::sync::mpsc;
 
+    use openflow::MacAddr;
     use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
 
+    use super::wire::Record;
     use super::*;
     use crate::cluster::{
         ClusterConfig, Heartbeat, Member, Own, PeerMessage, Snapshot, StoreAnswer,
     };
     use crate::controller::ControllerConfig;
     use crate::controller::fixture::{port, up};
+    use crate::controller::known::KnownHost;
+    use crate::vlan::HostKey;
 
     const CONNECTION: ConnectionId = ConnectionId(1);
     const DPID: DatapathId = DatapathId(7);
@@ -934,6 +1027,67 @@ mod tests {
             }
             assert_eq!(at_once, Some(edges), "{says_it}, {changes}");
         }
+    }
+
+    /// Only the member that serves the switches is believed, and only while this one does not.
+    #[test]
+    fn hosts_are_learned_from_the_member_that_serves_until_this_one_takes_over() {
+        let mut trial = Trial::new();
+        let [a, b, c] = ["a", "b", "c"].map(|name| MemberId::new(name).unwrap());
+        let own = Own {
+            order: crate::cluster::Order::repeating(&[b.clone(), a]),
+            revision: 9,
+        };
+        trial.store.own.insert(ShardId(0), own);
+        let entry = trial.store.members.values().next().unwrap().clone();
+        trial.store.members.insert(b.clone(), entry);
+        let _ = trial.come_up();
+        let host = |n: u64| HostKey::untagged(MacAddr::from_u64(0x0200_0000_0000 | n));
+        let known = |port| KnownHost {
+            at: Location {
+                dpid: DPID,
+                port: PortNo(port),
+            },
+            is_no_router: false,
+            ips: Vec::new(),
+        };
+        let learn = |trial: &mut Trial, from, listener: &mut Listener| {
+            // The switch has no port 9.
+            let places = [(1, 1), (2, 2), (3, 9)];
+            let record = |(n, port)| Record::Host(host(n), Some(known(port)));
+            let mut batch = Batch {
+                begins: true,
+                ends: true,
+                records: places.map(record).into(),
+            };
+            let now = trial.now;
+            trial.member.learn(now, from, listener, &mut batch)
+        };
+        let mut listener = Listener::default();
+        let early = learn(&mut trial, &b, &mut listener);
+        assert_eq!(early, Learned::Refused, "nobody knows yet who serves");
+        trial.pass(Duration::from_millis(100));
+        let wrong = learn(&mut trial, &c, &mut listener);
+        assert_eq!(wrong, Learned::Refused, "another serves");
+        let mut follower = Follower::default();
+        let said = trial.member.say(trial.now, &mut follower);
+        assert_eq!(said, Said::NotServing);
+        assert_eq!(learn(&mut trial, &b, &mut listener), Learned::Done);
+        assert!(trial.member.copy_counts(trial.now).is_whole);
+        assert_eq!(trial.member.host_count(), 3);
+
+        let now = trial.now;
+        trial
+            .member
+            .tell_cluster(now, |cluster| cluster.handle_peer_reset(now, &b));
+        trial.pass(Duration::from_secs(2));
+        assert_eq!(trial.ports(), [2]);
+        let late = learn(&mut trial, &b, &mut listener);
+        assert_eq!(late, Learned::Refused, "this one serves");
+        let hosts: Vec<MacAddr> = trial.member.hosts().iter().map(|h| h.mac).collect();
+        assert_eq!(hosts, [host(1).mac, host(2).mac]);
+        let said = trial.member.say(trial.now, &mut follower);
+        assert!(matches!(said, Said::Frame { .. }), "{said:?}");
     }
 
     /// Whoever gets the switches by an order knows their edges before, also if they have connected

@@ -79,6 +79,8 @@ const LEFT: u8 = 2;
 const ASKED: u8 = 4;
 /// It has answered at its place.
 const PROVEN: u8 = 8;
+/// A mark of the caller's.
+const MARKED: u8 = 16;
 
 /// A port.
 struct Owner {
@@ -353,6 +355,38 @@ impl<V> FairTable<V> {
         if let Some((_, at)) = self.find(mac) {
             self.slots[at].set(HEARD, heard);
         }
+    }
+
+    /// Puts it behind the others of its port, as if it had just come.
+    pub(crate) fn renew(&mut self, now: Instant, mac: MacAddr) {
+        if let Some((_, at)) = self.find(mac) {
+            self.refresh(now, at as u32);
+        }
+    }
+
+    pub(crate) fn mark(&mut self, mac: MacAddr) {
+        if let Some((_, at)) = self.find(mac) {
+            self.slots[at].set(MARKED, true);
+        }
+    }
+
+    /// Takes the mark off the address in a slot.
+    pub(crate) fn unmark(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.set(MARKED, false);
+        }
+    }
+
+    /// The address in a slot, unless it is marked.
+    pub(crate) fn unmarked(&self, slot: usize) -> Option<MacAddr> {
+        let slot = self.slots.get(slot)?;
+        (!slot.has(MARKED)).then_some(MacAddr(slot.mac))
+    }
+
+    /// Whether any address has its place at this port.
+    pub(crate) fn has_place(&self, at: Location) -> bool {
+        let owner = self.by_place.get(&at);
+        owner.is_some_and(|owner| self.owners[*owner as usize].first_placed().is_some())
     }
 
     /// Notes that it was asked; it goes behind the others of its port.

@@ -2,6 +2,7 @@
 //! [`control::cluster`]: etcd, the other members, and a file.
 
 mod bells;
+mod copies;
 mod documents;
 pub mod operator;
 mod store;
@@ -288,7 +289,7 @@ impl Joining {
         let (name_taken, named) = watch::channel(false);
         let outlet = Outlet {
             named: named.clone(),
-            bells: bells::Bells::new(name.clone(), self.security),
+            bells: bells::Bells::new(name.clone(), self.security, handle.clone()),
             requests,
             high_water,
             presence: presence.clone(),
@@ -436,22 +437,24 @@ impl Handle {
         .await;
     }
 
-    async fn application(&self, input: impl FnOnce(&mut Clustered, Instant) + Send + 'static) {
+    /// The same with the controller, and an answer; `None` if the application has ended.
+    async fn application<R: Send + 'static>(
+        &self,
+        input: impl FnOnce(&mut Clustered, Instant) -> R + Send + 'static,
+    ) -> Option<R> {
         let input = Arc::new(Mutex::new(Some(input)));
         let take =
             |input: &Mutex<Option<_>>| input.lock().unwrap_or_else(PoisonError::into_inner).take();
         loop {
             let (clock, given) = (self.clock, input.clone());
             let asked = self.driver.ask(move |application: &mut Clustered| {
-                if let Some(input) = take(&given) {
-                    input(application, clock.now());
-                }
+                take(&given).map(|input| input(application, clock.now()))
             });
-            if asked.await.is_some() {
-                return;
+            if let Some(answer) = asked.await {
+                return answer;
             }
             tokio::select! {
-                () = self.driver.ended() => return,
+                () = self.driver.ended() => return None,
                 () = sleep(LOOK_AGAIN) => {}
             }
         }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
+use clock::Instant;
 use control::cluster::{ClusterCounts, MemberId};
-use control::clustered::Clustered;
+use control::clustered::{Clustered, CopyCounts};
 use control::controller::{
     AccessCounts, ControllerCounters, HostCounters, SwitchView, TimeoutsView, VlanView,
 };
@@ -65,10 +66,11 @@ struct ClusterView {
     peers: Vec<(MemberId, bool)>,
     served: usize,
     passed_over: u64,
+    copy: CopyCounts,
 }
 
 impl ClusterView {
-    fn of(controller: &Clustered) -> Option<ClusterView> {
+    fn of(controller: &Clustered, now: Instant) -> Option<ClusterView> {
         let cluster = controller.cluster()?;
         Some(ClusterView {
             counts: cluster.counts(),
@@ -79,6 +81,7 @@ impl ClusterView {
                 .filter(|shard| shard.is_held)
                 .count(),
             passed_over: controller.passed_over(),
+            copy: controller.copy_counts(now),
         })
     }
 }
@@ -127,7 +130,8 @@ impl Metrics {
     }
 
     pub async fn exposition(&self) -> String {
-        let asked = self.driver.ask(|controller| Answer {
+        let now = self.clock.now();
+        let asked = self.driver.ask(move |controller| Answer {
             switches: controller.switches(),
             links: controller.links().len(),
             hosts: controller.host_count(),
@@ -139,7 +143,7 @@ impl Metrics {
             access: controller.access_counts(),
             bound_by_dhcp: controller.learned().all().count(),
             routed: controller.routed_count(),
-            cluster: ClusterView::of(controller),
+            cluster: ClusterView::of(controller, now),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -674,6 +678,19 @@ fn of_cluster(view: &ClusterView) -> Vec<Family> {
             "Messages of switches that another member serves",
             view.passed_over,
         ),
+        gauge(
+            "auster_cluster_copy_whole",
+            "Whether this member stands by with all hosts and links of the one that serves",
+            f64::from(u8::from(view.copy.is_whole)),
+        ),
+        Family {
+            name: "auster_cluster_copy_records",
+            help: "Hosts and links that another member said, taken over or passed over",
+            samples: by_outcome(&[
+                ("learned", view.copy.learned),
+                ("passed_over", view.copy.passed_over),
+            ]),
+        },
     ]
 }
 

@@ -11,6 +11,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::etcd_server::Etcd;
+use super::guard::broadcast;
+use super::intent::{eventually, get};
 use super::ovs::Ovs;
 use super::{Auster, PATIENCE};
 
@@ -211,6 +213,60 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
     members.etcd.kill(0);
     assert_eq!(members.end(third, Signal::SIGKILL), None);
     members.serve_once(40_000);
+}
+
+/// The hosts behind `p1` and `p2`.
+const SPEAKS: [u8; 6] = [2, 0, 0, 0, 0, 0x51];
+const SILENT: [u8; 6] = [2, 0, 0, 0, 0, 0x52];
+
+/// A host that has said nothing since a take-over gets the first packet of a pair that never spoke
+/// before, and nobody else does: the member that takes over knows where it is.
+#[test]
+fn a_member_that_takes_over_knows_the_hosts() {
+    let mut members = Members::start();
+    members.ovs.add_captured_port("p3");
+    let first = members.serve_once(0);
+    members.wait_for_order();
+    let frame = |dst: [u8; 6], src: [u8; 6], text: &[u8]| {
+        let mut frame = [&dst[..], &src, &[0x88, 0xb5], text].concat();
+        frame.resize(60, 0);
+        frame
+    };
+    let knows = |members: &Members, member: usize| {
+        [SPEAKS, SILENT].iter().all(|mac| {
+            let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+            get(members.apis[member], &format!("/v1/hosts/{mac}")).status == 200
+        })
+    };
+    eventually("the host is heard", || {
+        let hello = frame([0xff; 6], SILENT, b"hello");
+        members.ovs.receive("p2", &hello);
+        knows(&members, first)
+    });
+    for member in 0..NAMES.len() {
+        eventually("each member knows the hosts", || knows(&members, member));
+    }
+
+    assert_eq!(members.end(first, Signal::SIGKILL), None);
+    let heir = members.settled();
+    let ovs = &members.ovs;
+    let mut number = 1000;
+    eventually("broadcasts go out of the third port", || {
+        number += 1;
+        ovs.receive("p1", &broadcast(number));
+        ovs.sent_by("p3", &broadcast(number)) > 0
+    });
+    let packet = frame(SILENT, SPEAKS, b"first");
+    ovs.receive("p1", &packet);
+    eventually("it comes", || ovs.sent_by("p2", &packet) > 0);
+    // What goes out of one port goes in its order.
+    ovs.receive("p1", &broadcast(number + 1));
+    eventually("the broadcast comes", || {
+        ovs.sent_by("p3", &broadcast(number + 1)) > 0
+    });
+    assert_eq!(ovs.sent_by("p3", &packet), 0, "it was flooded");
+    assert_eq!(ovs.sent_by("p2", &packet), 1);
+    assert!(knows(&members, heir));
 }
 
 /// Runs the command of an operator. Returns its exit code and its lines.

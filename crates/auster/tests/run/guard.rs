@@ -10,7 +10,7 @@ use super::{Auster, PATIENCE};
 const DPID: &str = "00000000000000b0";
 
 /// A broadcast of a host at `p1`, with a number to be found by.
-fn broadcast(number: u16) -> Vec<u8> {
+pub fn broadcast(number: u16) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, 0x51, 0x88, 0xb5]);
     frame.extend(b"auster guard");
@@ -28,7 +28,7 @@ impl Ovs {
         self.vsctl(&[&["add-port", "br0", port], &make[..]].concat());
     }
 
-    fn receive(&self, port: &str, frame: &[u8]) {
+    pub fn receive(&self, port: &str, frame: &[u8]) {
         let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
         let target = format!("--target={}", self.path("ovs-vswitchd.ctl").display());
         self.run("ovs-appctl", &[&target, "netdev-dummy/receive", port, &hex]);
@@ -36,7 +36,12 @@ impl Ovs {
 
     /// The number of frames that left the switch by `p2` and are `frame`.
     fn sent(&self, frame: &[u8]) -> usize {
-        let capture = std::fs::read(self.path("p2.pcap")).unwrap_or_default();
+        self.sent_by("p2", frame)
+    }
+
+    /// The same, of another captured port.
+    pub fn sent_by(&self, port: &str, frame: &[u8]) -> usize {
+        let capture = std::fs::read(self.path(&format!("{port}.pcap"))).unwrap_or_default();
         capture.windows(frame.len()).filter(|w| *w == frame).count()
     }
 

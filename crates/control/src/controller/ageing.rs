@@ -15,7 +15,8 @@ use super::paths::Paths;
 use super::vlans::hosts_of;
 use super::{Controller, Mode};
 
-/// Whether a host stays although it is silent: a path uses it, or the administrator names it.
+/// Whether a host stays although it is silent: a path uses it, or the administrator names it. While
+/// no switch is connected, no host is heard, so all stay.
 pub(super) fn is_active(paths: &Paths, net: &Network) -> impl Fn(MacAddr) -> bool {
     move |mac| paths.has_host(mac) || net.names(mac)
 }
@@ -77,7 +78,8 @@ impl Controller {
             crowds: &self.crowds,
         };
         if let Some(hosts) = self.vlan_hosts.get_mut(&vlan) {
-            hosts.ageing_due(now, patience, step, |_| false, &mut self.outbox);
+            let is_deaf = self.connections.is_empty();
+            hosts.ageing_due(now, patience, step, |_| is_deaf, &mut self.outbox);
         }
     }
 
@@ -89,7 +91,11 @@ impl Controller {
         };
         let silent = RefCell::new(Vec::new());
         let (paths, net) = (&self.paths, &self.network);
+        let is_deaf = self.connections.is_empty();
         let note_active = |mac| {
+            if is_deaf {
+                return true;
+            }
             let is_active = is_active(paths, net)(mac);
             if is_active {
                 silent.borrow_mut().push(mac);

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Budget, Duration, Instant};
+use openflow::{DatapathId, PortNo};
 
 use crate::Location;
 use crate::vlan::VlanId;
@@ -114,6 +115,13 @@ impl Crowds {
     pub(super) fn is_crowded(&self, now: Instant, at: Location) -> bool {
         let port = self.ports.get(&at);
         port.is_some_and(|port| port.count > self.crowded() || now < port.crowded_until)
+    }
+
+    /// The ports of a switch that have hosts, or had them when they went.
+    pub(super) fn ports_of(&self, dpid: DatapathId) -> Vec<Location> {
+        let at = |port| Location { dpid, port };
+        let ports = self.ports.range(at(PortNo(0))..=at(PortNo(u32::MAX)));
+        ports.map(|(at, _)| *at).collect()
     }
 
     /// The VLAN that has most hosts at a port, if the port has its share.

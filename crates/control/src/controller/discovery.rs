@@ -21,6 +21,7 @@ use crate::lldp::{self, LldpError, Outstanding, Prover};
 
 use super::config::ControllerConfig;
 use super::event::Alarm;
+use super::known::Link;
 use super::links::{Heard, Removed};
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
@@ -54,6 +55,15 @@ const IN_A_ROW: u32 = 3;
 /// How long LLDP must pass a port that had hosts, while no host speaks there, before it is a link.
 const HOLD_DOWN: Duration = Duration::from_secs(30);
 
+/// How long a link that another controller knew may wait for its switches.
+const EXPECTED_FOR: Duration = Duration::from_secs(10);
+
+/// Before every port.
+const FIRST: Location = Location {
+    dpid: DatapathId(0),
+    port: PortNo(0),
+};
+
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// LLDP frames of all switches: 20,000 a second. When a large network comes up, all ports are held
@@ -84,6 +94,8 @@ pub(super) struct Discovery {
     round: Round,
     /// Ports that another controller knew as edges a moment ago, of switches that are to come.
     expected: BTreeMap<DatapathId, BTreeSet<PortNo>>,
+    /// Links that it knew, and until when that counts.
+    expected_links: (Instant, BTreeSet<Link>),
     /// All LLDP that was certainly sent before this time has arrived or is lost.
     heard_everywhere: Instant,
 }
@@ -286,6 +298,7 @@ impl Discovery {
             pace: PACE,
             round: Round::default(),
             expected: BTreeMap::new(),
+            expected_links: (Instant::START, BTreeSet::new()),
             heard_everywhere: Instant::START,
         }
     }
@@ -821,10 +834,70 @@ impl Discovery {
     }
 
     /// Another switch may be behind a port by now.
-    pub(super) fn expect_no_edge(&mut self, at: Location) {
+    pub(super) fn expect_nothing(&mut self, at: Location) {
         if let Some(ports) = self.expected.get_mut(&at.dpid) {
             ports.remove(&at.port);
         }
+        let expected = &mut self.expected_links.1;
+        let from_here = expected.range((at, FIRST)..);
+        let from_here = from_here.take_while(|(from, _)| *from == at);
+        let gone: Vec<Link> = from_here.copied().collect();
+        for (from, to) in gone {
+            expected.remove(&(from, to));
+            expected.remove(&(to, from));
+        }
+    }
+
+    /// Takes links of switches that are about to come for links before LLDP has shown them: the
+    /// controller that had the switches until now knew them.
+    pub(super) fn expect_links(&mut self, now: Instant, links: BTreeSet<Link>) {
+        self.expected_links = (now + EXPECTED_FOR, links);
+    }
+
+    /// The expected links at a switch that are links from now on: both switches have shown their
+    /// entries, both ports are up, and neither hosts nor the administrator speak against them. A
+    /// link that is known in one direction only is left to LLDP.
+    pub(super) fn settle_links(
+        &mut self,
+        net: &mut Network,
+        now: Instant,
+        dpid: DatapathId,
+    ) -> Vec<Link> {
+        let (until, expected) = &mut self.expected_links;
+        if now >= *until {
+            expected.clear();
+        }
+        let here = Location { dpid, ..FIRST };
+        let from_here = expected.range((here, FIRST)..);
+        let from_here = from_here.take_while(|(from, _)| from.dpid == dpid);
+        let pairs = from_here.filter(|(from, to)| expected.contains(&(*to, *from)));
+        let is_ready = |(_, to): &&Link| net.is_synced(to.dpid);
+        let ready: Vec<Link> = pairs.filter(is_ready).copied().collect();
+        let mut links = Vec::new();
+        for (from, to) in ready {
+            if !expected.remove(&(from, to)) {
+                continue;
+            }
+            expected.remove(&(to, from));
+            let is_free = |end| {
+                let role = net.role_of_port(end);
+                role == PortRole::Held && !net.is_stated_edge(end)
+            };
+            let is_stated = !net.enforces_links() || net.says_link(from, to);
+            if is_stated && is_free(from) && is_free(to) && !had_hosts(net, now, from, to) {
+                links.extend([(from, to), (to, from)]);
+            }
+        }
+        let heard = Heard {
+            sent_at: now,
+            is_next: false,
+            is_wide_lost: false,
+            excess: None,
+        };
+        for link in &links {
+            net.links.note(now, *link, heard);
+        }
+        links
     }
 
     /// Makes edges of ports whose hold is over and whose LLDP certainly went out without an answer.

@@ -17,6 +17,7 @@
 //! ([`age`]).
 
 mod age;
+mod known;
 #[cfg(test)]
 mod model;
 mod owners;
@@ -38,6 +39,7 @@ use crate::fair_table::{FairTable, Full, Gone, Shares};
 use crate::timeouts::{FlowClass, Prefix, Timeouts};
 use crate::vlan::{HostKey, VlanId};
 
+use super::known::News;
 use super::links::Pair;
 use age::Ageing;
 pub use age::HostCounters;
@@ -85,6 +87,7 @@ pub(super) struct Hosts {
     owners: Owners,
     now: Instant,
     ageing: Ageing,
+    news: News<MacAddr>,
 }
 
 #[derive(Default)]
@@ -177,6 +180,7 @@ impl Hosts {
             owners: Owners::new(seed),
             now: Instant::START,
             ageing: Ageing::default(),
+            news: News::default(),
         }
     }
 
@@ -373,6 +377,7 @@ impl Hosts {
     /// for a while.
     pub(super) fn unplace(&mut self, now: Instant, at: Location) -> Vec<MacAddr> {
         let unplaced = self.places.unplace(now, at);
+        unplaced.iter().for_each(|mac| self.news.note(*mac));
         for mac in self.details.unplace(now, at) {
             if let Some(detail) = self.details.get_mut(&mac) {
                 detail.contest = None;
@@ -399,6 +404,7 @@ impl Hosts {
         let room = self.places.insert(self.now, (mac, ()), at, is_active);
         let is_placed = self.give_way(room);
         self.places.set_heard(mac, heard);
+        self.news.note(mac);
         is_placed
     }
 
@@ -414,6 +420,7 @@ impl Hosts {
             return false;
         }
         self.places.set_heard(mac, true);
+        self.news.note(mac);
         if let Some(detail) = self.details.get_mut(&mac) {
             // They are about the place that it had.
             detail.contest = None;
@@ -496,6 +503,7 @@ impl Hosts {
     fn forget_detail(&mut self, mac: MacAddr, detail: &Detail) {
         let ips = detail.ips.iter().map(|owned| owned.ip);
         self.owners.forget(mac, ips);
+        self.news.note(mac);
     }
 }
 

@@ -9,12 +9,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::Bound;
 
 use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::Location;
 
+use super::known::{Link, News};
 use super::port_state::Ends;
 
 #[derive(Default)]
@@ -29,6 +31,7 @@ pub(super) struct Links {
     doubted: BTreeMap<Location, Instant>,
     /// Changes with every change of `ends`.
     revision: u64,
+    news: News<Link>,
 }
 
 /// Proof that LLDP passes from one port to another, and how well it passes.
@@ -186,6 +189,7 @@ impl Links {
             return;
         };
         proof.is_link = true;
+        self.news.note((from, to));
         self.revision += 1;
         for end in [from, to] {
             let ends = self.ends.entry(end).or_default();
@@ -234,6 +238,7 @@ impl Links {
                 continue;
             };
             if proof.is_link {
+                self.news.note((from, to));
                 self.set_unusable(from, to);
                 self.set_unusable(to, from);
                 removed.links.push((from, to));
@@ -374,6 +379,24 @@ impl Links {
     pub(super) fn iter(&self) -> impl Iterator<Item = (Location, Location)> + '_ {
         let links = self.proofs.iter().filter(|(_, proof)| proof.is_link);
         links.map(|(link, _)| *link)
+    }
+
+    /// The same, of those behind one.
+    pub(super) fn after(&self, link: Option<Link>) -> impl Iterator<Item = Link> {
+        let from = link.map_or(Bound::Unbounded, Bound::Excluded);
+        let links = self.proofs.range((from, Bound::Unbounded));
+        let links = links.filter(|(_, proof)| proof.is_link);
+        links.map(|(link, _)| *link)
+    }
+
+    /// Notes from now on which links come and go.
+    pub(super) fn want_news(&mut self) {
+        self.news.want();
+    }
+
+    /// Hands over the links that have come or gone. Returns whether they are all.
+    pub(super) fn take_news(&mut self, each: impl FnMut(Link)) -> bool {
+        self.news.take(each)
     }
 
     /// The port at the other end of a usable link out of `from`.

@@ -39,6 +39,7 @@ mod gateways;
 mod guards;
 mod hosts;
 mod ingress;
+pub(crate) mod known;
 mod lifetimes;
 mod limits;
 mod links;
@@ -189,6 +190,8 @@ pub struct Controller {
     discovery: Discovery,
     /// The end of the pause after the process was stopped: no deadline is looked at before.
     resumes_at: Instant,
+    /// Whether hosts of all VLANs note which of them change.
+    wants_news: bool,
     /// The hosts outside of all VLANs.
     hosts: Hosts,
     /// The hosts of each VLAN.
@@ -258,6 +261,7 @@ impl Controller {
             network: Network::new(&config),
             discovery: Discovery::new(&config, Prover::new(seed, word(0))),
             resumes_at: Instant::START,
+            wants_news: false,
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
             access: AccessControl::new(config.access.clone(), &config.bonds),

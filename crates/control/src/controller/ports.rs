@@ -86,6 +86,9 @@ impl Controller {
         if !self.network.is_synced(dpid) && !is_mute() {
             return;
         }
+        if self.network.is_synced(dpid) {
+            self.settle_links(now, dpid);
+        }
         if self.discovery.settle_ports(&mut self.network, now, dpid) {
             self.hold_over(now);
         }
@@ -133,7 +136,7 @@ impl Controller {
         }
     }
 
-    fn link_up(&mut self, now: Instant, from: Location, to: Location) {
+    pub(super) fn link_up(&mut self, now: Instant, from: Location, to: Location) {
         self.network.links.establish(from, to);
         self.outbox.event(Event::LinkUp { from, to });
         for end in [from, to] {
@@ -184,7 +187,7 @@ impl Controller {
             dpid,
             port: port.port_no,
         };
-        self.discovery.expect_no_edge(at);
+        self.discovery.expect_nothing(at);
         let state = (reason != PortReason::DELETE).then_some(port);
         let is_full = |ports: usize| ports >= self.config.port_count_max;
         let switch = self.network.switch(dpid);

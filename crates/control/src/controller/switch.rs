@@ -49,6 +49,7 @@ impl Controller {
         self.send_guards(dpid);
         self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
+        self.refute_hosts(now, dpid);
         self.ask_entries(now, dpid);
     }
 

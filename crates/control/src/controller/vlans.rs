@@ -81,7 +81,10 @@ impl Controller {
         for vlan in vlans {
             let seed = self.outbox.random();
             let fresh = || Hosts::new(vlan, shares, vlan_count, seed);
-            self.vlan_hosts.entry(vlan).or_insert_with(fresh);
+            let hosts = self.vlan_hosts.entry(vlan).or_insert_with(fresh);
+            if self.wants_news {
+                hosts.want_news();
+            }
         }
         self.set_room_of_hosts();
         self.outbox.vlans = Arc::new(self.vlans_of_bonds());

@@ -27,8 +27,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::Handle;
-use super::documents::{self, BELL_VERSION, Heard, Hello};
+use super::documents::{self, BELL_VERSION, COPY_VERSION, CopyHello, Heard, Hello};
+use super::{Handle, copies};
 
 /// Incoming connections of all members together.
 const CONNECTIONS_MAX: usize = 64;
@@ -47,6 +47,7 @@ const DIAL_AGAIN: Duration = Duration::from_millis(200);
 pub struct Bells {
     own: MemberId,
     security: Security,
+    handle: Handle,
     bells: BTreeMap<MemberId, Bell>,
 }
 
@@ -61,10 +62,11 @@ struct Bell {
 }
 
 impl Bells {
-    pub fn new(own: MemberId, security: Security) -> Bells {
+    pub fn new(own: MemberId, security: Security, handle: Handle) -> Bells {
         Bells {
             own,
             security,
+            handle,
             bells: BTreeMap::new(),
         }
     }
@@ -114,13 +116,20 @@ impl Bells {
             edges: waiting_edges,
         };
         let (own, security) = (self.own.clone(), self.security.clone());
+        let handle = self.handle.clone();
         let at = address.clone();
         let is_member = Arc::new(AtomicBool::new(true));
         let goes_on = is_member.clone();
         let task = tokio::spawn(async move {
             match at.parse::<Method>() {
                 Ok(method) if !method.is_passive() => {
-                    keep_ringing(own, id, method, security, waiting, &goes_on).await;
+                    let (me, to, by) = (own.clone(), method.clone(), security.clone());
+                    let copies = copies::keep_saying(me, to, by, handle, &goes_on);
+                    let rings = keep_ringing(own, id, method, security, waiting, &goes_on);
+                    tokio::select! {
+                        () = rings => {}
+                        never = copies => match never {},
+                    }
                 }
                 _ => tracing::error!("cluster: member {id} has no address to dial: {at:?}"),
             }
@@ -289,7 +298,7 @@ async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc
     let _ticket = connection.ticket;
     let mut reader = BufReader::new(connection.reader);
     let first = timeout(HELLO_MAX, line_of(&mut reader)).await;
-    let Some(id) = first.ok().flatten().and_then(|line| name_in(&line)) else {
+    let Some((id, purpose)) = first.ok().flatten().and_then(|line| name_in(&line)) else {
         tracing::warn!("cluster: {peer}: says nothing that a member of auster {BELL_VERSION} says");
         return;
     };
@@ -306,6 +315,9 @@ async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc
             "cluster: {peer}: another member is named {id} too; give it another name in [cluster]"
         );
         return;
+    }
+    if purpose == Purpose::Copy {
+        return copies::hear(id, reader, handle).await;
     }
     counts.add(&id);
     let mut is_odd = false;
@@ -342,10 +354,22 @@ async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc
     }
 }
 
-fn name_in(line: &[u8]) -> Option<MemberId> {
+/// The purpose of a connection.
+#[derive(PartialEq, Eq)]
+enum Purpose {
+    Bell,
+    /// It says which hosts and links there are.
+    Copy,
+}
+
+fn name_in(line: &[u8]) -> Option<(MemberId, Purpose)> {
+    if let Ok(hello) = serde_json::from_slice::<CopyHello>(line) {
+        (hello.auster_copy == COPY_VERSION).then_some(())?;
+        return Some((MemberId::new(&hello.name)?, Purpose::Copy));
+    }
     let hello: Hello = serde_json::from_slice(line).ok()?;
     (hello.auster_cluster == BELL_VERSION).then_some(())?;
-    MemberId::new(&hello.name)
+    Some((MemberId::new(&hello.name)?, Purpose::Bell))
 }
 
 /// The next line without its end; `None` at the end, and for one that is too long.

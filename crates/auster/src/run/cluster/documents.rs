@@ -286,6 +286,16 @@ pub struct Hello {
 /// The version of the messages between members.
 pub const BELL_VERSION: u32 = 1;
 
+/// The first line of a connection that says which hosts and links there are. Frames follow it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyHello {
+    /// The version of the frames.
+    pub auster_copy: u32,
+    pub name: String,
+}
+
+pub const COPY_VERSION: u32 = 1;
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PeerText {

@@ -242,6 +242,7 @@ impl Hosts {
     /// Forgets all that is known of the host. Its switch must learn of `home`.
     pub(super) fn forget(&mut self, mac: MacAddr, home: Option<Location>) {
         self.places.remove(mac);
+        self.news.note(mac);
         if let Some(detail) = self.details.remove(mac) {
             self.forget_detail(mac, &detail);
         }

@@ -118,6 +118,11 @@ impl Hosts {
         self.owners.undisputed.addresses()
     }
 
+    /// Whether a host has last said that it is no router.
+    pub(super) fn is_no_router(&self, mac: MacAddr) -> bool {
+        self.owners.no_routers.contains(&mac)
+    }
+
     /// The owner of an address that nobody disputes.
     #[cfg(test)]
     pub(super) fn undisputed(&self, ip: IpAddr) -> Option<MacAddr> {
@@ -182,6 +187,7 @@ impl Hosts {
             false => self.details.contains(mac) && no_routers.insert(mac),
         };
         if is_news {
+            self.news.note(mac);
             for ip in self.ips(mac) {
                 self.owners.publish(ip);
             }
@@ -295,8 +301,9 @@ impl Hosts {
         self.own(now, to, ip)
     }
 
-    fn disown(&mut self, ip: IpAddr) {
+    pub(super) fn disown(&mut self, ip: IpAddr) {
         let owner = self.owners.by_ip.remove(&ip);
+        owner.into_iter().for_each(|mac| self.news.note(mac));
         self.owners.publish(ip);
         if let Some(detail) = owner.and_then(|owner| self.details.get_mut(&owner)) {
             detail.ips.retain(|owned| owned.ip != ip);
@@ -305,7 +312,7 @@ impl Hosts {
 
     /// Notes an address of this host, which has just announced it. False if there is no room for
     /// it.
-    fn own(&mut self, now: Instant, mac: MacAddr, ip: IpAddr) -> bool {
+    pub(super) fn own(&mut self, now: Instant, mac: MacAddr, ip: IpAddr) -> bool {
         let Some(detail) = self.detail(mac) else {
             return false;
         };
@@ -332,6 +339,7 @@ impl Hosts {
         }
         // Claims are against the owner that the address had.
         self.owners.by_ip.insert(ip, mac);
+        self.news.note(mac);
         self.owners.end_dispute(ip);
         true
     }
