@@ -656,6 +656,7 @@ mod tests {
                 id: id.clone(),
                 shards: 1,
                 seed: 1,
+                reads: 1,
             };
             let cluster = Cluster::new(now, config, None);
             let (sender, outward) = mpsc::channel();
@@ -664,6 +665,7 @@ mod tests {
             let entry = Member {
                 address: "tcp:127.0.0.1:1".to_owned(),
                 is_ready: true,
+                reads: 1,
             };
             Trial {
                 now,

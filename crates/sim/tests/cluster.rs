@@ -172,6 +172,26 @@ fn halves_do_not_fight() {
 }
 
 #[test]
+fn every_cut_of_three_members_leaves_one_master_and_no_fight() {
+    for shape in 1..64 {
+        let mut world = World::started(shape, 3, 3, 1);
+        let is_cut = |n: usize| shape >> n & 1 == 1;
+        for (n, (a, b)) in [(0, 1), (0, 2), (1, 2)].into_iter().enumerate() {
+            world.set_cut(a, b, is_cut(n));
+        }
+        for member in 0..3 {
+            world.set_store_cut(member, is_cut(3 + member));
+        }
+        world.run_for(ms(30_000));
+        master(&world);
+        assert!(world.takeovers.len() <= 2, "{shape}: {:?}", world.takeovers);
+        world.mend();
+        world.run_for(ms(5000));
+        is_clean(&mut world);
+    }
+}
+
+#[test]
 fn two_members_replace_each_other_and_do_not_fight_when_cut() {
     let mut world = World::started(5, 2, 3, 1);
     let (first, at) = (master(&world), world.now());

@@ -14,8 +14,8 @@ use super::{Auster, PATIENCE};
 
 /// An answer of an API.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub struct Answer {
+    pub status: u16,
     /// Lower case names and values, a line each.
     headers: String,
     body: Value,
@@ -56,16 +56,16 @@ fn ask(at: SocketAddr, method: &str, path: &str, condition: &str, body: Option<V
     }
 }
 
-fn get(at: SocketAddr, path: &str) -> Answer {
+pub fn get(at: SocketAddr, path: &str) -> Answer {
     ask(at, "GET", path, "", None)
 }
 
-fn put(at: SocketAddr, path: &str, body: Value) -> Answer {
+pub fn put(at: SocketAddr, path: &str, body: Value) -> Answer {
     ask(at, "PUT", path, "", Some(body))
 }
 
 /// Waits until this holds.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < give_up, "{what}");
@@ -73,7 +73,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn service(port: u16) -> Value {
+pub fn service(port: u16) -> Value {
     json!({"proto": "udp", "dst_port": port})
 }
 

@@ -30,6 +30,7 @@ impl Fixture {
             id: id("a"),
             shards,
             seed: 1,
+            reads: 1,
         };
         Fixture {
             now: Instant::START,
@@ -68,7 +69,7 @@ impl Fixture {
                 self.own.insert(shard, Own { order, revision });
                 written(revision)
             }
-            StoreRequest::PutEpoch { .. } => {
+            StoreRequest::PutEpoch { .. } | StoreRequest::PutSchema { .. } => {
                 self.revision += 1;
                 written(self.revision)
             }
@@ -244,6 +245,7 @@ fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
         let other = Member {
             address: String::new(),
             is_ready: true,
+            reads: 1,
         };
         member.members.insert(id("b"), other);
         member.cluster.set_ready(member.now, true);
