@@ -757,6 +757,10 @@ mod tests {
                     self.store.revision += 1;
                     self.store.epoch = Some((*epoch, self.store.revision));
                 }
+                StoreRequest::PutSchema { schema, .. } => {
+                    self.store.revision += 1;
+                    self.store.schema = Some((*schema, self.store.revision));
+                }
             }
             StoreAnswer::Written {
                 cluster_id: 5,

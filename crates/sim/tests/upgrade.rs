@@ -1,5 +1,5 @@
-//! A cluster whose members are upgraded to a version with another schema of the store, one after the
-//! other: the five rules of `cluster.rs` hold, and no member meets a schema that it does not read.
+//! A cluster whose members are upgraded to a version with another schema of the store, one after
+//! the other: the rules of `cluster.rs` hold, and no member meets a schema that it does not read.
 //!
 //! `UPGRADE_SEEDS=0..10000 cargo test --release -p auster-sim --test upgrade random` runs many.
 

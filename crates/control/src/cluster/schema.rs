@@ -1,9 +1,9 @@
 //! When the next schema of the store comes into use.
 //!
 //! Members of two versions run together while a cluster is upgraded, one after the other. The next
-//! schema waits until every member that has an entry or a place, or is heard, says that it reads it.
-//! It waits a while longer, since a member of the earlier version that returns afterwards serves
-//! nothing.
+//! schema waits until every member that has an entry or a place, or is heard, says that it reads
+//! it. It waits a while longer, since a member of the earlier version that returns afterwards
+//! serves nothing.
 
 use std::collections::BTreeSet;
 
