@@ -299,6 +299,13 @@ fn a_restore_while_all_are_down_is_noticed() {
     is_clean(&mut world);
 }
 
+/// One member knows that the store was restored, and raises the epoch. The other one has read the
+/// store a moment before, and its watch has just ended.
+#[test]
+fn no_order_is_written_by_a_member_that_has_not_heard_of_the_next_epoch() {
+    run(11_985, false).unwrap();
+}
+
 #[test]
 fn an_owner_that_leaves_hands_over_without_a_gap() {
     for members in [2, 3, 5] {

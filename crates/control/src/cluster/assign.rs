@@ -108,6 +108,7 @@ impl Writer<'_> {
                 shard: id,
                 order: order?,
                 expected,
+                epoch_at: view.epoch.map(|(_, at)| at),
             })
         });
         let schema = self.schema.filter(|_| is_assigner).zip(view.schema);

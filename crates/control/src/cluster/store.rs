@@ -29,11 +29,14 @@ pub enum StoreRequest {
     /// Read the whole prefix at one revision, linearizable. Answer [`StoreAnswer::Read`], and watch
     /// from the revision after it.
     Read,
-    /// Put `own/<shard>` if its `mod_revision` is `expected`, or if it is absent for `None`.
+    /// Put `own/<shard>` if its `mod_revision` is `expected` and that of `epoch` is `epoch_at`; `None`
+    /// is for a key that is absent. In a store that was restored, a term may be given twice: a
+    /// member that has not heard of the next epoch must not write one.
     PutOwn {
         shard: ShardId,
         order: Order,
         expected: Option<u64>,
+        epoch_at: Option<u64>,
     },
     /// Put `epoch` if its `mod_revision` is `expected`, or if it is absent for `None`.
     PutEpoch { epoch: u16, expected: Option<u64> },

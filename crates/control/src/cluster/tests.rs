@@ -61,6 +61,7 @@ impl Fixture {
                 shard,
                 order,
                 expected,
+                ..
             } => {
                 let known = self.own.get(&shard).map(|own| own.revision);
                 assert_eq!(known, expected);

@@ -173,8 +173,10 @@ impl ModelStore {
                 shard,
                 order,
                 expected,
+                epoch_at,
             } => {
-                if self.own.get(shard).map(|own| own.revision) != *expected {
+                let known = self.own.get(shard).map(|own| own.revision);
+                if known != *expected || self.epoch.map(|(_, at)| at) != *epoch_at {
                     return conflict(self);
                 }
                 let revision = self.put_own(*shard, order.clone());

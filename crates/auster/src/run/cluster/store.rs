@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
-use etcd::{Cas, Client, Compare, Error, Header, Notice, Op, Txn};
+use etcd::{Cas, Client, Compare, Error, Notice, Op, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -76,20 +76,28 @@ pub async fn carry_out(
                 shard,
                 order,
                 expected,
+                epoch_at,
             } => {
-                let text = documents::order_text(&order);
-                put(&client, Key::Own(shard), text, expected).await
+                let key = Key::Own(shard);
+                let compares = vec![is_at(&key, expected), is_at(&Key::Epoch, epoch_at)];
+                put(&client, compares, &key, documents::order_text(&order)).await
             }
             StoreRequest::PutEpoch { epoch, expected } => {
-                put(&client, Key::Epoch, documents::epoch_text(epoch), expected).await
+                let compares = vec![is_at(&Key::Epoch, expected)];
+                let text = documents::epoch_text(epoch);
+                put(&client, compares, &Key::Epoch, text).await
             }
+            // A member that has come or changed since may read less.
             StoreRequest::PutSchema {
                 schema,
                 expected,
                 members_at,
             } => {
                 let id = cluster.id.clone();
-                put_schema(&client, Identity { id, schema }, expected, members_at).await
+                let text = documents::identity_text(&Identity { id, schema });
+                let members = Compare::PrefixUntil(documents::members(), of_etcd(members_at));
+                let compares = vec![is_at(&Key::Cluster, Some(expected)), members];
+                put(&client, compares, &Key::Cluster, text).await
             }
         };
         handle
@@ -139,67 +147,42 @@ impl Drop for Watching {
     }
 }
 
-async fn put(client: &Client, key: Key, text: Vec<u8>, expected: Option<u64>) -> StoreAnswer {
-    let expected = expected.and_then(|revision| i64::try_from(revision).ok());
-    let key = key.text();
-    let put = client.cas(key.as_bytes(), expected.unwrap_or(0), &text, 0);
-    let at = |header: &Header| (header.cluster_id, revision(header.revision));
-    match put.await {
-        Ok(Cas::Won(header)) => {
-            let (cluster_id, revision) = at(&header);
-            StoreAnswer::Written {
-                cluster_id,
-                revision,
-            }
-        }
-        Ok(Cas::LostTo(header, _)) => {
-            let (cluster_id, revision) = at(&header);
-            StoreAnswer::Conflict {
-                cluster_id,
-                revision,
-            }
-        }
-        Err(error) => failed(&error),
-    }
+fn of_etcd(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(0)
 }
 
-/// Raises the schema, unless a member has come or changed since `members_at`: it may read less.
-async fn put_schema(
-    client: &Client,
-    cluster: Identity,
-    expected: u64,
-    members_at: u64,
-) -> StoreAnswer {
-    let key = Key::Cluster.text().into_bytes();
-    let of_etcd = |revision: u64| i64::try_from(revision).unwrap_or(0);
+/// A key that has not changed since this revision, or is not there for `None`.
+fn is_at(key: &Key, revision: Option<u64>) -> Compare {
+    Compare::ModRevision(key.text().into_bytes(), of_etcd(revision.unwrap_or(0)))
+}
+
+/// Writes a key if all comparisons hold.
+async fn put(client: &Client, compares: Vec<Compare>, key: &Key, value: Vec<u8>) -> StoreAnswer {
+    let key = key.text().into_bytes();
     let txn = Txn {
-        compares: vec![
-            Compare::ModRevision(key.clone(), of_etcd(expected)),
-            Compare::PrefixUntil(documents::members(), of_etcd(members_at)),
-        ],
+        compares,
         then: vec![Op::Put {
             key,
-            value: documents::identity_text(&cluster),
+            value,
             lease: 0,
         }],
         otherwise: Vec::new(),
     };
-    match client.txn(&txn).await {
-        Ok(answer) => {
-            let cluster_id = answer.header.cluster_id;
-            let revision = revision(answer.header.revision);
-            match answer.succeeded {
-                true => StoreAnswer::Written {
-                    cluster_id,
-                    revision,
-                },
-                false => StoreAnswer::Conflict {
-                    cluster_id,
-                    revision,
-                },
-            }
-        }
-        Err(error) => failed(&error),
+    let answer = match client.txn(&txn).await {
+        Ok(answer) => answer,
+        Err(error) => return failed(&error),
+    };
+    let cluster_id = answer.header.cluster_id;
+    let revision = revision(answer.header.revision);
+    match answer.succeeded {
+        true => StoreAnswer::Written {
+            cluster_id,
+            revision,
+        },
+        false => StoreAnswer::Conflict {
+            cluster_id,
+            revision,
+        },
     }
 }
 
