@@ -1,10 +1,13 @@
 //! Members that find another cluster, or another schema, in a real etcd.
 
+use std::fs::File;
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
-use super::cluster::Members;
+use super::cluster::{Members, Server};
 use super::intent::{eventually, get, put, service};
-use super::{Auster, write};
+use super::write;
 
 const IDENTITY: &str = "/auster/v1/cluster";
 
@@ -29,24 +32,24 @@ fn two_clusters_in_one_etcd(members: &Members) {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = &members.etcd.endpoints()[0];
     let text = format!(
-        "listen = \"ptcp:0:127.0.0.1\"\napi = \"0\"\n[cluster]\netcd = [\"http://{endpoint}\"]\n\
-         id = \"lab\"\nname = \"d\"\nlisten = \"ptcp:0:127.0.0.1\"\nstate = \"state\"\n"
+        "listen = \"ptcp:0:127.0.0.1\"\n[cluster]\netcd = [\"http://{endpoint}\"]\nid = \"lab\"\n\
+         name = \"d\"\nlisten = \"ptcp:0:127.0.0.1\"\nstate = \"state\"\n"
     );
     let file = write(dir.path(), "d.toml", &text);
-    let stranger = Auster::start(&["--config", file.to_str().unwrap()]);
-    let line = stranger.line("it has the cluster 'auster'");
-    assert!(line.contains("[cluster] id is 'lab'"), "{line}");
-    stranger.port();
-    let refused = put(stranger.api(), "/v1/services/foreign", service(1));
-    assert_eq!(refused.status, 503, "{refused:?}");
-    assert_eq!(stranger.status()["cluster"]["serves"], false);
-    let keys = members
-        .etcd
-        .ctl(&["get", "/auster/v1/", "--prefix", "--keys-only"]);
-    assert!(
-        !keys.contains("/members/d") && !keys.contains("foreign"),
-        "{keys}"
-    );
+    let log = dir.path().join("log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+    let command = command.args(["run", "--config"]).arg(&file);
+    let command = command
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).unwrap());
+    let _stranger = Server(command.spawn().unwrap());
+    let said = || std::fs::read_to_string(&log).unwrap();
+    let problem = "it has the cluster 'auster', and [cluster] id is 'lab'";
+    eventually("it says so", || said().contains(problem));
+    let keys = ["get", "/auster/v1/", "--prefix", "--keys-only"];
+    let keys = members.etcd.ctl(&keys);
+    assert!(!keys.contains("/members/d"), "{keys}");
+    assert_eq!(value(members, IDENTITY)["id"], "auster");
 }
 
 #[test]
