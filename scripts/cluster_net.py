@@ -75,6 +75,10 @@ class Network:
 
     # etcd.
 
+    def signal_etcd(self, number):
+        for n in range(len(NAMES)):
+            self.processes[f"etcd{n}"].send_signal(number)
+
     def start_etcd(self, n, folder=None):
         clients, peers = self.etcd_ports[n]
         self.start(f"etcd{n}", "etcd", f"--name=m{n}", f"--data-dir={folder or self.etcd_dir(n)}",

@@ -140,12 +140,14 @@ fn document(view: &View) -> Value {
             "name": name.as_str(),
             "address": member.address,
             "ready": member.is_ready,
+            "reads_schema": member.reads,
             "drained": view.drained.contains(name),
         })
     });
     let order = view.order().iter().map(MemberId::as_str);
     json!({
         "epoch": view.snapshot.epoch.map_or(0, |(epoch, _)| epoch),
+        "schema": view.snapshot.schema.map(|(schema, _)| schema),
         "members": members.collect::<Vec<_>>(),
         "order": order.collect::<Vec<_>>(),
     })
@@ -165,6 +167,7 @@ mod tests {
         let member = |address: &str, is_ready| Member {
             address: address.to_owned(),
             is_ready,
+            reads: 1,
         };
         let own = Own {
             order: Order::repeating(&[id("b"), id("a"), id("gone")]),

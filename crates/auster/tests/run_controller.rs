@@ -16,6 +16,8 @@ mod intent;
 mod ovs;
 #[path = "../../net/tests/common/switch.rs"]
 mod switch;
+#[path = "run/upgrade.rs"]
+mod upgrade;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;

@@ -26,10 +26,15 @@
 //! while. Each write compares the revision that it replaces, so only one of them succeeds, and no
 //! key for an election is needed. Nothing is moved for balance. An operator moves a shard by a
 //! request in the store ([`Move`]), which its owner carries out once it hears that member.
+//!
+//! Members of two versions may run together. All documents have the form of the *schema in use*,
+//! and each member's entry says up to which schema it reads. The assigner raises the schema once
+//! all have read the next one for a while; a member that does not read it serves nothing.
 
 mod assign;
 mod output;
 mod roles;
+mod schema;
 mod store;
 mod suspicion;
 mod term;
@@ -89,6 +94,8 @@ pub struct ClusterConfig {
     pub shards: u16,
     /// Seed of the spread of retries; different in each process.
     pub seed: u64,
+    /// The greatest schema of the store that this member reads. It reads all before it too.
+    pub reads: u32,
 }
 
 /// One member of a cluster.
@@ -107,6 +114,7 @@ pub struct Cluster {
     /// The epoch that exceeds what a switch has seen.
     raise: Option<u16>,
     raises: BTreeMap<DatapathId, u8>,
+    gate: schema::Gate,
     probe_budget: Budget,
     number: u32,
     /// Roles may have to change, and when they have to be looked at otherwise.
@@ -155,7 +163,7 @@ impl Cluster {
     /// A member that has just started and is not ready. `high_water` is what an earlier process of
     /// this member wrote last.
     pub fn new(now: Instant, config: ClusterConfig, high_water: Option<HighWater>) -> Cluster {
-        let store = Store::new(now, config.seed, high_water);
+        let store = Store::new(now, config.seed, config.reads, high_water);
         Cluster {
             config,
             is_ready: false,
@@ -169,6 +177,7 @@ impl Cluster {
             epoch: 0,
             raise: None,
             raises: BTreeMap::new(),
+            gate: schema::Gate::default(),
             probe_budget: Budget::new(now, PROBES_PER_S, PROBES_BURST),
             number: 0,
             is_dirty: false,
@@ -427,6 +436,11 @@ impl Cluster {
         heard.map(|(id, is_heard)| (id.clone(), is_heard)).collect()
     }
 
+    /// The schema in use, in which documents are written; `None` before the first reading.
+    pub fn schema(&self) -> Option<u32> {
+        self.store.schema()
+    }
+
     /// The settings.
     pub fn config(&self) -> &ClusterConfig {
         &self.config
@@ -637,13 +651,20 @@ impl Cluster {
         for (to, message) in std::mem::take(&mut self.peers.messages) {
             self.send(to, message);
         }
+        let placed = self.shards.values().flat_map(|s| s.own.order.places());
+        let heard = self.peers.heard().filter(|(_, is_heard)| *is_heard);
+        let there: BTreeSet<&MemberId> = placed.chain(heard.map(|(id, _)| id)).collect();
+        let view = self.store.view();
+        self.gate.look(now, &self.config, view, &there);
         let writer = Writer {
             now,
             config: &self.config,
-            is_ready: self.is_ready,
+            is_ready: self.can_serve(),
             peers: &self.peers,
             shards: &self.shards,
             raise: self.raise,
+            schema: self.gate.due(now),
+            applied: self.store.applied(),
         };
         if let Some((number, request)) = self.store.poll_request(now, |view| writer.next(view)) {
             self.outputs
@@ -652,6 +673,11 @@ impl Cluster {
         for event in std::mem::take(&mut self.store.events) {
             self.event(event);
         }
+    }
+
+    /// Whether this member may serve switches, as far as itself is concerned.
+    fn can_serve(&self) -> bool {
+        self.is_ready && !self.store.is_too_new()
     }
 
     fn is_alive(&self, now: Instant, age_max: Duration) -> bool {
@@ -674,7 +700,7 @@ impl Cluster {
         };
         let used = self.shards.iter().map(used).filter(|used| used.rank > 0);
         let beat = Heartbeat {
-            is_ready: self.is_ready,
+            is_ready: self.can_serve(),
             epoch: self.epoch,
             in_use: used.collect(),
         };
@@ -687,7 +713,7 @@ impl Cluster {
     /// Holds the shards that are this member's, and takes over those of suspected members.
     fn evaluate_shards(&mut self, now: Instant) {
         self.shards_due = None;
-        let may_hold = self.is_ready && self.is_alive(now, STALLED);
+        let may_hold = self.can_serve() && self.is_alive(now, STALLED);
         let me = &self.config.id;
         let mut events = Vec::new();
         for (id, shard) in &mut self.shards {

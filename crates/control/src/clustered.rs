@@ -749,6 +749,7 @@ mod tests {
                 id: id.clone(),
                 shards: 1,
                 seed: 1,
+                reads: 1,
             };
             let cluster = Cluster::new(now, config, None);
             let (sender, outward) = mpsc::channel();
@@ -757,6 +758,7 @@ mod tests {
             let entry = Member {
                 address: "tcp:127.0.0.1:1".to_owned(),
                 is_ready: true,
+                reads: 1,
             };
             Trial {
                 now,
@@ -847,6 +849,10 @@ mod tests {
                 StoreRequest::PutEpoch { epoch, .. } => {
                     self.store.revision += 1;
                     self.store.epoch = Some((*epoch, self.store.revision));
+                }
+                StoreRequest::PutSchema { schema, .. } => {
+                    self.store.revision += 1;
+                    self.store.schema = Some((*schema, self.store.revision));
                 }
             }
             StoreAnswer::Written {

@@ -79,6 +79,8 @@ pub enum Compare {
     ModRevision(Vec<u8>, i64),
     /// The key came to be in this revision; 0 for a key that is not there.
     CreateRevision(Vec<u8>, i64),
+    /// No key with this prefix has changed after this revision. Deleted keys do not count.
+    PrefixUntil(Vec<u8>, i64),
 }
 
 /// A step of a transaction.
@@ -144,22 +146,31 @@ pub struct Status {
 
 impl Compare {
     pub(crate) fn wire(&self) -> wire::Compare {
-        let (target, key, compared) = match self {
-            Compare::ModRevision(key, revision) => (
+        let equal = |target, key: &Vec<u8>, compared| wire::Compare {
+            result: wire::Comparison::Equal as i32,
+            target: target as i32,
+            key: key.clone(),
+            compared: Some(compared),
+            range_end: Vec::new(),
+        };
+        match self {
+            Compare::ModRevision(key, revision) => equal(
                 wire::Target::ModRevision,
                 key,
                 wire::Compared::ModRevision(*revision),
             ),
-            Compare::CreateRevision(key, revision) => (
+            Compare::CreateRevision(key, revision) => equal(
                 wire::Target::CreateRevision,
                 key,
                 wire::Compared::CreateRevision(*revision),
             ),
-        };
-        wire::Compare {
-            target: target as i32,
-            key: key.clone(),
-            compared: Some(compared),
+            Compare::PrefixUntil(prefix, revision) => wire::Compare {
+                result: wire::Comparison::Less as i32,
+                target: wire::Target::ModRevision as i32,
+                key: start_of(prefix),
+                compared: Some(wire::Compared::ModRevision(revision.saturating_add(1))),
+                range_end: end_of(prefix),
+            },
         }
     }
 }

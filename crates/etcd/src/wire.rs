@@ -107,15 +107,26 @@ pub struct DeleteRangeResponse {
     pub deleted: i64,
 }
 
-/// A comparison for equality: `result` stays at its default of 0, EQUAL.
+/// A comparison of a key, or of each key of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
+    #[prost(enumeration = "Comparison", tag = "1")]
+    pub result: i32,
     #[prost(enumeration = "Target", tag = "2")]
     pub target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub key: Vec<u8>,
     #[prost(oneof = "Compared", tags = "5, 6")]
     pub compared: Option<Compared>,
+    #[prost(bytes = "vec", tag = "64")]
+    pub range_end: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum Comparison {
+    Equal = 0,
+    Less = 2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]

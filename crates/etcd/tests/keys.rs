@@ -105,6 +105,22 @@ async fn a_transaction_does_one_branch_whole() {
     let answer = client.txn(&txn).await.unwrap();
     assert_eq!((answer.succeeded, answer.results.len()), (false, 0));
 
+    // All keys of a prefix, of which none may be later.
+    let until = |prefix: &[u8], revision| Txn {
+        compares: vec![Compare::PrefixUntil(prefix.to_vec(), revision)],
+        ..Txn::default()
+    };
+    for (prefix, at, holds) in [
+        (&b"/t/"[..], revision, true),
+        (b"/t/", revision - 1, false),
+        (b"/t/a", revision - 1, true),
+        (b"/t/gone/", 1, true),
+        (b"/none/", 0, true),
+    ] {
+        let answer = client.txn(&until(prefix, at)).await.unwrap();
+        assert_eq!(answer.succeeded, holds, "{prefix:?} {at}");
+    }
+
     txn.then = vec![put(b"/t/b", b"3"); 2];
     txn.compares.clear();
     let refused = client.txn(&txn).await.unwrap_err();

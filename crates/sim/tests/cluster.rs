@@ -172,6 +172,26 @@ fn halves_do_not_fight() {
 }
 
 #[test]
+fn every_cut_of_three_members_leaves_one_master_and_no_fight() {
+    for shape in 1..64 {
+        let mut world = World::started(shape, 3, 3, 1);
+        let is_cut = |n: usize| shape >> n & 1 == 1;
+        for (n, (a, b)) in [(0, 1), (0, 2), (1, 2)].into_iter().enumerate() {
+            world.set_cut(a, b, is_cut(n));
+        }
+        for member in 0..3 {
+            world.set_store_cut(member, is_cut(3 + member));
+        }
+        world.run_for(ms(30_000));
+        master(&world);
+        assert!(world.takeovers.len() <= 2, "{shape}: {:?}", world.takeovers);
+        world.mend();
+        world.run_for(ms(5000));
+        is_clean(&mut world);
+    }
+}
+
+#[test]
 fn two_members_replace_each_other_and_do_not_fight_when_cut() {
     let mut world = World::started(5, 2, 3, 1);
     let (first, at) = (master(&world), world.now());
@@ -277,6 +297,13 @@ fn a_restore_while_all_are_down_is_noticed() {
     world.run_for(ms(8000));
     assert_eq!((world.store.epoch(), world.unfenced), (1, 0));
     is_clean(&mut world);
+}
+
+/// One member knows that the store was restored, and raises the epoch. The other one has read the
+/// store a moment before, and its watch has just ended.
+#[test]
+fn no_order_is_written_by_a_member_that_has_not_heard_of_the_next_epoch() {
+    run(11_985, false).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod bells;
 mod copies;
-mod documents;
+pub mod documents;
 pub mod operator;
 mod store;
 
@@ -236,6 +236,7 @@ impl Joining {
             id: stated.name.clone(),
             shards: SHARDS,
             seed,
+            reads: documents::SCHEMA,
         };
         let cluster = Cluster::new(now, config, high_water);
         let (sender, outward) = mpsc::unbounded_channel();
@@ -299,13 +300,14 @@ impl Joining {
             id: name.clone(),
             presence: presence.clone(),
         };
+        let cluster = Identity {
+            id: self.stated.id.clone(),
+            schema: documents::SCHEMA,
+        };
         let key = store::keep_member(
             self.etcd.clone(),
             store::Own {
-                cluster: Identity {
-                    id: self.stated.id.clone(),
-                    schema: documents::SCHEMA,
-                },
+                cluster: cluster.clone(),
                 id: name.clone(),
                 address,
             },
@@ -340,6 +342,7 @@ impl Joining {
             tokio::spawn(follow),
             tokio::spawn(store::carry_out(
                 self.etcd,
+                cluster,
                 requested,
                 named,
                 keeper,
@@ -496,6 +499,10 @@ impl Outlet {
                     self.high_water.send_replace(Some(mark));
                 }
                 Outward::Cluster(ClusterOutput::Event(event)) => {
+                    if let ClusterEvent::Schema { in_use, reads } = event {
+                        self.presence
+                            .send_modify(|presence| presence.is_too_old = reads < in_use);
+                    }
                     let _ = self.events.try_send(event);
                 }
                 // The application carries these out itself.

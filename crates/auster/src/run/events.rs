@@ -21,6 +21,7 @@ use sched::PolicyMap;
 use serde_json::{Value, json};
 
 use super::ApiAddress;
+use super::cluster::documents::too_old;
 use super::feed::Feed;
 use super::intent::IntentEvent;
 use super::report::Report;
@@ -544,6 +545,14 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
             dpid.to_string(),
         ),
         ClusterEvent::Epoch(epoch) => ("epoch", format!("epoch {epoch}"), epoch.to_string()),
+        ClusterEvent::Schema { in_use, reads } => (
+            "schema",
+            match in_use > reads {
+                true => format!("serving nothing: {}", too_old(*in_use, *reads)),
+                false => format!("the documents in etcd have schema {in_use} now"),
+            },
+            in_use.to_string(),
+        ),
         ClusterEvent::StoreLost => (
             "store_lost",
             "etcd does not answer; switches are served and taken over as before".to_owned(),

@@ -342,7 +342,7 @@ fn an_operator_moves_the_switches_and_drains_a_member() {
 }
 
 /// A process that ends with the test.
-struct Server(Child);
+pub struct Server(pub Child);
 
 impl Drop for Server {
     fn drop(&mut self) {

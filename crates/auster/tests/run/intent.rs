@@ -60,7 +60,7 @@ pub fn get(at: SocketAddr, path: &str) -> Answer {
     ask(at, "GET", path, "", None)
 }
 
-fn put(at: SocketAddr, path: &str, body: Value) -> Answer {
+pub fn put(at: SocketAddr, path: &str, body: Value) -> Answer {
     ask(at, "PUT", path, "", Some(body))
 }
 
@@ -73,7 +73,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn service(port: u16) -> Value {
+pub fn service(port: u16) -> Value {
     json!({"proto": "udp", "dst_port": port})
 }
 

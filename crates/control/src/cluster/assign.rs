@@ -61,6 +61,10 @@ pub(super) struct Writer<'a> {
     pub peers: &'a Peers,
     pub shards: &'a BTreeMap<ShardId, Shard>,
     pub raise: Option<u16>,
+    /// The schema that all members read, if it is to come into use.
+    pub schema: Option<u32>,
+    /// The revision up to which the members are known.
+    pub applied: u64,
 }
 
 impl Writer<'_> {
@@ -76,7 +80,7 @@ impl Writer<'_> {
         let live = self.live(view);
         let is_assigner = live.first() == Some(&self.config.id);
         let ids = (0..=u8::MAX).take(usize::from(self.config.shards));
-        ids.map(ShardId).find_map(|id| {
+        let order = ids.map(ShardId).find_map(|id| {
             let expected = view.own.get(&id).map(|own| own.revision);
             let known = self.shards.get(&id);
             let known = known.filter(|shard| Some(shard.own.revision) == expected);
@@ -104,8 +108,16 @@ impl Writer<'_> {
                 shard: id,
                 order: order?,
                 expected,
+                epoch_at: view.epoch.map(|(_, at)| at),
             })
-        })
+        });
+        let schema = self.schema.filter(|_| is_assigner).zip(view.schema);
+        let schema = schema.map(|(schema, (_, expected))| StoreRequest::PutSchema {
+            schema,
+            expected,
+            members_at: self.applied,
+        });
+        order.or(schema)
     }
 
     /// The members that are ready: this one, and those that are heard and in the store.

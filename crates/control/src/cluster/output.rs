@@ -94,6 +94,9 @@ pub enum ClusterEvent {
     },
     /// The epoch is another one.
     Epoch(u16),
+    /// The store's documents have another schema now. If this member does not read it, it serves
+    /// nothing: write that it is not ready.
+    Schema { in_use: u32, reads: u32 },
     /// The store does not answer. Take-overs go on; nothing is assigned.
     StoreLost,
     /// The store answers again.

@@ -1,8 +1,8 @@
 //! The store as this member knows it: read whole, then watched.
 //!
 //! Keys, below the cluster's prefix: `own/<shard>` ([`Order`]), `members/<id>` ([`Member`], on a
-//! lease of the member), `move/<shard>` ([`Move`], on a lease of the operator) and `epoch` (a
-//! number). Documents are values here; their text is for the I/O.
+//! lease of the member), `move/<shard>` ([`Move`], on a lease of the operator), `epoch` and the
+//! schema (numbers). Documents are values here; their text is for the I/O.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,24 @@ pub enum StoreRequest {
     /// Read the whole prefix at one revision, linearizable. Answer [`StoreAnswer::Read`], and watch
     /// from the revision after it.
     Read,
-    /// Put `own/<shard>` if its `mod_revision` is `expected`, or if it is absent for `None`.
+    /// Put `own/<shard>` if its `mod_revision` is `expected` and that of `epoch` is `epoch_at`; `None`
+    /// is for a key that is absent. In a store that was restored, a term may be given twice: a
+    /// member that has not heard of the next epoch must not write one.
     PutOwn {
         shard: ShardId,
         order: Order,
         expected: Option<u64>,
+        epoch_at: Option<u64>,
     },
     /// Put `epoch` if its `mod_revision` is `expected`, or if it is absent for `None`.
     PutEpoch { epoch: u16, expected: Option<u64> },
+    /// Put the schema if its `mod_revision` is `expected`, and no member's entry is later than
+    /// `members_at`: each that is there then says that it reads this schema.
+    PutSchema {
+        schema: u32,
+        expected: u64,
+        members_at: u64,
+    },
 }
 
 /// The store's answer. `cluster_id` and `revision` are from the header of the response.
@@ -64,6 +74,8 @@ pub struct Snapshot {
     pub moves: BTreeMap<ShardId, Move>,
     /// The key `epoch` and its `mod_revision`, if it is there.
     pub epoch: Option<(u16, u64)>,
+    /// The schema in use, in which all documents are, and its `mod_revision`.
+    pub schema: Option<(u32, u64)>,
 }
 
 /// `own/<shard>`.
@@ -82,6 +94,8 @@ pub struct Member {
     pub address: String,
     /// Whether it can serve switches.
     pub is_ready: bool,
+    /// The greatest schema that it reads; it reads all before it too.
+    pub reads: u32,
 }
 
 /// `move/<shard>`: an operator wants another owner. The present one writes the order, since it
@@ -110,6 +124,7 @@ pub enum Changed {
     Member(MemberId, Option<Member>),
     Move(ShardId, Option<Move>),
     Epoch(Option<u16>),
+    Schema(Option<u32>),
 }
 
 /// The latest state of the store that this member has seen. A store that is behind it was restored
@@ -136,6 +151,10 @@ pub(super) enum News {
 #[derive(Debug)]
 pub(super) struct Store {
     random: SplitMix64,
+    /// The greatest schema that this member reads.
+    schema_max: u32,
+    /// The schema in use, if this member cannot read it. Nothing of the store is believed then.
+    too_new: Option<u32>,
     high_water: Option<HighWater>,
     reported: Option<(HighWater, Instant)>,
     view: Snapshot,
@@ -186,9 +205,16 @@ struct Asked {
 }
 
 impl Store {
-    pub(super) fn new(now: Instant, seed: u64, high_water: Option<HighWater>) -> Store {
+    pub(super) fn new(
+        now: Instant,
+        seed: u64,
+        schema_max: u32,
+        high_water: Option<HighWater>,
+    ) -> Store {
         Store {
             random: SplitMix64::new(seed),
+            schema_max,
+            too_new: None,
             high_water,
             reported: high_water.map(|mark| (mark, now)),
             view: Snapshot::default(),
@@ -218,6 +244,22 @@ impl Store {
 
     pub(super) fn epoch(&self) -> u16 {
         self.view.epoch.map_or(0, |(epoch, _)| epoch)
+    }
+
+    /// The schema in use, as far as it is known.
+    pub(super) fn schema(&self) -> Option<u32> {
+        let known = self.view.schema.map(|(schema, _)| schema);
+        self.too_new.or(known)
+    }
+
+    /// Whether the store's documents may have a form that this member does not know.
+    pub(super) fn is_too_new(&self) -> bool {
+        self.too_new.is_some()
+    }
+
+    /// The revision up to which the view has every change.
+    pub(super) fn applied(&self) -> u64 {
+        self.applied
     }
 
     /// Whether what is known follows the store, and no restore is being handled.
@@ -360,6 +402,15 @@ impl Store {
         floor: Option<HighWater>,
         is_behind: bool,
     ) -> Option<News> {
+        let schema = snapshot.schema.map(|(schema, _)| schema);
+        let too_new = schema.filter(|schema| *schema > self.schema_max);
+        let schema_before = self.schema();
+        self.too_new = too_new;
+        if too_new.is_some() {
+            (self.is_current, self.read_at) = (false, now);
+            self.note_schema(schema_before);
+            return Some(News::Members);
+        }
         let epoch = snapshot.epoch.map_or(0, |(epoch, _)| epoch);
         // Also another order at the same revision.
         let is_lower = |(shard, own): (&ShardId, &Own)| {
@@ -399,6 +450,7 @@ impl Store {
             epoch,
         });
         self.view = snapshot;
+        self.note_schema(schema_before);
         while self.view.members.len() > MEMBERS_MAX {
             self.view.members.pop_last();
         }
@@ -407,7 +459,19 @@ impl Store {
         Some(News::All { is_restored })
     }
 
+    /// Reports another schema than before, also at the start one that cannot be read.
+    fn note_schema(&mut self, before: Option<u32>) {
+        let is_news = before.is_some() || self.is_too_new();
+        if let Some(in_use) = self.schema().filter(|now| is_news && Some(*now) != before) {
+            let reads = self.schema_max;
+            self.events.push(ClusterEvent::Schema { in_use, reads });
+        }
+    }
+
     pub(super) fn handle_change(&mut self, change: StoreChange) -> Option<News> {
+        if self.is_too_new() && matches!(change.changed, Changed::Schema(_)) {
+            self.lose_watch();
+        }
         let is_reading = |asked: &Asked| asked.request == StoreRequest::Read;
         // The watch begins anew with the snapshot that is under way.
         if !self.is_current || self.asked.as_ref().is_some_and(is_reading) {
@@ -460,6 +524,13 @@ impl Store {
             // Another epoch: the store may have been restored unnoticed.
             Changed::Epoch(epoch) => {
                 if epoch != self.view.epoch.map(|(epoch, _)| epoch) {
+                    self.lose_watch();
+                }
+                None
+            }
+            // What follows may have another form.
+            Changed::Schema(schema) => {
+                if schema != self.view.schema.map(|(schema, _)| schema) {
                     self.lose_watch();
                 }
                 None

@@ -30,6 +30,7 @@ impl Fixture {
             id: id("a"),
             shards,
             seed: 1,
+            reads: 1,
         };
         Fixture {
             now: Instant::START,
@@ -60,6 +61,7 @@ impl Fixture {
                 shard,
                 order,
                 expected,
+                ..
             } => {
                 let known = self.own.get(&shard).map(|own| own.revision);
                 assert_eq!(known, expected);
@@ -68,7 +70,7 @@ impl Fixture {
                 self.own.insert(shard, Own { order, revision });
                 written(revision)
             }
-            StoreRequest::PutEpoch { .. } => {
+            StoreRequest::PutEpoch { .. } | StoreRequest::PutSchema { .. } => {
                 self.revision += 1;
                 written(self.revision)
             }
@@ -244,6 +246,7 @@ fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
         let other = Member {
             address: String::new(),
             is_ready: true,
+            reads: 1,
         };
         member.members.insert(id("b"), other);
         member.cluster.set_ready(member.now, true);

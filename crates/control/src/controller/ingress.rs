@@ -44,7 +44,8 @@ pub(super) struct Ingress {
 }
 
 struct IngressSwitch {
-    ports: BTreeMap<PortNo, IngressPort>,
+    /// Boxed: a map takes room for eleven values, and many switches have few ports.
+    ports: BTreeMap<PortNo, Box<IngressPort>>,
     /// The budget of broadcasts from its ports.
     flood_packet_outs: Budget,
     /// Cached until something changes.
@@ -147,23 +148,26 @@ impl Ingress {
             switch.ports.remove(&at.port);
             return;
         }
-        let fresh = || IngressPort {
-            flood_budget: Budget::new(now, flood, flood.max(1)),
-            flood_packet_outs: packet_out_budget(now, packet_outs_max, PORT_PART),
-            storm: Storm::default(),
-            path_budget: Budget::new(now, of_paths, of_paths.max(1)),
-            detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
-            half_way_budget: Budget::new(now, HALF_WAY_PER_S, HALF_WAY_BURST),
-            icmp_budget: Budget::new(now, ICMP_PER_S, ICMP_BURST),
-            forged_at: None,
-            kept_until: Instant::START,
-            edge_open: false,
+        let fresh = || {
+            Box::new(IngressPort {
+                flood_budget: Budget::new(now, flood, flood.max(1)),
+                flood_packet_outs: packet_out_budget(now, packet_outs_max, PORT_PART),
+                storm: Storm::default(),
+                path_budget: Budget::new(now, of_paths, of_paths.max(1)),
+                detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
+                half_way_budget: Budget::new(now, HALF_WAY_PER_S, HALF_WAY_BURST),
+                icmp_budget: Budget::new(now, ICMP_PER_S, ICMP_BURST),
+                forged_at: None,
+                kept_until: Instant::START,
+                edge_open: false,
+            })
         };
         switch.ports.entry(at.port).or_insert_with(fresh);
     }
 
     fn port_mut(&mut self, at: Location) -> Option<&mut IngressPort> {
-        self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
+        let switch = self.switches.get_mut(&at.dpid)?;
+        switch.ports.get_mut(&at.port).map(Box::as_mut)
     }
 
     /// Whether a new path may begin at this port. A port that is gone has no budget.

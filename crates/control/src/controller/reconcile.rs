@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::{Duration, Instant};
 use openflow::message::MultipartReply;
 use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
-use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Xid};
+use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Xid};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use crate::requests::Reply;
@@ -56,9 +56,16 @@ impl Controller {
         dpid: DatapathId,
         xid: Xid,
         len: usize,
-        reply: MultipartReply,
+        mut reply: MultipartReply,
         unreadable: Vec<UnreadableRow>,
     ) {
+        // A switch may describe 254 tables at length, in many parts, of which one number counts.
+        if let ReplyBody::TableFeatures(tables) = &mut reply.body
+            && self.outbox.asked(dpid, xid) == Some(Request::TableFeatures)
+        {
+            tables.retain(|table| table.table_id == TableId(0));
+            tables.shrink_to_fit();
+        }
         if !unreadable.is_empty() {
             self.handle_unreadable(dpid, xid, &unreadable);
         }

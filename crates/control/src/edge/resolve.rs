@@ -129,14 +129,15 @@ fn answered_owner(
 
 /// Addresses that the controller has seen questions from a moment ago.
 pub(super) struct Shown {
-    askers: Box<[(IpAddr, Instant); ASKERS]>,
+    /// Made at the first question: many switches have no hosts.
+    askers: Option<Box<[(IpAddr, Instant); ASKERS]>>,
     budget: Budget,
 }
 
 impl Shown {
     pub(super) fn new() -> Shown {
         Shown {
-            askers: Box::new([(Ipv4Addr::UNSPECIFIED.into(), Instant::START); ASKERS]),
+            askers: None,
             budget: Budget::new(Instant::START, SHOWN_PER_S, SHOWN_PER_S),
         }
     }
@@ -148,7 +149,8 @@ impl Shown {
             IpAddr::V6(ip) => ip.to_bits(),
         };
         let hash = clock::mix(clock::mix((bits >> 64) as u64) ^ bits as u64);
-        let last = &mut self.askers[hash as usize % ASKERS];
+        let none = || Box::new([(Ipv4Addr::UNSPECIFIED.into(), Instant::START); ASKERS]);
+        let last = &mut self.askers.get_or_insert_with(none)[hash as usize % ASKERS];
         let is_recent = last.0 == asker && now.since(last.1) < SHOW_INTERVAL;
         let is_due = !is_recent && self.budget.take(now);
         if is_due {

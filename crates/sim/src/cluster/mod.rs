@@ -93,6 +93,9 @@ struct Node {
     cluster: Option<Cluster>,
     /// Counts its processes.
     process: u32,
+    /// The greatest schema that the process reads, and that the installed program reads.
+    reads: u32,
+    installed: u32,
     is_ready: bool,
     is_leaving: bool,
     /// It has read that it is drained, and so is not ready.
@@ -108,8 +111,9 @@ struct Node {
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
-    /// Whether it had a reason for the write that it sent last.
+    /// Whether it had a reason for the write that it sent last, and the schema in which it was.
     has_reason: bool,
+    form: u32,
     /// Connections on which it has heard that it is no longer master.
     demoted: BTreeSet<ConnectionId>,
     /// When each peer was heard last; `None` once it was reset.
@@ -190,6 +194,8 @@ impl World {
             id: MemberId::new(&format!("m{n}")).expect("a name"),
             cluster: None,
             process: 0,
+            reads: 1,
+            installed: 1,
             is_ready: false,
             is_leaving: false,
             is_drained: false,
@@ -202,6 +208,7 @@ impl World {
             watch: 0,
             is_watching: false,
             has_reason: false,
+            form: 1,
             demoted: BTreeSet::new(),
             heard: vec![None; members],
             sent: Sent::default(),
@@ -303,6 +310,17 @@ impl World {
         self.events.push(at, Event::Node(member, process, input));
     }
 
+    /// Installs a program that reads up to this schema. The member runs it once it starts again.
+    pub fn install(&mut self, member: usize, reads: u32) {
+        self.note(|| format!("install {member}: {reads}"));
+        self.nodes[member].installed = reads;
+    }
+
+    /// Whether the store has a schema that a member's process does not read.
+    fn is_too_old(&self, member: usize) -> bool {
+        self.nodes[member].reads < self.store.schema()
+    }
+
     /// Starts a member's process. It is ready within half a second.
     pub fn start(&mut self, member: usize) {
         if self.is_running(member) {
@@ -313,10 +331,12 @@ impl World {
         let members = self.nodes.len();
         let node = &mut self.nodes[member];
         node.process += 1;
+        node.reads = node.installed;
         let config = ClusterConfig {
             id: node.id.clone(),
             shards: self.shards,
             seed,
+            reads: node.reads,
         };
         node.cluster = Some(Cluster::new(self.now, config, node.high_water));
         (node.is_ready, node.is_leaving, node.is_stalled) = (false, false, false);
@@ -645,8 +665,12 @@ impl World {
                 let entry = Member {
                     address: String::new(),
                     is_ready,
+                    reads: self.nodes[member].reads,
                 };
-                self.store.register(self.now, &id, entry);
+                // Who has no entry compares the schema first.
+                if !self.is_too_old(member) || self.store.members().contains_key(&id) {
+                    self.store.register(self.now, &id, entry);
+                }
                 let is_drained = self.store.drained.contains(&id);
                 if self.nodes[member].process == process {
                     let at = self.arrival(Place::Store, Place::Node(member));
@@ -656,8 +680,10 @@ impl World {
             ToStore::Revoke => self.store.revoke(&id),
             ToStore::Request(number, request) => {
                 let reason = self.reason(member, &request);
+                let is_too_old = self.is_too_old(member);
                 let answer = self.store.handle(&request);
                 if matches!(answer, StoreAnswer::Written { .. }) {
+                    self.check_form(member, is_too_old, &request);
                     self.check_write(member, reason, &request);
                     let is_order = matches!(request, StoreRequest::PutOwn { .. });
                     let is_fenced = self
@@ -693,6 +719,22 @@ impl World {
         let next = order.holder(0);
         let is_asked = next.is_some_and(|next| self.store.is_asked_for(*shard, next));
         Some(is_leaving || is_taken || is_asked || !self.hears(member, owner))
+    }
+
+    /// Every member that is there reads the schema in use, and all writes are in it.
+    fn check_form(&mut self, member: usize, is_too_old: bool, request: &StoreRequest) {
+        let (form, in_use) = (self.nodes[member].form, self.store.schema());
+        if let StoreRequest::PutSchema { schema, .. } = request {
+            self.note(|| format!("{member} writes {request:?}"));
+            let mut there = self.store.members().iter();
+            if let Some((id, _)) = there.find(|(_, entry)| entry.reads < *schema) {
+                self.fault(format!("{id} does not read schema {schema}"));
+            }
+        } else if is_too_old || (form > in_use && self.unnoticed_until < self.now) {
+            self.fault(format!(
+                "member {member} writes in schema {form}, in use is {in_use}: {request:?}"
+            ));
+        }
     }
 
     fn check_write(&mut self, member: usize, reason: Option<bool>, request: &StoreRequest) {
@@ -950,6 +992,8 @@ impl World {
         match output {
             ClusterOutput::Store { number, request } => {
                 self.nodes[member].has_reason = self.reason(member, &request) == Some(true);
+                let cluster = self.nodes[member].cluster.as_ref();
+                self.nodes[member].form = cluster.and_then(Cluster::schema).unwrap_or(1);
                 self.send_to_store(member, ToStore::Request(number, request));
             }
             ClusterOutput::Peer { to, message } => {
@@ -1073,15 +1117,27 @@ impl World {
             if serving.len() != 1 || serving.first().copied() != master {
                 self.fault(format!("{dpid}: master {master:?}, served by {serving:?}"));
             }
+            if master.is_some_and(|n| self.is_too_old(n)) {
+                self.fault(format!("{dpid}: its master {master:?} is too old"));
+            }
             if master.is_some_and(|n| self.store.drained.contains(&self.nodes[n].id)) {
                 self.fault(format!("{dpid}: its master {master:?} is drained"));
             }
         }
         for member in 0..self.nodes.len() {
-            let shards = self
-                .cluster(member)
-                .map(Cluster::shards)
-                .unwrap_or_default();
+            let Some(cluster) = self.cluster(member) else {
+                continue;
+            };
+            let (schema, shards) = (cluster.schema(), cluster.shards());
+            let in_use = self.store.schema();
+            if schema != Some(in_use) {
+                self.fault(format!(
+                    "member {member} knows schema {schema:?}, the store has {in_use}"
+                ));
+            }
+            if self.is_too_old(member) {
+                continue;
+            }
             for shard in shards {
                 let known = (shard.generation.revision(), shard.generation.epoch());
                 let own = self.store.own.get(&shard.shard);

@@ -22,12 +22,15 @@ pub struct ModelStore {
     pub own: BTreeMap<ShardId, Own>,
     members: BTreeMap<MemberId, Member>,
     leases: BTreeMap<MemberId, Instant>,
-    /// When each entry changed last.
+    /// When each entry changed last, and at which revision.
     changed_at: BTreeMap<MemberId, Instant>,
+    put_at: BTreeMap<MemberId, u64>,
     moves: BTreeMap<ShardId, Move>,
     /// Members that an operator has drained. They read it with each keepalive.
     pub drained: BTreeSet<MemberId>,
     epoch: Option<(u16, u64)>,
+    /// The schema in use and the revision of its key.
+    schema: (u32, u64),
     /// Changes that watches are still to hear of.
     pub changes: Vec<StoreChange>,
 }
@@ -42,9 +45,11 @@ impl ModelStore {
             members: BTreeMap::new(),
             leases: BTreeMap::new(),
             changed_at: BTreeMap::new(),
+            put_at: BTreeMap::new(),
             moves: BTreeMap::new(),
             drained: BTreeSet::new(),
             epoch: None,
+            schema: (1, 1),
             changes: Vec::new(),
         }
     }
@@ -60,6 +65,11 @@ impl ModelStore {
 
     pub fn epoch(&self) -> u16 {
         self.epoch.map_or(0, |(epoch, _)| epoch)
+    }
+
+    /// The schema in use.
+    pub fn schema(&self) -> u32 {
+        self.schema.0
     }
 
     fn change(&mut self, changed: Changed) -> u64 {
@@ -103,7 +113,8 @@ impl ModelStore {
         if self.members.get(id) != Some(&member) {
             self.members.insert(id.clone(), member.clone());
             self.changed_at.insert(id.clone(), now);
-            self.change(Changed::Member(id.clone(), Some(member)));
+            let revision = self.change(Changed::Member(id.clone(), Some(member)));
+            self.put_at.insert(id.clone(), revision);
         }
     }
 
@@ -156,13 +167,16 @@ impl ModelStore {
                 members: self.members.clone(),
                 moves: self.moves.clone(),
                 epoch: self.epoch,
+                schema: Some(self.schema),
             }),
             StoreRequest::PutOwn {
                 shard,
                 order,
                 expected,
+                epoch_at,
             } => {
-                if self.own.get(shard).map(|own| own.revision) != *expected {
+                let known = self.own.get(shard).map(|own| own.revision);
+                if known != *expected || self.epoch.map(|(_, at)| at) != *epoch_at {
                     return conflict(self);
                 }
                 let revision = self.put_own(*shard, order.clone());
@@ -177,6 +191,22 @@ impl ModelStore {
                 }
                 let revision = self.change(Changed::Epoch(Some(*epoch)));
                 self.epoch = Some((*epoch, revision));
+                StoreAnswer::Written {
+                    cluster_id,
+                    revision,
+                }
+            }
+            StoreRequest::PutSchema {
+                schema,
+                expected,
+                members_at,
+            } => {
+                let is_later = |id| self.put_at.get(id).is_some_and(|put| put > members_at);
+                if self.schema.1 != *expected || self.members.keys().any(is_later) {
+                    return conflict(self);
+                }
+                let revision = self.change(Changed::Schema(Some(*schema)));
+                self.schema = (*schema, revision);
                 StoreAnswer::Written {
                     cluster_id,
                     revision,

@@ -18,7 +18,8 @@ const MEMBERS: &str = "members/";
 const MOVES: &str = "move/";
 const DRAINED: &str = "drained/";
 const EPOCH: &str = "epoch";
-/// Before the keys of the cluster itself, below [`PREFIX`]; only the epoch is beside them.
+/// Before the keys of the cluster itself, below [`PREFIX`]; only the epoch and [`IDENTITY`] are
+/// beside them.
 pub const FOLDERS: [&str; 4] = [OWN, MEMBERS, MOVES, DRAINED];
 /// The key of [`Identity`].
 pub const IDENTITY: &str = "/auster/v1/cluster";
@@ -31,8 +32,21 @@ pub struct Identity {
     pub schema: u32,
 }
 
-/// The version that this auster reads and writes.
+/// The greatest version that this auster reads, and the one that it writes into a new cluster. It
+/// reads every version before. New fields that an earlier auster may pass over need no other
+/// version: documents are read without those that are not known.
 pub const SCHEMA: u32 = 1;
+
+/// The version in use, by the text of [`IDENTITY`].
+pub fn schema_in_use(text: &[u8]) -> Option<u32> {
+    let identity: Identity = serde_json::from_slice(text).ok()?;
+    Some(identity.schema)
+}
+
+/// Why a member does nothing with documents of a version that it does not read.
+pub fn too_old(in_use: u32, reads: u32) -> String {
+    format!("the cluster has schema {in_use}, and this auster reads {reads} at most: upgrade it")
+}
 
 pub fn identity_text(identity: &Identity) -> Vec<u8> {
     to_json(identity)
@@ -46,10 +60,7 @@ pub fn compare(ours: &Identity, text: &[u8]) -> Result<(), String> {
         ));
     };
     if theirs.schema > ours.schema {
-        return Err(format!(
-            "etcd: the cluster has schema {}, and this auster reads {} at most: upgrade it",
-            theirs.schema, ours.schema
-        ));
+        return Err(format!("etcd: {}", too_old(theirs.schema, ours.schema)));
     }
     if theirs.id != ours.id {
         return Err(format!(
@@ -58,6 +69,11 @@ pub fn compare(ours: &Identity, text: &[u8]) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Before the keys of members.
+pub fn members() -> Vec<u8> {
+    [PREFIX, MEMBERS].concat().into_bytes()
 }
 
 /// A key below [`PREFIX`].
@@ -69,11 +85,16 @@ pub enum Key {
     /// It is there while an operator wants the member to serve nothing.
     Drained(MemberId),
     Epoch,
+    /// [`Identity`].
+    Cluster,
 }
 
 impl Key {
     /// Reads a key. Other keys than these may be there, and are nobody's here.
     pub fn read(key: &[u8]) -> Option<Key> {
+        if key == IDENTITY.as_bytes() {
+            return Some(Key::Cluster);
+        }
         let name = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
         if let Some(shard) = name.strip_prefix(OWN) {
             return shard.parse().ok().map(|shard| Key::Own(ShardId(shard)));
@@ -97,6 +118,7 @@ impl Key {
             Key::Move(shard) => format!("{PREFIX}{MOVES}{shard}"),
             Key::Drained(member) => format!("{PREFIX}{DRAINED}{member}"),
             Key::Epoch => format!("{PREFIX}{EPOCH}"),
+            Key::Cluster => IDENTITY.to_owned(),
         }
     }
 }
@@ -112,6 +134,13 @@ struct MemberText {
     ready: bool,
     #[serde(default)]
     version: String,
+    /// The greatest schema that it reads. Members before this field read the first.
+    #[serde(default = "first_schema")]
+    schema: u32,
+}
+
+fn first_schema() -> u32 {
+    1
 }
 
 #[derive(Serialize, Deserialize)]
@@ -152,6 +181,7 @@ pub fn member_text(member: &Member) -> Vec<u8> {
         address: member.address.clone(),
         ready: member.is_ready,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        schema: member.reads,
     })
 }
 
@@ -160,6 +190,7 @@ pub fn member(text: &[u8]) -> Option<Member> {
     Some(Member {
         address: text.address,
         is_ready: text.ready,
+        reads: text.schema,
     })
 }
 
@@ -233,6 +264,10 @@ pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
                 snapshot.moves.extend(asked.map(|asked| (shard, asked)));
             }
             Some(Key::Epoch) => snapshot.epoch = Some((epoch(&pair.value), revision)),
+            Some(Key::Cluster) => {
+                let in_use = schema_in_use(&pair.value);
+                snapshot.schema = in_use.map(|schema| (schema, revision));
+            }
             Some(Key::Drained(_)) | None => {}
         }
     }
@@ -266,6 +301,7 @@ pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
         Key::Move(shard) => Changed::Move(shard, value.and_then(moved)),
         Key::Drained(_) => return None,
         Key::Epoch => Changed::Epoch(value.map(epoch)),
+        Key::Cluster => Changed::Schema(value.and_then(schema_in_use)),
     };
     Some((revision(change.revision()), changed))
 }
@@ -476,6 +512,7 @@ mod tests {
             Key::Move(ShardId(3)),
             Key::Drained(id("b")),
             Key::Epoch,
+            Key::Cluster,
         ] {
             assert_eq!(Key::read(key.text().as_bytes()), Some(key));
         }
@@ -492,6 +529,7 @@ mod tests {
         let one = Member {
             address: "ssl:10.0.0.1:6655".to_owned(),
             is_ready: true,
+            reads: 2,
         };
         assert_eq!(member(&member_text(&one)), Some(one));
         assert_eq!(epoch(&epoch_text(7)), 7);
@@ -527,6 +565,22 @@ mod tests {
             let problem = compare(&ours, text.as_bytes()).unwrap_err();
             assert!(problem.contains(part), "{problem}");
         }
+    }
+
+    #[test]
+    fn fields_of_later_versions_are_passed_over_and_those_of_earlier_ones_have_a_meaning() {
+        let earlier = member(br#"{"address":"tcp:a:1","ready":true,"version":"0.1.0"}"#);
+        assert_eq!(earlier.map(|member| member.reads), Some(1));
+        let later = br#"{"address":"tcp:a:1","ready":true,"schema":3,"load":{"cpu":0.5}}"#;
+        assert_eq!(member(later).map(|member| member.reads), Some(3));
+        let places = order(br#"{"order":["a"],"zone":"north"}"#);
+        assert_eq!(places, Order::repeating(&[id("a")][..]));
+        let text = br#"{"id":"campus","schema":2,"made_by":"a"}"#;
+        assert_eq!(schema_in_use(text), Some(2));
+        assert_eq!(schema_in_use(b"{}"), None);
+        let line = br#"{"heartbeat":{"ready":true,"epoch":3,"load":7}}"#;
+        assert!(matches!(heard(line), Some(Heard::Message(_))));
+        assert_eq!(heard(br#"{"weather":{"rain":true}}"#), None);
     }
 
     #[test]

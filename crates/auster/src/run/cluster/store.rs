@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
-use etcd::{Cas, Client, Error, Header, Notice};
+use etcd::{Cas, Client, Compare, Error, Notice, Op, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -27,6 +27,7 @@ const REPAIR: Duration = Duration::from_secs(300);
 /// Carries out requests until the task is aborted.
 pub async fn carry_out(
     client: Client,
+    cluster: Identity,
     mut requests: mpsc::UnboundedReceiver<(u32, StoreRequest)>,
     mut named: watch::Receiver<bool>,
     keeper: Keeper,
@@ -75,12 +76,28 @@ pub async fn carry_out(
                 shard,
                 order,
                 expected,
+                epoch_at,
             } => {
-                let text = documents::order_text(&order);
-                put(&client, Key::Own(shard), text, expected).await
+                let key = Key::Own(shard);
+                let compares = vec![is_at(&key, expected), is_at(&Key::Epoch, epoch_at)];
+                put(&client, compares, &key, documents::order_text(&order)).await
             }
             StoreRequest::PutEpoch { epoch, expected } => {
-                put(&client, Key::Epoch, documents::epoch_text(epoch), expected).await
+                let compares = vec![is_at(&Key::Epoch, expected)];
+                let text = documents::epoch_text(epoch);
+                put(&client, compares, &Key::Epoch, text).await
+            }
+            // A member that has come or changed since may read less.
+            StoreRequest::PutSchema {
+                schema,
+                expected,
+                members_at,
+            } => {
+                let id = cluster.id.clone();
+                let text = documents::identity_text(&Identity { id, schema });
+                let members = Compare::PrefixUntil(documents::members(), of_etcd(members_at));
+                let compares = vec![is_at(&Key::Cluster, Some(expected)), members];
+                put(&client, compares, &Key::Cluster, text).await
             }
         };
         handle
@@ -97,15 +114,17 @@ pub async fn carry_out(
 pub async fn read(client: &Client) -> Result<etcd::Snapshot, Error> {
     let [own, members, moves, drained] =
         documents::FOLDERS.map(|folder| [PREFIX, folder].concat().into_bytes());
-    let epoch = Key::Epoch.text();
-    let (mut whole, members, moves, drained, epoch) = tokio::try_join!(
+    let [epoch, cluster] = [Key::Epoch, Key::Cluster].map(|key| key.text());
+    let (mut whole, members, moves, drained, epoch, cluster) = tokio::try_join!(
         client.read_all(&own),
         client.read_all(&members),
         client.read_all(&moves),
         client.read_all(&drained),
         client.get(epoch.as_bytes()),
+        client.get(cluster.as_bytes()),
     )?;
-    for header in [members.header, moves.header, drained.header, epoch.header] {
+    let lists = [members.header, moves.header, drained.header];
+    for header in lists.into_iter().chain([epoch.header, cluster.header]) {
         if header.cluster_id != whole.header.cluster_id {
             return Err(Error::Invalid("answers of different clusters".to_owned()));
         }
@@ -115,6 +134,7 @@ pub async fn read(client: &Client) -> Result<etcd::Snapshot, Error> {
     whole.kvs.extend(moves.kvs);
     whole.kvs.extend(drained.kvs);
     whole.kvs.extend(epoch.value);
+    whole.kvs.extend(cluster.value);
     Ok(whole)
 }
 
@@ -127,27 +147,42 @@ impl Drop for Watching {
     }
 }
 
-async fn put(client: &Client, key: Key, text: Vec<u8>, expected: Option<u64>) -> StoreAnswer {
-    let expected = expected.and_then(|revision| i64::try_from(revision).ok());
-    let key = key.text();
-    let put = client.cas(key.as_bytes(), expected.unwrap_or(0), &text, 0);
-    let at = |header: &Header| (header.cluster_id, revision(header.revision));
-    match put.await {
-        Ok(Cas::Won(header)) => {
-            let (cluster_id, revision) = at(&header);
-            StoreAnswer::Written {
-                cluster_id,
-                revision,
-            }
-        }
-        Ok(Cas::LostTo(header, _)) => {
-            let (cluster_id, revision) = at(&header);
-            StoreAnswer::Conflict {
-                cluster_id,
-                revision,
-            }
-        }
-        Err(error) => failed(&error),
+fn of_etcd(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(0)
+}
+
+/// A key that has not changed since this revision, or is not there for `None`.
+fn is_at(key: &Key, revision: Option<u64>) -> Compare {
+    Compare::ModRevision(key.text().into_bytes(), of_etcd(revision.unwrap_or(0)))
+}
+
+/// Writes a key if all comparisons hold.
+async fn put(client: &Client, compares: Vec<Compare>, key: &Key, value: Vec<u8>) -> StoreAnswer {
+    let key = key.text().into_bytes();
+    let txn = Txn {
+        compares,
+        then: vec![Op::Put {
+            key,
+            value,
+            lease: 0,
+        }],
+        otherwise: Vec::new(),
+    };
+    let answer = match client.txn(&txn).await {
+        Ok(answer) => answer,
+        Err(error) => return failed(&error),
+    };
+    let cluster_id = answer.header.cluster_id;
+    let revision = revision(answer.header.revision);
+    match answer.succeeded {
+        true => StoreAnswer::Written {
+            cluster_id,
+            revision,
+        },
+        false => StoreAnswer::Conflict {
+            cluster_id,
+            revision,
+        },
     }
 }
 
@@ -245,11 +280,14 @@ pub struct Presence {
     pub is_gone: bool,
     /// It knows what the API was asked for, which switches would lose otherwise.
     pub has_intent: bool,
+    /// etcd has a schema that it does not read.
+    pub is_too_old: bool,
 }
 
 impl Presence {
     pub fn is_ready(self) -> bool {
-        self.reaches && self.has_intent && !self.is_leaving && !self.is_drained
+        let may_serve = !self.is_leaving && !self.is_drained && !self.is_too_old;
+        self.reaches && self.has_intent && may_serve
     }
 }
 
@@ -356,7 +394,14 @@ async fn begin(client: &Client, member: &Own, presence: Presence) -> Result<i64,
         .cas(key.as_bytes(), expected, &text, lease.id)
         .await?
     {
-        Cas::Won(_) => Ok(lease.id),
+        // From now on the schema cannot be raised past this member, but it may have been before.
+        Cas::Won(_) => match identify(client, &member.cluster).await {
+            Ok(()) => Ok(lease.id),
+            Err(problem) => {
+                let _ = client.lease_revoke(lease.id).await;
+                Err(problem)
+            }
+        },
         Cas::LostTo(..) => {
             let _ = client.lease_revoke(lease.id).await;
             Err(Problem {
@@ -408,6 +453,7 @@ fn member_text(address: &str, presence: Presence) -> Vec<u8> {
     documents::member_text(&Member {
         address: address.to_owned(),
         is_ready: presence.is_ready(),
+        reads: documents::SCHEMA,
     })
 }
 

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::document::{self, Document};
 use super::known::{Doc, Read};
 use super::{Intent, ORDER, UNKNOWN, Write, Written};
+use crate::run::cluster::documents;
 use crate::run::qos::Refused;
 
 /// Before the key of each document.
@@ -179,8 +180,13 @@ pub async fn follow<F: Future<Output = bool>>(
     let (began, mut pause) = (Instant::now(), AGAIN);
     loop {
         let floor = intent.revision_known();
-        let from = match client.read_all(PREFIX.as_bytes()).await {
-            Ok(read) => {
+        let from = match read(&client).await {
+            Ok((_, Some(in_use))) => {
+                intent.note_too_old(documents::too_old(in_use, documents::SCHEMA));
+                sleep(AGAIN_MAX).await;
+                continue;
+            }
+            Ok((read, None)) => {
                 let revision_read = revision(read.header.revision);
                 let docs = read.kvs.iter().filter_map(|pair| {
                     let (key, value) = parsed(&pair.key, &pair.value)?;
@@ -218,9 +224,18 @@ pub async fn follow<F: Future<Output = bool>>(
     }
 }
 
+/// Reads all documents, and after them whether they may have a schema that is not known here.
+async fn read(client: &Client) -> Result<(etcd::Snapshot, Option<u32>), Error> {
+    let read = client.read_all(PREFIX.as_bytes()).await?;
+    let cluster = client.get(documents::IDENTITY.as_bytes()).await?.value;
+    let in_use = cluster.and_then(|pair| documents::schema_in_use(&pair.value));
+    Ok((read, in_use.filter(|in_use| *in_use > documents::SCHEMA)))
+}
+
 /// Takes changes until some may be missing, somebody wants everything read, or it is time to.
 async fn watch(intent: &Intent, client: &Client, from: i64, until: Instant) {
-    let Ok(mut watch) = client.watch(PREFIX.as_bytes(), from).await else {
+    // With the key of the schema: its change comes before documents that have the next one.
+    let Ok(mut watch) = client.watch(documents::PREFIX.as_bytes(), from).await else {
         return;
     };
     loop {
@@ -231,6 +246,9 @@ async fn watch(intent: &Intent, client: &Client, from: i64, until: Instant) {
         };
         match notice {
             Notice::Changes(_, changes) => {
+                if changes.iter().any(is_of_cluster) {
+                    return;
+                }
                 let changes = changes.iter().filter_map(|change| match change {
                     Change::Put(pair) => {
                         let (key, value) = parsed(&pair.key, &pair.value)?;
@@ -250,6 +268,10 @@ async fn watch(intent: &Intent, client: &Client, from: i64, until: Instant) {
             }
         }
     }
+}
+
+fn is_of_cluster(change: &Change) -> bool {
+    change.key() == documents::IDENTITY.as_bytes()
 }
 
 /// A pair of etcd as a document; `None` if its key is no text.

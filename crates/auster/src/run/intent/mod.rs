@@ -264,6 +264,10 @@ impl Intent {
         self.seen().away = Some(why.to_owned());
     }
 
+    fn note_too_old(&self, why: String) {
+        self.seen().too_old = Some(why);
+    }
+
     /// All documents: those in use, those left out and those that the store has lost.
     pub fn document(&self) -> Result<Value, Refused> {
         let seen = self.seen();
@@ -355,6 +359,7 @@ impl Intent {
     ) -> Result<(Vec<Write>, Vec<Op>, Changed), Refused> {
         let seen = self.seen();
         seen.check_loaded()?;
+        seen.check_schema()?;
         let count = change.ops.len();
         if matches!(self.store, Store::Etcd(_)) && count > WRITES_MAX {
             return Err(Refused::TooLarge(format!(
@@ -490,7 +495,7 @@ impl Intent {
             let lost = seen.known.missing().filter(|key| !before.contains(*key));
             let lost: Vec<String> = lost.filter(|key| *key != ORDER).cloned().collect();
             let is_first = !std::mem::replace(&mut seen.is_loaded, true);
-            seen.away = None;
+            (seen.away, seen.too_old) = (None, None);
             (keys, is_first, lost)
         };
         if !lost.is_empty() {

@@ -17,6 +17,8 @@ pub(super) struct Seen {
     pub(super) is_loaded: bool,
     /// The last failure of a reading before.
     pub(super) away: Option<String>,
+    /// Why this auster neither reads nor writes what the store has.
+    pub(super) too_old: Option<String>,
     /// Documents in use, by key, with their revisions.
     pub(super) applied: BTreeMap<String, u64>,
     /// Documents that are not, with their revisions and the reason.
@@ -34,6 +36,13 @@ impl Seen {
         }
         let why = self.away.as_deref().unwrap_or("no answer yet");
         Err(Refused::Away(format!("etcd was not read yet: {why}")))
+    }
+
+    pub(super) fn check_schema(&self) -> Result<(), Refused> {
+        match &self.too_old {
+            Some(why) => Err(Refused::Away(why.clone())),
+            None => Ok(()),
+        }
     }
 
     /// The number of documents.

@@ -1,0 +1,58 @@
+//! When the next schema of the store comes into use.
+//!
+//! Members of two versions run together while a cluster is upgraded, one after the other. The next
+//! schema waits until every member that has an entry or a place, or is heard, says that it reads
+//! it. It waits a while longer, since a member of the earlier version that returns afterwards
+//! serves nothing.
+
+use std::collections::BTreeSet;
+
+use clock::{Duration, Instant};
+
+use super::ClusterConfig;
+use super::store::Snapshot;
+use super::term::{MEMBERS_MAX, MemberId};
+
+/// How long all members have to read the next schema.
+const STEADY: Duration = Duration::from_secs(30);
+
+/// The schema that all members read, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    next: Option<(u32, Instant)>,
+}
+
+impl Gate {
+    /// Looks at the members that the store has, and at `there`: those with a place in an order, and
+    /// those that are heard.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        config: &ClusterConfig,
+        view: Option<&Snapshot>,
+        there: &BTreeSet<&MemberId>,
+    ) {
+        let next = view.and_then(|view| next(config, view, there));
+        self.next = next.map(|next| match self.next {
+            Some((known, since)) if known == next => (known, since),
+            _ => (next, now),
+        });
+    }
+
+    /// The schema that is to come into use.
+    pub(super) fn due(&self, now: Instant) -> Option<u32> {
+        let (next, since) = self.next?;
+        (since + STEADY <= now).then_some(next)
+    }
+}
+
+/// The greatest schema that all members read, if it is not in use yet.
+fn next(config: &ClusterConfig, view: &Snapshot, there: &BTreeSet<&MemberId>) -> Option<u32> {
+    let (in_use, _) = view.schema?;
+    let is_known = |id: &&MemberId| view.members.contains_key(*id);
+    // Of more members than these, some are not in the view.
+    let are_known = view.members.len() < MEMBERS_MAX && there.iter().all(is_known);
+    let own = view.members.get(&config.id)?;
+    let least = view.members.values().map(|member| member.reads).min()?;
+    (are_known && own.reads == config.reads && least > in_use).then_some(least)
+}
