@@ -6,7 +6,9 @@ pub(crate) mod api;
 mod bfd;
 mod bonds;
 pub(crate) mod cluster;
+mod counters;
 mod databases;
+mod digest;
 mod drain;
 mod events;
 pub(crate) mod exposition;
@@ -43,7 +45,6 @@ use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportError, connect_at};
 use net::workers::Workers;
-use sha2::{Digest, Sha256};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -51,6 +52,7 @@ use crate::certificates;
 use crate::policy;
 use cli::failure::Failure;
 use cli::output::{self, note};
+use digest::Digests;
 use events::Printer;
 use feed::Feed;
 use intent::{Intent, Store};
@@ -285,7 +287,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     intent.load().await;
     tasks.push(tokio::spawn(intent.clone().keep()));
     let mut access = None;
-    let digest = Arc::new(Mutex::new(digest_of(settings.config.as_deref())));
+    let digest = Arc::new(Mutex::new(Digests::of(settings.config.as_deref())));
     if let Some(stated) = &settings.api {
         let users = Arc::new(api::access::Access::load(stated, clock)?);
         let api = api::Api {
@@ -296,7 +298,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
                 .with_intent(intent.clone())
                 .with_api(users.clone())
-                .with_config(digest.clone()),
+                .with_config(digest.clone())
+                .with_stated(settings.metrics.clone(), databases.views()),
             intent: intent.clone(),
             reads: reads.clone(),
         };
@@ -337,7 +340,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                 reload_certificates(&given, &security, &mut printer);
                 reload_api(&given, access.as_ref(), &mut printer).await;
                 if Settings::given(given.0.clone()).is_ok() {
-                    *lock(&digest) = digest_of(settings.config.as_deref());
+                    *lock(&digest) = Digests::of(settings.config.as_deref());
                 }
                 reload_policy(&settings.policy, &driver, &mut printer).await;
                 if let Some(file) = &settings.config {
@@ -412,12 +415,6 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     }
     printer.finish();
     Ok(())
-}
-
-/// The SHA-256 of the configuration, for metrics; `None` without a file.
-fn digest_of(config: Option<&Path>) -> Option<String> {
-    let digest = Sha256::digest(std::fs::read(config?).ok()?);
-    Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

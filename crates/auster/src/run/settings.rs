@@ -24,6 +24,7 @@ use super::cluster;
 use super::drain;
 use super::fields::Fields;
 use super::gateways;
+use super::metrics;
 use super::multicast;
 use super::qos::{Section, chooses_packets};
 use super::timeouts;
@@ -76,6 +77,8 @@ pub struct Settings {
     pub api: Option<api::Stated>,
     /// Further names by which clients may call the API, whether it is served or not.
     api_hosts: Vec<String>,
+    /// Figures that `/metrics` serves on request.
+    pub metrics: metrics::Stated,
     pub json: bool,
     /// The number of threads that serve connections.
     pub threads: NonZeroUsize,
@@ -135,6 +138,7 @@ impl Default for Settings {
             status: None,
             api: None,
             api_hosts: Vec::new(),
+            metrics: metrics::Stated::default(),
             json: false,
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
@@ -314,6 +318,7 @@ impl Settings {
             ("status", ours.status != theirs.status),
             ("api", api::needs_restart(&ours.api, &theirs.api)),
             ("api_hosts", ours.api_hosts != theirs.api_hosts),
+            ("[metrics]", ours.metrics != theirs.metrics),
             ("json", ours.json != theirs.json),
             ("threads", ours.threads != theirs.threads),
             ("policy", ours.policy != theirs.policy),
@@ -490,6 +495,7 @@ impl Settings {
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
         }
+        settings.metrics = metrics::Stated::read(&mut fields, &root);
         settings.vlans = Stated::read(&mut fields, &root);
         settings.access = access::Stated::read(&mut fields, &root);
         settings.gateways = gateways::read(&mut fields, &root);
@@ -539,6 +545,7 @@ impl Settings {
             "mirror",
             "route",
             "cluster",
+            "metrics",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {
