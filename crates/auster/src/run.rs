@@ -6,8 +6,10 @@ pub(crate) mod api;
 mod bfd;
 mod bonds;
 pub(crate) mod cluster;
+mod counters;
 mod credentials;
 mod databases;
+mod digest;
 mod drain;
 mod events;
 pub(crate) mod exposition;
@@ -46,13 +48,13 @@ use net::clock::Clock;
 use net::method::Method;
 use net::tls::Role;
 use net::workers::Workers;
-use sha2::{Digest, Sha256};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::certificates;
 use cli::failure::Failure;
 use cli::output::{self, note, say};
+use digest::Digests;
 use events::Printer;
 use feed::Feed;
 use intent::{Intent, Store};
@@ -342,7 +344,8 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
     intent.load().await;
     tasks.push(tokio::spawn(intent.clone().keep()));
     let (mut access, mut served) = (None, None);
-    let digest = Arc::new(Mutex::new(digest_of(settings.config.as_deref())));
+    let digest = Arc::new(Mutex::new(Digests::of(settings.config.as_deref())));
+    let stated_metrics = Arc::new(Mutex::new(settings.metrics.clone()));
     if let Some(stated) = &settings.api {
         let users = Arc::new(api::access::Access::load(stated, clock)?);
         let api = api::Api {
@@ -354,7 +357,8 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
                 .with_cluster(of_cluster.clone())
                 .with_intent(intent.clone())
                 .with_api(users.clone())
-                .with_config(digest.clone()),
+                .with_config(digest.clone())
+                .with_stated(stated_metrics.clone(), databases.views()),
             intent: intent.clone(),
             reads: reads.clone(),
         };
@@ -403,6 +407,7 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
         status,
         status_task,
         reads: reads.clone(),
+        metrics: stated_metrics,
         access: access.clone(),
         served,
         digest,
@@ -466,12 +471,6 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
     }
     printer.finish();
     Ok(())
-}
-
-/// The SHA-256 of the configuration, for metrics; `None` without a file.
-fn digest_of(config: Option<&Path>) -> Option<String> {
-    let digest = Sha256::digest(std::fs::read(config?).ok()?);
-    Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,7 @@
 //! `auster top`: what a running controller's network does now, in a terminal.
 
+mod talkers;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +18,13 @@ use tokio::time::{Instant, interval, sleep};
 use crate::events::{plain, text};
 use crate::qos::ApiArgs;
 use crate::qos::client::Client;
+use talkers::Talkers;
 
 pub const EXAMPLE: &str = "\
 Example:
   auster top
-  auster top --once --json | jq '.links | to_entries | max_by(.value.there.load)'";
+  auster top --once --json | jq '.links | to_entries | max_by(.value.there.load)'
+  auster top --once --json | jq '.talkers[0]'";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -40,10 +44,12 @@ pub struct Args {
     rows: usize,
 }
 
-const LIVE: &str = "/v1/live?views=links,tables,channels";
+const LIVE: &str = "/v1/live?views=links,ports,tables,channels";
 const EVENTS_KEPT: usize = 100;
 /// Between two pictures.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Between two readings of entries.
+const ENTRIES_PERIOD: Duration = Duration::from_secs(3);
 /// The time in which two readings of counters are made.
 const RATES_MAX: Duration = Duration::from_secs(6);
 /// Another screen, and back to the one before; the top of it, and empty.
@@ -59,11 +65,12 @@ struct Known {
     views: BTreeMap<&'static str, Map<String, Value>>,
     names: BTreeMap<String, String>,
     events: VecDeque<Map<String, Value>>,
+    talkers: Talkers,
     /// The reason why nothing comes at present.
     problem: Option<String>,
 }
 
-const VIEWS: [&str; 3] = ["links", "tables", "channels"];
+const VIEWS: [&str; 4] = ["links", "ports", "tables", "channels"];
 
 type Shared = Arc<Mutex<Known>>;
 
@@ -101,6 +108,9 @@ async fn once(args: &Args) -> Result<(), Failure> {
         let detail = "the controller is too busy to say what its network does; try again";
         return Err(Failure::negative(detail));
     }
+    read_entries(&client, &shared).await;
+    sleep(PERIOD).await;
+    read_entries(&client, &shared).await;
     let events = client.lines("/v1/events", |line| {
         lock(&shared).note(line);
         true
@@ -133,6 +143,7 @@ async fn follow(args: &Args) -> Result<(), Failure> {
     tokio::select! {
         () = draw => {}
         () = keep_reading(&client, &shared, LIVE, Known::take) => {}
+        () = keep_reading_entries(&client, &shared) => {}
         () = keep_reading(&client, &shared, "/v1/events?follow=true", Known::note) => {}
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
@@ -155,6 +166,28 @@ async fn keep_reading(client: &Client, shared: &Shared, path: &str, take: fn(&mu
         lock(shared).problem = Some(problem.unwrap_or_else(|| "the stream has ended".to_owned()));
         sleep(PERIOD).await;
         let _ = read_names(client, shared).await;
+    }
+}
+
+async fn keep_reading_entries(client: &Client, shared: &Shared) {
+    loop {
+        read_entries(client, shared).await;
+        sleep(ENTRIES_PERIOD).await;
+    }
+}
+
+/// Reads the entries of the switches with the busiest ports. One that does not answer has none.
+async fn read_entries(client: &Client, shared: &Shared) {
+    let dpids = match lock(shared).views.get("ports") {
+        Some(ports) => talkers::switches(ports),
+        None => Vec::new(),
+    };
+    lock(shared).talkers.keep(&dpids);
+    for dpid in dpids {
+        let question = talkers::question(&dpid);
+        if let Ok(answer) = client.ask(Method::GET, &question, None).await {
+            lock(shared).talkers.take(Instant::now(), &dpid, &answer);
+        }
     }
 }
 
@@ -210,10 +243,13 @@ impl Known {
         self.views.get(view).into_iter().flatten()
     }
 
-    /// Whether the load of a link is known, or there is none to know.
+    /// Whether the load of a link and the rates of a port are known, or there are none to know.
     fn has_rates(&self) -> bool {
-        let mut links = self.rows("links").peekable();
-        links.peek().is_none() || links.any(|(_, link)| !link["there"].is_null())
+        let has = |view: &str, field: &str| {
+            let mut rows = self.rows(view).peekable();
+            rows.peek().is_none() || rows.any(|(_, row)| !row[field].is_null())
+        };
+        has("links", "there") && has("ports", "rates")
     }
 
     fn document(&self) -> Value {
@@ -222,6 +258,7 @@ impl Known {
             .map(|view| (view.to_owned(), json!(self.views.get(view))))
             .collect();
         document.insert("names".to_owned(), json!(self.names));
+        document.insert("talkers".to_owned(), self.talkers.document());
         document.insert("events".to_owned(), json!(self.events));
         Value::Object(document)
     }
@@ -238,6 +275,7 @@ impl Known {
         }
         picture.push_str(&self.switches(rows_max));
         picture.push_str(&self.links(rows_max));
+        picture.push_str(&self.ports(rows_max));
         let _ = writeln!(picture, "EVENTS");
         for event in self.events.iter().rev().take(rows_max) {
             let _ = writeln!(picture, "{}", text(event));
@@ -316,6 +354,14 @@ impl Known {
         };
         let rows: Vec<_> = links.iter().take(rows_max).map(row).collect();
         table(&titles, &rows, count)
+    }
+
+    /// The busiest ports and entries first.
+    fn ports(&self, rows_max: usize) -> String {
+        let empty = Map::new();
+        let ports = self.views.get("ports").unwrap_or(&empty);
+        self.talkers
+            .picture(ports, rows_max, |dpid| self.name(dpid))
     }
 
     fn link(&self, name: &str) -> String {
@@ -415,6 +461,10 @@ s1                serving  tcp   0.5      0          3     7        5
 LINK                         THERE             BACK  SPEED    STATE
 s1:3 - 0000000000000003:1    700.0Mbit 70.0 %  -     1.0Gbit  up
 s1:2 - 0000000000000002:1    100.0Mbit 10.0 %  -     1.0Gbit  up
+
+PORT  IN  OUT  IN/s  OUT/s  HOSTS
+
+ENTRY AT  RATE  PACKETS/s  MATCH
 
 EVENTS
 7 port_up port=1:2

@@ -7,11 +7,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::relays::{Relays, free_port};
 use common::run;
 use common::running::{AUSTER, PATIENCE, Running};
+use common::switch::{Switch, VERSION};
+use openflow::hello::Hello;
+use openflow::{Message, Xid};
 use serde_json::Value;
 
 fn contrib(file: &str) -> PathBuf {
@@ -176,6 +181,90 @@ fn each_alert_fires_once_in_the_unit_tests_of_promtool() {
     }
 }
 
+/// The exposition of a controller with two switches of two ports each, and a section of its file.
+fn exposition(section: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("net.toml");
+    fs::write(&file, format!("api = \"0\"\n{section}")).unwrap();
+    let file = file.to_str().unwrap();
+    let mut controller = Running::start(&["run", "ptcp:0:127.0.0.1", "--config", file]);
+    let at = controller.listening("ptcp");
+    let api = controller.wait_for("API on http://");
+    let api = api.split("http://").nth(1).unwrap();
+    let api = api.split('/').next().unwrap().to_owned();
+    let is_done = Arc::new(AtomicBool::new(false));
+    let serve = |datapath| {
+        let is_done = is_done.clone();
+        std::thread::spawn(move || {
+            let mut switch = Switch::connect(at, datapath);
+            switch.send(Xid(1), &Message::Hello(Hello::offering(&[VERSION])));
+            while !is_done.load(Ordering::Relaxed) {
+                switch.serve(Duration::from_millis(20));
+            }
+        })
+    };
+    let switches = [1, 2].map(serve);
+    let deadline = Instant::now() + PATIENCE;
+    let url = format!("http://{api}/metrics");
+    loop {
+        let text = run("curl", &["-sf", "--max-time", "60", &url]);
+        let is_up = |line: &str| line == "auster_of_connections_up 2.0";
+        // An echo has its series once there was one.
+        if text.lines().any(is_up) && text.matches("auster_of_echo_rtt_seconds{").count() == 2 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "two switches are not up: {text}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // A reading of counters is served for a second.
+    std::thread::sleep(Duration::from_millis(1200));
+    let text = run("curl", &["-sf", "--max-time", "60", &url]);
+    is_done.store(true, Ordering::Relaxed);
+    for switch in switches {
+        switch.join().unwrap();
+    }
+    text
+}
+
+/// Series of the first switch without those of its ports, and of its first port.
+fn series(text: &str) -> (usize, usize) {
+    let is_of_first =
+        |line: &&str| line.contains("dp_id=\"0000000000000001\"") || line.contains("dp_id=\"0x1\"");
+    let of_first = text.lines().filter(is_of_first);
+    let of_ports = of_first.clone().filter(|line| line.contains("port=\"1\""));
+    let of_switch = of_first.filter(|line| !line.contains("port=\""));
+    (of_switch.count(), of_ports.count())
+}
+
+#[test]
+fn a_switch_and_a_port_have_as_many_series_as_the_manual_says() {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-metrics.md");
+    let manual = fs::read_to_string(manual).unwrap();
+    let sections = [
+        ("without `[metrics]`", ""),
+        ("`ports = true`", "[metrics]\nports = true\n"),
+        (
+            "`ports = true`, `faucet = true`",
+            "[metrics]\nports = true\nfaucet = true\n",
+        ),
+    ];
+    for (named, section) in sections {
+        let text = exposition(section);
+        let (of_switch, of_port) = series(&text);
+        let row = format!("| {named} | {of_switch} | {of_port} |");
+        assert!(manual.contains(&row), "{row} is not in the manual:\n{text}");
+    }
+    let text = exposition("[metrics]\nports = true\nports_max = 3\n");
+    let is_of_ports = |line: &&str| line.starts_with("auster_port_receive_bytes_total{");
+    assert_eq!(text.lines().filter(is_of_ports).count(), 3, "{text}");
+    for line in [
+        "auster_port_transmit_drops_total{dp_id=\"0000000000000001\",port=\"2\"} 2",
+        "auster_ports_left_out 1.0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+}
+
 /// The words of our own metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
@@ -192,7 +281,13 @@ fn names(text: &str) -> BTreeSet<String> {
 #[test]
 fn what_dashboards_and_alerts_ask_for_is_served() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = ["run/metrics.rs", "run/exposition.rs", "relay/metrics.rs"];
+    let files = [
+        "run/metrics.rs",
+        "run/metrics/ports.rs",
+        "run/metrics/qos.rs",
+        "run/exposition.rs",
+        "relay/metrics.rs",
+    ];
     let sources = files.map(|file| fs::read_to_string(source.join(file)).unwrap());
     let served = names(&sources.concat());
     let mut asked = 0;

@@ -1,6 +1,8 @@
 //! `auster run` as a process: its flags and failures, scripted switches, real Open vSwitch, and
 //! four thousand hostile peers.
 
+#[path = "run/alerts.rs"]
+mod alerts;
 #[path = "run/cluster.rs"]
 mod cluster;
 #[path = "../../etcd/tests/common/etcd.rs"]

@@ -3,6 +3,11 @@
 //! Names begin with `auster_`; units are base units. No label names a host: the number of series is
 //! bounded by switches, listeners, classes of the policy map, and the reasons listed here.
 
+mod faucet;
+mod ports;
+mod qos;
+mod stated;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,20 +16,26 @@ use clock::Instant;
 use control::cluster::{ClusterCounts, MemberId};
 use control::clustered::{Clustered, CopyCounts};
 use control::controller::{
-    AccessCounts, ControllerCounters, HostCounters, SwitchView, TimeoutsView, VlanView,
+    AccessCounts, ControllerCounters, HostCounters, QosReport, SwitchView, TimeoutsView, VlanView,
 };
+use control::vlan::VlanId;
+use driver::databases::Views;
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
 use net::tls::{Expiry, Security};
 use net::transport::{Refusal, Refusals};
+use openflow::DatapathId;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::digest::Digests;
 use super::exposition::{Family, Labels, Value, count, durations, gauge, info, text};
 use super::intent::{Counts, Intent};
 use super::listeners::RefusalsOfAll;
 use super::process;
 use crate::certificates::expiries;
 use crate::run::api::access::Access;
+pub use stated::Stated;
 
 /// The time that the application has to answer. Other figures are reported in any case.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -38,10 +49,14 @@ pub struct Metrics {
     /// The certificates of a cluster's member.
     cluster: Option<Security>,
     api: Option<Arc<Access>>,
-    /// The digest of the configuration file.
-    config: Arc<Mutex<Option<String>>>,
+    /// The digests of the configuration file.
+    config: Arc<Mutex<Option<Digests>>>,
     clock: Clock,
     intent: Option<Arc<Intent>>,
+    /// The switches' databases.
+    views: Option<watch::Receiver<Views>>,
+    stated: Arc<Mutex<Stated>>,
+    reader: ports::Reader,
 }
 
 /// The application's answer.
@@ -58,6 +73,8 @@ struct Answer {
     bound_by_dhcp: usize,
     routed: usize,
     cluster: Option<ClusterView>,
+    qos: QosReport,
+    hosts_by_vlan: Vec<(DatapathId, VlanId, usize)>,
 }
 
 /// A member's view of its cluster.
@@ -102,6 +119,9 @@ impl Metrics {
             config: Arc::default(),
             clock,
             intent: None,
+            views: None,
+            stated: Arc::default(),
+            reader: ports::Reader::default(),
         }
     }
 
@@ -117,20 +137,31 @@ impl Metrics {
         self
     }
 
+    /// With what the configuration asks for, and figures of the switches' databases.
+    pub fn with_stated(
+        mut self,
+        stated: Arc<Mutex<Stated>>,
+        views: watch::Receiver<Views>,
+    ) -> Metrics {
+        (self.stated, self.views) = (stated, Some(views));
+        self
+    }
+
     /// Adds those of the API itself.
     pub fn with_api(mut self, api: Arc<Access>) -> Metrics {
         self.api = Some(api);
         self
     }
 
-    /// The digest of the configuration file is in `config` from now on.
-    pub fn with_config(mut self, config: Arc<Mutex<Option<String>>>) -> Metrics {
+    /// The digests of the configuration file are in `config` from now on.
+    pub fn with_config(mut self, config: Arc<Mutex<Option<Digests>>>) -> Metrics {
         self.config = config;
         self
     }
 
     pub async fn exposition(&self) -> String {
         let now = self.clock.now();
+        let has_faucet = super::lock(&self.stated).has_faucet;
         let asked = self.driver.ask(move |controller| Answer {
             switches: controller.switches(),
             links: controller.links().len(),
@@ -144,6 +175,11 @@ impl Metrics {
             bound_by_dhcp: controller.learned().all().count(),
             routed: controller.routed_count(),
             cluster: ClusterView::of(controller, now),
+            qos: controller.qos_report(),
+            hosts_by_vlan: match has_faucet {
+                true => controller.hosts_by_vlan(),
+                false => Vec::new(),
+            },
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -182,8 +218,37 @@ impl Metrics {
             families.extend(of_vlans(&answer.vlans));
             families.extend(of_access(&answer.access));
             families.extend(answer.cluster.iter().flat_map(of_cluster));
+            let views = self.views.as_ref();
+            let views = views.map(|views| views.borrow().clone());
+            families.extend(qos::families(&answer.qos, &views.unwrap_or_default()));
+            families.extend(self.on_request(answer, &connections).await);
         }
         text(families)
+    }
+
+    /// Figures that are served only where the configuration asks for it.
+    async fn on_request(&self, answer: &Answer, connections: &[ConnectionView]) -> Vec<Family> {
+        let stated = &super::lock(&self.stated).clone();
+        let mut families = Vec::new();
+        if !stated.asks() {
+            return families;
+        }
+        let counters = self.reader.read(&self.driver, self.clock).await;
+        if stated.has_ports {
+            families.extend(ports::families(&counters, stated));
+        }
+        if stated.has_faucet {
+            let (switches, ports) = ports::known(&self.driver).await;
+            families.extend(faucet::families(&faucet::Sources {
+                switches: &switches,
+                ports: &ports,
+                hosts: &answer.hosts_by_vlan,
+                connections,
+                counters: &counters,
+                stated,
+            }));
+        }
+        families
     }
 
     /// The expiry of each file of the certificates; none without certificates.
@@ -207,14 +272,28 @@ impl Metrics {
         }
     }
 
-    /// The configuration in use, by its digest: members of a cluster should have the same.
-    fn config(&self) -> Option<Family> {
-        let sha256 = super::lock(&self.config).clone()?;
-        Some(Family {
-            name: "auster_config_info",
-            help: "The configuration file as it was read last, by its SHA-256",
+    /// The configuration in use, by its digests: members of a cluster should share the second.
+    fn config(&self) -> Vec<Family> {
+        let Some(digests) = super::lock(&self.config).clone() else {
+            return Vec::new();
+        };
+        let family = |name, help, sha256| Family {
+            name,
+            help,
             samples: vec![(vec![("sha256", sha256)], Value::Gauge(1.0))],
-        })
+        };
+        vec![
+            family(
+                "auster_config_info",
+                "The configuration file as it was read last, by its SHA-256",
+                digests.file,
+            ),
+            family(
+                "auster_config_shared_info",
+                "The settings of it that members of a cluster should have alike, by their SHA-256",
+                digests.shared,
+            ),
+        ]
     }
 
     /// The counters of the inbox and the policy map.

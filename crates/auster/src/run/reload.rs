@@ -20,10 +20,12 @@ use tokio::task::JoinHandle;
 
 use super::api;
 use super::databases;
+use super::digest::Digests;
 use super::events::Printer;
 use super::intent::Intent;
 use super::listeners::{self, Listeners};
 use super::load::Sampler;
+use super::metrics;
 use super::qos::Held;
 use super::report::Report;
 use super::settings::Settings;
@@ -32,7 +34,7 @@ use super::settings::effective::{Change, Effective};
 use super::status::Status;
 use super::topology::{self, Lines};
 use super::vlans::Follower;
-use super::{Args, ControllerDriver, digest_of, lock, print_lines, told, warn_if_exposed};
+use super::{Args, ControllerDriver, lock, print_lines, told, warn_if_exposed};
 use crate::certificates;
 use cli::failure::Failure;
 
@@ -68,9 +70,10 @@ pub struct Running {
     pub status: Status,
     pub status_task: Option<JoinHandle<()>>,
     pub reads: Arc<api::Reads>,
+    pub metrics: Arc<Mutex<metrics::Stated>>,
     pub access: Option<Arc<api::access::Access>>,
     pub served: Option<api::Served>,
-    pub digest: Arc<Mutex<Option<String>>>,
+    pub digest: Arc<Mutex<Option<Digests>>>,
 }
 
 /// Sockets that are bound and serve nobody yet.
@@ -162,7 +165,7 @@ impl Running {
         self.effective
             .follow(&effective, &changes.needing_restart());
         self.settings = settings;
-        *lock(&self.digest) = digest_of(self.settings.config.as_deref());
+        *lock(&self.digest) = Digests::of(self.settings.config.as_deref());
         // It may take its time, and a signal must not wait for it.
         let intent = self.intent.clone();
         tokio::spawn(async move { intent.refit().await });
@@ -452,6 +455,7 @@ impl Running {
         if has_bfd {
             printer.bfd_used(&name, settings.bfd_interval);
         }
+        lock(&self.metrics).clone_from(&settings.metrics);
         if changes.are_in(&["json"]) {
             printer.set_json(settings.json);
         }

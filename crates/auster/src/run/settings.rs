@@ -29,6 +29,7 @@ use super::cluster;
 use super::drain;
 use super::fields::Fields;
 use super::gateways;
+use super::metrics;
 use super::multicast;
 use super::qos::{Section, chooses_packets};
 use super::timeouts;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub api: Option<api::Stated>,
     /// Further names by which clients may call the API, whether it is served or not.
     api_hosts: Vec<String>,
+    /// Figures that `/metrics` serves on request.
+    pub metrics: metrics::Stated,
     pub json: bool,
     /// The number of threads that serve connections.
     pub threads: NonZeroUsize,
@@ -140,6 +143,7 @@ impl Default for Settings {
             status: None,
             api: None,
             api_hosts: Vec::new(),
+            metrics: metrics::Stated::default(),
             json: false,
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
@@ -448,6 +452,7 @@ impl Settings {
         if let Some(table) = fields.table(root, "session") {
             read_session(&mut settings.driver, fields, table);
         }
+        settings.metrics = metrics::Stated::read(fields, root);
         settings.vlans = Stated::read(fields, root);
         settings.access = access::Stated::read(fields, root);
         settings.gateways = gateways::read(fields, root);
@@ -495,6 +500,7 @@ impl Settings {
             "mirror",
             "route",
             "cluster",
+            "metrics",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {

@@ -122,6 +122,9 @@ impl Switch {
                     RequestBody::Desc => ReplyBody::Desc(Description::default()),
                     RequestBody::PortDesc => ReplyBody::PortDesc((1..=2).map(port).collect()),
                     RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
+                    RequestBody::PortStats(_) => {
+                        ReplyBody::PortStats((1..=2).map(counters).collect())
+                    }
                     _ => return None,
                 };
                 Message::MultipartReply(MultipartReply { more: false, body })
@@ -182,6 +185,28 @@ impl Switch {
                 Came::Message(_) => {}
             }
         }
+    }
+}
+
+/// Counters of a port: each has its number.
+fn counters(n: u32) -> PortStats {
+    let count = u64::from(n);
+    PortStats {
+        port_no: PortNo(n),
+        rx_packets: count,
+        tx_packets: count,
+        rx_bytes: count,
+        tx_bytes: count,
+        rx_dropped: count,
+        tx_dropped: count,
+        rx_errors: count,
+        tx_errors: count,
+        rx_frame_err: 0,
+        rx_over_err: 0,
+        rx_crc_err: 0,
+        collisions: 0,
+        duration_sec: n,
+        duration_nsec: 0,
     }
 }
 

@@ -74,9 +74,14 @@ impl Members {
              listen = \"ptcp:{bell}:127.0.0.1\"\n\
              state = \"state\"\n"
         );
-        let file: PathBuf = self.dir.path().join(format!("{name}.toml"));
+        let file = self.file(member);
         std::fs::write(&file, text).unwrap();
         file.display().to_string()
+    }
+
+    /// The place of a member's file.
+    pub fn file(&self, member: usize) -> PathBuf {
+        self.dir.path().join(format!("{}.toml", NAMES[member]))
     }
 
     pub fn restart(&mut self, member: usize) {
@@ -351,7 +356,7 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }

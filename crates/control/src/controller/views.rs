@@ -214,6 +214,21 @@ impl Controller {
         cables
     }
 
+    /// Hosts by their switch and VLAN.
+    pub fn hosts_by_vlan(&self) -> Vec<(DatapathId, VlanId, usize)> {
+        let all = DatapathId(u64::MIN)..=DatapathId(u64::MAX);
+        let mut by_vlan: BTreeMap<(DatapathId, VlanId), usize> = BTreeMap::new();
+        for (vlan, hosts) in self.all_hosts() {
+            for (at, count) in hosts.counts(all.clone()) {
+                *by_vlan.entry((at.dpid, vlan)).or_default() += count;
+            }
+        }
+        let by_vlan = by_vlan.into_iter();
+        by_vlan
+            .map(|((dpid, vlan), count)| (dpid, vlan, count))
+            .collect()
+    }
+
     pub(super) fn all_hosts(&self) -> impl Iterator<Item = (VlanId, &Hosts)> {
         let of_vlans = self.vlan_hosts.iter().map(|(vlan, hosts)| (*vlan, hosts));
         std::iter::once((VlanId::NONE, &self.hosts)).chain(of_vlans)

@@ -207,6 +207,8 @@ pub struct SessionCounters {
     pub received: u64,
     pub transmitted: u64,
     pub delivered: u64,
+    /// Packet-ins of these; those that the edge has answered are not among them.
+    pub packet_ins: u64,
     pub echo_requests_sent: u64,
     pub echo_requests_answered: u64,
     /// Messages that were answered by an error.
@@ -586,6 +588,7 @@ impl Session {
             return;
         }
         self.counters.delivered += 1;
+        self.counters.packet_ins += u64::from(matches!(message, Message::PacketIn(_)));
         self.outputs.push_back(SessionOutput::Deliver(frame));
     }
 

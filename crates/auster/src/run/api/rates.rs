@@ -2,9 +2,7 @@
 //!
 //! | what | bound |
 //! | --- | --- |
-//! | rounds | one each [`PERIOD`], or longer: [`PER_SECOND_MAX`] switches a second |
-//! | questions at one time | [`BATCHES_MAX`] batches of [`AT_ONCE`] |
-//! | time of a switch to answer | [`ANSWER_MAX`] |
+//! | rounds | one each [`PERIOD`], or as long as reading takes ([`counters`]) |
 //! | ports that are kept | [`PORTS_MAX`], none when nobody watches |
 
 use std::collections::BTreeMap;
@@ -14,25 +12,16 @@ use std::time::Duration;
 
 use clock::Instant;
 use control::controller::Location;
-use control::controller::questions::{Answered, QuestionId};
-use openflow::multipart::{PortStats, ReplyBody, RequestBody};
-use openflow::{DatapathId, PortNo};
+use openflow::DatapathId;
+use openflow::multipart::PortStats;
 use serde::Serialize;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use utoipa::ToSchema;
 
 use super::Api;
-use super::state::ASK_MAX;
+use crate::run::counters;
 
 const PERIOD: Duration = Duration::from_secs(2);
-const AT_ONCE: usize = 32;
-/// Batches under way: a few switches that do not answer hold up no others.
-const BATCHES_MAX: usize = 4;
-const PER_SECOND_MAX: u32 = 1000;
-const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Between two looks for answers.
-const LOOK: Duration = Duration::from_millis(20);
 const PORTS_MAX: usize = 262_144;
 /// How long after a question for the topology counters are read.
 const WANTED_FOR: Duration = Duration::from_secs(10);
@@ -241,7 +230,11 @@ impl Api {
             let rates = api.reads.rates.clone();
             while rates.is_wanted(api.clock.now()) {
                 let begun = api.clock.now();
-                api.round().await;
+                let read = rates.clone();
+                let note = move |now: Instant, dpid: DatapathId, rows: &[PortStats]| {
+                    read.state().note(now, dpid, rows);
+                };
+                counters::read_all(&api.driver, api.clock, note).await;
                 let ended = api.clock.now();
                 rates.state().end_round(begun, ended);
                 sleep((begun + PERIOD).since(api.clock.now())).await;
@@ -256,84 +249,12 @@ impl Api {
             }
         });
     }
-
-    /// Asks every switch once, some at a time, spread over the period.
-    async fn round(&self) {
-        let asked = self.driver.ask(|controller| controller.switches());
-        let switches = timeout(ASK_MAX, asked).await.ok().flatten();
-        let switches = switches.unwrap_or_default().into_iter();
-        let up = switches.filter(|switch| switch.connection.is_some());
-        let dpids: Vec<DatapathId> = up.map(|switch| switch.dpid).collect();
-        let batches = dpids.len().div_ceil(AT_ONCE).max(1) as u32;
-        let pause =
-            (PERIOD / 2 / batches).max(Duration::from_secs(1) * AT_ONCE as u32 / PER_SECOND_MAX);
-        let mut under_way = JoinSet::new();
-        for batch in dpids.chunks(AT_ONCE) {
-            if under_way.len() >= BATCHES_MAX {
-                under_way.join_next().await;
-            }
-            let (api, batch) = (self.clone(), batch.to_vec());
-            under_way.spawn(async move { api.read_ports(batch).await });
-            if batches > 1 {
-                sleep(pause).await;
-            }
-        }
-        under_way.join_all().await;
-    }
-
-    async fn read_ports(&self, dpids: Vec<DatapathId>) {
-        let begun = self.clock.now();
-        let asked = self.driver.ask(move |controller| {
-            let ask = |dpid: DatapathId| {
-                let body = RequestBody::PortStats(PortNo::ANY);
-                Some((dpid, controller.ask_switch(begun, dpid, body).ok()?))
-            };
-            dpids.into_iter().filter_map(ask).collect::<Vec<_>>()
-        });
-        let asked = timeout(ASK_MAX, asked).await.ok().flatten();
-        let mut open: Vec<(DatapathId, QuestionId)> = asked.unwrap_or_default();
-        while !open.is_empty() && self.clock.now().since(begun) < ANSWER_MAX {
-            sleep(LOOK).await;
-            let looked = open.clone();
-            let replies = self.driver.ask(move |controller| {
-                let replies = looked.iter().map(|(_, id)| controller.take_reply(*id));
-                replies.collect::<Vec<_>>()
-            });
-            let Ok(Some(replies)) = timeout(ASK_MAX, replies).await else {
-                continue;
-            };
-            let now = self.clock.now();
-            let mut state = self.reads.rates.state();
-            let mut replies = replies.into_iter();
-            open.retain(|(dpid, _)| match replies.next().flatten() {
-                None => true,
-                Some(Answered::Whole(bodies)) => {
-                    state.note(now, *dpid, &rows(bodies));
-                    false
-                }
-                Some(_) => false,
-            });
-        }
-        if !open.is_empty() {
-            let dropped = self.driver.ask(move |controller| {
-                open.iter()
-                    .for_each(|(_, id)| controller.drop_question(*id));
-            });
-            let _ = timeout(ASK_MAX, dropped).await;
-        }
-    }
-}
-
-fn rows(bodies: Vec<ReplyBody>) -> Vec<PortStats> {
-    let rows = bodies.into_iter().filter_map(|body| match body {
-        ReplyBody::PortStats(rows) => Some(rows),
-        _ => None,
-    });
-    rows.flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use openflow::PortNo;
+
     use super::*;
 
     fn row(bytes: u64, age_s: u32) -> PortStats {

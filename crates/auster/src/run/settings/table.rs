@@ -222,6 +222,24 @@ pub const SETTINGS: &[Setting] = &[
         "Revoked certificates of users",
     ),
     row(
+        "metrics.ports",
+        "false",
+        NOW,
+        "Counters of each port at /metrics",
+    ),
+    row(
+        "metrics.ports_max",
+        "4096",
+        NOW,
+        "The most ports with counters",
+    ),
+    row(
+        "metrics.faucet",
+        "false",
+        NOW,
+        "Faucet's and Gauge's names beside ours",
+    ),
+    row(
         "controller.idle_timeout_s",
         "",
         NOW,

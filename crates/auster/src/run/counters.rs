@@ -1,0 +1,113 @@
+//! The counters of all ports, asked of their switches.
+//!
+//! | what | bound |
+//! | --- | --- |
+//! | questions at one time | [`BATCHES_MAX`] batches of [`AT_ONCE`] |
+//! | switches asked | [`PER_SECOND_MAX`] a second |
+//! | time of a switch to answer | [`ANSWER_MAX`] |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::Instant;
+use control::clustered::Clustered;
+use control::controller::questions::{Answered, QuestionId};
+use driver::Driver;
+use net::clock::Clock;
+use openflow::multipart::{PortStats, ReplyBody, RequestBody};
+use openflow::{DatapathId, PortNo};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+const AT_ONCE: usize = 32;
+/// Batches under way: a few switches that do not answer hold up no others.
+const BATCHES_MAX: usize = 4;
+const PER_SECOND_MAX: u32 = 1000;
+/// The time over which the questions of a small network are spread.
+const SPREAD: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// Between two looks for answers.
+const LOOK: Duration = Duration::from_millis(20);
+/// The time that the controller's thread has to answer.
+const ASK_MAX: Duration = Duration::from_secs(2);
+
+/// Asks every connected switch once, and gives each answer to `note`.
+pub async fn read_all(
+    driver: &Arc<Driver<Clustered>>,
+    clock: Clock,
+    note: impl Fn(Instant, DatapathId, &[PortStats]) + Clone + Send + 'static,
+) {
+    let asked = driver.ask(|controller| controller.switches());
+    let switches = timeout(ASK_MAX, asked).await.ok().flatten();
+    let switches = switches.unwrap_or_default().into_iter();
+    let up = switches.filter(|switch| switch.connection.is_some());
+    let dpids: Vec<DatapathId> = up.map(|switch| switch.dpid).collect();
+    let batches = dpids.len().div_ceil(AT_ONCE).max(1) as u32;
+    let pause = (SPREAD / batches).max(Duration::from_secs(1) * AT_ONCE as u32 / PER_SECOND_MAX);
+    let mut under_way = JoinSet::new();
+    for batch in dpids.chunks(AT_ONCE) {
+        if under_way.len() >= BATCHES_MAX {
+            under_way.join_next().await;
+        }
+        let (driver, batch, note) = (driver.clone(), batch.to_vec(), note.clone());
+        under_way.spawn(async move { read(&driver, clock, batch, note).await });
+        if batches > 1 {
+            sleep(pause).await;
+        }
+    }
+    under_way.join_all().await;
+}
+
+async fn read(
+    driver: &Driver<Clustered>,
+    clock: Clock,
+    dpids: Vec<DatapathId>,
+    note: impl Fn(Instant, DatapathId, &[PortStats]),
+) {
+    let begun = clock.now();
+    let asked = driver.ask(move |controller| {
+        let ask = |dpid: DatapathId| {
+            let body = RequestBody::PortStats(PortNo::ANY);
+            Some((dpid, controller.ask_switch(begun, dpid, body).ok()?))
+        };
+        dpids.into_iter().filter_map(ask).collect::<Vec<_>>()
+    });
+    let asked = timeout(ASK_MAX, asked).await.ok().flatten();
+    let mut open: Vec<(DatapathId, QuestionId)> = asked.unwrap_or_default();
+    while !open.is_empty() && clock.now().since(begun) < ANSWER_MAX {
+        sleep(LOOK).await;
+        let looked = open.clone();
+        let replies = driver.ask(move |controller| {
+            let replies = looked.iter().map(|(_, id)| controller.take_reply(*id));
+            replies.collect::<Vec<_>>()
+        });
+        let Ok(Some(replies)) = timeout(ASK_MAX, replies).await else {
+            continue;
+        };
+        let now = clock.now();
+        let mut replies = replies.into_iter();
+        open.retain(|(dpid, _)| match replies.next().flatten() {
+            None => true,
+            Some(Answered::Whole(bodies)) => {
+                note(now, *dpid, &rows(bodies));
+                false
+            }
+            Some(_) => false,
+        });
+    }
+    if !open.is_empty() {
+        let dropped = driver.ask(move |controller| {
+            open.iter()
+                .for_each(|(_, id)| controller.drop_question(*id));
+        });
+        let _ = timeout(ASK_MAX, dropped).await;
+    }
+}
+
+fn rows(bodies: Vec<ReplyBody>) -> Vec<PortStats> {
+    let rows = bodies.into_iter().filter_map(|body| match body {
+        ReplyBody::PortStats(rows) => Some(rows),
+        _ => None,
+    });
+    rows.flatten().collect()
+}

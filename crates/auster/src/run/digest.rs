@@ -1,0 +1,65 @@
+//! Digests of the configuration file: of its text, and of the settings that all members of a
+//! cluster should have alike.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// Settings in which members differ: where they listen, who they are, and files of their own.
+const OWN: [&str; 11] = [
+    "listen",
+    "connect",
+    "ovsdb",
+    "api",
+    "api_hosts",
+    "state",
+    "status",
+    "threads",
+    "json",
+    "tls",
+    "cluster",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digests {
+    pub file: String,
+    /// The same of two files with the same settings in common, however they are written down.
+    pub shared: String,
+}
+
+impl Digests {
+    /// `None` without a file.
+    pub fn of(config: Option<&Path>) -> Option<Digests> {
+        Some(Digests::of_text(&std::fs::read_to_string(config?).ok()?))
+    }
+
+    fn of_text(text: &str) -> Digests {
+        let mut settings: toml::Table = text.parse().unwrap_or_default();
+        settings.retain(|name, _| !OWN.contains(&name));
+        Digests {
+            file: hex(text),
+            shared: hex(&settings.to_string()),
+        }
+    }
+}
+
+fn hex(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_differ_only_in_what_they_should_have_alike() {
+        let a = "mode = \"hybrid\"\nlisten = \"ptcp:6653\"\n[cluster]\nname = \"a\"\n";
+        let b = "# b\nlisten = \"ptcp:6654\"\nmode = 'hybrid'\n[cluster]\nname = \"b\"\n";
+        let (a, other) = (Digests::of_text(a), Digests::of_text(b));
+        assert_ne!(a.file, other.file);
+        assert_eq!(a.shared, other.shared);
+        let changed = Digests::of_text(&b.replace("hybrid", "reactive"));
+        assert_ne!(a.shared, changed.shared);
+    }
+}

@@ -1,0 +1,189 @@
+//! Counters of ports, read when somebody scrapes.
+//!
+//! | what | bound |
+//! | --- | --- |
+//! | ports with series | [`Stated::ports_max`], the first by switch and number |
+//! | readings at one time | one; a scrape within [`FRESH_FOR`] gets the last one |
+//! | time of a reading | [`READ_MAX`]; a port not read until then is missing in this scrape |
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clock::Instant;
+use control::clustered::Clustered;
+use control::controller::{Location, PortDetail, SwitchView};
+use driver::Driver;
+use net::clock::Clock;
+use openflow::DatapathId;
+use openflow::multipart::PortStats;
+use tokio::time::timeout;
+
+use super::Stated;
+use crate::run::exposition::{Family, Labels, Value, gauge};
+use crate::run::{counters, lock};
+
+/// Prometheus waits 10 s for a scrape, unless it is configured otherwise.
+const READ_MAX: Duration = Duration::from_secs(5);
+const FRESH_FOR: Duration = Duration::from_secs(1);
+/// The time that the controller's thread has to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Ports of a reading, whatever is configured.
+const PORTS_MAX: usize = 262_144;
+
+/// Counters of each port; `None`: its switch does not count that.
+pub type Counters = BTreeMap<Location, [Option<u64>; COUNTERS.len()]>;
+
+/// Names of a port's counters, and what they count.
+const COUNTERS: [(&str, &str); 8] = [
+    ("auster_port_receive_bytes", "Bytes that came in by a port"),
+    (
+        "auster_port_receive_packets",
+        "Packets that came in by a port",
+    ),
+    (
+        "auster_port_receive_errors",
+        "Errors of packets that came in by a port",
+    ),
+    (
+        "auster_port_receive_drops",
+        "Packets that came in by a port and were dropped",
+    ),
+    ("auster_port_transmit_bytes", "Bytes that left by a port"),
+    (
+        "auster_port_transmit_packets",
+        "Packets that left by a port",
+    ),
+    (
+        "auster_port_transmit_errors",
+        "Errors of packets that left by a port",
+    ),
+    (
+        "auster_port_transmit_drops",
+        "Packets for a port that were dropped",
+    ),
+];
+
+/// The last reading, and when it ended.
+#[derive(Clone, Default)]
+pub struct Reader(Arc<tokio::sync::Mutex<Option<(Instant, Arc<Counters>)>>>);
+
+impl Reader {
+    pub async fn read(&self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Arc<Counters> {
+        let mut last = self.0.lock().await;
+        if let Some((at, counters)) = &*last
+            && clock.now().since(*at) < FRESH_FOR
+        {
+            return counters.clone();
+        }
+        let found: Arc<Mutex<Counters>> = Arc::default();
+        let notes = found.clone();
+        let note = move |_: Instant, dpid: DatapathId, rows: &[PortStats]| {
+            let mut found = lock(&notes);
+            for row in rows.iter().filter(|row| row.port_no.is_ordinary()) {
+                let port = row.port_no;
+                if found.len() < PORTS_MAX {
+                    found.insert(Location { dpid, port }, counted(row));
+                }
+            }
+        };
+        let _ = timeout(READ_MAX, counters::read_all(driver, clock, note)).await;
+        let counters = Arc::new(std::mem::take(&mut *lock(&found)));
+        *last = Some((clock.now(), counters.clone()));
+        counters
+    }
+}
+
+fn counted(row: &PortStats) -> [Option<u64>; COUNTERS.len()] {
+    [
+        row.rx_bytes,
+        row.rx_packets,
+        row.rx_errors,
+        row.rx_dropped,
+        row.tx_bytes,
+        row.tx_packets,
+        row.tx_errors,
+        row.tx_dropped,
+    ]
+    .map(|counter| (counter != u64::MAX).then_some(counter))
+}
+
+/// The series of ports: the first of them, as many as may have some.
+pub fn families(counters: &Counters, stated: &Stated) -> Vec<Family> {
+    let family = |(number, (name, help)): (usize, &(&'static str, &'static str))| Family {
+        name,
+        help,
+        samples: counters
+            .iter()
+            .take(stated.ports_max)
+            .filter_map(|(at, counted)| Some((labels(*at), Value::Count(counted[number]?))))
+            .collect(),
+    };
+    let mut families: Vec<Family> = COUNTERS.iter().enumerate().map(family).collect();
+    families.push(gauge(
+        "auster_ports_left_out",
+        "Ports without series, by ports_max of [metrics]",
+        counters.len().saturating_sub(stated.ports_max) as f64,
+    ));
+    families
+}
+
+fn labels(at: Location) -> Labels {
+    vec![
+        ("dp_id", at.dpid.to_string()),
+        ("port", at.port.0.to_string()),
+    ]
+}
+
+/// All switches and their ports, read in parts.
+pub async fn known(driver: &Driver<Clustered>) -> (Vec<SwitchView>, Vec<PortDetail>) {
+    let (mut switches, mut ports) = (Vec::new(), Vec::new());
+    let mut after = None;
+    loop {
+        let asked = driver.ask(move |controller| controller.switches_after(after));
+        let part = timeout(ANSWER_TIME_MAX, asked).await;
+        let Some(part) = part.ok().flatten().flatten() else {
+            return (switches, ports);
+        };
+        after = part.switches.last().map(|switch| switch.dpid);
+        switches.extend(part.switches);
+        ports.extend(part.ports);
+        if after.is_none() {
+            return (switches, ports);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::PortNo;
+
+    use super::*;
+    use crate::run::exposition::text;
+
+    #[test]
+    fn ports_have_eight_series_each_up_to_the_bound() {
+        let at = |port| Location {
+            dpid: DatapathId(1),
+            port: PortNo(port),
+        };
+        let mut counters = Counters::new();
+        for port in 1..=5 {
+            counters.insert(at(port), [Some(u64::from(port)); COUNTERS.len()]);
+        }
+        counters.insert(at(2), [None; COUNTERS.len()]);
+        let stated = Stated {
+            ports_max: 3,
+            ..Stated::default()
+        };
+        let text = text(families(&counters, &stated));
+        let series = text.lines().filter(|line| line.contains("_total{"));
+        assert_eq!(series.count(), 2 * COUNTERS.len(), "{text}");
+        for line in [
+            "auster_port_receive_bytes_total{dp_id=\"0000000000000001\",port=\"3\"} 3",
+            "auster_ports_left_out 2.0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}
