@@ -26,3 +26,4 @@ pub mod run;
 pub mod state;
 pub mod top;
 pub mod trace;
+pub mod version;

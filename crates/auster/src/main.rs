@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use auster::{
-    acl, api, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top, trace,
+    acl, api, cluster, events, import, ofp, pki, policy, qos, queues, relay, run, state, top,
+    trace, version,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
@@ -76,6 +77,9 @@ Example:
     /// Configurations of other controllers, as far as auster can have them
     #[command(subcommand)]
     Import(import::Command),
+    /// Say which build this is: version, commit, date and compiler
+    #[command(after_help = version::EXAMPLE)]
+    Version(version::Args),
     /// Write a shell completion script to standard output
     Completions(pages::CompletionsArgs),
     /// Write the manual pages of every command into a directory
@@ -154,6 +158,7 @@ fn main() -> ExitCode {
         Command::Acl(command) => acl::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Import(command) => import::run(command),
+        Command::Version(args) => version::run(&args),
         Command::Completions(args) => pages::completions(&args, Cli::command()),
         Command::Man(args) => pages::man(&args, Cli::command()),
         Command::Lab(_)

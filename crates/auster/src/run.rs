@@ -51,6 +51,7 @@ use crate::certificates;
 use crate::policy;
 use cli::failure::Failure;
 use cli::output::{self, note};
+use cli::service::{self, Manager};
 use events::Printer;
 use feed::Feed;
 use intent::{Intent, Store};
@@ -169,6 +170,7 @@ pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, token
 
 pub fn run(args: Args) -> Result<(), Failure> {
     output::become_service();
+    let manager = Arc::new(Manager::find()?);
     let given = Settings::given(args.clone())?;
     let settings = given.clone().complete()?;
     raise_file_limit();
@@ -176,7 +178,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let done = runtime.block_on(serve(settings, (args, given)));
+    let done = runtime.block_on(serve(settings, (args, given), manager));
     // A task that does not end must not hold up the end of the process.
     runtime.shutdown_background();
     done
@@ -200,7 +202,11 @@ const ALL_SOURCES: &str = "the file and the databases";
 type ControllerDriver = Driver<Clustered>;
 
 /// `given` is what `settings` was made of, to be asked for again on SIGHUP.
-async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failure> {
+async fn serve(
+    settings: Settings,
+    given: (Args, Settings),
+    manager: Arc<Manager>,
+) -> Result<(), Failure> {
     let security = settings.security()?.expecting(Role::Switch);
     let mut controller = Controller::new(settings.controller.clone(), random_seed()?);
     let clock = Clock::start();
@@ -327,6 +333,9 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     }
 
     tasks.push(tokio::spawn(certificates::watch(security.clone())));
+    service::warn_of_idle_sockets();
+    manager.ready();
+    tasks.push(tokio::spawn(keep_informed(manager.clone(), driver.clone())));
     let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
 
     let failed = loop {
@@ -334,6 +343,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
             () = asked_to_reload(&mut hung_up, access.as_deref()) => {
+                manager.reloading();
                 reload_certificates(&given, &security, &mut printer);
                 reload_api(&given, access.as_ref(), &mut printer).await;
                 if Settings::given(given.0.clone()).is_ok() {
@@ -359,6 +369,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
                     let vlans = vlans.stated();
                     reload_topology(file, &settings, vlans, &driver, clock, &mut printer).await;
                 }
+                manager.ready();
             }
             Ok(()) = vlan_rows.changed() => {
                 vlans.set_rows(vlan_rows.borrow_and_update().clone());
@@ -375,6 +386,7 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
             () = driver.ended() => break true,
         }
     };
+    manager.stopping();
     if let Some(joined) = joined {
         tokio::select! {
             () = joined.leave() => {}
@@ -852,6 +864,16 @@ fn warn_if_in_the_clear(stated: &api::Stated) {
              tokens in them; give [api.tls] a key and a certificate (auster pki controller)"
         );
     }
+}
+
+/// Informs the service manager for as long as the controller's thread answers.
+async fn keep_informed(manager: Arc<Manager>, driver: Arc<ControllerDriver>) {
+    let look = || async {
+        driver.ask(|_| ()).await?;
+        let connections = driver.connection_count();
+        Some(format!("{connections} connections of switches"))
+    };
+    manager.keep_informed(look).await;
 }
 
 fn signal_stream(kind: SignalKind) -> Result<Signal, Failure> {
