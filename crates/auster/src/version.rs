@@ -26,7 +26,7 @@ struct Build {
     target: Option<&'static str>,
 }
 
-/// What this program was built of, from `build.rs`.
+/// The build of this program, as `build.rs` saw it.
 const BUILD: Build = Build {
     version: env!("CARGO_PKG_VERSION"),
     commit: known(env!("AUSTER_BUILD_COMMIT")),

@@ -1,5 +1,5 @@
-//! The Debian package `auster`, as `scripts/package` makes it of the program under test. Its life in
-//! a Debian with systemd is in `scripts/package-test`.
+//! The Debian package `auster`, as `scripts/package` makes it of the program under test. Its life
+//! in a Debian with systemd is in `scripts/package-test`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

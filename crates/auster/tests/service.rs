@@ -233,16 +233,20 @@ fn the_installed_configuration_is_right_and_fits_the_socket_unit() {
     let path = contrib().join("debian/run.toml");
     let text = fs::read_to_string(&path).unwrap();
     auster::run::check_settings(&text, &path).unwrap();
-    // A comment that begins with a setting is one to be used as it stands, each by itself.
-    for line in text.lines().filter_map(|line| line.strip_prefix("# ")) {
-        let name = line.split_once(" = ").map_or("", |(name, _)| name);
-        let is_setting = !name.is_empty() && name.chars().all(|c| c.is_alphabetic() || c == '_');
-        if is_setting {
-            let line = line.to_owned();
-            let wrong = auster::run::check_settings(&line, &path).err();
-            assert_eq!(wrong, None, "{line}");
+    // A comment that is a setting or the name of a table can be used as it stands.
+    let used = |line: &str| {
+        let bare = line.strip_prefix("# ").unwrap_or(line);
+        let name = bare.split_once(" = ").map_or("", |(name, _)| name);
+        let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let is_setting = !name.is_empty() && is_name(name);
+        match is_setting || bare.starts_with('[') {
+            true => bare.to_owned(),
+            false => line.to_owned(),
         }
-    }
+    };
+    let full = text.lines().map(used).collect::<Vec<_>>().join("\n");
+    assert!(full.contains("\n[tls]\nprivate_key = "), "{full}");
+    auster::run::check_settings(&full, &path).unwrap();
     let socket = fs::read_to_string(contrib().join("systemd/auster-run.socket")).unwrap();
     assert!(text.contains("listen = [\"ptcp:6653:127.0.0.1\"]"));
     assert!(socket.contains("\nListenStream=127.0.0.1:6653\n"));

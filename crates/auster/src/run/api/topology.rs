@@ -141,7 +141,7 @@ pub struct Links {
     pub missing: Vec<MissingLink>,
 }
 
-/// What the controller knows, except hosts and paths.
+/// The network that the controller knows, except hosts and paths.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     pub switches: Vec<SwitchView>,
