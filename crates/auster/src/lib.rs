@@ -30,3 +30,4 @@ pub mod state;
 pub mod support;
 pub mod top;
 pub mod trace;
+pub mod version;

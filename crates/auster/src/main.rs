@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use auster::{
     acl, api, cluster, config, events, health, import, ofp, pki, policy, qos, queues, relay,
-    reload, run, state, support, top, trace,
+    reload, run, state, support, top, trace, version,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::failure::{self, Failure};
@@ -89,6 +89,9 @@ Example:
     /// Configurations of other controllers, as far as auster can have them
     #[command(subcommand)]
     Import(import::Command),
+    /// Say which build this is: version, commit, date and compiler
+    #[command(after_help = version::EXAMPLE)]
+    Version(version::Args),
     /// Write a shell completion script to standard output
     Completions(pages::CompletionsArgs),
     /// Write the manual pages of every command into a directory
@@ -171,6 +174,7 @@ fn main() -> ExitCode {
         Command::Acl(command) => acl::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Import(command) => import::run(command),
+        Command::Version(args) => version::run(&args),
         Command::Completions(args) => pages::completions(&args, Cli::command()),
         Command::Man(args) => pages::man(&args, Cli::command()),
         Command::Lab(_)

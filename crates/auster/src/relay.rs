@@ -32,6 +32,7 @@ use agents::Agents;
 use bootstrap::Bootstrap;
 use cli::failure::Failure;
 use cli::output::{self, say};
+use cli::service::{self, Manager};
 use report::{Reporter, Source};
 
 /// The time for the last datagram to leave, which asks the other relay not to wait.
@@ -207,18 +208,19 @@ enum Order {
 
 pub fn run(command: Command) -> Result<(), Failure> {
     output::become_service();
+    let manager = Manager::find()?;
     cli::turns::ask_for_short_turns();
     // A switch and its controller are two files; a thousand of them are more than most shells
     // allow.
     cli::process::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
-        Command::Switch(args) => runtime.block_on(run_switch(*args)),
-        Command::Controller(args) => runtime.block_on(run_controller(*args)),
+        Command::Switch(args) => runtime.block_on(run_switch(*args, &manager)),
+        Command::Controller(args) => runtime.block_on(run_controller(*args, &manager)),
     }
 }
 
-async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
+async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> {
     let relays = relays(&args.connect)?;
     let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
@@ -244,7 +246,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let listener = bind(OPENFLOW, openflow, &local, None).await?;
         let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
         let maps = (maps, vec![security, local]);
-        return run_direct(direct, listener, &args.common, &agents, maps, holder).await;
+        let own = (&agents, manager);
+        return run_direct(direct, listener, &args.common, own, maps, holder).await;
     }
     let database = agents.active.get(OVSDB).cloned();
     if args.nudge && database.is_none() {
@@ -293,14 +296,21 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     maps.start(&source, &mut tasks);
     let held = vec![security.clone(), local.clone()];
     let _metrics = metrics::serve(&args.common.metrics, source.clone(), held).await?;
-    let reporter =
-        Reporter::start(&args.common.status, &args.common.record, source, holder).await?;
+    let reporter = Reporter::start(
+        &args.common.status,
+        &args.common.record,
+        source.clone(),
+        holder,
+    )
+    .await?;
     agents.warn_if_exposed();
     let mut tunnel = std::pin::pin!(tunnel::switch(&end, &relays, &security));
     let stopped = tokio::select! {
         error = &mut tunnel => Err(Failure::network(error)),
         () = stop_signal() => Ok(()),
+        () = serving(manager, &source) => Ok(()),
     };
+    manager.stopping();
     end.close("the switch's relay was stopped");
     if stopped.is_ok() {
         let _ = tokio::time::timeout(GOODBYE, tunnel).await;
@@ -309,7 +319,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     stopped
 }
 
-async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
+async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), Failure> {
     let listen = method(&args.listen, Protocol::OpenFlow)?;
     if !listen.is_passive() {
         let given = &args.listen;
@@ -334,7 +344,8 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         let direct = Direct::new(Side::Controller, target, local.clone(), scheduling);
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
         let maps = (Maps::default(), vec![security, local]);
-        return run_direct(direct, listener, &args.common, &agents, maps, None).await;
+        let own = (&agents, manager);
+        return run_direct(direct, listener, &args.common, own, maps, None).await;
     }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
@@ -379,12 +390,15 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     let source = Source::Hub(hub.clone());
     let held = vec![security.clone(), local.clone()];
     let _metrics = metrics::serve(&args.common.metrics, source.clone(), held).await?;
-    let reporter = Reporter::start(&args.common.status, &args.common.record, source, None).await?;
+    let (status, record) = (&args.common.status, &args.common.record);
+    let reporter = Reporter::start(status, record, source.clone(), None).await?;
     agents.warn_if_exposed();
     tokio::select! {
         () = hub.run() => {}
         () = stop_signal() => {}
+        () = serving(manager, &source) => {}
     }
+    manager.stopping();
     hub.close("the controller's relay was stopped");
     stop(reporter).await
 }
@@ -394,7 +408,7 @@ async fn run_direct(
     direct: Arc<Direct>,
     mut listener: Listener,
     common: &CommonArgs,
-    agents: &Agents,
+    (agents, manager): (&Agents, &Manager),
     (maps, security): (Maps, Vec<Security>),
     holder: Option<Arc<Holder>>,
 ) -> Result<(), Failure> {
@@ -402,9 +416,11 @@ async fn run_direct(
     let _metrics = metrics::serve(&common.metrics, source.clone(), security).await?;
     let mut tasks = JoinSet::new();
     maps.start(&source, &mut tasks);
-    let reporter = Reporter::start(&common.status, &common.record, source, holder.clone()).await?;
+    let (status, record) = (&common.status, &common.record);
+    let reporter = Reporter::start(status, record, source.clone(), holder.clone()).await?;
     agents.warn_if_exposed();
     let mut stopped = std::pin::pin!(stop_signal());
+    let mut serving = std::pin::pin!(serving(manager, &source));
     loop {
         tokio::select! {
             connection = listener.accept() => {
@@ -413,11 +429,26 @@ async fn run_direct(
             }
             Some(_) = tasks.join_next() => {}
             () = &mut stopped => break,
+            () = &mut serving => break,
         }
     }
+    manager.stopping();
     tasks.shutdown().await;
     direct.close_all();
     stop(reporter).await
+}
+
+/// Reports to the service manager that the listeners are open, and then that the relay's state can
+/// be had, which no lock keeps. It does not end.
+async fn serving(manager: &Manager, source: &Source) {
+    service::warn_of_idle_sockets();
+    manager.ready();
+    let look = || async {
+        let channels: usize = source.status().iter().map(|end| end.channels.len()).sum();
+        Some(format!("{channels} channels"))
+    };
+    manager.keep_informed(look).await;
+    std::future::pending().await
 }
 
 /// Wraps a switch's connection in the holder, if the relay has one.

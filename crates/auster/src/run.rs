@@ -54,6 +54,7 @@ use tokio::sync::mpsc;
 use crate::certificates;
 use cli::failure::Failure;
 use cli::output::{self, note, say};
+use cli::service::{self, Manager};
 use digest::Digests;
 use events::Printer;
 use feed::Feed;
@@ -190,13 +191,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
         return check_only(&args);
     }
     output::become_service();
+    let manager = Arc::new(Manager::find()?);
     let settings = Settings::given(args.clone())?.complete()?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let done = runtime.block_on(serve(settings, args));
+    let done = runtime.block_on(serve(settings, args, manager));
     // A task that does not end must not hold up the end of the process.
     runtime.shutdown_background();
     done
@@ -259,7 +261,7 @@ const ALL_SOURCES: &str = "the file and the databases";
 
 type ControllerDriver = Driver<Clustered>;
 
-async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
+async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<(), Failure> {
     let effective = Effective::of(&settings, &args, &text_of(&args)?);
     let security = settings.security()?.expecting(Role::Switch);
     let mut controller = Controller::new(settings.controller.clone(), random_seed()?);
@@ -390,6 +392,9 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
     }
     let of_switches = security.clone();
     let mut kept = credentials::Kept::start(&settings, of_switches, access.clone(), of_cluster);
+    service::warn_of_idle_sockets();
+    manager.ready();
+    tasks.push(tokio::spawn(keep_informed(manager.clone(), driver.clone())));
     let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
     let mut running = Running {
         args,
@@ -418,8 +423,10 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
             () = asked_to_reload(&mut hung_up, access.as_deref()) => {
+                manager.reloading();
                 running.reload(&mut printer).await;
                 kept.handle_reload(&running.settings, &mut printer);
+                manager.ready();
             }
             changed = kept.changed() => kept.reload(changed, &mut printer).await,
             Ok(()) = vlan_rows.changed() => {
@@ -439,6 +446,7 @@ async fn serve(settings: Settings, args: Args) -> Result<(), Failure> {
             () = driver.ended() => break true,
         }
     };
+    manager.stopping();
     if let Some(joined) = joined {
         tokio::select! {
             () = joined.leave() => {}
@@ -574,6 +582,16 @@ fn warn_if_in_the_clear(stated: &api::Stated) {
              tokens in them; give [api.tls] a key and a certificate (auster pki controller)"
         );
     }
+}
+
+/// Informs the service manager for as long as the controller's thread answers.
+async fn keep_informed(manager: Arc<Manager>, driver: Arc<ControllerDriver>) {
+    let look = || async {
+        driver.ask(|_| ()).await?;
+        let connections = driver.connection_count();
+        Some(format!("{connections} connections of switches"))
+    };
+    manager.keep_informed(look).await;
 }
 
 fn signal_stream(kind: SignalKind) -> Result<Signal, Failure> {

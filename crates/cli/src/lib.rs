@@ -18,6 +18,7 @@ pub mod process;
 pub mod program;
 pub mod progress;
 pub mod runtime;
+pub mod service;
 pub mod signals;
 pub mod table;
 pub mod temp_dir;

@@ -5,6 +5,7 @@ pub mod alarm;
 pub mod clock;
 pub mod method;
 mod pace;
+pub mod passed;
 pub mod quic;
 pub mod tls;
 pub mod transport;

@@ -36,6 +36,7 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::output::say;
 use cli::runtime::block_on;
+use cli::service::Manager;
 
 /// The size of a socket's buffer, where the kernel does not report it.
 const SOCKET_BYTES: u32 = 212_992;
@@ -201,7 +202,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Set(args) => block_on(set(args)),
         Command::Show(args) => block_on(show(args)),
         Command::Clear(args) => block_on(clear(args)),
-        Command::Keep(args) => block_on(keep(args)),
+        Command::Keep(args) => {
+            let manager = Manager::find()?;
+            block_on(keep(args, manager))
+        }
         Command::Flows(args) => print_flows(args),
         Command::Verify(args) => {
             // Before the runtime, which has threads of its own to be interrupted.
@@ -431,13 +435,15 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn keep(args: KeepArgs) -> Result<(), Failure> {
+async fn keep(args: KeepArgs, manager: Manager) -> Result<(), Failure> {
     cli::output::become_service();
     let keeper = Keeper::new(keep::database("--db", &args.db)?);
+    manager.ready();
     tokio::select! {
         () = keeper.run() => {}
         () = stop_signal() => {}
     }
+    manager.stopping();
     Ok(())
 }
 

@@ -96,9 +96,15 @@ impl Collector for Families {
 pub fn info() -> Family {
     Family {
         name: "auster_build_info",
-        help: "The version of auster",
+        help: "The version of auster, and the commit that it was built of",
         samples: vec![(
-            vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
+            vec![
+                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                (
+                    "commit",
+                    crate::version::commit().unwrap_or_default().to_owned(),
+                ),
+            ],
             Value::Gauge(1.0),
         )],
     }

@@ -252,7 +252,11 @@ async fn bind(at: &ApiAddress, access: &Access) -> Result<(ApiAddress, Listener)
     let failed = |error| Failure::network(format!("API at {at}: {error}"));
     match at {
         ApiAddress::Ip(at) => {
-            let listener = TcpListener::bind(at).await.map_err(failed)?;
+            let listener = match net::passed::take(*at) {
+                Some(passed) => TcpListener::from_std(passed),
+                None => TcpListener::bind(at).await,
+            };
+            let listener = listener.map_err(failed)?;
             let at = ApiAddress::Ip(listener.local_addr().map_err(failed)?);
             Ok(match access.tls() {
                 Some(tls) => (at, Listener::Tls(listener, tls.clone())),
