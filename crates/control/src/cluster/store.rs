@@ -29,8 +29,8 @@ pub enum StoreRequest {
     /// Read the whole prefix at one revision, linearizable. Answer [`StoreAnswer::Read`], and watch
     /// from the revision after it.
     Read,
-    /// Put `own/<shard>` if its `mod_revision` is `expected` and that of `epoch` is `epoch_at`; `None`
-    /// is for a key that is absent. In a store that was restored, a term may be given twice: a
+    /// Put `own/<shard>` if its `mod_revision` is `expected` and that of `epoch` is `epoch_at`;
+    /// `None` is for a key that is absent. A store that was restored may give a term twice: a
     /// member that has not heard of the next epoch must not write one.
     PutOwn {
         shard: ShardId,
