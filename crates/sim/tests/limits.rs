@@ -109,7 +109,7 @@ fn inspection_is_set_and_taken_out_of_every_switch() {
     network.ask(|controller, now| controller.set_limits(now, &other));
     let set = flow_mods(&network) - before;
     assert!(
-        set >= 3 && set % 3 == 0,
+        set >= 3 && set.is_multiple_of(3),
         "the same on three switches: {set}"
     );
     network.ask(|controller, now| controller.set_limits(now, &other));

@@ -23,23 +23,26 @@ use super::warn_if_exposed;
 const TRIES: usize = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The refusals of a listener, and its method.
+type Refused = (String, Arc<Refusals>);
+
 /// The refusals of every listener, for status and metrics.
 #[derive(Clone, Default)]
-pub struct RefusalsOfAll(Arc<Mutex<Vec<(String, Arc<Refusals>)>>>);
+pub struct RefusalsOfAll(Arc<Mutex<Vec<Refused>>>);
 
 impl RefusalsOfAll {
-    pub fn all(&self) -> Vec<(String, Arc<Refusals>)> {
+    pub fn all(&self) -> Vec<Refused> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    pub fn add(&self, more: impl Iterator<Item = (String, Arc<Refusals>)>) {
+    pub fn add(&self, more: impl Iterator<Item = Refused>) {
         self.change(|all| all.extend(more));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<(String, Arc<Refusals>)>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<Refused>)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -55,7 +58,7 @@ impl Bound {
         self.listener.local()
     }
 
-    pub fn refusals(&self) -> (String, Arc<Refusals>) {
+    pub fn refusals(&self) -> Refused {
         let refusals = self.listener.refusals().clone();
         (self.local().to_string(), refusals)
     }

@@ -278,7 +278,6 @@ fn parsed(text: &[u8]) -> Result<Vec<RelaySession>, String> {
 mod tests {
     use serde_json::{Value, json};
     use tokio::io::AsyncWriteExt;
-    use tokio::net::UnixListener;
 
     use super::*;
 
@@ -325,7 +324,7 @@ mod tests {
         let names = ["good", "odd", "absent", "silent", "endless"];
         let sockets: Vec<PathBuf> = names.iter().map(|name| dir.path().join(name)).collect();
         for (place, socket) in sockets.iter().enumerate().filter(|(place, _)| *place != 2) {
-            let listener = UnixListener::bind(socket).unwrap();
+            let listener = net::transport::bind_unix(socket).unwrap();
             tokio::spawn(async move {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 match place {

@@ -64,9 +64,12 @@ const COUNTERS: [(&str, &str); 8] = [
     ),
 ];
 
-/// The last reading, and when it ended.
+/// A reading, and when it ended.
+type Reading = (Instant, Arc<Counters>);
+
+/// The last reading. Whoever asks holds the lock, so that there is one question at a time.
 #[derive(Clone, Default)]
-pub struct Reader(Arc<tokio::sync::Mutex<Option<(Instant, Arc<Counters>)>>>);
+pub struct Reader(Arc<tokio::sync::Mutex<Option<Reading>>>);
 
 impl Reader {
     pub async fn read(&self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Arc<Counters> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use control::controller::{Installation, QosReport};
 use driver::databases::Views;
 
-use crate::run::exposition::{Family, Labels, Value};
+use crate::run::exposition::{Family, Value};
 
 pub fn families(report: &QosReport, views: &Views) -> Vec<Family> {
     let is_set = |state: Installation| {
@@ -34,7 +34,7 @@ pub fn families(report: &QosReport, views: &Views) -> Vec<Family> {
     }
     let by_state = states.into_iter();
     let by_state = by_state.map(|(state, ports)| (named("state", state), gauge(ports)));
-    let families: [(&str, &str, Vec<(Labels, Value)>); 4] = [
+    let families: [(_, _, Vec<_>); 4] = [
         (
             "auster_circuit_in_effect",
             "Whether all switches of a circuit have confirmed it, and no counter says otherwise",
