@@ -10,7 +10,8 @@ use crate::qos::ApiArgs;
 
 pub const EXAMPLE: &str = "\
 Example:
-  auster run --check --config run.toml && auster reload
+  auster run --check --config run.toml
+  auster reload
   changed      drain
   unchanged    101 settings
   restart      threads: connections stay on the thread that they came to

@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::types::{MacAddr, PortNo};
 
-/// Declares each basic field once: number, names (in a match and in an action of `ovs-ofctl`, in the
-/// specification), width, mask, prerequisite.
+/// Declares each basic field once: number, names (in a match and in an action of `ovs-ofctl`, and
+/// in the specification), width, mask, prerequisite.
 macro_rules! fields {
     ($(
-        $(#[$doc:meta])* $name:ident = $number:literal, [$text:literal, $set_text:literal, $oxm:literal],
+        $(#[$doc:meta])* $name:ident = $number:literal,
+        [$text:literal, $set_text:literal, $oxm:literal],
         $bits:literal, $maskable:literal, $prereq:expr;
     )*) => {
         /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).

@@ -15,8 +15,8 @@ use super::table::SETTINGS;
 /// for its settings only.
 const SAMPLES: [&str; 4] = [
     "api = \"8080\"\nallow_dpid = \"1\"\n",
-    "[tls]\n[controller]\n[fabric]\n[multicast]\n[session]\n[guard]\n[cluster]\n[api.tls]\n[metrics]\n\
-     [timeouts]\npolicy = \"lease\"\n[timeouts.switches]\n\
+    "[tls]\n[controller]\n[fabric]\n[multicast]\n[session]\n[guard]\n[cluster]\n[api.tls]\n\
+     [metrics]\n[timeouts]\npolicy = \"lease\"\n[timeouts.switches]\n\
      [[timeouts.class]]\npolicy = \"lease\"\n[[vlan]]\n[[port]]\n[[acl]]\n[[acl.rule]]\n\
      [[bond]]\n[[mirror]]\n[[route]]\n[qos]\n",
     "[controller]\nidle_timeout_s = 1\n[timeouts]\npolicy = \"fixed\"\n\
