@@ -20,9 +20,9 @@ Example:
 The options are those of auster run.
 Example:
   auster config show --config run.toml --set
-  SETTING                    VALUE                  SOURCE
-  listen                     [\"ptcp:6653:0.0.0.0\"]  run.toml:1
-  controller.path_rate_max   500                    run.toml:4")]
+  SETTING                                  VALUE  SOURCE
+  listen                   [\"ptcp:6653:0.0.0.0\"]  run.toml:1
+  controller.path_rate_max                   500  run.toml:4")]
     Show(Box<ShowArgs>),
 }
 

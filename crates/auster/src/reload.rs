@@ -50,10 +50,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         if report["applied"] == true {
             return Ok(());
         }
-        let count = mistakes.len();
+        let count = match mistakes.len() {
+            1 => "one mistake".to_owned(),
+            count => format!("{count} mistakes"),
+        };
         mistakes.into_iter().for_each(|mistake| note!("{mistake}"));
         Err(Failure::usage(format!(
-            "the configuration has {count} mistakes, and nothing has changed"
+            "the configuration has {count}, and nothing has changed"
         )))
     })
 }
