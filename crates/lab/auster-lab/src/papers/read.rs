@@ -621,7 +621,7 @@ within_percent = 25
             (
                 "\"rows[rate_mbps=1].reordered\"",
                 "[\"rows[*].a\", \"rows[b].c\"]",
-                ":24:8: from: 'rows[b].c' is no path",
+                ":24:22: from: 'rows[b].c' is no path",
             ),
             (
                 "\"rows[rate_mbps=1].reordered\"",
