@@ -94,7 +94,7 @@ pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failu
             for at in which {
                 let (files, security) = &held[at];
                 if is_asked {
-                    watched[at].handle_read(paths(files));
+                    watched[at].follow(paths(files));
                 }
                 let now = digest(files);
                 match reload(files, security) {

@@ -384,7 +384,7 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     }
     listeners.serve(bound);
     reads.set_ready();
-    listeners.dial(&settings.connect);
+    listeners.dial(&settings.connect).await;
 
     tasks.push(tokio::spawn(certificates::watch(security.clone())));
     if let Some(of_cluster) = of_cluster.clone() {

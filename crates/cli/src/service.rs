@@ -16,6 +16,7 @@ use crate::failure::Failure;
 
 /// The time that the manager has to take a message. Its socket is almost never full.
 const SEND_MAX: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The interval of reports where the manager runs no watchdog.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Reports within the watchdog's time: the first that is late must not be the last.
@@ -78,12 +79,18 @@ impl Manager {
             return;
         }
         let interval = self.watchdog.map(|time| time / REPORTS_PER_WATCHDOG);
+        let interval = interval.unwrap_or(REPORT_INTERVAL);
         loop {
-            if let Some(status) = look().await {
-                let status = status.replace('\n', " ");
-                self.send(&format!("STATUS={status}\nWATCHDOG=1"));
-            }
-            tokio::time::sleep(interval.unwrap_or(REPORT_INTERVAL)).await;
+            let pause = match look().await {
+                Some(status) => {
+                    let status = status.replace('\n', " ");
+                    self.send(&format!("STATUS={status}\nWATCHDOG=1"));
+                    interval
+                }
+                // Others may ask as much as is taken at once: that is no reason to be ended.
+                None => interval.min(ASK_AGAIN),
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -8,7 +8,20 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A process gets its sockets once, at its start, and any of its listeners may be meant.
-static PASSED: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
+static PASSED: Mutex<Vec<Passed>> = Mutex::new(Vec::new());
+
+/// A socket that stays open here, as the manager has it open too: whoever closes its copy may want
+/// the address again.
+struct Passed {
+    socket: TcpListener,
+    is_taken: bool,
+}
+
+impl Passed {
+    fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
+    }
+}
 
 /// Offers `sockets` to listeners that ask for their addresses.
 ///
@@ -18,26 +31,33 @@ pub fn offer(sockets: Vec<TcpListener>) -> io::Result<()> {
     for socket in &sockets {
         socket.set_nonblocking(true)?;
     }
-    lock().extend(sockets);
+    let passed = sockets.into_iter().map(|socket| Passed {
+        socket,
+        is_taken: false,
+    });
+    lock().extend(passed);
     Ok(())
 }
 
-/// Takes the socket that listens at exactly this address, if one was passed.
+/// A copy of the socket that listens at exactly this address, if one was passed.
 pub fn take(address: SocketAddr) -> Option<TcpListener> {
     let mut passed = lock();
-    let is_at = |socket: &TcpListener| socket.local_addr().is_ok_and(|at| at == address);
-    let index = passed.iter().position(is_at)?;
-    Some(passed.swap_remove(index))
+    let found = passed
+        .iter_mut()
+        .find(|passed| passed.address() == Some(address))?;
+    let copy = found.socket.try_clone().ok()?;
+    found.is_taken = true;
+    Some(copy)
 }
 
 /// The addresses of sockets that nobody has taken: connections to them would wait for ever.
 pub fn left() -> Vec<SocketAddr> {
     let passed = lock();
-    let addresses = passed.iter().map(TcpListener::local_addr);
-    addresses.filter_map(Result::ok).collect()
+    let idle = passed.iter().filter(|passed| !passed.is_taken);
+    idle.filter_map(Passed::address).collect()
 }
 
-fn lock() -> MutexGuard<'static, Vec<TcpListener>> {
+fn lock() -> MutexGuard<'static, Vec<Passed>> {
     PASSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -56,7 +76,10 @@ mod tests {
         assert!(take(everywhere).is_none(), "it listens on loopback alone");
         assert!(take(SocketAddr::from(([127, 0, 0, 1], 0))).is_none());
         assert_eq!(take(at).unwrap().local_addr().unwrap(), at);
-        assert!(take(at).is_none(), "each is given out once");
+        assert!(
+            take(at).is_some(),
+            "its listener was closed, and opens again"
+        );
         assert_eq!(left(), [also]);
     }
 }

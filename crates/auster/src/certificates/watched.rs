@@ -79,9 +79,14 @@ impl Watched {
         }
     }
 
-    /// The files were read just now, by another way; they may be others than before.
-    pub fn handle_read(&self, files: Vec<PathBuf>) {
-        self.files.send_replace(files);
+    /// Looks at these from now on, which were read a moment ago if they are others than before.
+    /// The same files go on being looked at: who read them by another way may have refused them.
+    pub fn follow(&self, files: Vec<PathBuf>) {
+        self.files.send_if_modified(|now| {
+            let are_others = *now != files;
+            *now = files;
+            are_others
+        });
     }
 
     /// Waits until the files have changed. May be given up and asked again.

@@ -122,7 +122,7 @@ impl Kept {
         self.named = Named::of(settings);
         reload(&self.named.cluster, self.cluster.as_ref(), printer);
         for (watched, paths) in self.watched.iter().zip(self.named.paths()) {
-            watched.handle_read(paths);
+            watched.follow(paths);
         }
     }
 }

@@ -201,10 +201,12 @@ impl Listeners {
     }
 
     /// Dials these switches and no others.
-    pub fn dial(&mut self, wanted: &[Method]) {
+    pub async fn dial(&mut self, wanted: &[Method]) {
         let is_gone = |dialled: &mut Dialled| !wanted.contains(&dialled.method);
-        for dialled in self.dialled.extract_if(.., is_gone) {
+        let gone: Vec<Dialled> = self.dialled.extract_if(.., is_gone).collect();
+        for dialled in gone {
             dialled.task.abort();
+            let _ = dialled.task.await;
             let connection = dialled.connection.lock();
             if let Some(id) = *connection.unwrap_or_else(PoisonError::into_inner) {
                 self.driver.end(id);

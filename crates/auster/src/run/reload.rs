@@ -5,6 +5,8 @@
 //! by the controller, is done first, and the controller takes all its part at one moment.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -158,7 +160,10 @@ impl Running {
         let report = Report::applied(&changes, effective.rows.len());
         let changes = Changes(changes);
         let prepared = self.prepare(&settings, &changes).await?;
-        self.change_controller(&settings, &changes, printer).await?;
+        let changed = self.change_controller(&settings, &changes, printer).await;
+        if let Err(mistakes) = changed {
+            return Err(self.take_back(prepared, &settings, mistakes).await);
+        }
         self.serve(prepared, &settings, &changes, printer).await;
         self.trust(&settings, &changes, &security, printer).await;
         self.use_rest(&settings, &changes, printer);
@@ -215,6 +220,26 @@ impl Running {
         }
     }
 
+    /// Closes what was bound for a change that is refused, and opens what was closed for it.
+    /// Returns the mistakes with those of that.
+    async fn take_back(
+        &mut self,
+        prepared: Prepared,
+        refused: &Settings,
+        mut mistakes: Vec<String>,
+    ) -> Vec<String> {
+        if let (Some(task), Some(path)) = (&prepared.status, &refused.status) {
+            task.abort();
+            let _ = std::fs::remove_file(path);
+        }
+        drop(prepared);
+        match self.listeners.bind(&self.settings.listen).await {
+            Ok(bound) => self.listeners.serve(bound),
+            Err(more) => mistakes.extend(more),
+        }
+        mistakes
+    }
+
     /// Has the controller take what concerns it, at one moment or not at all.
     async fn change_controller(
         &mut self,
@@ -269,10 +294,18 @@ impl Running {
             has_timeouts: changes.are_in(TIMEOUTS),
         };
         let clock = self.clock;
-        let asked = self
-            .driver
-            .ask(move |controller| part.apply(controller, clock));
-        let taken = tokio::time::timeout(ANSWER_MAX, asked).await.ok().flatten();
+        // Whoever is first has it: a part that is given up must not be applied later.
+        let claim = Arc::new(AtomicBool::new(false));
+        let theirs = claim.clone();
+        let mut asked = pin!(self.driver.ask(move |controller| {
+            let is_wanted = !theirs.swap(true, Ordering::AcqRel);
+            is_wanted.then(|| part.apply(controller, clock))
+        }));
+        let taken = match tokio::time::timeout(ANSWER_MAX, &mut asked).await {
+            Ok(taken) => taken.flatten(),
+            Err(_) if claim.swap(true, Ordering::AcqRel) => asked.await.flatten(),
+            Err(_) => None,
+        };
         let mistakes = match taken {
             Some(Ok(())) => Vec::new(),
             Some(Err(unable)) => unable.mistakes(settings),
@@ -344,7 +377,7 @@ impl Running {
         }
         self.listeners.serve(prepared.listeners);
         self.listeners.close_but(&settings.listen).await;
-        self.listeners.dial(&settings.connect);
+        self.listeners.dial(&settings.connect).await;
         if changes.are_in(&["status"]) {
             let before = self.status_task.take();
             if let (Some(task), Some(path)) = (before, &self.settings.status) {
@@ -376,11 +409,12 @@ impl Running {
         printer: &mut Printer,
     ) {
         let files = settings.credential_files();
-        if let (true, Some(files), Some(held)) =
-            (changes.are_in(&["tls"]), files, security.credentials())
-        {
+        if let (Some(files), Some(held)) = (files, security.credentials()) {
+            // Also those that look as before: others may have come into use since, by themselves.
             certificates::replace(&self.security, held);
-            printer.certificate_used(&files.certificate.display().to_string());
+            if changes.are_in(&["tls"]) {
+                printer.certificate_used(&files.certificate.display().to_string());
+            }
         }
         let (Some(access), Some(stated)) = (self.access.clone(), settings.api.clone()) else {
             return;

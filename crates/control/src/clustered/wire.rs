@@ -165,6 +165,13 @@ impl Batch {
         })
     }
 
+    /// What it takes of the receiver's budget, in records: the begin and the end of a copy have it
+    /// look at all that it knows.
+    pub fn cost(&self) -> usize {
+        let looks_at_all = self.begins || self.ends;
+        1 + self.records.len() + if looks_at_all { 20_000 } else { 0 }
+    }
+
     /// The number of hosts and links in it.
     pub fn len(&self) -> usize {
         self.records.len()

@@ -127,7 +127,8 @@ pub async fn hear(from: MemberId, mut reader: BufReader<Reader>, handle: Handle)
             tracing::warn!("cluster: member {from}: says of hosts what this version cannot read");
             return;
         };
-        let count = u32::try_from(batch.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(batch.cost()).unwrap_or(u32::MAX);
+        let count = count.min(LEARNED_BURST);
         while !budget.take_many(handle.now(), count) {
             sleep(PAUSE).await;
         }
