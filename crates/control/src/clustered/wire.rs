@@ -165,7 +165,7 @@ impl Batch {
         })
     }
 
-    /// What it takes of the receiver's budget, in records: the begin and the end of a copy have it
+    /// Its share of the receiver's budget, in records: the begin and the end of a copy have it
     /// look at all that it knows.
     pub fn cost(&self) -> usize {
         let looks_at_all = self.begins || self.ends;
