@@ -157,6 +157,12 @@ impl Etcd {
     /// Stops a member as a machine without a processor for it does, until it is resumed.
     pub fn stop(&self, member: usize) {
         self.signal(member, Signal::SIGSTOP);
+        // The signal is on its way to threads that run, for long on a busy machine.
+        let give_up = Instant::now() + PATIENCE;
+        while !is_stopped(self.pid(member)) {
+            assert!(Instant::now() < give_up, "it goes on");
+            sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn resume(&self, member: usize) {
@@ -235,13 +241,24 @@ impl Etcd {
         }
     }
 
-    fn signal(&self, member: usize, signal: Signal) {
-        let child = self.members[member]
-            .child
-            .as_ref()
-            .expect("a member that runs");
-        kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+    fn pid(&self, member: usize) -> Pid {
+        let child = self.members[member].child.as_ref();
+        let child = child.expect("a member that runs");
+        Pid::from_raw(child.id().cast_signed())
     }
+
+    fn signal(&self, member: usize, signal: Signal) {
+        kill(self.pid(member), signal).unwrap();
+    }
+}
+
+/// Whether all threads of a process are stopped (`T` behind the name in `stat`).
+fn is_stopped(process: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains(") T ")
+    })
 }
 
 impl Drop for Etcd {
