@@ -13,7 +13,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use common::relays::{Relays, free_port, wait_for_port};
+use common::ports::free_port;
+use common::relays::{Relays, wait_for_port};
 use common::running::{PATIENCE, Running};
 use common::switch::{Came, Switch, VERSION};
 use openflow::message::Hello;

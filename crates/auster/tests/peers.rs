@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::lab::Lab;
-use common::relays::{Relays, free_port, wait_for_port};
+use common::ports::free_port;
+use common::relays::{Relays, wait_for_port};
 use common::run;
 use common::running::{AUSTER, Running};
 

@@ -1,7 +1,9 @@
 //! `auster pki` against those who must accept its files: openssl, Open vSwitch, our own loader,
 //! and ovs-pki the other way round.
 
-use std::net::TcpListener;
+#[path = "common/ports.rs"]
+mod ports;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use net::tls::{CertificateIdentity, CredentialFiles, Role};
 use openflow::DatapathId;
+use ports::free_port;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tempfile::TempDir;
@@ -124,20 +127,16 @@ fn spawn(dir: &Path, program: &str, args: &[&str]) -> Process {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(20);
+    let give_up = Instant::now() + Duration::from_secs(180);
     while !holds() {
-        assert!(Instant::now() < give_up, "waited 20 s for {what}");
+        assert!(Instant::now() < give_up, "waited 180 s for {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 /// Open vSwitch's own controller, listening for TLS as `name`; its port.
 fn testcontroller(pki: &Pki, name: &str) -> (Process, u16) {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let listen = format!("pssl:{port}:127.0.0.1");
     let flags = pki.ovs_flags(name, "switchca");
     let unixctl = format!("--unixctl={}", pki.path("testcontroller.ctl").display());

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::relays::{Relays, free_port};
+use common::ports::free_port;
+use common::relays::Relays;
 use common::run;
 use common::running::{AUSTER, PATIENCE, Running};
 use common::switch::{Switch, VERSION};

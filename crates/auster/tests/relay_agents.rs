@@ -12,7 +12,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use common::dummy::DummySwitch;
-use common::relays::{Relays, free_port, free_udp_port, wait_for_port};
+use common::ports::free_port;
+use common::relays::{Relays, wait_for_port};
 use common::run;
 use common::running::{PATIENCE, Running};
 use serde_json::Value;
@@ -51,7 +52,7 @@ fn daemon(program: &str, arguments: &[&str], dir: &TempDir) -> Daemon {
 
 /// net-snmp's agent, on a UDP port of its own.
 fn snmp_agent(dir: &TempDir) -> (Daemon, u16) {
-    let port = free_udp_port();
+    let port = free_port();
     let config = dir.path().join("snmpd.conf");
     let text = "rocommunity public 127.0.0.1\nsysName switch-of-the-test\n";
     fs::write(&config, text).unwrap();
@@ -66,7 +67,7 @@ fn snmp_agent(dir: &TempDir) -> (Daemon, u16) {
 
 /// rsyslog, which takes messages by TCP and UDP and writes them to `messages` in `dir`.
 fn collector(dir: &TempDir) -> (Daemon, u16, u16) {
-    let (tcp, udp) = (free_port(), free_udp_port());
+    let (tcp, udp) = (free_port(), free_port());
     let path = dir.path().display();
     let text = format!(
         "global(workDirectory=\"{path}\")\n\
@@ -273,7 +274,7 @@ fn snmp_and_syslog_go_beside_openflow_and_ovsdb_on_one_connection() {
     let dir = tempfile::tempdir().unwrap();
     let (_agent, agent_port) = snmp_agent(&dir);
     let (_collector, syslog_tcp, syslog_udp) = collector(&dir);
-    let [snmp_port, log_udp] = [(); 2].map(|()| free_udp_port());
+    let [snmp_port, log_udp] = [(); 2].map(|()| free_port());
     let log_tcp = free_port();
     let agents = [
         // Asked from the controller's side.

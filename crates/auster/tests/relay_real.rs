@@ -1,15 +1,18 @@
 //! Both relays as processes between a real Open vSwitch (dummy datapath, no privilege) and
 //! `ovs-testcontroller`, and what happens when one of the relays is killed.
 
+#[path = "common/ports.rs"]
+mod ports;
+
 use std::fs::File;
 use std::io::Read;
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ports::free_port;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -44,7 +47,7 @@ impl Lab {
             dir,
             switch_relay: None,
             controller_relay: None,
-            ports: free_ports(),
+            ports: [(); 3].map(|()| free_port()),
             _daemons: Vec::new(),
         };
         lab.make_certificates();
@@ -282,11 +285,6 @@ impl Lab {
         let (_, rest) = flow.split_once("n_packets=").unwrap();
         rest.split_once(',').unwrap().0.parse().unwrap()
     }
-}
-
-fn free_ports() -> [u16; 3] {
-    let taken = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    taken.map(|listener| listener.local_addr().unwrap().port())
 }
 
 fn run(command: &mut Command) -> String {

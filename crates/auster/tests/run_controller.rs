@@ -16,6 +16,8 @@ mod hostile;
 mod intent;
 #[path = "run/ovs.rs"]
 mod ovs;
+#[path = "common/ports.rs"]
+mod ports;
 #[path = "../../net/tests/common/switch.rs"]
 mod switch;
 #[path = "run/upgrade.rs"]

@@ -5,12 +5,13 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use common::ports::free_port;
 use common::running::{AUSTER, PATIENCE, Running};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -52,12 +53,6 @@ impl Heard {
 
 fn signal(running: &Running, signal: Signal) {
     kill(Pid::from_raw(running.child.id() as i32), signal).unwrap();
-}
-
-/// A port that nobody has now.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 #[test]

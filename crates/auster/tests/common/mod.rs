@@ -3,6 +3,7 @@
 
 pub mod dummy;
 pub mod lab;
+pub mod ports;
 pub mod relays;
 pub mod running;
 pub mod schema;

@@ -1,7 +1,7 @@
 //! A pair of relays on loopback, with certificates of its own.
 
 use std::io::Read;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::ports::free_port;
 use super::running::{AUSTER, PATIENCE, Running};
 
 pub struct Relays {
@@ -110,18 +111,6 @@ impl Relays {
     pub fn database(&self) -> PathBuf {
         self.dir.path().join("db.sock")
     }
-}
-
-/// A port that was free a moment ago, for programs that cannot say which one they took.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// Finds a free UDP port, as [`free_port`] does for TCP.
-pub fn free_udp_port() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port()
 }
 
 /// Waits until something listens on `port`.

@@ -26,7 +26,8 @@ use openflow::{
 };
 use serde_json::{Value, json};
 
-use super::cluster::{Members, free_port};
+use super::cluster::Members;
+use super::ports::free_port;
 use super::{Auster, PATIENCE};
 
 /// Alerts whose condition no test can bring about from outside, and why.

@@ -1,7 +1,7 @@
 //! Three members of a cluster at one real Open vSwitch, with a real etcd: the switch has one
 //! master, and each broadcast arrives once, whoever is killed.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,12 +12,16 @@ use tempfile::TempDir;
 
 use super::etcd_server::Etcd;
 use super::guard::broadcast;
-use super::intent::{eventually, get};
+use super::intent::{eventually, get, metric};
 use super::ovs::Ovs;
+use super::ports::free_port;
 use super::{Auster, PATIENCE};
 
 const DPID: &str = "00000000000000c0";
 const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Whether a member serves the switch, and how often it has taken it over and yielded it.
+type Term = (bool, u64, u64);
 
 pub struct Members {
     dir: TempDir,
@@ -116,20 +120,35 @@ impl Members {
     }
 
     /// Has broadcasts counted once the members have settled: each arrives once. Returns the master.
-    /// If it is another one afterwards, the machine stood still for longer than members wait, and
-    /// what came meanwhile says nothing.
+    /// If the role went from hand to hand meanwhile, the machine stood still for longer than
+    /// members wait, and what came says nothing.
     fn serve_once(&self, first: u16) -> usize {
         let give_up = Instant::now() + PATIENCE;
         for first in (first..).step_by(100) {
+            let before = self.terms();
             let master = self.settled();
             let copies = self.ovs.copies(first);
-            if self.settled() == master {
+            let is_master = |(n, term): (usize, &Term)| term.0 == (n == master);
+            if self.terms() == before && before.iter().enumerate().all(is_master) {
                 assert_eq!(copies, [1; 20]);
                 return master;
             }
             assert!(Instant::now() < give_up, "no member stays master");
         }
         unreachable!("numbers without end")
+    }
+
+    /// Each member's own words. The switch is no witness of a role that comes and goes: Open vSwitch
+    /// writes roles to its database once in five seconds.
+    fn terms(&self) -> Vec<Term> {
+        let of = |(running, api): (&Option<Auster>, &SocketAddr)| {
+            let count = |name| metric(*api, &format!("auster_cluster_{name}")) as u64;
+            running.as_ref().map_or((false, 0, 0), |_| {
+                let serves = count("serves") == 1;
+                (serves, count("takeovers_total"), count("yields_total"))
+            })
+        };
+        self.running.iter().zip(&self.apis).map(of).collect()
     }
 
     /// Waits until the switch has another master, a moment after etcd has another order.
@@ -354,11 +373,6 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// The steps of `docs/run-cluster.md`, on one machine: certificates of `auster pki` for etcd, the

@@ -36,17 +36,13 @@ impl Answer {
 }
 
 fn ask(at: SocketAddr, method: &str, path: &str, condition: &str, body: Option<Value>) -> Answer {
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let body = body.map_or(String::new(), |body| body.to_string());
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{condition}\
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let text = exchange(at, &request);
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let (first, headers) = head.split_once("\r\n").unwrap();
     Answer {
@@ -62,6 +58,25 @@ pub fn get(at: SocketAddr, path: &str) -> Answer {
 
 pub fn put(at: SocketAddr, path: &str, body: Value) -> Answer {
     ask(at, "PUT", path, "", Some(body))
+}
+
+fn exchange(at: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A metric without labels, as a member serves it.
+pub fn metric(at: SocketAddr, name: &str) -> f64 {
+    let head = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let text = exchange(at, head);
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("{name}: {text}"))
 }
 
 /// Waits until this holds.
