@@ -138,8 +138,8 @@ impl Members {
         unreachable!("numbers without end")
     }
 
-    /// Each member's own words. The switch is no witness of a role that comes and goes: Open vSwitch
-    /// writes roles to its database once in five seconds.
+    /// Each member's own words. The switch is no witness of a role that comes and goes:
+    /// Open vSwitch writes roles to its database once in five seconds.
     fn terms(&self) -> Vec<Term> {
         let of = |(running, api): (&Option<Auster>, &SocketAddr)| {
             let count = |name| metric(*api, &format!("auster_cluster_{name}")) as u64;
