@@ -7,10 +7,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use common::ports::free_port;
 use common::running::{AUSTER, PATIENCE, Running};
-use common::switch::Switch;
+use common::switch::{Came, Switch};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -52,6 +56,43 @@ impl Served {
             assert!(Instant::now() < deadline, "{all:?}");
             self.running.wait_for_next();
         }
+    }
+}
+
+/// A switch that answers beside the test, as a real one does, and the end of its connection.
+struct Beside {
+    is_asked: Arc<AtomicBool>,
+    thread: JoinHandle<bool>,
+}
+
+impl Beside {
+    fn up(at: SocketAddr, datapath: u64) -> Beside {
+        let mut switch = Switch::up(at, datapath);
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let asked = is_asked.clone();
+        let thread = std::thread::spawn(move || {
+            while !asked.load(Ordering::Relaxed) {
+                if switch.serve(Duration::from_millis(50)) == Came::Closed {
+                    return false;
+                }
+            }
+            switch.is_answered(PATIENCE)
+        });
+        Beside { is_asked, thread }
+    }
+
+    /// Waits until the controller has closed the connection.
+    fn is_closed(self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        !self.is_answered()
+    }
+
+    fn is_answered(self) -> bool {
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
     }
 }
 
@@ -119,6 +160,52 @@ fn a_mistake_changes_nothing_and_what_needs_a_restart_is_named_with_its_reason()
     assert!(switch.is_served());
 }
 
+#[test]
+fn a_closed_listener_refuses_a_new_one_serves_and_connected_switches_stay() {
+    let [first, second] = [(); 2].map(|()| free_port());
+    let listen = |port: u16| format!("listen = \"ptcp:{port}:127.0.0.1\"\n");
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let mut served = Served::start(&listen(first));
+    assert_eq!(served.address(1), at(first));
+    let stays = Beside::up(at(first), 1);
+
+    // An address that cannot be had: the one that would have been closed for it serves still.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let wrong = listen(taken.local_addr().unwrap().port());
+    let (code, report) = served.reload_with(&wrong);
+    assert_eq!((code, &report["applied"]), (Some(2), &json!(false)));
+    let comes = Beside::up(at(first), 2);
+    assert!(comes.is_answered(), "{report}");
+
+    let (code, report) = served.reload_with(&listen(second));
+    assert_eq!(
+        (code, names(&report, "changed")),
+        (Some(0), vec!["listen".to_owned()])
+    );
+    assert!(
+        std::net::TcpStream::connect(at(first)).is_err(),
+        "it is closed"
+    );
+    assert!(Beside::up(at(second), 3).is_answered());
+    assert!(stays.is_answered(), "who came by the closed one stays");
+}
+
+#[test]
+fn a_switch_that_is_no_longer_allowed_is_cut_and_another_stays() {
+    let listen = "listen = \"ptcp:0:127.0.0.1\"\n";
+    let mut served = Served::start(listen);
+    let at = served.address(1);
+    let [goes, stays] = [1, 2].map(|datapath| Beside::up(at, datapath));
+    let (code, report) = served.reload_with(&format!("{listen}allow_dpid = \"2\"\n"));
+    assert_eq!(
+        (code, names(&report, "changed")),
+        (Some(0), vec!["allow_dpid".to_owned()])
+    );
+    assert!(goes.is_closed(), "{report}");
+    assert!(Beside::up(at, 1).is_closed(), "nor may it come again");
+    assert!(stays.is_answered(), "{report}");
+}
+
 /// Limits send nothing to a switch, which gets LLDP and liveness only.
 #[test]
 fn a_switch_is_sent_nothing_about_limits() {
@@ -133,7 +220,7 @@ fn a_switch_is_sent_nothing_about_limits() {
     assert_eq!(names(&report, "changed").len(), 4, "{report}");
     let until = Instant::now() + Duration::from_millis(800);
     while Instant::now() < until {
-        if let common::switch::Came::Message(frame) = switch.serve(Duration::from_millis(200)) {
+        if let Came::Message(frame) = switch.serve(Duration::from_millis(200)) {
             let kind = frame.kind();
             assert_ne!(kind, openflow::MessageKind::FlowMod, "{report}");
         }
