@@ -82,15 +82,15 @@ impl Beside {
     }
 
     /// Waits until the controller has closed the connection.
-    fn is_closed(self) -> bool {
+    fn ends(self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
-        !self.is_answered()
+        !self.goes_on()
     }
 
-    fn is_answered(self) -> bool {
+    fn goes_on(self) -> bool {
         self.is_asked.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
@@ -175,7 +175,7 @@ fn a_closed_listener_refuses_a_new_one_serves_and_connected_switches_stay() {
     let (code, report) = served.reload_with(&wrong);
     assert_eq!((code, &report["applied"]), (Some(2), &json!(false)));
     let comes = Beside::up(at(first), 2);
-    assert!(comes.is_answered(), "{report}");
+    assert!(comes.goes_on(), "{report}");
 
     let (code, report) = served.reload_with(&listen(second));
     assert_eq!(
@@ -186,8 +186,8 @@ fn a_closed_listener_refuses_a_new_one_serves_and_connected_switches_stay() {
         std::net::TcpStream::connect(at(first)).is_err(),
         "it is closed"
     );
-    assert!(Beside::up(at(second), 3).is_answered());
-    assert!(stays.is_answered(), "who came by the closed one stays");
+    assert!(Beside::up(at(second), 3).goes_on());
+    assert!(stays.goes_on(), "who came by the closed one stays");
 }
 
 #[test]
@@ -201,9 +201,9 @@ fn a_switch_that_is_no_longer_allowed_is_cut_and_another_stays() {
         (code, names(&report, "changed")),
         (Some(0), vec!["allow_dpid".to_owned()])
     );
-    assert!(goes.is_closed(), "{report}");
-    assert!(Beside::up(at, 1).is_closed(), "nor may it come again");
-    assert!(stays.is_answered(), "{report}");
+    assert!(goes.ends(), "{report}");
+    assert!(Beside::up(at, 1).ends(), "nor may it come again");
+    assert!(stays.goes_on(), "{report}");
 }
 
 /// Limits send nothing to a switch, which gets LLDP and liveness only.

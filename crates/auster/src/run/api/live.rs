@@ -1,14 +1,13 @@
 //! `/v1/live`: loads of links, rates of ports, tables and channels as they change, for pages.
 //!
-//! One task makes the rows for all readers. Each reader is given what has changed since it was last
-//! given something, however long that is ago, so that a slow one is never behind by more than one
-//! message.
+//! One task makes the rows for all readers, and compares them with the rows before. Each reader is
+//! given what has changed since it was last given something, however long that is ago, so that a
+//! slow one is never behind by more than one message.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Bound;
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -71,14 +70,58 @@ impl View {
     }
 }
 
+/// A row's view, and its name within that.
+type Name = (View, Box<str>);
 /// Rows by view and name, each a JSON document.
-type Rows = BTreeMap<(View, Box<str>), Box<str>>;
+type Rows = BTreeMap<Name, Box<str>>;
 
 struct Published {
     seq: u64,
     /// The views that it has.
     views: Vec<View>,
-    rows: Rows,
+    /// The names of the rows, in order. As long as they stay, so does the list.
+    names: Arc<[Name]>,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    text: Arc<str>,
+    /// The number of the publication that changed it last.
+    changed: u64,
+}
+
+impl Published {
+    /// The publication with this number, which is greater than those of all before it.
+    fn new(number: u64, seq: u64, views: Vec<View>, rows: Rows, last: Option<&Self>) -> Self {
+        let is_same = |last: &&Self| rows.keys().eq(last.names.iter());
+        let names = last.filter(is_same).map(|last| last.names.clone());
+        let mut before = last.map_or(&[][..], |last| &last.names).iter();
+        let mut before_rows = last.map_or(&[][..], |last| &last.rows).iter();
+        let mut old = before.next().zip(before_rows.next());
+        let mut compared = Vec::with_capacity(rows.len());
+        for (name, text) in &rows {
+            while old.is_some_and(|(old, _)| old < name) {
+                old = before.next().zip(before_rows.next());
+            }
+            let same = old.filter(|(old, row)| *old == name && *row.text == **text);
+            compared.push(match same {
+                Some((_, row)) => Row {
+                    text: row.text.clone(),
+                    changed: row.changed,
+                },
+                None => Row {
+                    text: text.as_ref().into(),
+                    changed: number,
+                },
+            });
+        }
+        Published {
+            seq,
+            views,
+            names: names.unwrap_or_else(|| rows.into_keys().collect()),
+            rows: compared,
+        }
+    }
 }
 
 /// The task that makes rows, as its readers see it.
@@ -86,6 +129,8 @@ pub struct Hub {
     /// Readers of each view.
     wanted: [AtomicUsize; 4],
     is_running: AtomicBool,
+    /// Publications so far.
+    count: AtomicU64,
     published: watch::Sender<Option<Arc<Published>>>,
 }
 
@@ -94,6 +139,7 @@ impl Default for Hub {
         Hub {
             wanted: Default::default(),
             is_running: AtomicBool::new(false),
+            count: AtomicU64::new(0),
             published: watch::channel(None).0,
         }
     }
@@ -160,9 +206,10 @@ impl Api {
                 if let Ok(snapshot) = api.snapshot().await {
                     pause = pause_after(snapshot.took);
                     let rows = rows(&snapshot, &api.rated(), &views);
-                    let seq = snapshot.seq;
-                    hub.published
-                        .send_replace(Some(Arc::new(Published { seq, views, rows })));
+                    let number = hub.count.fetch_add(1, Ordering::Relaxed) + 1;
+                    let last = hub.published.borrow().clone();
+                    let now = Published::new(number, snapshot.seq, views, rows, last.as_deref());
+                    hub.published.send_replace(Some(Arc::new(now)));
                 }
                 sleep(pause).await;
             }
@@ -347,67 +394,68 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
 /// The rows that a reader was given.
 #[derive(Default)]
 struct Given {
-    rows: BTreeMap<(View, Box<str>), u64>,
+    names: Arc<[Name]>,
+    /// The publication of each row that was given; 0 if none was.
+    given: Vec<u64>,
+    /// Rows that there are no more, and the reader has still.
+    gone: BTreeSet<Name>,
     /// Whether it was given everything once.
     has_all: bool,
-    /// Where the last message ended.
-    at: Option<(View, Box<str>)>,
+    /// The row behind the last one of the last message.
+    at: usize,
 }
 
 impl Given {
     /// The next message; `None` if nothing has changed.
     fn next(&mut self, now: &Published, views: &[View]) -> Option<String> {
         let is_snapshot = !self.has_all;
-        let gone: Vec<(View, Box<str>)> = self
-            .rows
-            .keys()
-            .filter(|key| !now.rows.contains_key(*key))
-            .cloned()
-            .collect();
-        // Where the last message ended the next one begins: no row waits forever.
-        let start = match &self.at {
-            Some(at) => Bound::Excluded(at),
-            None => Bound::Unbounded,
-        };
-        let behind = now
-            .rows
-            .range::<(View, Box<str>), _>((start, Bound::Unbounded));
-        let before = self.at.iter().flat_map(|at| now.rows.range(..=at.clone()));
-        let mut message = Message::default();
-        let mut is_last = true;
-        for key in gone {
-            match message.add(&key, "null") {
-                true => self.rows.remove(&key),
-                false => {
-                    is_last = false;
-                    break;
-                }
-            };
+        if !Arc::ptr_eq(&self.names, &now.names) {
+            self.rename(&now.names);
         }
-        let mut at = None;
-        for (key, row) in behind
-            .chain(before)
-            .filter(|((view, _), _)| views.contains(view))
+        let mut message = Message::default();
+        while let Some(name) = self.gone.first()
+            && message.add(name, "null")
         {
-            let mut hasher = DefaultHasher::new();
-            row.hash(&mut hasher);
-            let hash = hasher.finish();
-            if self.rows.get(key) == Some(&hash) {
+            self.gone.pop_first();
+        }
+        let mut is_last = self.gone.is_empty();
+        // Where the last message ended the next one begins: no row waits forever.
+        let behind = self.at..now.rows.len();
+        for index in behind.chain(0..self.at) {
+            let (name, row) = (&now.names[index], &now.rows[index]);
+            if self.given[index] >= row.changed || !views.contains(&name.0) {
                 continue;
             }
-            if !message.add(key, row) {
+            if !message.add(name, &row.text) {
                 is_last = false;
+                self.at = index;
                 break;
             }
-            self.rows.insert(key.clone(), hash);
-            at = Some(key.clone());
-        }
-        if at.is_some() {
-            self.at = at;
+            self.given[index] = row.changed;
         }
         self.has_all |= is_last;
         let is_said = is_snapshot || !message.is_empty();
         is_said.then(|| message.finish(now.seq, is_snapshot, is_last))
+    }
+
+    /// Goes on with other names; both lists are in order.
+    fn rename(&mut self, names: &Arc<[Name]>) {
+        let mut given = vec![0; names.len()];
+        let (mut old, mut new) = (0, 0);
+        while old < self.names.len() {
+            let order = names
+                .get(new)
+                .map_or(Less, |name| self.names[old].cmp(name));
+            match order {
+                Less if self.given[old] > 0 => drop(self.gone.insert(self.names[old].clone())),
+                Equal => given[new] = self.given[old],
+                Less | Greater => {}
+            }
+            old += usize::from(order != Greater);
+            new += usize::from(order != Less);
+        }
+        self.gone.retain(|gone| names.binary_search(gone).is_err());
+        (self.names, self.given, self.at) = (names.clone(), given, 0);
     }
 }
 
@@ -420,7 +468,7 @@ struct Message {
 
 impl Message {
     /// Whether there was room for one more.
-    fn add(&mut self, (view, name): &(View, Box<str>), row: &str) -> bool {
+    fn add(&mut self, (view, name): &Name, row: &str) -> bool {
         let bytes = name.len() + row.len() + 4;
         let has_room = self.bytes + bytes <= CHUNK_MAX - ENVELOPE_MAX;
         if has_room {
@@ -452,15 +500,20 @@ impl Message {
 mod tests {
     use super::*;
 
-    fn published(rows: impl IntoIterator<Item = (String, String)>) -> Published {
-        let rows = rows.into_iter();
-        Published {
-            seq: 7,
-            views: vec![View::Tables],
-            rows: rows
-                .map(|(k, v)| ((View::Tables, k.into()), v.into()))
-                .collect(),
-        }
+    fn published(
+        last: Option<(u64, &Published)>,
+        rows: impl IntoIterator<Item = (String, String)>,
+    ) -> Published {
+        let row = |(name, text): (String, String)| ((View::Tables, name.into()), text.into());
+        let rows = rows.into_iter().map(row).collect();
+        let number = last.map_or(1, |(number, _)| number);
+        Published::new(
+            number,
+            7,
+            vec![View::Tables],
+            rows,
+            last.map(|(_, last)| last),
+        )
     }
 
     fn read(message: &str) -> Value {
@@ -471,19 +524,60 @@ mod tests {
     fn everything_comes_first_and_then_what_has_changed() {
         let mut given = Given::default();
         let row = |n: u32, value: u32| (n.to_string(), value.to_string());
-        let first = published((1..4).map(|n| row(n, 0)));
+        let first = published(None, (1..4).map(|n| row(n, 0)));
         let views = [View::Tables];
         let whole = read(&given.next(&first, &views).unwrap());
         let expected = json!({"seq": 7, "is_snapshot": true, "is_last": true,
             "tables": {"1": 0, "2": 0, "3": 0}});
         assert_eq!(whole, expected);
         assert_eq!(given.next(&first, &views), None);
-        let second = published([row(1, 0), row(2, 5)]);
+        let second = published(Some((2, &first)), [row(1, 0), row(2, 5)]);
         let change = read(&given.next(&second, &views).unwrap());
         let expected = json!({"seq": 7, "is_snapshot": false, "is_last": true,
             "tables": {"3": null, "2": 5}});
         assert_eq!(change, expected);
         assert_eq!(given.next(&second, &views), None);
+        // One that went and came back is given, changed or not.
+        let third = published(Some((3, &second)), (1..4).map(|n| row(n, 0)));
+        let change = read(&given.next(&third, &views).unwrap());
+        assert_eq!(change["tables"], json!({"2": 0, "3": 0}));
+        assert_eq!(given.next(&third, &views), None);
+    }
+
+    /// However publications follow each other, a reader has what there is, also if it was not there
+    /// for some of them.
+    #[test]
+    fn a_reader_has_what_there_is() {
+        let mut random = clock::SplitMix64::new(9);
+        let mut given = Given::default();
+        let views = [View::Tables];
+        let (mut has, mut last) = (BTreeMap::new(), None::<Published>);
+        for number in 1..500 {
+            let row = |n: u64, value: u64| (n.to_string(), value.to_string());
+            let mut rows = Vec::new();
+            for n in 0..12 {
+                match random.next() % 8 {
+                    0 => {}
+                    value => rows.push(row(n, value / 4)),
+                }
+            }
+            let now = published(last.as_ref().map(|last| (number, last)), rows.clone());
+            if random.next().is_multiple_of(2)
+                && let Some(message) = given.next(&now, &views)
+            {
+                let tables = read(&message)["tables"].clone();
+                for (name, row) in tables.as_object().into_iter().flatten() {
+                    let row = row.as_u64();
+                    match row {
+                        Some(row) => drop(has.insert(name.clone(), row)),
+                        None => drop(has.remove(name)),
+                    }
+                }
+                let wanted = rows.iter().map(|(n, v)| (n.clone(), v.parse().unwrap()));
+                assert_eq!(has, wanted.collect(), "{number}");
+            }
+            last = Some(now);
+        }
     }
 
     #[test]
@@ -495,7 +589,7 @@ mod tests {
 
     #[test]
     fn an_empty_network_has_a_snapshot_too() {
-        let message = Given::default().next(&published([]), &[View::Tables]);
+        let message = Given::default().next(&published(None, []), &[View::Tables]);
         let expected = json!({"seq": 7, "is_snapshot": true, "is_last": true});
         assert_eq!(read(&message.unwrap()), expected);
     }
@@ -505,13 +599,13 @@ mod tests {
         let mut given = Given::default();
         let rows = |value: u32| {
             let row = move |n: u32| (format!("{n:05}"), format!("\"{value}{}\"", "x".repeat(200)));
-            published((0..1000).map(row))
+            (0..1000).map(row)
         };
         let views = [View::Tables];
         let (mut seen, mut messages) = (0, 0);
-        let first = rows(0);
+        let mut last = published(None, rows(0));
         while !given.has_all {
-            let message = given.next(&first, &views).unwrap();
+            let message = given.next(&last, &views).unwrap();
             assert!(message.len() <= CHUNK_MAX, "{}", message.len());
             let message = read(&message);
             assert_eq!(message["is_snapshot"], true);
@@ -521,14 +615,15 @@ mod tests {
         assert_eq!((seen, messages), (1000, 4));
         // All rows change all the time, and a message has room for a third of them.
         let mut newest = BTreeMap::new();
-        for value in 1..9 {
-            let message = given.next(&rows(value), &views).unwrap();
+        for value in 2..10 {
+            last = published(Some((value.into(), &last)), rows(value));
+            let message = given.next(&last, &views).unwrap();
             assert!(message.len() <= CHUNK_MAX);
             for (name, _) in read(&message)["tables"].as_object().unwrap() {
                 newest.insert(name.clone(), value);
             }
         }
         assert_eq!(newest.len(), 1000, "each was given");
-        assert!(newest.values().all(|value| *value >= 4), "{newest:?}");
+        assert!(newest.values().all(|value| *value >= 5), "{newest:?}");
     }
 }

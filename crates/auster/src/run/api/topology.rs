@@ -2,10 +2,13 @@
 //! stream.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use clock::Instant;
 use control::controller::{Cable, Controller, Location, PortDetail, SwitchView};
 use control::topology::Difference;
@@ -187,6 +190,9 @@ pub struct Snapshot {
     pub network: Network,
     /// Those of switches that are up or stood by.
     pub connections: BTreeMap<DatapathId, ConnectionView>,
+    /// `/v1/topology`, once somebody has asked for it: megabytes in a large network, and after an
+    /// event all pages read it.
+    document: OnceLock<Bytes>,
 }
 
 /// A part of the network that is read at once, while switches wait.
@@ -219,16 +225,17 @@ impl Api {
         Ok(next)
     }
 
-    /// The network. Readers that come at the same time share one answer.
+    /// The network. Readers that come at the same time, or while others are read to, share one
+    /// answer.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
+        let asked = self.clock.now();
         let mut kept = self.reads.snapshot.lock().await;
         // Before the question: every event up to it is in the answer.
         let seq = self.reads.feed.last();
         let now = self.clock.now();
-        if let Some(snapshot) = &*kept
-            && snapshot.seq == seq
-            && now.since(snapshot.taken) < SHARED_FOR
-        {
+        let is_new = |of: &Arc<Snapshot>| of.seq == seq && now.since(of.taken) < SHARED_FOR;
+        let serves = |of: &&Arc<Snapshot>| of.taken >= asked || is_new(of);
+        if let Some(snapshot) = kept.as_ref().filter(serves) {
             return Ok(snapshot.clone());
         }
         let mut network = Network::default();
@@ -246,6 +253,7 @@ impl Api {
             took,
             network,
             connections,
+            document: OnceLock::new(),
         });
         *kept = Some(snapshot.clone());
         Ok(snapshot)
@@ -420,10 +428,15 @@ fn link(cable: &Cable, speeds: &BTreeMap<Location, u64>, rated: &Rated) -> LinkD
         (status = 200, body = TopologyDocument),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
-async fn topology(State(api): State<Api>) -> Result<Json<TopologyDocument>, Problem> {
+async fn topology(State(api): State<Api>) -> Result<Response, Problem> {
     api.want_rates();
     let snapshot = api.snapshot().await?;
-    Ok(Json(snapshot.document(&api.rated())))
+    let document = || {
+        let document = serde_json::to_vec(&snapshot.document(&api.rated()));
+        document.expect("all keys are strings").into()
+    };
+    let bytes = snapshot.document.get_or_init(document).clone();
+    Ok(([(CONTENT_TYPE, "application/json")], bytes).into_response())
 }
 
 /// The links, each with both of its directions.
