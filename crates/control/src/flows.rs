@@ -21,6 +21,8 @@ use openflow::{Message, encode};
 
 use crate::entry::{ETH_TYPE_LLDP, EntryKind};
 
+/// The owner of entries that programs for Ryu set.
+pub const OWNER_RYU: &str = "ryu";
 /// Entries that an owner may have.
 pub const PER_OWNER_MAX: usize = 4096;
 /// Entries that all owners may have together.
@@ -153,41 +155,10 @@ impl StaticEntry {
             );
             problems.push(("priority", text));
         }
-        if let Some(why) = self.wrong_match() {
-            problems.push(("match", why));
-        }
-        let wrong = self.actions.iter().filter_map(wrong_action);
-        let mut wrong: Vec<String> = wrong.collect();
-        if self.actions.len() > ACTIONS_MAX {
-            wrong.push(format!("more than {ACTIONS_MAX} actions"));
-        }
-        if let (true, Ok(pattern)) = (wrong.is_empty(), Pattern::new(&self.r#match))
-            && let Err(error) = check_actions(&self.actions, Some(&pattern))
-        {
-            wrong.push(action_text(error));
-        }
+        problems.extend(match_problem(&self.r#match).map(|why| ("match", why)));
+        let wrong = action_problems(&self.actions, Some(&self.r#match));
         problems.extend(wrong.into_iter().map(|why| ("actions", why)));
         problems
-    }
-
-    fn wrong_match(&self) -> Option<String> {
-        let is_other = |field: &MatchField| !matches!(field, MatchField::Basic { .. });
-        if self.r#match.fields.iter().any(is_other) {
-            return Some(
-                "it has a field of Nicira's or another one that OpenFlow does not \
-                         define; use OpenFlow's own"
-                    .to_owned(),
-            );
-        }
-        if let Err(error) = Pattern::new(&self.r#match) {
-            return Some(format!("a switch would refuse it: {error}"));
-        }
-        if self.r#match.exact(Field::EthType) == Some(ETH_TYPE_LLDP.into()) {
-            return Some(
-                "LLDP goes to auster, which finds links by it; no entry can take it".to_owned(),
-            );
-        }
-        None
     }
 
     /// What a switch of this version cannot have of it, by field.
@@ -205,6 +176,35 @@ impl StaticEntry {
         }
         None
     }
+}
+
+/// Why no static entry can have this match.
+pub fn match_problem(m: &Match) -> Option<String> {
+    let is_other = |field: &MatchField| !matches!(field, MatchField::Basic { .. });
+    if m.fields.iter().any(is_other) {
+        let text = "it has a field that OpenFlow does not define, such as one of Nicira's";
+        return Some(text.to_owned());
+    }
+    if let Err(error) = Pattern::new(m) {
+        return Some(format!("a switch would refuse it: {error}"));
+    }
+    (m.exact(Field::EthType) == Some(ETH_TYPE_LLDP.into()))
+        .then(|| "LLDP goes to auster, which finds links by it; no entry can take it".to_owned())
+}
+
+/// Why no static entry of this match can have these actions. Without a match, whatever it is.
+pub fn action_problems(actions: &[Action], m: Option<&Match>) -> Vec<String> {
+    let mut wrong: Vec<String> = actions.iter().filter_map(wrong_action).collect();
+    if actions.len() > ACTIONS_MAX {
+        wrong.push(format!("more than {ACTIONS_MAX} actions"));
+    }
+    let pattern = m.and_then(|m| Pattern::new(m).ok());
+    if wrong.is_empty()
+        && let Err(error) = check_actions(actions, pattern.as_ref())
+    {
+        wrong.push(action_text(error));
+    }
+    wrong
 }
 
 fn wrong_action(action: &Action) -> Option<String> {

