@@ -34,7 +34,7 @@ def picture(topology):
     return "\n".join([*lines, "</svg>", ""])
 
 
-@net.on("switch_up", "switch_down", "link_up", "link_down", "host_learned", "hosts_learned", "reset")
+@net.on("switch_up", "switch_down", "link_up", "link_down", "host_learned", "reset")
 def draw(event=None):
     topology = net.topology()
     with open(file + ".new", "w", encoding="utf-8") as new:

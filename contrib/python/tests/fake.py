@@ -19,11 +19,14 @@ class Fake:
         self.streams = {}
         self.connections = set()
         self.drop = False
+        # The numbers of requests that get no answer.
+        self.unanswered = ()
         self._ends = threading.Event()
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1
 
             def log_message(self, *_):
                 pass
@@ -38,7 +41,11 @@ class Fake:
                 path = self.path.partition("?")[0]
                 fake.asked.append((self.command, self.path, body, dict(self.headers)))
                 if path in fake.streams:
-                    return self.stream(fake.streams[path])
+                    self.stream(fake.streams[path])
+                    return
+                if fake.unanswered and len(fake.asked) in fake.unanswered:
+                    self.close_connection = True
+                    return
                 answer = fake.answers.get((self.command, path), (200, {}))
                 status, document = answer(body) if callable(answer) else answer
                 data = json.dumps(document).encode()

@@ -136,7 +136,13 @@ class Real(unittest.TestCase):
         self.addCleanup(log.close)
         words = ["run", f"punix:{self.path('of')}", "--api", self.api, *self.options]
         self.run_of = subprocess.Popen([PROGRAM, *words], stdout=log, stderr=log)
-        wait_for("the API", lambda: os.path.exists(self.path("api")))
+
+        def is_there():
+            with open(self.path("log")) as text:
+                self.assertIsNone(self.run_of.poll(), text.read())
+            return os.path.exists(self.path("api"))
+
+        wait_for("the API", is_there)
 
     def stop_auster(self):
         if self.run_of is not None:
@@ -182,13 +188,34 @@ class Real(unittest.TestCase):
 
         wait_for(f"{data.hex()} at {port}", look)
 
+    def cable(self, a, b):
+        """Joins two bridges, by ports such as l12 and l21."""
+        for here, there, way in ((a, b, "pstream=punix"), (b, a, "stream=unix")):
+            port, link = f"l{here}{there}", self.path(f"{a}{b}")
+            self.vsctl("add-port", f"br{here}", port, "--", "set", "interface", port,
+                       "type=dummy", f"options:{way}:{link}")
+
+    def cut(self, a, b):
+        for port in (f"l{a}{b}", f"l{b}{a}"):
+            self.vsctl("del-port", port)
+
     def example(self, name, *words):
         """Starts an example in a process of its own, until the end of the test."""
+        return self.process(os.path.join(EXAMPLES, name), self.api, *words)
+
+    def text(self, text):
+        """Starts a program that is written for the usual address."""
+        file = self.path("program.py")
+        with open(file, "w") as program:
+            program.write(text.replace("http://localhost:8080", self.api))
+        return self.process(file)
+
+    def process(self, *words):
         environment = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "contrib/python/src"),
                        "PYTHONUNBUFFERED": "1"}
-        program = [sys.executable, os.path.join(EXAMPLES, name), self.api, *words]
-        process = subprocess.Popen(program, env=environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen([sys.executable, *words], env=environment, text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT)
         process.lines = []
 
         def read():
@@ -202,6 +229,7 @@ class Real(unittest.TestCase):
         def end():
             process.terminate()
             process.wait(PATIENCE_S)
+            process.stdin.close()
             reader.join(PATIENCE_S)
 
         self.addCleanup(end)

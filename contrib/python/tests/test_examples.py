@@ -11,8 +11,11 @@ S1 = "0000000000000001"
 class LearningSwitch(Real):
     options = ("--forwarding", "off")
 
+    def start(self):
+        return self.example("learning_switch.py")
+
     def test_it_floods_learns_and_leaves_the_rest_to_the_switch(self):
-        example = self.example("learning_switch.py")
+        example = self.start()
         question = arp(1, 2)
         self.until_sent("p12", question, lambda: self.receive("p11", question))
         self.assertIn(question, self.sent("p13"))
@@ -63,10 +66,7 @@ class TopologyPicture(Real):
         picture = self.path("network.svg")
         example = self.example("topology_picture.py", picture)
         self.until_said(example, "2 switches, 0 links")
-        for here, there, way in ((1, 2, "pstream=punix"), (2, 1, "stream=unix")):
-            port, link = f"l{here}{there}", self.path("link")
-            self.vsctl("add-port", f"br{here}", port, "--", "set", "interface", port,
-                       "type=dummy", f"options:{way}:{link}")
+        self.cable(1, 2)
         self.until_said(example, "2 switches, 1 links")
 
         def drawn():
@@ -125,6 +125,35 @@ class DhcpSnooping(Real):
         wait_for("a lease", lambda: seen(2, f"lease {mac(7)} 10.0.0.7"))
         wait_for("the other", lambda: seen(3, f"nobody knows is at {S1}:3 with {mac(3)}"))
         wait_for("its end", lambda: "in_port=3,tp_src=67" in self.entries().replace("udp,", ""))
+
+
+class CaptivePortal(Real):
+    def test_guests_see_the_portal_until_they_are_let_out(self):
+        example = self.example("captive_portal.py", f"{S1}:3={mac(3)}=10.0.0.3", f"{S1}:1")
+        self.until_said(example, "closed for 1 guests")
+        wait_for("the entry", lambda: "in_port=1 actions=drop" in self.entries())
+        hello = arp(2, 1)
+        self.until_sent("p11", hello, lambda: self.receive("p12", hello))
+        page, other = ip(1, 2, 6, ports(5000, 80)), ip(1, 2, 6, ports(5000, 443))
+        self.receive("p11", other)
+
+        def of_ip(port):
+            return [data for data in self.sent(port) if data[12:14] == b"\x08\0"]
+
+        there = wait_for("the question", lambda: self.receive("p11", page) or of_ip("p13"))[0]
+        self.assertEqual(there[:6].hex(":") + there[30:34].hex(), mac(3) + "0a000003")
+        self.receive("p13", ip(3, 1, 6, ports(80, 5000)))
+        answer = wait_for("the answer", lambda: of_ip("p11"))[0]
+        # It comes from where the guest believes to be.
+        self.assertEqual(answer[:12].hex(":"), f"{mac(1)}:{mac(2)}")
+        self.assertEqual(answer[26:34].hex(), "0a0000020a000001")
+        self.assertEqual(of_ip("p12"), [])
+
+        example.stdin.write(f"{S1}:1\n")
+        example.stdin.flush()
+        self.until_said(example, "is out")
+        for data in (other, page):
+            self.until_sent("p12", data, lambda: self.receive("p11", data))
 
 
 if __name__ == "__main__":

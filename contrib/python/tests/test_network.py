@@ -45,6 +45,16 @@ class Requests(FakeTest):
         self.assertEqual(len(self.fake.of("POST")), 20)
         self.assertEqual(len(self.fake.connections), 20)
 
+    def test_packets_whose_answer_is_lost_are_not_sent_again_and_entries_are(self):
+        self.fake.unanswered = (2, 4)
+        self.net.topology()
+        with self.assertRaises(auster.Unreachable):
+            self.net.send(at=["0000000000000001:1"], data=b"x")
+        self.net.topology()
+        self.net.flows["a"]["b"] = {}
+        asked = [method for method, *_ in self.fake.asked]
+        self.assertEqual(asked, ["GET", "POST", "GET", "PUT", "PUT"])
+
     def test_a_problem_has_the_fields_of_the_document(self):
         self.fake.answers["PUT", "/v1/flows/a/b"] = refusal("/match")
         with self.assertRaises(auster.Problem) as caught:
@@ -96,6 +106,8 @@ class Changes(FakeTest):
         flows["b"] = {"priority": 3}
         self.assertEqual(flows["b"], {"priority": 3})
         self.assertIsNone(flows.get("c"))
+        self.fake.answers["GET", "/v1/flows/a"] = (200, {"flows": [{"name": "b"}]})
+        self.assertEqual(list(flows), ["b"])
         with self.assertRaises(KeyError):
             del flows["c"]
         flows.update({"b": None, "d": {}})
@@ -105,6 +117,7 @@ class Changes(FakeTest):
             ("PUT", "/v1/flows/a/b", {"priority": 3}),
             ("GET", "/v1/flows/a/b", None),
             ("GET", "/v1/flows/a/c", None),
+            ("GET", "/v1/flows/a", None),
             ("DELETE", "/v1/flows/a/c", None),
             ("PATCH", "/v1/flows/a", {"b": None, "d": {}}),
             ("DELETE", "/v1/flows/a", None),

@@ -68,6 +68,28 @@ class Packets(unittest.TestCase):
             packet.arp_answer("0a:00:00:00:00:09")
             repr(packet)
 
+    def test_what_is_cut_short_has_its_fields_or_none(self):
+        for inner in (b"\x08\0" + IP + UDP, b"\x08\6" + ARP):
+            data = DST + SRC + TAG + inner
+            whole = Packet(data)
+            for size in range(len(data)):
+                packet = Packet(data[:size])
+                for field in FIELDS:
+                    value = getattr(packet, field)
+                    if field == "udp_payload":
+                        self.assertTrue(whole.udp_payload.startswith(value))
+                    elif field != "is_group":
+                        self.assertIn(value, (None, getattr(whole, field)), f"{field} of {size}")
+                # What it answers is whole, or nothing.
+                self.assertIn(packet.arp_answer(HOST_1), (None, whole.arp_answer(HOST_1)))
+
+    def test_headers_that_cannot_be(self):
+        short = bytes([0x44]) + IP[1:]
+        self.assertIsNone(Packet(DST + SRC + b"\x08\0" + short + UDP).udp_dst)
+        self.assertIsNone(Packet(DST + SRC + b"\x08\0" + bytes([0x65]) + IP[1:]).ipv4_src)
+        self.assertEqual(Packet(DST + SRC + TAG * 9 + b"\x08\0" + IP).eth_type, 0x8100)
+        self.assertIsNone(Packet(DST + SRC + b"\x08\6\0\2" + ARP[2:]).arp_op)
+
     def test_documents(self):
         at = "00000000000000a1:4294967294"
         packet = Packet.of({"data": "AAEC", "at": at, "bytes": 1500, "tap": "t"})

@@ -40,3 +40,8 @@ fn the_client_against_auster() {
 fn examples_on_a_real_open_vswitch() {
     run("tests.test_examples");
 }
+
+#[test]
+fn programs_of_the_tutorial() {
+    run("tests.test_tutorial");
+}

@@ -94,8 +94,8 @@ class OwnerFlows(MutableMapping[str, Entry]):
         return len(self._all())
 
     def _all(self) -> Dict[str, Entry]:
-        entries = self._net.request("GET", _path("flows", self._owner))
-        return {entry["name"]: entry for entry in entries}
+        answer = self._net.request("GET", _path("flows", self._owner))
+        return {entry["name"]: entry for entry in answer["flows"]}
 
     def update(self, *changes: Any, **more: Any) -> None:
         """Makes all these changes or none, at most 256; None in place of an entry deletes it."""

@@ -166,6 +166,8 @@ class Packet:
             at, vlan = 14, None
             while at < 14 + 4 * TAGS_MAX and _number(self.data[at - 2:at]) in TAGS:
                 if len(self.data) < at + 4:
+                    # A tag that is cut short: what it is before is not known.
+                    at = len(self.data) + 1
                     break
                 vlan = _number(self.data[at:at + 2]) & 0xFFF if vlan is None else vlan
                 at += 4
