@@ -107,7 +107,7 @@ class Changes(FakeTest):
         self.assertEqual(flows["b"], {"priority": 3})
         self.assertIsNone(flows.get("c"))
         self.fake.answers["GET", "/v1/flows/a"] = (200, {"flows": [{"name": "b"}]})
-        self.assertEqual(list(flows), ["b"])
+        self.assertEqual([name for name in flows], ["b"])
         with self.assertRaises(KeyError):
             del flows["c"]
         flows.update({"b": None, "d": {}})

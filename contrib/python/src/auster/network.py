@@ -88,12 +88,13 @@ class OwnerFlows(MutableMapping[str, Entry]):
             raise _missing(problem, name) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self.all())
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self.all())
 
-    def _all(self) -> Dict[str, Entry]:
+    def all(self) -> Dict[str, Entry]:
+        """All of them, by one request."""
         answer = self._net.request("GET", _path("flows", self._owner))
         return {entry["name"]: entry for entry in answer["flows"]}
 
