@@ -15,6 +15,7 @@ mod events;
 pub(crate) mod exposition;
 mod feed;
 pub mod fields;
+pub(crate) mod flows;
 mod gateways;
 mod intent;
 mod listeners;

@@ -86,6 +86,8 @@ pub enum EntryKind {
     Access = 14,
     /// Routes a host's packets into another VLAN.
     Routed = 15,
+    /// Somebody has stated it, in the words of OpenFlow.
+    Static = 16,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -150,7 +152,8 @@ impl EntryKind {
             | EntryKind::Fabric
             | EntryKind::Sender
             | EntryKind::Access
-            | EntryKind::Routed => false,
+            | EntryKind::Routed
+            | EntryKind::Static => false,
         }
     }
 
@@ -172,6 +175,7 @@ impl EntryKind {
             13 => EntryKind::Sender,
             14 => EntryKind::Access,
             15 => EntryKind::Routed,
+            16 => EntryKind::Static,
             _ => return None,
         })
     }
@@ -620,7 +624,9 @@ impl Entry {
                 // The question behind it may have ended.
                 EntryKind::Watch | EntryKind::Guard => false,
                 // Read in its own form.
-                EntryKind::Fabric | EntryKind::Sender | EntryKind::Access => false,
+                EntryKind::Fabric | EntryKind::Sender | EntryKind::Access | EntryKind::Static => {
+                    false
+                }
                 // Set again with the next packet: gateways and routes may be others by now.
                 EntryKind::Routed => false,
             };

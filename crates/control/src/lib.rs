@@ -21,6 +21,7 @@ pub mod edge;
 pub mod entry;
 pub mod fabric;
 mod fair_table;
+pub mod flows;
 pub mod guard;
 pub mod histogram;
 pub mod inbox;

@@ -746,6 +746,24 @@ fn describe(event: &Event) -> Option<(String, Value)> {
             format!("topology: {difference}"),
             json!({"event": "topology_differs", "detail": difference.to_string()}),
         ),
+        Event::FlowMended { dpid, name } => (
+            format!("static entry {name} is set again: somebody else has changed switch {dpid}"),
+            json!({
+                "event": "flow_mended",
+                "dpid": dpid.to_string(),
+                "owner": name.owner,
+                "name": name.name,
+            }),
+        ),
+        Event::FlowEnded { dpid, name } => (
+            format!("static entry {name} of switch {dpid} has ended"),
+            json!({
+                "event": "flow_ended",
+                "dpid": dpid.to_string(),
+                "owner": name.owner,
+                "name": name.name,
+            }),
+        ),
         Event::TopologyAgrees => (
             "topology: the network is as the file says".to_owned(),
             json!({"event": "topology_agrees"}),

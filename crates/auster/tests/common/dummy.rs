@@ -39,9 +39,7 @@ impl DummySwitch {
         switch.spawn("ovsdb-server", &[&database, &remote]);
         switch.wait_for("db.sock");
         switch.vsctl(&["--no-wait", "init"]);
-        let socket = format!("unix:{}", switch.path("db.sock").display());
-        let flags = ["--enable-dummy=override", "--disable-system"];
-        switch.spawn("ovs-vswitchd", &[&socket, flags[0], flags[1]]);
+        switch.start_switch();
         let mut words: Vec<String> = Vec::new();
         let mut add = |line: &str| words.extend(line.split(' ').map(str::to_string));
         add(
@@ -58,6 +56,24 @@ impl DummySwitch {
         switch.vsctl(&words);
         switch.appctl("time/stop", &[]);
         switch
+    }
+
+    fn start_switch(&mut self) {
+        let socket = format!("unix:{}", self.path("db.sock").display());
+        let flags = ["--enable-dummy=override", "--disable-system"];
+        self.spawn("ovs-vswitchd", &[&socket, flags[0], flags[1]]);
+    }
+
+    /// Kills the switch and starts it again, with its bridge and without its entries. From then on
+    /// its clock is that of the machine.
+    pub fn restart(&mut self) {
+        let mut killed = self.daemons.pop().expect("the switch runs");
+        killed.kill().and_then(|()| killed.wait()).expect("it ends");
+        let _ = std::fs::remove_file(self.path("ovs-vswitchd.ctl"));
+        self.start_switch();
+        self.wait_for("ovs-vswitchd.ctl");
+        // It returns once the bridge is there.
+        self.vsctl(&["set", "bridge", "br0", "other-config:started=again"]);
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

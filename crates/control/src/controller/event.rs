@@ -8,6 +8,7 @@ use openflow::multipart::Description;
 use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
 use crate::bond::Bond;
+use crate::flows::FlowName;
 use crate::histogram::Histogram;
 use crate::lacp::{Partner, PortView};
 use crate::topology::Difference;
@@ -84,6 +85,16 @@ pub enum Event {
     PolicyAlone {
         dpid: DatapathId,
         error: ErrorKind,
+    },
+    /// Somebody else has deleted or changed a static entry, and it is set again.
+    FlowMended {
+        dpid: DatapathId,
+        name: FlowName,
+    },
+    /// A static entry with a timeout is gone.
+    FlowEnded {
+        dpid: DatapathId,
+        name: FlowName,
     },
     /// A difference between the administrator's topology and the network.
     TopologyDiffers(Difference),

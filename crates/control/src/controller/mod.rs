@@ -68,6 +68,7 @@ mod sending;
 mod services;
 mod shared;
 mod stage;
+mod stated;
 mod switch;
 mod tables;
 pub mod trace;
@@ -135,6 +136,7 @@ use resolve::Flooded;
 use routes::Routes;
 pub use scan::{HostPage, HostQuery, HostScan, Names};
 use shared::SharedEntries;
+use stated::StaticEntries;
 use tables::{Table, Tables};
 use updates::Updates;
 pub use views::{
@@ -215,6 +217,7 @@ pub struct Controller {
     mirroring: Mirroring,
     guarded: Guarded,
     gateways: Gatekeeper,
+    stated: StaticEntries,
     flooded: Flooded,
     administered: Administered,
     qos: QosState,
@@ -270,6 +273,7 @@ impl Controller {
             guarded: Guarded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             gateways: Gatekeeper::new(&config),
+            stated: StaticEntries::default(),
             hosts,
             crowds: Crowds::new(config.hosts_per_port_max),
             ageing: AgeingTurns::default(),
@@ -382,7 +386,7 @@ impl Controller {
         if let Message::MultipartReply(reply) = &mut message
             && matches!(
                 self.outbox.asked(dpid, xid),
-                Some(Request::Rows | Request::QosRows)
+                Some(Request::Rows | Request::QosRows | Request::StaticRows)
             )
         {
             self.read_copies(dpid, reply);
@@ -422,6 +426,7 @@ impl Controller {
         }
         self.fabric.handle_down(dpid);
         self.access.handle_down(dpid);
+        self.stated.handle_down(dpid);
         self.mirroring.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
@@ -479,6 +484,7 @@ impl Controller {
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Multicast => self.multicast_due(now),
                 Timer::Access => self.access_due(now),
+                Timer::Static => self.static_due(now),
                 Timer::Bonds => self.bonds_due(now),
                 Timer::Neighbours => self.neighbours_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
@@ -514,6 +520,7 @@ impl Controller {
         self.adopt_soon(now);
         self.outbox.timer(now, Timer::Readings);
         self.outbox.timer(now, Timer::Access);
+        self.outbox.timer(now, Timer::Static);
         let others: Vec<DatapathId> = self.network.switches().map(|s| s.dpid).collect();
         for dpid in others {
             self.outbox.timer(now, Timer::HoldOver(dpid));

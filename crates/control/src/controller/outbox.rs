@@ -120,6 +120,10 @@ pub(super) enum Request {
     QosQueues,
     /// Counters of access lists and bindings.
     Access,
+    /// The barrier after static entries.
+    Static,
+    /// The static entries of a switch.
+    StaticRows,
     /// The entries and groups, to give them the copies of other mirrors.
     MirroredRows,
     MirroredGroups,
@@ -154,6 +158,7 @@ pub(super) enum Timer {
     Bonds,
     Neighbours,
     Readings,
+    Static,
 }
 
 impl Timer {
@@ -182,7 +187,8 @@ impl Timer {
             | Timer::Access
             | Timer::Bonds
             | Timer::Neighbours
-            | Timer::Readings => None,
+            | Timer::Readings
+            | Timer::Static => None,
         }
     }
 
@@ -213,6 +219,7 @@ impl Timer {
             Timer::Bonds => "bonds",
             Timer::Neighbours => "next hops",
             Timer::Readings => "readings of entries",
+            Timer::Static => "static entries",
         }
     }
 }
@@ -473,7 +480,12 @@ impl Outbox {
         true
     }
 
-    pub(super) fn send_flow_mod(&mut self, dpid: DatapathId, mut flow_mod: FlowMod) {
+    pub(super) fn send_flow_mod(&mut self, dpid: DatapathId, flow_mod: FlowMod) {
+        self.flow_mod(dpid, flow_mod);
+    }
+
+    /// Sends a flow-mod. Returns its xid if it could be sent.
+    pub(super) fn flow_mod(&mut self, dpid: DatapathId, mut flow_mod: FlowMod) -> Option<Xid> {
         if let Some(channel) = self.channels.get(&dpid) {
             if channel.version == Version::V10 {
                 flow_mod.cookie_mask = Cookie(0);
@@ -483,7 +495,13 @@ impl Outbox {
             }
         }
         self.counters.flow_mods += 1;
-        self.send(dpid, &Message::FlowMod(flow_mod));
+        self.send(dpid, &Message::FlowMod(flow_mod))
+    }
+
+    /// The version that a connected switch speaks.
+    pub(super) fn version(&self, dpid: DatapathId) -> Option<Version> {
+        let channel = self.channels.get(&dpid)?;
+        channel.connection.map(|_| channel.version)
     }
 
     pub(super) fn set_numbering(&mut self, dpid: DatapathId, numbering: Numbering) {

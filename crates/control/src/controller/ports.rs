@@ -334,6 +334,7 @@ impl Controller {
         self.tables.forget(dpid);
         self.multicast.forget(dpid);
         self.access.handle_down(dpid);
+        self.stated.handle_down(dpid);
         self.mirroring.handle_down(dpid);
         self.forget_bonds(now, dpid);
         self.gateways.forget(dpid);

@@ -92,7 +92,10 @@ impl Controller {
                 }
             }
             Reply::Whole(
-                request @ (Request::Pulse { .. } | Request::Delay { .. } | Request::Qos),
+                request @ (Request::Pulse { .. }
+                | Request::Delay { .. }
+                | Request::Qos
+                | Request::Static),
                 _,
             ) => {
                 self.handle_unanswered(now, dpid, request);
@@ -103,6 +106,9 @@ impl Controller {
             }
             Reply::Whole(request @ (Request::MirroredRows | Request::MirroredGroups), bodies) => {
                 self.handle_mirrored(dpid, request, bodies);
+            }
+            Reply::Whole(Request::StaticRows, bodies) => {
+                self.static_rows_read(dpid, bodies);
             }
             Reply::Whole(Request::Access, bodies) => {
                 self.access.handle_rows(dpid, bodies, &mut self.outbox);
@@ -175,6 +181,7 @@ impl Controller {
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
         self.read_mirrored_rows(dpid, &mut rows);
+        let stated = self.reconcile_static(dpid, known, &mut rows);
         let access = self.reconcile_access(dpid, &mut rows);
         let ingresses = self
             .fabric
@@ -186,9 +193,9 @@ impl Controller {
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
-        tally.kept += ingresses.kept.len() + access[0];
-        tally.added += access[1];
-        tally.deleted += ingresses.deleted + access[2];
+        tally.kept += ingresses.kept.len() + access[0] + stated[0];
+        tally.added += access[1] + stated[1];
+        tally.deleted += ingresses.deleted + access[2] + stated[2];
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -285,7 +292,8 @@ impl Controller {
             | EntryKind::Fabric
             | EntryKind::Sender
             | EntryKind::Access
-            | EntryKind::Routed => false,
+            | EntryKind::Routed
+            | EntryKind::Static => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -346,7 +354,8 @@ impl Controller {
                 | EntryKind::Fabric
                 | EntryKind::Sender
                 | EntryKind::Access
-                | EntryKind::Routed => false,
+                | EntryKind::Routed
+                | EntryKind::Static => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

@@ -30,6 +30,9 @@ impl Controller {
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Routed) {
             return self.routed_removed(now, dpid, removed);
         }
+        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Static) {
+            return self.static_removed(dpid, removed);
+        }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));
         let Some(key) = key.filter(|_| self.network.knows(dpid)) else {

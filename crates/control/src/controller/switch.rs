@@ -68,6 +68,7 @@ impl Controller {
             Some(Request::Pulse { asked }) => self.pulse_answered(now, dpid, asked),
             Some(Request::Delay { since }) => self.tables.handle_delay(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
+            Some(Request::Static) => self.static_confirmed(dpid),
             // A barrier reply under the xid of a multipart request: the request is over.
             Some(request) => self.handle_unanswered(now, dpid, request),
             None => self.outbox.counters.unsolicited += 1,
@@ -96,6 +97,7 @@ impl Controller {
             Some(request) => return self.handle_unanswered(now, dpid, request),
             None => {}
         }
+        self.stated.handle_refused(dpid, xid, error);
         if tables::is_refused(message) {
             return self.outbox.alarm(Alarm::AccessRefused { dpid, error });
         }
@@ -162,6 +164,7 @@ impl Controller {
             Request::Qos => self.qos_unconfirmed(now, dpid),
             Request::Groups => self.leave_fabric(now, dpid, None),
             Request::Access => {}
+            Request::Static | Request::StaticRows => self.stated.handle_unanswered(dpid, request),
             Request::MirroredRows | Request::MirroredGroups => self.mirrored_unanswered(now, dpid),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());

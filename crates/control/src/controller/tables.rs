@@ -896,7 +896,9 @@ impl Controller {
             | Request::QosQueues
             | Request::Access
             | Request::MirroredRows
-            | Request::MirroredGroups => {}
+            | Request::MirroredGroups
+            | Request::Static
+            | Request::StaticRows => {}
         }
     }
 

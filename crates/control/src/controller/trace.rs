@@ -115,7 +115,7 @@ pub struct Known {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryOwner {
     pub kind: &'static str,
-    /// The policy, the circuit or the rule of an access list.
+    /// The policy, the circuit, the rule of an access list, or the owner and name of a static entry.
     pub name: Option<String>,
     pub text: &'static str,
 }
@@ -493,6 +493,12 @@ impl Controller {
         let Some(kind) = EntryKind::of(row.cookie) else {
             return owner("foreign", "auster does not know its kind");
         };
+        if kind == EntryKind::Static {
+            return EntryOwner {
+                name: self.stated.owner_of(dpid, &row).map(ToString::to_string),
+                ..owner("static", "a static entry")
+            };
+        }
         let (kind, text) = kind_text(kind);
         if kind != "access" {
             return owner(kind, text);
@@ -600,5 +606,6 @@ fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {
         EntryKind::Sender => ("sender", "copies of multicast"),
         EntryKind::Access => ("access", "the way from table to table"),
         EntryKind::Routed => ("routed", "the gateway routes this host's packets"),
+        EntryKind::Static => ("static", "a static entry"),
     }
 }

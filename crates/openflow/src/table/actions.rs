@@ -422,7 +422,7 @@ fn set_slot(action: &Action) -> Option<(u8, u8)> {
 ///
 /// # Errors
 /// The OFPBAC_* to answer.
-pub(super) fn check(actions: &[Action], pattern: Option<&Pattern>) -> Result<(), ErrorKind> {
+pub fn check(actions: &[Action], pattern: Option<&Pattern>) -> Result<(), ErrorKind> {
     // After a push or pop other headers are on top, and what the match said of them is void.
     let mut known = pattern;
     for action in actions {

@@ -343,10 +343,10 @@ fn hash_with(hash: u64, value: u128) -> u64 {
 
 /// A match in one form: checked, sorted by field, values masked, wildcards gone. Two matches are
 /// the same to OpenFlow when their patterns are equal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pattern(Vec<Term>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pattern(Vec<Term>);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Term {
     field: Field,
     value: u128,
@@ -354,6 +354,8 @@ struct Term {
 }
 
 impl Pattern {
+    /// Brings a match in this form.
+    ///
     /// # Errors
     /// The OFPBMC_* that a switch answers to a match that makes no sense.
     pub fn new(r#match: &Match) -> Result<Pattern, ErrorKind> {

@@ -30,8 +30,9 @@ use crate::multipart::{GroupDesc, PortStats};
 use crate::types::{DatapathId, MacAddr, MeterId, PortNo, QueueId, TableId, Version};
 use clock::Instant;
 
-pub use flow::FlowEntry;
+pub use actions::check as check_actions;
 use flow::{EntryId, FlowTable};
+pub use flow::{FlowEntry, Pattern};
 use group::{Groups, Meters};
 use pipeline::{Trace, Walk};
 

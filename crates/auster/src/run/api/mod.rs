@@ -10,6 +10,7 @@ mod ask;
 mod audit;
 mod cluster;
 mod described;
+mod entries;
 mod events;
 mod flows;
 mod health;
@@ -97,6 +98,8 @@ pub struct Api {
     tags(
         (name = "qos", description = "What is asked of the data path. What the configuration says \
                                       is shown and not changed here."),
+        (name = "flows", description = "Static entries, which owners state in the words of \
+                                        ovs-ofctl."),
         (name = "network", description = "Switches, links, hosts and paths, what they count, and \
                                           what happens to them."),
         (name = "process", description = "Whether auster does its work."),
@@ -281,6 +284,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(intent::router())
         .merge(network::router())
         .merge(flows::router())
+        .merge(entries::router())
         .merge(cluster::router())
         .merge(relays::router())
         .merge(topology::router())

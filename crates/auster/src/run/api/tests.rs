@@ -348,13 +348,25 @@ async fn what_is_no_request_is_told_so() {
             "POST",
             "/stats/flowentry/add",
             "{}",
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            "POST",
+            "/stats/flowentry/add",
+            r#"{"dpid": 1}"#,
+            StatusCode::NOT_FOUND,
+        ),
+        (
+            "POST",
+            "/stats/meterentry/add",
+            "{}",
             StatusCode::NOT_IMPLEMENTED,
         ),
         (
             "DELETE",
             "/stats/flowentry/clear/1",
             "",
-            StatusCode::NOT_IMPLEMENTED,
+            StatusCode::NOT_FOUND,
         ),
         ("POST", "/stats/role", "{}", StatusCode::NOT_IMPLEMENTED),
         (

@@ -4,10 +4,12 @@
 //! are for people, and nothing is decided by them.
 
 use cli::date;
+use control::flows::FlowName;
 use openflow::DatapathId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::run::flows;
 use crate::run::qos::held::Put;
 use crate::run::qos::tree::{Node, Reader, is_name};
 use crate::run::qos::{Item, read, show};
@@ -108,6 +110,17 @@ pub fn put(reader: &mut Reader, item: &Item, node: &Node) -> Option<Put> {
         Item::Meter(dpid, id) => {
             read::meter(reader, node).map(|meter| Put::Meter(*dpid, *id, meter))
         }
+        Item::Flow(name) => {
+            let entry = flows::read(reader, name, node)?;
+            if !entry.is_lasting() {
+                reader.wrong(
+                    &node.place,
+                    "an entry with a timeout is not kept; leave it out",
+                );
+                return None;
+            }
+            Some(Put::Flow(name.clone(), Box::new(entry)))
+        }
     }
 }
 
@@ -119,6 +132,7 @@ pub fn body(put: &Put) -> Value {
         Put::Policy(policy) => json!(show::policy(policy)),
         Put::Circuit(circuit) => json!(show::circuit(circuit)),
         Put::Meter(_, _, meter) => json!(show::meter(*meter)),
+        Put::Flow(_, entry) => json!(flows::stated(entry)),
     }
 }
 
@@ -129,6 +143,7 @@ pub fn key(item: &Item) -> String {
         Item::Policy(name) => format!("policies/{name}"),
         Item::Circuit(name) => format!("circuits/{name}"),
         Item::Meter(dpid, id) => format!("meters/{dpid}:{id}"),
+        Item::Flow(name) => format!("flows/{name}"),
     }
 }
 
@@ -144,6 +159,13 @@ pub fn item(text: &str) -> Result<Item, String> {
             let (dpid, id): (DatapathId, u32) = parts.ok_or_else(unknown)?;
             Item::Meter(dpid, id)
         }
+        "flows" => match name.split_once('/') {
+            Some((owner, name)) if is_name(owner) && is_name(name) => Item::Flow(FlowName {
+                owner: owner.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => return Err("this is no owner and name".to_owned()),
+        },
         _ if !is_name(name) => return Err("this is no name".to_owned()),
         "services" => Item::Service(name.to_owned()),
         "policies" => Item::Policy(name.to_owned()),
@@ -202,6 +224,10 @@ mod tests {
             (
                 "meters/0000000000000001:7",
                 json!({"rate": "5mbit", "remark": 1}),
+            ),
+            (
+                "flows/ann/detour",
+                json!({"switch": "1", "match": "ip,nw_dst=10.0.0.2", "actions": "output:3"}),
             ),
         ] {
             let put = read_json(key, document).unwrap();

@@ -252,6 +252,27 @@ impl Intent {
         self.seen().applied.get(&document::key(item)).copied()
     }
 
+    /// Whether an item is kept, in use or not.
+    pub fn has(&self, item: &Item) -> bool {
+        self.seen().known.wanted(&document::key(item)).is_some()
+    }
+
+    /// The items that are kept under keys which begin so.
+    pub fn items(&self, prefix: &str) -> Vec<Item> {
+        let seen = self.seen();
+        let keys = seen.known.all_wanted().map(|(key, _)| key);
+        let its = keys.filter(|key| key.starts_with(prefix));
+        its.filter_map(|key| document::item(key).ok()).collect()
+    }
+
+    /// The greatest number of items that one change may have.
+    pub fn changes_max(&self) -> usize {
+        match self.store {
+            Store::Etcd(_) => WRITES_MAX,
+            Store::Memory | Store::Disk(_) => usize::MAX,
+        }
+    }
+
     fn is_loaded(&self) -> bool {
         self.seen().is_loaded
     }

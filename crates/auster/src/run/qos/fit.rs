@@ -151,7 +151,7 @@ fn with<'p>(qos: &Qos, puts: impl Iterator<Item = &'p Put>) -> Qos {
             Put::Service(service) => whole.services.push(service),
             Put::Policy(policy) => whole.policies.push(policy),
             Put::Circuit(circuit) => whole.circuits.push(circuit),
-            Put::Meter(..) => {}
+            Put::Meter(..) | Put::Flow(..) => {}
         }
     }
     whole

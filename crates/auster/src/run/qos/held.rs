@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use control::clustered::Clustered;
 use control::controller::Location;
+use control::flows::{FlowEdit, FlowName, FlowProblem, StaticEntry};
 use control::qos::asked::Edit;
 use control::qos::check::Problem;
 use control::qos::{Circuit, Meter, Policy, PortQueues, Qos, Service};
@@ -17,7 +18,7 @@ use tokio::sync::Mutex;
 use super::fit::{self, Fitted};
 use super::locate::{Item, locate};
 use super::read::Sources;
-use super::tree::{Node, Wrong};
+use super::tree::{Node, Place, Wrong};
 
 /// The time that the controller has to take a request.
 const APPLY_MAX: Duration = Duration::from_secs(5);
@@ -51,6 +52,8 @@ pub enum Put {
     Policy(Policy),
     Circuit(Circuit),
     Meter(DatapathId, u32, Meter),
+    /// A static entry that lasts.
+    Flow(FlowName, Box<StaticEntry>),
 }
 
 /// One change of the API's layer.
@@ -138,6 +141,12 @@ impl Held {
     /// waits for has room: one that was taken before waits until there is some.
     pub async fn check(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
+        let (flows, others) = split(ops);
+        self.check_flows(&mut layers, &flows).await?;
+        if flows.len() == ops.len() && !ops.is_empty() {
+            return Ok(());
+        }
+        let ops = &others[..];
         layers.allow(ops)?;
         let checked = match edits(ops).filter(|_| !layers.is_unsure) {
             Some(edits) => {
@@ -159,16 +168,60 @@ impl Held {
     /// changed one by one; any other change takes everything as a whole.
     pub async fn change(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
+        let (flows, others) = split(ops);
+        if !others.is_empty() || flows.is_empty() {
+            self.change_others(&mut layers, &others).await?;
+        }
+        match flows.is_empty() {
+            true => Ok(()),
+            false => self.edit_flows(&mut layers, &flows).await,
+        }
+    }
+
+    /// Changes static entries at once, of which nothing is kept.
+    pub async fn change_flows(&self, ops: &[Op]) -> Result<(), Refused> {
+        let mut layers = self.layers.lock().await;
+        self.edit_flows(&mut layers, ops).await
+    }
+
+    /// Whether all of these could be changed.
+    async fn check_flows(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let edits: Vec<FlowEdit> = ops.iter().filter_map(Op::flow_edit).collect();
+        let checked = self.ask(layers, move |controller| {
+            let unknown = edits.iter().find_map(|edit| match edit {
+                FlowEdit::Delete(name) if controller.flow(name).is_none() => Some(name.clone()),
+                _ => None,
+            });
+            (unknown, controller.check_flows(&edits))
+        });
+        match checked.await? {
+            (Some(name), _) => Err(Refused::Unknown(Item::Flow(name))),
+            (None, problems) if problems.is_empty() => Ok(()),
+            (None, problems) => Err(wrong_flows(&problems, ops)),
+        }
+    }
+
+    async fn edit_flows(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
+        let edits: Vec<FlowEdit> = ops.iter().filter_map(Op::flow_edit).collect();
+        let now = self.clock.now();
+        let edited = self.ask(layers, move |controller| controller.edit_flows(now, edits));
+        edited
+            .await?
+            .map_err(|problems| wrong_flows(&problems, ops))
+    }
+
+    async fn change_others(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
         layers.allow(ops)?;
         let edits = edits(ops).filter(|_| !layers.is_unsure);
         let Some(edits) = edits else {
             let next = layers.after(ops);
-            return self.replace(&mut layers, next, &sources(ops)).await;
+            return self.replace(layers, next, &sources(ops)).await;
         };
         let now = self.clock.now();
-        let edited = self.ask(&mut layers, move |controller| {
-            controller.edit_qos(now, edits)
-        });
+        let edited = self.ask(layers, move |controller| controller.edit_qos(now, edits));
         match edited.await? {
             Ok(()) => {
                 ops.iter().for_each(|op| layers.carry_out(op));
@@ -180,8 +233,14 @@ impl Held {
 
     /// Puts these in the place of the API's layer, as far as they fit. Returns those that do not,
     /// with the reason.
-    pub async fn fit(&self, puts: Vec<Put>) -> Result<Vec<(Item, String)>, Refused> {
+    pub async fn fit(&self, mut puts: Vec<Put>) -> Result<Vec<(Item, String)>, Refused> {
         let mut layers = self.layers.lock().await;
+        let is_flow = |put: &mut Put| matches!(put, Put::Flow(..));
+        let flows = puts.extract_if(.., is_flow).filter_map(|put| match put {
+            Put::Flow(name, entry) => Some((name, *entry)),
+            _ => None,
+        });
+        let (flows, now): (Vec<_>, _) = (flows.collect(), self.clock.now());
         let network = self.ask(&mut layers, |controller| controller.qos_network());
         let network = network.await?;
         let (file, has_vlans) = (layers.file.clone(), layers.has_vlans);
@@ -191,7 +250,7 @@ impl Held {
         let Ok(Fitted {
             api,
             meters,
-            left_out,
+            mut left_out,
         }) = fitted.await
         else {
             return Err(Refused::Busy);
@@ -202,6 +261,11 @@ impl Held {
             ..layers.clone()
         };
         self.replace(&mut layers, next, &Sources::default()).await?;
+        let fitted = self.ask(&mut layers, move |controller| {
+            controller.fit_flows(now, flows)
+        });
+        let flows = fitted.await?.into_iter();
+        left_out.extend(flows.map(|(name, why)| (Item::Flow(name), why)));
         Ok(left_out)
     }
 
@@ -243,7 +307,37 @@ pub fn chooses_packets(qos: &Qos) -> bool {
 
 /// Whether an item chooses packets.
 pub fn chooses(item: &Item) -> bool {
-    !matches!(item, Item::Port(_) | Item::Meter(..))
+    !matches!(item, Item::Port(_) | Item::Meter(..) | Item::Flow(_))
+}
+
+/// Changes of static entries, and others.
+fn split(ops: &[Op]) -> (Vec<Op>, Vec<Op>) {
+    let is_flow = |op: &Op| matches!(op.item(), Item::Flow(_));
+    ops.iter().cloned().partition(is_flow)
+}
+
+/// The problems of static entries, by the fields of their texts.
+fn wrong_flows(problems: &[FlowProblem], ops: &[Op]) -> Refused {
+    let wrong = |problem: &FlowProblem| {
+        let node = ops.iter().find_map(|op| match op {
+            Op::Put(put, node) if put.item() == Item::Flow(problem.name.clone()) => Some(node),
+            _ => None,
+        });
+        let field = node.and_then(|node| node.get(problem.field)).or(node);
+        let FlowProblem {
+            name,
+            field: key,
+            text,
+        } = problem;
+        let text = match (field, key.is_empty()) {
+            (Some(_), true) => text.clone(),
+            (Some(_), false) => format!("{key}: {text}"),
+            (None, _) => format!("{name}: {key}: {text}"),
+        };
+        let place = field.map_or_else(Place::default, |field| field.place.clone());
+        Wrong { place, text }
+    };
+    Refused::Wrong(problems.iter().map(wrong).collect())
 }
 
 fn wrong(whole: &Qos, problems: &[Problem], sources: &Sources) -> Refused {
@@ -356,11 +450,22 @@ impl Op {
             Op::Put(put, _) => match put.as_ref() {
                 Put::Service(service) => Some(Edit::PutService(service.clone())),
                 Put::Policy(policy) => Some(Edit::PutPolicy(policy.clone())),
-                Put::Port(..) | Put::Circuit(_) | Put::Meter(..) => None,
+                Put::Port(..) | Put::Circuit(_) | Put::Meter(..) | Put::Flow(..) => None,
             },
             Op::Delete(Item::Service(name)) => Some(Edit::DeleteService(name.clone())),
             Op::Delete(Item::Policy(name)) => Some(Edit::DeletePolicy(name.clone())),
-            Op::Delete(Item::Port(_) | Item::Circuit(_) | Item::Meter(..)) => None,
+            Op::Delete(Item::Port(_) | Item::Circuit(_) | Item::Meter(..) | Item::Flow(_)) => None,
+        }
+    }
+
+    fn flow_edit(&self) -> Option<FlowEdit> {
+        match self {
+            Op::Put(put, _) => match put.as_ref() {
+                Put::Flow(name, entry) => Some(FlowEdit::Put(name.clone(), entry.clone())),
+                _ => None,
+            },
+            Op::Delete(Item::Flow(name)) => Some(FlowEdit::Delete(name.clone())),
+            Op::Delete(_) => None,
         }
     }
 }
@@ -373,6 +478,7 @@ impl Put {
             Put::Policy(policy) => Item::Policy(policy.name.clone()),
             Put::Circuit(circuit) => Item::Circuit(circuit.name.clone()),
             Put::Meter(dpid, id, _) => Item::Meter(*dpid, *id),
+            Put::Flow(name, _) => Item::Flow(name.clone()),
         }
     }
 }
@@ -395,7 +501,7 @@ pub fn contains(qos: &Qos, item: &Item) -> bool {
         Item::Service(name) => qos.services.iter().any(|s| s.name == *name),
         Item::Policy(name) => qos.policies.iter().any(|p| p.name == *name),
         Item::Circuit(name) => qos.circuits.iter().any(|c| c.name == *name),
-        Item::Meter(..) => false,
+        Item::Meter(..) | Item::Flow(_) => false,
     }
 }
 
@@ -414,7 +520,7 @@ fn insert(qos: &mut Qos, put: Put) {
             let at = qos.circuits.iter().position(|c| c.name == circuit.name);
             place(&mut qos.circuits, at, circuit);
         }
-        Put::Meter(..) => {}
+        Put::Meter(..) | Put::Flow(..) => {}
     }
 }
 
@@ -431,6 +537,6 @@ fn remove(qos: &mut Qos, item: &Item) {
         Item::Service(name) => qos.services.retain(|s| s.name != *name),
         Item::Policy(name) => qos.policies.retain(|p| p.name != *name),
         Item::Circuit(name) => qos.circuits.retain(|c| c.name != *name),
-        Item::Meter(..) => {}
+        Item::Meter(..) | Item::Flow(_) => {}
     }
 }

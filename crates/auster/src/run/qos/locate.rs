@@ -5,6 +5,7 @@
 use std::fmt;
 
 use control::controller::Location;
+use control::flows::FlowName;
 use control::qos::Qos;
 use control::qos::check::Problem;
 use openflow::DatapathId;
@@ -22,6 +23,8 @@ pub enum Item {
     Circuit(String),
     /// A meter that rules name by its number, as Ryu's clients do.
     Meter(DatapathId, u32),
+    /// A static entry.
+    Flow(FlowName),
 }
 
 impl fmt::Display for Item {
@@ -32,6 +35,7 @@ impl fmt::Display for Item {
             Item::Policy(name) => write!(f, "policy '{name}'"),
             Item::Circuit(name) => write!(f, "circuit '{name}'"),
             Item::Meter(dpid, id) => write!(f, "meter {dpid}:{id}"),
+            Item::Flow(name) => write!(f, "static entry {name}"),
         }
     }
 }
@@ -43,7 +47,7 @@ impl Sources {
             Item::Service(name) => self.services.get(name),
             Item::Policy(name) => self.policies.get(name),
             Item::Circuit(name) => self.circuits.get(name),
-            Item::Meter(..) => None,
+            Item::Meter(..) | Item::Flow(_) => None,
         }
     }
 
@@ -59,8 +63,9 @@ impl Sources {
             Item::Service(name) => self.services.insert(name, node),
             Item::Policy(name) => self.policies.insert(name, node),
             Item::Circuit(name) => self.circuits.insert(name, node),
-            // The controller finds nothing wrong with it: no entry has it yet.
-            Item::Meter(..) => None,
+            // The controller finds nothing wrong with a meter, as no entry has it yet, and names
+            // the fields of static entries itself.
+            Item::Meter(..) | Item::Flow(_) => None,
         };
     }
 }

@@ -179,6 +179,10 @@ impl Node {
         }
     }
 
+    pub fn is_null(&self) -> bool {
+        matches!(self.tree, Tree::Null)
+    }
+
     pub fn is_table(&self) -> bool {
         matches!(self.tree, Tree::Table(_))
     }

@@ -6,13 +6,15 @@
 //! | Ryu | here |
 //! | --- | --- |
 //! | `GET /stats/…` | asked of the switch |
-//! | `POST /stats/flowentry/…`, `meterentry`, `groupentry` | 501: auster looks after the tables |
+//! | `POST /stats/flowentry/…` | static entries of the owner `ryu` |
+//! | `POST /stats/meterentry/…`, `groupentry` | 501: auster looks after these tables |
 //! | `POST /stats/portdesc`, `role`, `experimenter` | 501, too |
 //! | `/qos/queue/{switch}` | queues of ports, as `/v1/queues` |
 //! | `/qos/rules/{switch}` | a service and a policy for each rule |
 //! | `GET /v1.0/topology/…` | as there |
 //! | `/qos/meter/{switch}` | kept, and used by rules that name the number |
 
+mod flow_entries;
 mod matching;
 mod qos;
 mod show;
@@ -25,6 +27,7 @@ use super::Api;
 
 pub fn router() -> Router<Api> {
     stats::router()
+        .merge(flow_entries::router())
         .merge(qos::router())
         .merge(topology::router())
 }

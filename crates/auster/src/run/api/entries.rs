@@ -1,0 +1,401 @@
+//! Static entries: those of an owner, one by one or many at once.
+//!
+//! Lasting entries are documents of [`Intent`](crate::run::intent::Intent). Those with a timeout
+//! are the controller's alone: nothing of them is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use control::flows::{FlowName, FlowView, StaticEntry};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::intent::{Conditions, tag};
+use super::problem::{NotKept, Problem};
+use super::{Api, Body};
+use crate::run::flows::{FlowDocument, StatedFlow, read, show};
+use crate::run::intent::{Change, When};
+use crate::run::qos::held::{Op, Put};
+use crate::run::qos::tree::{Node, Reader, is_name};
+use crate::run::qos::{Item, Refused};
+
+/// Entries of one request that changes several.
+const PATCH_MAX: usize = 256;
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_flows))
+        .routes(routes!(list_owner, patch_owner, delete_owner))
+        .routes(routes!(get_flow, put_flow, delete_flow))
+}
+
+/// Static entries, by owner and name.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Flows {
+    pub flows: Vec<FlowDocument>,
+}
+
+/// The end of a change of several entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct FlowsChanged {
+    pub created: usize,
+    pub replaced: usize,
+    pub deleted: usize,
+}
+
+/// What is to become of an entry: `None` deletes it.
+pub type Wish = (FlowName, Option<(StaticEntry, Node)>);
+
+fn named(owner: &str, name: &str) -> Result<FlowName, Problem> {
+    for text in [owner, name] {
+        if !is_name(text) {
+            return Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "an owner and a name are 1 to 64 letters, digits, '-', '_' and '.' each",
+            ));
+        }
+    }
+    Ok(FlowName {
+        owner: owner.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+fn unknown(name: &FlowName) -> Problem {
+    Problem::from(Refused::Unknown(Item::Flow(name.clone())))
+}
+
+/// Changes that were carried out.
+pub struct Done {
+    pub counts: FlowsChanged,
+    /// That of the lasting entries, if there were any.
+    pub revision: Option<u64>,
+    pub is_in_use: bool,
+}
+
+impl Api {
+    pub async fn flows(&self, owner: Option<String>) -> Result<Vec<FlowView>, Problem> {
+        let views = self
+            .driver
+            .ask(move |controller| controller.flows(owner.as_deref()));
+        views.await.ok_or_else(Problem::busy)
+    }
+
+    /// Changes entries, all or none. To delete one that is not there changes nothing.
+    pub async fn change_flows(&self, wishes: Vec<Wish>, when: When) -> Result<Done, Problem> {
+        let names: Vec<FlowName> = wishes.iter().map(|(name, _)| name.clone()).collect();
+        let there = self.driver.ask(move |controller| {
+            let there = names.into_iter().filter_map(|name| {
+                let is_lasting = controller.flow(&name)?.entry.is_lasting();
+                Some((name, is_lasting))
+            });
+            there.collect::<BTreeMap<FlowName, bool>>()
+        });
+        let there = there.await.ok_or_else(Problem::busy)?;
+        let mut counts = FlowsChanged::default();
+        let (mut kept, mut passing) = (Vec::new(), Vec::new());
+        for (name, entry) in wishes {
+            let item = Item::Flow(name.clone());
+            let has_document = self.intent.has(&item);
+            let is_there = there.contains_key(&name) || has_document;
+            match (&entry, is_there) {
+                (Some(_), true) => counts.replaced += 1,
+                (Some(_), false) => counts.created += 1,
+                (None, true) => counts.deleted += 1,
+                (None, false) => continue,
+            }
+            match entry {
+                Some((entry, node)) => {
+                    let is_lasting = entry.is_lasting();
+                    if !is_lasting && has_document {
+                        kept.push(Op::Delete(item));
+                    }
+                    let put = Op::Put(Box::new(Put::Flow(name, Box::new(entry))), node);
+                    match is_lasting {
+                        true => kept.push(put),
+                        false => passing.push(put),
+                    }
+                }
+                None if has_document => kept.push(Op::Delete(item)),
+                None => passing.push(Op::Delete(item)),
+            }
+        }
+        if !passing.is_empty() {
+            if when != When::default() {
+                let detail = "entries with a timeout have no tags; leave If-Match and \
+                              If-None-Match out";
+                return Err(Problem::new(StatusCode::PRECONDITION_FAILED, detail));
+            }
+            // What is kept is not undone: all of it must be possible before.
+            let whole: Vec<Op> = kept.iter().chain(&passing).cloned().collect();
+            self.held.check(&whole).await?;
+        }
+        let (mut revision, mut is_in_use) = (None, true);
+        if !kept.is_empty() {
+            let change = Change {
+                ops: kept,
+                is_new: false,
+                when,
+            };
+            let changed = self.intent.change(change).await?;
+            revision = Some(changed.revision);
+            is_in_use = changed.is_in_use;
+        }
+        if !passing.is_empty() {
+            self.held.change_flows(&passing).await?;
+        }
+        Ok(Done {
+            counts,
+            revision,
+            is_in_use,
+        })
+    }
+
+    async fn flow(&self, name: &FlowName) -> Result<Option<FlowView>, Problem> {
+        let name = name.clone();
+        let view = self.driver.ask(move |controller| controller.flow(&name));
+        view.await.ok_or_else(Problem::busy)
+    }
+}
+
+fn shown(mut views: Vec<FlowView>) -> Json<Flows> {
+    views.sort_by(|one, other| one.name.cmp(&other.name));
+    let flows = views.iter().map(show).collect();
+    Json(Flows { flows })
+}
+
+/// All static entries.
+#[utoipa::path(get, path = "/v1/flows", tag = "flows", operation_id = "list_flows",
+    responses(
+        (status = 200, body = Flows),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn list_flows(State(api): State<Api>) -> Result<Json<Flows>, Problem> {
+    Ok(shown(api.flows(None).await?))
+}
+
+/// Those of one owner.
+#[utoipa::path(get, path = "/v1/flows/{owner}", tag = "flows", operation_id = "list_flows_of",
+    params(("owner" = String, Path, example = "ann")),
+    responses(
+        (status = 200, body = Flows),
+        (status = 404, description = "Nobody can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn list_owner(
+    State(api): State<Api>,
+    Path(owner): Path<String>,
+) -> Result<Json<Flows>, Problem> {
+    named(&owner, "x")?;
+    Ok(shown(api.flows(Some(owner)).await?))
+}
+
+/// Put and delete several entries of an owner, all or none: a table of names, each with an entry,
+/// or null to delete it. At most 256 at a time, and 100 in a cluster.
+#[utoipa::path(patch, path = "/v1/flows/{owner}", tag = "flows", operation_id = "patch_flows",
+    params(("owner" = String, Path, example = "ann")),
+    request_body = BTreeMap<String, Option<StatedFlow>>,
+    responses(
+        (status = 200, body = FlowsChanged),
+        (status = 400, description = "The body is no JSON", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "Nobody can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "What is wrong, by field", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn patch_owner(
+    State(api): State<Api>,
+    Path(owner): Path<String>,
+    Body(body): Body,
+) -> Result<Response, Problem> {
+    named(&owner, "x")?;
+    let mut reader = Reader::default();
+    if !body.is_table() {
+        reader.wrong(
+            &body.place,
+            "it must be a table of names, each with an entry or null",
+        );
+    }
+    let count = body.entries().len();
+    if count > PATCH_MAX {
+        let detail = format!("{count} entries, and a request changes at most {PATCH_MAX}");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
+    let mut wishes: Vec<Wish> = Vec::new();
+    for (name, node) in body.entries() {
+        let Ok(name) = named(&owner, name) else {
+            let text = "a name is 1 to 64 letters, digits, '-', '_' and '.'";
+            reader.wrong(&node.place, text);
+            continue;
+        };
+        match node.is_null() {
+            true => wishes.push((name, None)),
+            false => {
+                let entry = read(&mut reader, &name, node);
+                wishes.extend(entry.map(|entry| (name, Some((entry, node.clone())))));
+            }
+        }
+    }
+    if !reader.problems.is_empty() {
+        return Err(Problem::of_fields(&reader.problems));
+    }
+    let done = api.change_flows(wishes, When::default()).await?;
+    let status = match done.is_in_use {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
+    Ok((status, Json(done.counts)).into_response())
+}
+
+/// Delete all entries of an owner.
+#[utoipa::path(delete, path = "/v1/flows/{owner}", tag = "flows", operation_id = "delete_flows",
+    params(("owner" = String, Path, example = "ann")),
+    responses(
+        (status = 204),
+        (status = 404, description = "Nobody can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn delete_owner(
+    State(api): State<Api>,
+    Path(owner): Path<String>,
+) -> Result<StatusCode, Problem> {
+    named(&owner, "x")?;
+    let of_it = api.flows(Some(owner.clone())).await?;
+    let mut names: BTreeSet<FlowName> = of_it.into_iter().map(|view| view.name).collect();
+    let kept = api.intent.items(&format!("flows/{owner}/"));
+    names.extend(kept.into_iter().filter_map(|item| match item {
+        Item::Flow(name) => Some(name),
+        _ => None,
+    }));
+    delete_all(&api, names).await
+}
+
+/// Deletes entries, as many at a time as one change may have.
+pub async fn delete_all(api: &Api, names: BTreeSet<FlowName>) -> Result<StatusCode, Problem> {
+    let names: Vec<FlowName> = names.into_iter().collect();
+    let mut is_in_use = true;
+    for part in names.chunks(api.intent.changes_max()) {
+        let wishes = part.iter().map(|name| (name.clone(), None)).collect();
+        is_in_use &= api.change_flows(wishes, When::default()).await?.is_in_use;
+    }
+    Ok(match is_in_use {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::ACCEPTED,
+    })
+}
+
+/// A static entry, and what has become of it.
+#[utoipa::path(get, path = "/v1/flows/{owner}/{name}", tag = "flows", operation_id = "get_flow",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "detour"),
+    ),
+    responses(
+        (status = 200, body = FlowDocument, headers(("etag" = String))),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn get_flow(
+    State(api): State<Api>,
+    Path((owner, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let name = named(&owner, &name)?;
+    // Before: with a tag that is too old a client's change is refused, and not done by mistake.
+    let revision = api.intent.revision(&Item::Flow(name.clone()));
+    let view = api.flow(&name).await?.ok_or_else(|| unknown(&name))?;
+    let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);
+    Ok((tag, Json(show(&view))).into_response())
+}
+
+/// Make a static entry, or replace the one that is so called. Without timeouts it is kept, and set
+/// again whenever it is gone.
+#[utoipa::path(put, path = "/v1/flows/{owner}/{name}", tag = "flows", operation_id = "put_flow",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "detour"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
+    request_body = StatedFlow,
+    responses(
+        (status = 200, description = "Replaced", body = FlowDocument,
+            headers(("etag" = String))),
+        (status = 201, description = "Created", body = FlowDocument,
+            headers(("location" = String), ("etag" = String))),
+        (status = 400, description = "The body is no JSON", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "What is wrong, by field", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn put_flow(
+    State(api): State<Api>,
+    Path((owner, name)): Path<(String, String)>,
+    Conditions(when): Conditions,
+    Body(body): Body,
+) -> Result<Response, Problem> {
+    let name = named(&owner, &name)?;
+    let mut reader = Reader::default();
+    let entry = read(&mut reader, &name, &body);
+    let Some(entry) = entry else {
+        return Err(Problem::of_fields(&reader.problems));
+    };
+    let done = api
+        .change_flows(vec![(name.clone(), Some((entry, body)))], when)
+        .await?;
+    let tag = done
+        .revision
+        .map(|revision| [(header::ETAG, tag(revision))]);
+    let Some(view) = api.flow(&name).await? else {
+        // It is kept and not in use yet, or has gone since.
+        return Ok((StatusCode::ACCEPTED, tag).into_response());
+    };
+    let shown = Json(show(&view));
+    Ok(match done.counts.created {
+        _ if !done.is_in_use => (StatusCode::ACCEPTED, tag, shown).into_response(),
+        0 => (StatusCode::OK, tag, shown).into_response(),
+        _ => {
+            let place = [(header::LOCATION, format!("/v1/flows/{name}"))];
+            (StatusCode::CREATED, tag, place, shown).into_response()
+        }
+    })
+}
+
+/// Delete a static entry.
+#[utoipa::path(delete, path = "/v1/flows/{owner}/{name}", tag = "flows",
+    operation_id = "delete_flow",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "detour"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
+    responses(
+        (status = 204),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn delete_flow(
+    State(api): State<Api>,
+    Path((owner, name)): Path<(String, String)>,
+    Conditions(when): Conditions,
+) -> Result<StatusCode, Problem> {
+    let name = named(&owner, &name)?;
+    let done = api.change_flows(vec![(name.clone(), None)], when).await?;
+    match (done.counts.deleted, done.is_in_use) {
+        (0, _) => Err(unknown(&name)),
+        (_, true) => Ok(StatusCode::NO_CONTENT),
+        (_, false) => Ok(StatusCode::ACCEPTED),
+    }
+}

@@ -1,0 +1,336 @@
+//! Static entries as the API has them: JSON with a match and actions in the words of ovs-ofctl.
+
+use control::flows::{
+    Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem,
+};
+use openflow::DatapathId;
+use openflow::text::{parse_actions, parse_match};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::qos::tree::{Node, Place, Reader};
+
+/// Bytes of a match or of actions.
+const WORDS_MAX: usize = 2000;
+
+/// The fields of a body. What an answer has besides is passed over, so that it can be put back.
+const FIELDS: [&str; 13] = [
+    "owner",
+    "name",
+    "switch",
+    "table",
+    "priority",
+    "match",
+    "actions",
+    "idle_timeout",
+    "hard_timeout",
+    "state",
+    "reason",
+    "packets",
+    "bytes",
+];
+
+/// An entry as it is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct StatedFlow {
+    #[schema(example = "0000000000000001")]
+    pub switch: String,
+    /// `before` all of auster's own entries, or `after` them.
+    #[schema(required = false, example = "before")]
+    pub table: &'static str,
+    /// From 0 to 999, and to 498 in `after`. The greatest one wins.
+    #[schema(required = false, maximum = 999)]
+    pub priority: u16,
+    /// In the words of ovs-ofctl; an empty one matches all packets.
+    #[schema(example = "ip,nw_dst=10.0.0.2")]
+    pub r#match: String,
+    /// In the words of ovs-ofctl; `drop` or an empty text drops.
+    #[schema(example = "output:3")]
+    pub actions: String,
+    /// Seconds without a packet after which it ends; 0 for never.
+    #[schema(required = false)]
+    pub idle_timeout: u16,
+    /// Seconds after which it ends; 0 for never.
+    #[schema(required = false)]
+    pub hard_timeout: u16,
+}
+
+/// An entry, and what has become of it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct FlowDocument {
+    #[schema(example = "ann")]
+    pub owner: String,
+    #[schema(example = "detour")]
+    pub name: String,
+    #[serde(flatten)]
+    pub stated: StatedFlow,
+    /// `wanted` while the switch is away, `sent`, `in_use` or `refused`.
+    #[schema(example = "in_use")]
+    pub state: &'static str,
+    /// The reason why the switch does not take it.
+    pub reason: Option<String>,
+    /// As last read from the switch.
+    pub packets: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+/// Reads an entry. All mistakes are noted by their fields.
+pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticEntry> {
+    if !reader.only(node, "static entry", &FIELDS) {
+        return None;
+    }
+    let before = reader.problems.len();
+    for (key, own) in [("owner", &name.owner), ("name", &name.name)] {
+        if let Some(said) = node.get(key).filter(|said| said.as_text() != Some(own)) {
+            let text = format!("{key}: the path says '{own}'; leave it out here, or say the same");
+            reader.wrong(&said.place.clone(), text);
+        }
+    }
+    for (key, example) in [
+        ("switch", "\"0000000000000001\""),
+        ("match", "\"ip\", or \"\" for all"),
+        ("actions", "\"output:3\", or \"drop\""),
+    ] {
+        if node.get(key).is_none() {
+            reader.wrong(&node.place, format!("{key} is missing: such as {example}"));
+        }
+    }
+    let dpid = reader.parsed(node, "switch", "0000000000000001", str::parse::<DatapathId>);
+    let is_ryus = name.owner == control::flows::OWNER_RYU;
+    let band = reader.parsed(node, "table", "before", |text| match text {
+        "before" => Ok(Band::Before),
+        "after" => Ok(Band::After),
+        "ryu" if is_ryus => Ok(Band::Ryu),
+        _ => Err(format!("'{text}' is none of before, after")),
+    });
+    let band = band.unwrap_or_default();
+    let priority = reader.number(node, "priority", 0..=band.priority_max().into());
+    let mut seconds = |key| reader.number(node, key, 0..=u16::MAX.into());
+    let (idle_timeout, hard_timeout) = (seconds("idle_timeout"), seconds("hard_timeout"));
+    let matching = words(reader, node, "match", "ip,nw_dst=10.0.0.2");
+    let matching = matching.and_then(|(place, text)| match parse_match(text) {
+        Ok(m) => {
+            if let Some(why) = match_problem(&m) {
+                reader.wrong(&place, format!("match: {why}"));
+            }
+            Some((m, text))
+        }
+        Err(error) => {
+            reader.wrong(&place, format!("match: {error}"));
+            None
+        }
+    });
+    let actions = words(reader, node, "actions", "output:3");
+    let actions = actions.and_then(|(place, text)| match parse_actions(text) {
+        Ok(actions) => {
+            for why in action_problems(&actions, matching.as_ref().map(|(m, _)| m)) {
+                reader.wrong(&place, format!("actions: {why}"));
+            }
+            Some((actions, text))
+        }
+        Err(error) => {
+            reader.wrong(&place, format!("actions: {error}"));
+            None
+        }
+    });
+    let ((m, matching), (actions, written)) = matching.zip(actions)?;
+    let entry = StaticEntry {
+        dpid: dpid?,
+        band,
+        priority: priority.unwrap_or(0) as u16,
+        r#match: m,
+        actions,
+        idle_timeout_s: idle_timeout.unwrap_or(0) as u16,
+        hard_timeout_s: hard_timeout.unwrap_or(0) as u16,
+        words: (matching.to_owned(), written.to_owned()),
+    };
+    (reader.problems.len() == before).then_some(entry)
+}
+
+/// A text of one line that is not too long.
+fn words<'n>(
+    reader: &mut Reader,
+    node: &'n Node,
+    key: &str,
+    example: &str,
+) -> Option<(Place, &'n str)> {
+    let value = node.get(key)?;
+    let parsed = reader.parse(value, key, example, &|text: &str| match text {
+        _ if text.len() > WORDS_MAX => Err(format!("it has over {WORDS_MAX} bytes")),
+        _ if text.contains(char::is_control) => Err("it must be one line".to_owned()),
+        _ => Ok(()),
+    });
+    parsed?;
+    Some((value.place.clone(), value.as_text()?))
+}
+
+/// The text of an entry as it was asked for.
+pub fn stated(entry: &StaticEntry) -> StatedFlow {
+    StatedFlow {
+        switch: entry.dpid.to_string(),
+        table: match entry.band {
+            Band::Before => "before",
+            Band::After => "after",
+            Band::Ryu => "ryu",
+        },
+        priority: entry.priority,
+        r#match: entry.words.0.clone(),
+        actions: entry.words.1.clone(),
+        idle_timeout: entry.idle_timeout_s,
+        hard_timeout: entry.hard_timeout_s,
+    }
+}
+
+pub fn show(view: &FlowView) -> FlowDocument {
+    let (state, reason) = match &view.state {
+        FlowState::Wanted => ("wanted", None),
+        FlowState::Sent => ("sent", None),
+        FlowState::InUse => ("in_use", None),
+        FlowState::Refused(why) => ("refused", Some(why.clone())),
+    };
+    FlowDocument {
+        owner: view.name.owner.clone(),
+        name: view.name.name.clone(),
+        stated: stated(&view.entry),
+        state,
+        reason,
+        packets: view.counts.map(|(packets, _)| packets),
+        bytes: view.counts.map(|(_, bytes)| bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn mistakes(body: Value) -> Vec<String> {
+        let name = FlowName {
+            owner: "ann".to_owned(),
+            name: "detour".to_owned(),
+        };
+        let mut reader = Reader::default();
+        let read = read(&mut reader, &name, &Node::of_json(&body));
+        assert_eq!(read.is_some(), reader.problems.is_empty());
+        let wrong = reader.problems.iter();
+        wrong
+            .map(|wrong| format!("{} {}", wrong.place.pointer, wrong.text))
+            .collect()
+    }
+
+    fn with(key: &str, value: Value) -> Value {
+        let mut body = json!({"switch": "1", "match": "ip", "actions": "output:1"});
+        body[key] = value;
+        body
+    }
+
+    #[test]
+    fn an_answer_can_be_put_back() {
+        assert_eq!(mistakes(with("priority", json!(999))), [""; 0]);
+        let name = FlowName {
+            owner: "ann".to_owned(),
+            name: "detour".to_owned(),
+        };
+        let body = Node::of_json(&with("idle_timeout", json!(5)));
+        let entry = read(&mut Reader::default(), &name, &body).unwrap();
+        let view = FlowView {
+            name: name.clone(),
+            entry: entry.clone(),
+            state: FlowState::Refused("x".to_owned()),
+            counts: Some((1, 2)),
+        };
+        let shown = Node::of_json(&json!(show(&view)));
+        assert_eq!(read(&mut Reader::default(), &name, &shown), Some(entry));
+    }
+
+    /// Twenty mistakes, each alone: one line, at its field, that says what would be right.
+    #[test]
+    fn each_mistake_is_named_by_its_field() {
+        for (key, value, pointer, part) in [
+            ("switch", json!(null), "", "switch is missing: such as"),
+            ("switch", json!("x"), "/switch", "switch: "),
+            ("switch", json!(1), "/switch", "it must be a text"),
+            ("match", json!(null), "", "match is missing: such as"),
+            ("match", json!("nw_dst=10.0.0.2"), "/match", "ip"),
+            ("match", json!("ip,nw_dst=10.0.0"), "/match", "10.0.0"),
+            ("match", json!("ip,nw_dts=10.0.0.1"), "/match", "nw_dts"),
+            ("match", json!("tcp_dst=80"), "/match", "tcp"),
+            (
+                "match",
+                json!("dl_type=0x88cc"),
+                "/match",
+                "LLDP goes to auster",
+            ),
+            ("match", json!("ip\n"), "/match", "one line"),
+            ("match", json!("ip,".repeat(700)), "/match", "2000 bytes"),
+            ("actions", json!(null), "", "actions is missing: such as"),
+            ("actions", json!("outptu:3"), "/actions", "outptu"),
+            ("actions", json!("output:x"), "/actions", "x"),
+            ("actions", json!("goto_table:1"), "/actions", "actions only"),
+            (
+                "actions",
+                json!("group:1"),
+                "/actions",
+                "groups are auster's own",
+            ),
+            (
+                "actions",
+                json!("TABLE"),
+                "/actions",
+                "TABLE is for packets",
+            ),
+            (
+                "actions",
+                json!("set_field:80->tcp_dst"),
+                "/actions",
+                "narrow the match",
+            ),
+            (
+                "actions",
+                json!(["output:1"]),
+                "/actions",
+                "it must be a text",
+            ),
+            ("table", json!("middle"), "/table", "none of before, after"),
+            ("table", json!("ryu"), "/table", "none of before, after"),
+            ("priority", json!(1000), "/priority", "from 0 to 999"),
+            ("priority", json!("high"), "/priority", "from 0 to 999"),
+            (
+                "idle_timeout",
+                json!(65_536),
+                "/idle_timeout",
+                "from 0 to 65535",
+            ),
+            (
+                "hard_timeout",
+                json!(-1),
+                "/hard_timeout",
+                "from 0 to 65535",
+            ),
+            ("name", json!("other"), "/name", "the path says 'detour'"),
+            (
+                "cookie",
+                json!(1),
+                "/cookie",
+                "'cookie' is no field of a static entry",
+            ),
+        ] {
+            let found = mistakes(with(key, value.clone()));
+            let [one] = &found[..] else {
+                panic!("{key} {value}: {found:?}");
+            };
+            let is_right = one.split(' ').next() == Some(pointer) && one.contains(part);
+            assert!(is_right && !one.contains('\n'), "{key} {value}: {one}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_named_at_once() {
+        let found = mistakes(json!({
+            "switch": "x", "match": "nw_dts=1", "actions": "TABLE", "priority": 5000,
+            "table": "middle", "hard_timeout": "long"
+        }));
+        assert_eq!(found.len(), 6, "{found:?}");
+    }
+}

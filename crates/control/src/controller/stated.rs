@@ -1,0 +1,576 @@
+//! Static entries at work: what each switch was sent of them, and what is to be sent.
+//!
+//! A machine of its own. It compares a switch's static entries with the wanted ones when the switch
+//! connects and at each reading of their counters, and mends what differs. Entries with a timeout
+//! end for good. Changes of an owner beyond its rate wait, each place once.
+
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use clock::{Budget, Duration, Instant};
+use openflow::message::FlowRemoved;
+use openflow::multipart::{FlowStats, ReplyBody};
+use openflow::{DatapathId, ErrorKind, Instruction, Message, Xid};
+
+use crate::entry;
+use crate::flows::{
+    Around, CHANGES_PER_S, FlowEdit, FlowKey, FlowName, FlowProblem, FlowState, FlowView,
+    PER_OWNER_MAX, StaticEntry, problems,
+};
+use crate::pipeline::PATH_TABLE;
+
+use super::Controller;
+use super::entries::delete_of;
+use super::event::Event;
+use super::outbox::{Outbox, Request, Timer};
+
+/// Time between two readings of the counters.
+const READ_INTERVAL: Duration = Duration::from_secs(10);
+/// Time after which changes beyond the rate go on.
+const TICK: Duration = Duration::from_millis(50);
+/// Readings that miss an entry before it counts as refused.
+const MISSED_MAX: u8 = 3;
+
+#[derive(Default)]
+pub(super) struct StaticEntries {
+    wanted: BTreeMap<FlowName, Arc<StaticEntry>>,
+    switches: BTreeMap<DatapathId, Switch>,
+    owners: BTreeMap<String, Owner>,
+    read_at: Option<Instant>,
+    go_on_at: Option<Instant>,
+}
+
+struct Owner {
+    count: usize,
+    budget: Budget,
+    /// Places that may have to be changed; what is to be deleted comes last.
+    waiting: BTreeSet<(bool, DatapathId, FlowKey)>,
+}
+
+#[derive(Default)]
+struct Switch {
+    /// It is connected, and what it holds has been compared.
+    is_compared: bool,
+    places: BTreeMap<FlowKey, Place>,
+    /// Entries sent since the last barrier, and those before the barrier that is under way.
+    fresh: BTreeMap<Xid, FlowKey>,
+    fenced: BTreeMap<Xid, FlowKey>,
+    is_fencing: bool,
+    /// When the reading under way was asked for, and the places emptied since.
+    asked_at: Option<Instant>,
+    emptied: BTreeSet<FlowKey>,
+}
+
+/// A place of a switch: a priority and a match.
+struct Place {
+    /// The entry that should be here.
+    wanted: Option<FlowName>,
+    /// The last entry that should have been here.
+    last: Arc<StaticEntry>,
+    held: Option<Held>,
+    /// What the switch holds is to be set once more.
+    is_stale: bool,
+    /// The form in which the switch reports the entry, if that is not ours; and one that it has
+    /// reported once.
+    form: Option<Vec<Instruction>>,
+    odd: Option<Vec<Instruction>>,
+    /// Why the switch does not take it. It may still hold an earlier one.
+    refused: Option<Refusal>,
+    /// It held an entry when the connection ended.
+    was_held: bool,
+    /// Readings in turn that have missed it.
+    missed: u8,
+}
+
+/// An entry that a switch was sent, or has reported.
+struct Held {
+    entry: Arc<StaticEntry>,
+    /// `None`: an earlier process may have sent it.
+    sent_at: Option<Instant>,
+    is_confirmed: bool,
+    counts: Option<(u64, u64)>,
+}
+
+struct Refusal {
+    why: String,
+    /// It may be taken later, once there is room.
+    is_for_now: bool,
+}
+
+impl Held {
+    fn new(entry: Arc<StaticEntry>, sent_at: Option<Instant>) -> Held {
+        Held {
+            entry,
+            sent_at,
+            is_confirmed: sent_at.is_none(),
+            counts: None,
+        }
+    }
+
+    /// Whether it does what another one would do.
+    fn does_as(&self, other: &StaticEntry) -> bool {
+        let timeouts = |entry: &StaticEntry| (entry.idle_timeout_s, entry.hard_timeout_s);
+        self.entry.actions == other.actions && timeouts(&self.entry) == timeouts(other)
+    }
+}
+
+impl Place {
+    fn new(last: Arc<StaticEntry>) -> Place {
+        Place {
+            wanted: None,
+            last,
+            held: None,
+            is_stale: false,
+            form: None,
+            odd: None,
+            refused: None,
+            was_held: false,
+            missed: 0,
+        }
+    }
+
+    fn is_needless(&self) -> bool {
+        self.wanted.is_none() && self.held.is_none() && self.refused.is_none()
+    }
+}
+
+impl StaticEntries {
+    /// All reasons not to make these changes. With an outbox, also what the versions of connected
+    /// switches do not have.
+    fn check(&self, edits: &[FlowEdit], outbox: Option<&Outbox>) -> Vec<FlowProblem> {
+        let around = Around {
+            entry: &|name| self.wanted.get(name).map(|entry| &**entry),
+            holder: &|dpid, key| self.switches.get(&dpid)?.places.get(key)?.wanted.as_ref(),
+            of_owner: &|owner| self.owners.get(owner).map_or(0, |owner| owner.count),
+            all: self.wanted.len(),
+            version: &|dpid| outbox?.version(dpid),
+        };
+        problems(edits, &around)
+    }
+
+    fn edit(&mut self, edits: Vec<FlowEdit>, outbox: &mut Outbox) {
+        let named = edits.into_iter().map(|edit| match edit {
+            FlowEdit::Put(name, entry) => (name, Some(entry)),
+            FlowEdit::Delete(name) => (name, None),
+        });
+        // The last one of a name counts.
+        let edits: BTreeMap<FlowName, Option<Box<StaticEntry>>> = named.collect();
+        // Places are free before others take them.
+        for (name, entry) in &edits {
+            self.leave(name, entry.as_deref(), outbox.now);
+            if entry.is_none() && self.wanted.remove(name).is_some() {
+                self.owner(&name.owner, outbox.now).count -= 1;
+            }
+        }
+        for (name, entry) in edits {
+            if let Some(entry) = entry {
+                self.put(name, Arc::new(*entry), outbox.now);
+            }
+        }
+        self.advance(outbox);
+        self.read_later(outbox);
+    }
+
+    fn owner(&mut self, name: &str, now: Instant) -> &mut Owner {
+        self.owners.entry(name.to_owned()).or_insert_with(|| Owner {
+            count: 0,
+            budget: Budget::new(now, CHANGES_PER_S, PER_OWNER_MAX as u32),
+            waiting: BTreeSet::new(),
+        })
+    }
+
+    /// Takes an entry out of its place, unless the next one of its name has the same place.
+    fn leave(&mut self, name: &FlowName, next: Option<&StaticEntry>, now: Instant) {
+        let Some(entry) = self.wanted.get(name).cloned() else {
+            return;
+        };
+        let (dpid, key) = (entry.dpid, entry.key());
+        if next.is_some_and(|next| next.dpid == dpid && next.key() == key) {
+            return;
+        }
+        let place = self.switches.get_mut(&dpid);
+        if let Some(place) = place.and_then(|switch| switch.places.get_mut(&key))
+            && place.wanted.as_ref() == Some(name)
+        {
+            place.wanted = None;
+            self.owner(&name.owner, now)
+                .waiting
+                .insert((true, dpid, key));
+        }
+    }
+
+    fn put(&mut self, name: FlowName, entry: Arc<StaticEntry>, now: Instant) {
+        let (dpid, key) = (entry.dpid, entry.key());
+        let is_new = self.wanted.insert(name.clone(), entry.clone()).is_none();
+        let owner = self.owner(&name.owner, now);
+        owner.count += usize::from(is_new);
+        owner.waiting.insert((false, dpid, key.clone()));
+        let switch = self.switches.entry(dpid).or_default();
+        let place = switch.places.entry(key);
+        let place = place.or_insert_with(|| Place::new(entry.clone()));
+        // The time of one with a timeout begins anew.
+        let is_stale = place.is_stale || !entry.is_lasting();
+        *place = Place {
+            wanted: Some(name),
+            held: place.held.take(),
+            is_stale,
+            ..Place::new(entry)
+        };
+    }
+
+    /// Sends what may be sent by now.
+    fn advance(&mut self, outbox: &mut Outbox) {
+        let now = outbox.now;
+        let mut is_late = false;
+        let names: Vec<String> = self.owners.keys().cloned().collect();
+        for name in names {
+            while let Some(owner) = self.owners.get_mut(&name)
+                && let Some((_, dpid, key)) = owner.waiting.first().cloned()
+            {
+                if self.needs_change(dpid, &key) {
+                    let owner = self.owner(&name, now);
+                    if !owner.budget.take(now) {
+                        is_late = true;
+                        break;
+                    }
+                    self.change(dpid, &key, outbox);
+                }
+                if let Some(owner) = self.owners.get_mut(&name) {
+                    owner.waiting.pop_first();
+                }
+            }
+        }
+        // An owner that comes back has no more than before.
+        self.owners.retain(|_, owner| {
+            let is_idle = owner.count == 0 && owner.waiting.is_empty();
+            !is_idle || !owner.budget.has(now, PER_OWNER_MAX as u32)
+        });
+        self.fence(outbox);
+        if is_late && self.go_on_at.is_none_or(|at| at <= now) {
+            self.go_on_at = Some(now + TICK);
+            outbox.timer(now + TICK, Timer::Static);
+        }
+    }
+
+    /// Whether a place of a compared switch is not as it should be.
+    fn needs_change(&mut self, dpid: DatapathId, key: &FlowKey) -> bool {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return false;
+        };
+        let Some(place) = switch.places.get(key) else {
+            return false;
+        };
+        if place.is_needless() {
+            switch.places.remove(key);
+            return false;
+        }
+        let entry = place.wanted.as_ref().and_then(|name| self.wanted.get(name));
+        switch.is_compared
+            && match (entry, &place.held, &place.refused) {
+                (Some(_), _, Some(_)) => false,
+                (Some(entry), Some(held), None) => place.is_stale || !held.does_as(entry),
+                (Some(_), None, None) => true,
+                (None, ..) => true,
+            }
+    }
+
+    /// Makes a place of a switch what it should be.
+    fn change(&mut self, dpid: DatapathId, key: &FlowKey, outbox: &mut Outbox) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let Some(place) = switch.places.get_mut(key) else {
+            return;
+        };
+        let entry = place.wanted.as_ref().and_then(|name| self.wanted.get(name));
+        let Some(entry) = entry else {
+            outbox.send_flow_mod(
+                dpid,
+                delete_of(PATH_TABLE, key.priority, &place.last.r#match),
+            );
+            switch.places.remove(key);
+            if switch.asked_at.is_some() {
+                switch.emptied.insert(key.clone());
+            }
+            return;
+        };
+        match outbox.flow_mod(dpid, entry.to_add(outbox.generation)) {
+            Some(xid) => {
+                place.held = Some(Held::new(entry.clone(), Some(outbox.now)));
+                place.is_stale = false;
+                switch.fresh.insert(xid, key.clone());
+            }
+            None => {
+                place.refused = Some(Refusal {
+                    why: "the version of OpenFlow that the switch speaks has none such".to_owned(),
+                    is_for_now: false,
+                });
+            }
+        }
+    }
+
+    /// Asks the switches with new entries to confirm them.
+    fn fence(&mut self, outbox: &mut Outbox) {
+        let now = outbox.now;
+        let waiting = self.switches.iter_mut();
+        let waiting = waiting.filter(|(_, switch)| !switch.is_fencing && !switch.fresh.is_empty());
+        for (dpid, switch) in waiting {
+            let asked = outbox.request(now, *dpid, Request::Static, &Message::BarrierRequest);
+            if asked.is_some() {
+                switch.is_fencing = true;
+                switch.fenced.append(&mut switch.fresh);
+            }
+        }
+    }
+
+    fn handle_confirmed(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.is_fencing = false;
+            let fresh: BTreeSet<&FlowKey> = switch.fresh.values().collect();
+            for (_, key) in std::mem::take(&mut switch.fenced) {
+                let is_fresh = fresh.contains(&key);
+                let place = switch.places.get_mut(&key).filter(|_| !is_fresh);
+                if let Some(held) = place.and_then(|place| place.held.as_mut()) {
+                    held.is_confirmed = true;
+                }
+            }
+        }
+        self.fence(outbox);
+    }
+
+    pub(super) fn handle_unanswered(&mut self, dpid: DatapathId, request: Request) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        match request {
+            Request::StaticRows => switch.asked_at = None,
+            _ => {
+                switch.is_fencing = false;
+                switch.fresh.append(&mut switch.fenced);
+            }
+        }
+    }
+
+    /// Notes that a switch has refused an entry, if this was one.
+    pub(super) fn handle_refused(&mut self, dpid: DatapathId, xid: Xid, error: ErrorKind) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let key = switch.fresh.remove(&xid);
+        let Some(key) = key.or_else(|| switch.fenced.remove(&xid)) else {
+            return;
+        };
+        // One that was sent later may be taken.
+        let is_latest = !switch.fresh.values().any(|fresh| *fresh == key);
+        let place = switch.places.get_mut(&key).filter(|_| is_latest);
+        if let Some(place) = place {
+            place.held = None;
+            place.refused = Some(Refusal {
+                why: format!("the switch refuses it: {error}"),
+                is_for_now: error == ErrorKind::FLOW_MOD_TABLE_FULL,
+            });
+        }
+    }
+
+    /// Notes that a connection has ended.
+    pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let places = std::mem::take(&mut switch.places);
+        let kept = places.into_iter().filter_map(|(key, place)| {
+            let place = Place {
+                was_held: place.held.is_some() || place.was_held,
+                wanted: Some(place.wanted?),
+                ..Place::new(place.last)
+            };
+            Some((key, place))
+        });
+        *switch = Switch {
+            places: kept.collect(),
+            ..Switch::default()
+        };
+        if switch.places.is_empty() {
+            self.switches.remove(&dpid);
+        }
+    }
+
+    /// Takes an entry with a timeout away, which has ended.
+    fn end(&mut self, dpid: DatapathId, key: &FlowKey, outbox: &mut Outbox) {
+        let switch = self.switches.get_mut(&dpid);
+        let place = switch.and_then(|switch| switch.places.remove(key));
+        if let Some(name) = place.and_then(|place| place.wanted) {
+            if self.wanted.remove(&name).is_some() {
+                self.owner(&name.owner, outbox.now).count -= 1;
+            }
+            outbox.event(Event::FlowEnded { dpid, name });
+        }
+    }
+
+    /// Has an entry set again that somebody else has deleted or changed.
+    fn mend(&mut self, dpid: DatapathId, key: &FlowKey, outbox: &mut Outbox) {
+        let place = self
+            .switches
+            .get(&dpid)
+            .and_then(|switch| switch.places.get(key));
+        let Some(name) = place.and_then(|place| place.wanted.clone()) else {
+            return;
+        };
+        let waiting = (false, dpid, key.clone());
+        self.owner(&name.owner, outbox.now).waiting.insert(waiting);
+        outbox.event(Event::FlowMended { dpid, name });
+    }
+
+    fn is_lasting(&self, dpid: DatapathId, key: &FlowKey) -> Option<bool> {
+        let name = self.switches.get(&dpid)?.places.get(key)?.wanted.as_ref()?;
+        Some(self.wanted.get(name)?.is_lasting())
+    }
+
+    fn handle_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved, outbox: &mut Outbox) {
+        let Some(key) = FlowKey::of(removed.priority, &removed.r#match) else {
+            return;
+        };
+        let place = self
+            .switches
+            .get(&dpid)
+            .and_then(|switch| switch.places.get(&key));
+        let Some(held) = place.and_then(|place| place.held.as_ref()) else {
+            return;
+        };
+        let age = held.sent_at.map(|at| outbox.now.since(at));
+        let timeouts = (held.entry.idle_timeout_s, held.entry.hard_timeout_s);
+        if entry::is_earlier(removed, age, timeouts) {
+            return;
+        }
+        match self.is_lasting(dpid, &key) {
+            Some(true) => {
+                self.forget_held(dpid, &key);
+                self.mend(dpid, &key, outbox);
+                self.advance(outbox);
+            }
+            Some(false) => self.end(dpid, &key, outbox),
+            // It was to be deleted anyway.
+            None => {
+                if let Some(switch) = self.switches.get_mut(&dpid) {
+                    switch.places.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Notes that a switch no longer holds an entry.
+    fn forget_held(&mut self, dpid: DatapathId, key: &FlowKey) {
+        let switch = self.switches.get_mut(&dpid);
+        if let Some(place) = switch.and_then(|switch| switch.places.get_mut(key)) {
+            place.held = None;
+        }
+    }
+
+    /// The name of an entry that a switch reports in our numbers.
+    pub(super) fn owner_of(&self, dpid: DatapathId, row: &FlowStats) -> Option<&FlowName> {
+        let key = FlowKey::of(row.priority, &row.r#match)?;
+        self.switches.get(&dpid)?.places.get(&key)?.wanted.as_ref()
+    }
+
+    fn view(&self, name: &FlowName, entry: &StaticEntry) -> FlowView {
+        let switch = self.switches.get(&entry.dpid);
+        let place = switch.and_then(|switch| switch.places.get(&entry.key()));
+        let is_compared = switch.is_some_and(|switch| switch.is_compared);
+        let held = place.and_then(|place| place.held.as_ref());
+        let refused = place.and_then(|place| place.refused.as_ref());
+        let state = match (refused, held) {
+            (Some(refused), _) => FlowState::Refused(refused.why.clone()),
+            _ if !is_compared => FlowState::Wanted,
+            (None, Some(held)) if held.is_confirmed && held.does_as(entry) => FlowState::InUse,
+            _ => FlowState::Sent,
+        };
+        FlowView {
+            name: name.clone(),
+            entry: entry.clone(),
+            state,
+            counts: held.and_then(|held| held.counts),
+        }
+    }
+}
+
+impl Controller {
+    /// All reasons not to make these changes.
+    pub fn check_flows(&self, edits: &[FlowEdit]) -> Vec<FlowProblem> {
+        self.stated.check(edits, Some(&self.outbox))
+    }
+
+    /// Changes static entries, all of `edits` or none. To delete one that is not there is no
+    /// mistake.
+    ///
+    /// # Errors
+    /// All reasons, by entry and field.
+    pub fn edit_flows(
+        &mut self,
+        now: Instant,
+        edits: Vec<FlowEdit>,
+    ) -> Result<(), Vec<FlowProblem>> {
+        self.outbox.now = now;
+        let problems = self.check_flows(&edits);
+        match problems.is_empty() {
+            true => {
+                self.stated.edit(edits, &mut self.outbox);
+                Ok(())
+            }
+            false => Err(problems),
+        }
+    }
+
+    /// Makes these the lasting entries, as far as they can be. Returns the others, with the reason.
+    pub fn fit_flows(
+        &mut self,
+        now: Instant,
+        wanted: Vec<(FlowName, StaticEntry)>,
+    ) -> Vec<(FlowName, String)> {
+        self.outbox.now = now;
+        let (edits, left_out) = self.stated.fitting(wanted);
+        self.stated.edit(edits, &mut self.outbox);
+        left_out
+    }
+
+    /// The static entries, of one owner or of all.
+    pub fn flows(&self, owner: Option<&str>) -> Vec<FlowView> {
+        let all = self.stated.wanted.iter();
+        let its = all.filter(|(name, _)| owner.is_none_or(|owner| name.owner == owner));
+        its.map(|(name, entry)| self.stated.view(name, entry))
+            .collect()
+    }
+
+    /// One static entry.
+    pub fn flow(&self, name: &FlowName) -> Option<FlowView> {
+        let entry = self.stated.wanted.get(name)?;
+        Some(self.stated.view(name, entry))
+    }
+
+    pub(super) fn static_due(&mut self, now: Instant) {
+        self.stated.handle_due(now, &mut self.outbox);
+    }
+
+    pub(super) fn static_confirmed(&mut self, dpid: DatapathId) {
+        self.stated.handle_confirmed(dpid, &mut self.outbox);
+    }
+
+    pub(super) fn static_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
+        self.stated.handle_removed(dpid, removed, &mut self.outbox);
+    }
+
+    pub(super) fn static_rows_read(&mut self, dpid: DatapathId, bodies: Vec<ReplyBody>) {
+        self.stated.handle_rows(dpid, bodies, &mut self.outbox);
+    }
+
+    pub(super) fn reconcile_static(
+        &mut self,
+        dpid: DatapathId,
+        is_known: bool,
+        rows: &mut Vec<FlowStats>,
+    ) -> [usize; 3] {
+        self.stated
+            .reconcile(dpid, is_known, rows, &mut self.outbox)
+    }
+}

@@ -1,0 +1,499 @@
+//! Static entries: flow entries that somebody states in the words of OpenFlow, each under the name
+//! of its owner and its own.
+//!
+//! All of them are in the table of paths. An entry is in one of three bands:
+//!
+//! | band | priorities in the switch |
+//! | --- | --- |
+//! | after all entries of auster's own but the table-miss | 1 to 499 |
+//! | before all of them but LLDP's | 10,000 to 10,999 |
+//! | of programs for Ryu, before all of them | 11,000 to 64,035 |
+//!
+//! Access lists and mirrors come before the table of paths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use openflow::message::{FlowMod, FlowModFlags};
+use openflow::table::{Pattern, check_actions};
+use openflow::{Action, DatapathId, ErrorKind, Field, Match, MatchField, PortNo, Version, Xid};
+use openflow::{Message, encode};
+
+use crate::entry::{ETH_TYPE_LLDP, EntryKind};
+
+/// The owner of entries that programs for Ryu set.
+pub const OWNER_RYU: &str = "ryu";
+/// Entries that an owner may have.
+pub const PER_OWNER_MAX: usize = 4096;
+/// Entries that all owners may have together.
+pub const ENTRIES_MAX: usize = 20_000;
+/// Changes of switches that an owner may cause in a second, after as many at once as it may have
+/// entries. Further ones wait.
+pub const CHANGES_PER_S: u32 = 200;
+
+const ACTIONS_MAX: usize = 64;
+const AFTER: u16 = 1;
+const BEFORE: u16 = 10_000;
+const RYU: u16 = 11_000;
+
+/// The name of an entry: its owner's, and its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowName {
+    pub owner: String,
+    pub name: String,
+}
+
+impl fmt::Display for FlowName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+/// The place of an entry among auster's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Band {
+    #[default]
+    Before,
+    After,
+    /// Entries with Ryu's priorities, from 0 to 65,535.
+    Ryu,
+}
+
+impl Band {
+    pub fn priority_max(self) -> u16 {
+        match self {
+            Band::Before => 999,
+            Band::After => 498,
+            Band::Ryu => u16::MAX,
+        }
+    }
+
+    /// The priority in the switch. A greater one is never below a smaller one.
+    fn priority(self, stated: u16) -> u16 {
+        match self {
+            Band::Before => BEFORE + stated.min(self.priority_max()),
+            Band::After => AFTER + stated.min(self.priority_max()),
+            Band::Ryu => RYU + squeezed(stated),
+        }
+    }
+}
+
+/// Ryu's 65,536 priorities in fewer: two neighbours from 40,000 to 64,999 share one, where programs
+/// have the fewest.
+fn squeezed(stated: u16) -> u16 {
+    const FROM: u16 = 40_000;
+    const TO: u16 = 65_000;
+    match stated {
+        ..FROM => stated,
+        FROM..TO => FROM + (stated - FROM) / 2,
+        TO.. => FROM + (TO - FROM) / 2 + (stated - TO),
+    }
+}
+
+/// A flow entry that somebody wants a switch to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaticEntry {
+    pub dpid: DatapathId,
+    pub band: Band,
+    pub priority: u16,
+    pub r#match: Match,
+    /// None of them: packets are dropped.
+    pub actions: Vec<Action>,
+    pub idle_timeout_s: u16,
+    pub hard_timeout_s: u16,
+    /// Match and actions as their owner has written them.
+    pub words: (String, String),
+}
+
+/// The identity of an entry in its switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    pub priority: u16,
+    pub pattern: Pattern,
+}
+
+impl FlowKey {
+    /// The key of an entry that a switch reports; `None` for a match that no static entry has.
+    pub(crate) fn of(priority: u16, m: &Match) -> Option<FlowKey> {
+        let pattern = Pattern::new(m).ok()?;
+        Some(FlowKey { priority, pattern })
+    }
+}
+
+impl StaticEntry {
+    /// Whether it is set again when it is gone.
+    pub fn is_lasting(&self) -> bool {
+        self.idle_timeout_s == 0 && self.hard_timeout_s == 0
+    }
+
+    pub(crate) fn key(&self) -> FlowKey {
+        FlowKey {
+            priority: self.band.priority(self.priority),
+            pattern: Pattern::new(&self.r#match).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn to_add(&self, generation: u16) -> FlowMod {
+        let priority = self.band.priority(self.priority);
+        FlowMod {
+            cookie: EntryKind::Static.cookie(generation),
+            idle_timeout: self.idle_timeout_s,
+            hard_timeout: self.hard_timeout_s,
+            flags: FlowModFlags::SEND_FLOW_REM,
+            ..FlowMod::add(priority, self.r#match.clone(), self.actions.clone())
+        }
+    }
+
+    /// Everything that is wrong with it whatever else there is, by field.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut problems = Vec::new();
+        let most = self.band.priority_max();
+        if self.priority > most {
+            let text = format!(
+                "{} is more than {most}, the greatest one here",
+                self.priority
+            );
+            problems.push(("priority", text));
+        }
+        problems.extend(match_problem(&self.r#match).map(|why| ("match", why)));
+        let wrong = action_problems(&self.actions, Some(&self.r#match));
+        problems.extend(wrong.into_iter().map(|why| ("actions", why)));
+        problems
+    }
+
+    /// What a switch of this version cannot have of it, by field.
+    fn problem_in(&self, version: Version) -> Option<(&'static str, String)> {
+        let whole = self.to_add(0);
+        let matching = FlowMod {
+            instructions: Vec::new(),
+            ..whole.clone()
+        };
+        for (field, flow_mod) in [("match", matching), ("actions", whole)] {
+            if let Err(error) = encode(version, Xid(0), &Message::FlowMod(flow_mod)) {
+                let text = format!("switch {} cannot have this: {error}", self.dpid);
+                return Some((field, text));
+            }
+        }
+        None
+    }
+}
+
+/// Why no static entry can have this match.
+pub fn match_problem(m: &Match) -> Option<String> {
+    let is_other = |field: &MatchField| !matches!(field, MatchField::Basic { .. });
+    if m.fields.iter().any(is_other) {
+        let text = "it has a field that OpenFlow does not define, such as one of Nicira's";
+        return Some(text.to_owned());
+    }
+    if let Err(error) = Pattern::new(m) {
+        return Some(format!("a switch would refuse it: {error}"));
+    }
+    (m.exact(Field::EthType) == Some(ETH_TYPE_LLDP.into()))
+        .then(|| "LLDP goes to auster, which finds links by it; no entry can take it".to_owned())
+}
+
+/// Why no static entry of this match can have these actions. Without a match, whatever it is.
+pub fn action_problems(actions: &[Action], m: Option<&Match>) -> Vec<String> {
+    let mut wrong: Vec<String> = actions.iter().filter_map(wrong_action).collect();
+    if actions.len() > ACTIONS_MAX {
+        wrong.push(format!("more than {ACTIONS_MAX} actions"));
+    }
+    let pattern = m.and_then(|m| Pattern::new(m).ok());
+    if wrong.is_empty()
+        && let Err(error) = check_actions(actions, pattern.as_ref())
+    {
+        wrong.push(action_text(error));
+    }
+    wrong
+}
+
+fn wrong_action(action: &Action) -> Option<String> {
+    match action {
+        Action::Output { port, .. } | Action::Enqueue { port, .. } => match *port {
+            PortNo::TABLE => Some(
+                "TABLE is for packets that the controller sends; an entry cannot \
+                                   output there"
+                    .to_owned(),
+            ),
+            port if check_actions(&[Action::output(port)], None).is_err() => {
+                Some(format!("no switch has a port {port}"))
+            }
+            _ => None,
+        },
+        Action::Group(_) => Some("groups are auster's own; output to ports".to_owned()),
+        Action::Experimenter { .. } => Some(
+            "it has an action of Nicira's or another one that OpenFlow does not define".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+fn action_text(error: ErrorKind) -> String {
+    match error {
+        ErrorKind::ACTION_MATCH_INCONSISTENT => {
+            "it sets a field that the packets of this match may not have; narrow the match, such \
+             as by ip or tcp"
+                .to_owned()
+        }
+        error => format!("a switch would refuse it: {error}"),
+    }
+}
+
+/// A change of what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowEdit {
+    /// Puts an entry in the place of the one of this name, if there is one.
+    Put(FlowName, Box<StaticEntry>),
+    Delete(FlowName),
+}
+
+/// A reason why a change is not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowProblem {
+    pub name: FlowName,
+    /// The field of the entry; empty for all of it.
+    pub field: &'static str,
+    pub text: String,
+}
+
+/// What has become of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowState {
+    /// The switch is not connected, or has not been compared.
+    Wanted,
+    /// It is on its way, or waits for its owner's turn.
+    Sent,
+    InUse,
+    /// The switch does not take it, for this reason.
+    Refused(String),
+}
+
+/// An entry and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowView {
+    pub name: FlowName,
+    pub entry: StaticEntry,
+    pub state: FlowState,
+    /// Packets and bytes, as last read.
+    pub counts: Option<(u64, u64)>,
+}
+
+/// The entries of which changes are checked.
+pub(crate) struct Around<'a> {
+    /// The entry of a name.
+    pub entry: &'a dyn Fn(&FlowName) -> Option<&'a StaticEntry>,
+    /// The name of the entry in a place.
+    pub holder: &'a dyn Fn(DatapathId, &FlowKey) -> Option<&'a FlowName>,
+    pub of_owner: &'a dyn Fn(&str) -> usize,
+    pub all: usize,
+    /// The version of a connected switch.
+    pub version: &'a dyn Fn(DatapathId) -> Option<Version>,
+}
+
+/// All reasons not to make these changes together. The last change of a name counts.
+pub(crate) fn problems(edits: &[FlowEdit], around: &Around<'_>) -> Vec<FlowProblem> {
+    let mut after: BTreeMap<&FlowName, Option<&StaticEntry>> = BTreeMap::new();
+    for edit in edits {
+        match edit {
+            FlowEdit::Put(name, entry) => after.insert(name, Some(entry)),
+            FlowEdit::Delete(name) => after.insert(name, None),
+        };
+    }
+    let mut problems = Vec::new();
+    let mut wrong = |name: &FlowName, field, text| {
+        let name = name.clone();
+        problems.push(FlowProblem { name, field, text });
+    };
+    let mut taken: BTreeMap<(DatapathId, FlowKey), &FlowName> = BTreeMap::new();
+    let (mut grown, mut shrunk) = (
+        BTreeMap::<&str, usize>::new(),
+        BTreeMap::<&str, usize>::new(),
+    );
+    for (name, entry) in &after {
+        let (was, is) = ((around.entry)(name).is_some(), entry.is_some());
+        match (was, is) {
+            (false, true) => *grown.entry(&name.owner).or_default() += 1,
+            (true, false) => *shrunk.entry(&name.owner).or_default() += 1,
+            _ => {}
+        }
+        let Some(entry) = entry else {
+            continue;
+        };
+        let own = entry.problems();
+        let is_sound = own.is_empty();
+        own.into_iter()
+            .for_each(|(field, text)| wrong(name, field, text));
+        if !is_sound {
+            continue;
+        }
+        if let Some((field, text)) =
+            (around.version)(entry.dpid).and_then(|version| entry.problem_in(version))
+        {
+            wrong(name, field, text);
+        }
+        let key = entry.key();
+        let stays = |holder: &&FlowName| match after.get(holder) {
+            Some(Some(next)) => next.dpid == entry.dpid && next.key() == key,
+            Some(None) => false,
+            None => true,
+        };
+        let holder = (around.holder)(entry.dpid, &key).filter(|holder| holder != name);
+        let other = taken.insert((entry.dpid, key.clone()), name);
+        if let Some(holder) = other.or(holder.filter(stays)) {
+            let text = format!("{holder} has the same match and priority on this switch");
+            wrong(name, "match", text);
+        }
+    }
+    let owners: BTreeSet<&str> = grown.keys().copied().collect();
+    let more: usize = grown.values().sum();
+    let fewer: usize = shrunk.values().sum();
+    let is_full = more > 0 && (around.all + more).saturating_sub(fewer) > ENTRIES_MAX;
+    for owner in owners {
+        let fewer = shrunk.get(owner).copied().unwrap_or(0);
+        let count = ((around.of_owner)(owner) + grown[owner]).saturating_sub(fewer);
+        let text = match (count > PER_OWNER_MAX, is_full) {
+            (true, _) => {
+                format!("{owner} would have {count} entries, and may have {PER_OWNER_MAX}")
+            }
+            (_, true) => format!("there are {ENTRIES_MAX} static entries, and no more are taken"),
+            _ => continue,
+        };
+        let first = after.keys().find(|name| name.owner == owner);
+        let first = first.map_or_else(FlowName::default, |name| (*name).clone());
+        wrong(&first, "", text);
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::text::{parse_actions, parse_match};
+
+    use super::*;
+
+    pub(super) fn entry(matching: &str, actions: &str) -> StaticEntry {
+        StaticEntry {
+            dpid: DatapathId(1),
+            r#match: parse_match(matching).unwrap(),
+            actions: parse_actions(actions).unwrap(),
+            words: (matching.to_owned(), actions.to_owned()),
+            ..StaticEntry::default()
+        }
+    }
+
+    /// A greater priority of a band is never below a smaller one, and no band meets another or
+    /// auster's own.
+    #[test]
+    fn priorities_keep_their_order_and_their_bands() {
+        for (band, range) in [
+            (Band::After, 1..=499),
+            (Band::Before, 10_000..=10_999),
+            (Band::Ryu, 11_000..=64_035),
+        ] {
+            let all = (0..=band.priority_max()).map(|stated| band.priority(stated));
+            let all: Vec<u16> = all.collect();
+            assert!(all.is_sorted());
+            assert_eq!(
+                (all.first(), all.last()),
+                (Some(range.start()), Some(range.end()))
+            );
+        }
+        let ryu = |stated| Band::Ryu.priority(stated);
+        for (low, high) in [(0, 1), (32_767, 32_768), (39_999, 40_000), (65_534, 65_535)] {
+            assert!(ryu(low) < ryu(high), "{low} and {high}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_by_field() {
+        for (matching, actions, field, part) in [
+            ("dl_type=0x88cc", "drop", "match", "LLDP goes to auster"),
+            ("oxm=0x00010c04", "drop", "match", "of Nicira's"),
+            ("", "TABLE", "actions", "TABLE is for packets"),
+            ("", "output:4294967287", "actions", "no switch has a port"),
+            ("", "group:1", "actions", "groups are auster's own"),
+            (
+                "",
+                "set_field:10.0.0.1->ip_dst",
+                "actions",
+                "narrow the match",
+            ),
+            ("", "copy_ttl_out", "actions", "ACTION_BAD_TYPE"),
+        ] {
+            let Ok(matching) = parse_match(matching) else {
+                continue;
+            };
+            let Ok(actions) = parse_actions(actions) else {
+                continue;
+            };
+            let entry = StaticEntry {
+                r#match: matching,
+                actions,
+                ..StaticEntry::default()
+            };
+            let problems = entry.problems();
+            let is_it = |(of, text): &(&str, String)| *of == field && text.contains(part);
+            assert!(problems.iter().any(is_it), "{part}: {problems:?}");
+        }
+        assert_eq!(entry("ip,nw_dst=10.0.0.2", "output:3").problems(), []);
+        assert_eq!(
+            entry("tcp", "set_field:80->tcp_dst,output:3").problems(),
+            []
+        );
+        let high = StaticEntry {
+            band: Band::After,
+            priority: 499,
+            ..entry("", "drop")
+        };
+        assert_eq!(high.problems()[0].0, "priority");
+    }
+
+    fn name(owner: &str, name: &str) -> FlowName {
+        FlowName {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn changes_are_judged_together() {
+        let (a, b) = (name("x", "a"), name("y", "b"));
+        let here = entry("ip", "output:1");
+        let key = here.key();
+        let around = Around {
+            entry: &|of| (*of == a).then_some(&here),
+            holder: &|_, of| (*of == key).then_some(&a),
+            of_owner: &|owner| if owner == "x" { PER_OWNER_MAX } else { 0 },
+            all: PER_OWNER_MAX,
+            version: &|_| None,
+        };
+        let put = |name: &FlowName, entry: &StaticEntry| {
+            FlowEdit::Put(name.clone(), Box::new(entry.clone()))
+        };
+        let found = |edits: &[FlowEdit]| {
+            let found = problems(edits, &around);
+            found
+                .into_iter()
+                .map(|problem| problem.field)
+                .collect::<Vec<_>>()
+        };
+        let other = entry("ip", "drop");
+        assert_eq!(found(&[put(&a, &other)]), [""; 0], "in its own place");
+        assert_eq!(found(&[put(&b, &other)]), ["match"]);
+        assert_eq!(
+            found(&[put(&b, &other), FlowEdit::Delete(a.clone())]),
+            [""; 0]
+        );
+        let elsewhere = entry("arp", "drop");
+        assert_eq!(found(&[put(&b, &other), put(&a, &elsewhere)]), [""; 0]);
+        let both = [put(&b, &elsewhere), put(&name("y", "c"), &elsewhere)];
+        assert_eq!(found(&both), ["match"]);
+        // The owner of a has as many as it may have.
+        assert_eq!(found(&[put(&name("x", "c"), &elsewhere)]), [""]);
+        let one_for_one = [
+            put(&name("x", "c"), &elsewhere),
+            FlowEdit::Delete(a.clone()),
+        ];
+        assert_eq!(found(&one_for_one), [""; 0]);
+    }
+}

@@ -1,0 +1,393 @@
+//! Static entries: whatever happens, a switch at rest holds those that are wanted, and no other.
+
+use std::collections::BTreeMap;
+
+use clock::Duration;
+use control::controller::Event;
+use control::entry::EntryKind;
+use control::flows::{Band, FlowEdit, FlowName, FlowState, PER_OWNER_MAX, StaticEntry};
+use openflow::message::{FlowMod, FlowModCommand, FlowRemovedReason};
+use openflow::text::{parse_actions, parse_match};
+use openflow::{Cookie, DatapathId, Instruction, Match, Message, TableId, Version, Xid};
+use proptest::prelude::*;
+use sim::network::{Network, NetworkConfig, SwitchId};
+
+/// An entry of a switch: its priority, its match in words, and its instructions in words.
+type Row = (u16, String, String);
+
+const REST: Duration = Duration::from_secs(45);
+const MATCHES: [&str; 5] = [
+    "",
+    "ip,nw_dst=10.0.0.0/24",
+    "tcp,tp_dst=80",
+    "dl_vlan=5",
+    "arp",
+];
+const ACTIONS: [&str; 4] = ["drop", "output:1", "strip_vlan,output:2", "CONTROLLER"];
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn name(owner: &str, name: impl ToString) -> FlowName {
+    FlowName {
+        owner: owner.to_owned(),
+        name: name.to_string(),
+    }
+}
+
+fn entry(dpid: u64, matching: &str, actions: &str) -> StaticEntry {
+    StaticEntry {
+        dpid: DatapathId(dpid),
+        r#match: parse_match(matching).expect("a match"),
+        actions: parse_actions(actions).expect("actions"),
+        ..StaticEntry::default()
+    }
+}
+
+struct Net {
+    network: Network,
+    switches: Vec<SwitchId>,
+}
+
+impl Net {
+    fn new(version: Version, count: u64) -> Net {
+        let config = NetworkConfig {
+            version,
+            ..NetworkConfig::default()
+        };
+        let mut network = Network::new(config, 1);
+        let add = |n| network.add_switch_as(DatapathId(n));
+        let switches = (1..=count).map(add).collect();
+        network.run_for(Duration::from_secs(2));
+        Net { network, switches }
+    }
+
+    fn edit(&mut self, edits: Vec<FlowEdit>) -> bool {
+        let mut is_taken = false;
+        self.network.tell_controller(|controller, now| {
+            is_taken = controller.edit_flows(now, edits).is_ok()
+        });
+        is_taken
+    }
+
+    fn put(&mut self, name: FlowName, entry: StaticEntry) -> bool {
+        self.edit(vec![FlowEdit::Put(name, Box::new(entry))])
+    }
+
+    /// The static entries that a switch holds.
+    fn held(&self, at: usize) -> Vec<Row> {
+        let entries = self.network.switch(self.switches[at]).entries();
+        let ours = entries.filter(|entry| EntryKind::of(entry.cookie) == Some(EntryKind::Static));
+        let words = |list: &[Instruction]| {
+            let list = list.iter().map(ToString::to_string);
+            list.collect::<Vec<_>>().join(",")
+        };
+        let row = ours.map(|entry| {
+            let stats = entry.stats(self.network.now());
+            (
+                stats.priority,
+                stats.r#match.to_string(),
+                words(&stats.instructions),
+            )
+        });
+        let mut rows: Vec<Row> = row.collect();
+        rows.sort();
+        rows
+    }
+
+    fn states(&mut self) -> Vec<FlowState> {
+        let views = self.network.ask(|controller, _| controller.flows(None));
+        views.into_iter().map(|view| view.state).collect()
+    }
+
+    /// Somebody else deletes all entries of a switch that have this cookie; `is_loud`: the switch
+    /// reports it.
+    fn delete_all(&mut self, at: usize, is_loud: bool) {
+        let switch = self.switches[at];
+        let entries = self.network.switch(switch).entries();
+        let ours = entries.filter(|entry| EntryKind::of(entry.cookie) == Some(EntryKind::Static));
+        let ours: Vec<_> = ours.cloned().collect();
+        for entry in ours {
+            let stats = entry.stats(self.network.now());
+            let deletion = FlowMod {
+                command: FlowModCommand::DeleteStrict,
+                cookie_mask: Cookie(0),
+                table_id: TableId(0),
+                instructions: Vec::new(),
+                ..FlowMod::add(stats.priority, stats.r#match.clone(), Vec::new())
+            };
+            self.network.apply(switch, &Message::FlowMod(deletion));
+            if is_loud {
+                let removed = entry.removed(self.network.now(), FlowRemovedReason::DELETE);
+                self.network
+                    .say(switch, Xid(0), &Message::FlowRemoved(removed));
+            }
+        }
+    }
+
+    fn mended(&self) -> usize {
+        let events = self.network.events();
+        events
+            .filter(|event| matches!(event, Event::FlowMended { .. }))
+            .count()
+    }
+
+    fn flow_mods(&self, at: usize) -> u64 {
+        self.network.heard(self.switches[at], 14)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, u8, u64, usize, u16, usize),
+    Delete(u8, u8),
+    /// Puts and deletes at once.
+    Swap(u8, u8, u8, usize),
+    Disconnect(usize),
+    Foreign(usize, bool),
+    /// Somebody else writes into places of static entries.
+    Overwrite(usize, usize, u16),
+    Restart,
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (owner, own) = (0..2u8, 0..4u8);
+    let (at, matching, priority) = (0..2usize, 0..MATCHES.len(), 0..2u16);
+    prop_oneof![
+        6 => (owner.clone(), own.clone(), 1..=2u64, matching.clone(), priority.clone(),
+            0..ACTIONS.len()).prop_map(|(a, b, c, d, e, f)| Step::Put(a, b, c, d, e, f)),
+        2 => (owner.clone(), own.clone()).prop_map(|(a, b)| Step::Delete(a, b)),
+        1 => (owner, own.clone(), own, 0..ACTIONS.len())
+            .prop_map(|(a, b, c, d)| Step::Swap(a, b, c, d)),
+        1 => at.clone().prop_map(Step::Disconnect),
+        1 => (at.clone(), any::<bool>()).prop_map(|(a, b)| Step::Foreign(a, b)),
+        1 => (at, matching, priority).prop_map(|(a, b, c)| Step::Overwrite(a, b, c)),
+        1 => Just(Step::Restart),
+        3 => (0..15_000u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn at_rest_a_switch_holds_what_is_wanted_and_no_other(
+        is_old in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..40),
+    ) {
+        let version = if is_old { Version::V10 } else { Version::V13 };
+        let mut net = Net::new(version, 2);
+        let mut wanted: BTreeMap<FlowName, StaticEntry> = BTreeMap::new();
+        let owned = |owner: u8, own: u8| name(["ann", "bob"][usize::from(owner)], own);
+        for step in steps {
+            match step {
+                Step::Put(owner, own, dpid, matching, priority, actions) => {
+                    let entry = StaticEntry {
+                        priority,
+                        band: [Band::Before, Band::After][usize::from(owner)],
+                        ..entry(dpid, MATCHES[matching], ACTIONS[actions])
+                    };
+                    if net.put(owned(owner, own), entry.clone()) {
+                        wanted.insert(owned(owner, own), entry);
+                    }
+                }
+                Step::Delete(owner, own) => {
+                    prop_assert!(net.edit(vec![FlowEdit::Delete(owned(owner, own))]));
+                    wanted.remove(&owned(owner, own));
+                }
+                Step::Swap(owner, from, to, actions) => {
+                    let Some(there) = wanted.get(&owned(owner, from)).cloned() else { continue };
+                    let there = StaticEntry {
+                        actions: parse_actions(ACTIONS[actions]).expect("actions"),
+                        ..there
+                    };
+                    let edits = vec![
+                        FlowEdit::Delete(owned(owner, from)),
+                        FlowEdit::Put(owned(owner, to), Box::new(there.clone())),
+                    ];
+                    prop_assert!(net.edit(edits));
+                    wanted.remove(&owned(owner, from));
+                    wanted.insert(owned(owner, to), there);
+                }
+                Step::Disconnect(at) => net.network.disconnect(net.switches[at]),
+                Step::Foreign(at, is_loud) => net.delete_all(at, is_loud),
+                Step::Overwrite(at, matching, priority) => {
+                    let matching = parse_match(MATCHES[matching]).expect("a match");
+                    let foreign = FlowMod {
+                        command: FlowModCommand::ModifyStrict,
+                        cookie_mask: Cookie(0),
+                        ..FlowMod::add(10_000 + priority, matching, Vec::new())
+                    };
+                    net.network.apply(net.switches[at], &Message::FlowMod(foreign));
+                }
+                Step::Restart => {
+                    net.network.kill_controller();
+                    net.network.start_controller(7);
+                    let all: Vec<_> = wanted.clone().into_iter().collect();
+                    net.network.tell_controller(|controller, now| {
+                        assert_eq!(controller.fit_flows(now, all), []);
+                    });
+                }
+                Step::Wait(time) => net.network.run_for(ms(time)),
+            }
+        }
+        net.network.run_for(REST);
+        let states = net.states();
+        prop_assert_eq!(states.len(), wanted.len());
+        prop_assert!(states.iter().all(|state| *state == FlowState::InUse), "{:?}", states);
+        // The same entries on a network where nothing else has happened.
+        let mut other = Net::new(version, 2);
+        for (name, entry) in wanted {
+            prop_assert!(other.put(name, entry));
+        }
+        other.network.run_for(ms(2000));
+        for at in 0..2 {
+            prop_assert_eq!(net.held(at), other.held(at));
+        }
+        let before = net.flow_mods(0) + net.flow_mods(1);
+        net.network.run_for(REST);
+        prop_assert_eq!(net.flow_mods(0) + net.flow_mods(1), before, "it is quiet");
+    }
+}
+
+#[test]
+fn what_somebody_else_deletes_is_mended_once_and_said() {
+    let mut net = Net::new(Version::V13, 1);
+    assert!(net.put(name("ann", 1), entry(1, "ip", "output:1")));
+    net.network.run_for(ms(500));
+    assert_eq!(net.states(), [FlowState::InUse]);
+    net.delete_all(0, true);
+    net.network.run_for(ms(500));
+    assert_eq!((net.held(0).len(), net.mended()), (1, 1), "at once");
+    net.delete_all(0, false);
+    net.network.run_for(Duration::from_secs(12));
+    assert_eq!(
+        (net.held(0).len(), net.mended()),
+        (1, 2),
+        "at the next reading"
+    );
+    // The deletion by its owner is no such case.
+    assert!(net.edit(vec![FlowEdit::Delete(name("ann", 1))]));
+    net.network.run_for(REST);
+    assert_eq!((net.held(0).len(), net.mended()), (0, 2));
+}
+
+#[test]
+fn an_entry_with_a_timeout_ends_for_good() {
+    let mut net = Net::new(Version::V13, 1);
+    let short = StaticEntry {
+        hard_timeout_s: 3,
+        ..entry(1, "ip", "output:1")
+    };
+    assert!(net.put(name("ann", 1), short.clone()));
+    net.network.run_for(ms(2000));
+    // Its time begins anew.
+    assert!(net.put(name("ann", 1), short.clone()));
+    net.network.run_for(ms(2000));
+    assert_eq!(net.states(), [FlowState::InUse]);
+    net.network.run_for(ms(2000));
+    assert_eq!((net.held(0).len(), net.states().len()), (0, 0));
+    let ended = |net: &Net| {
+        let events = net.network.events();
+        events
+            .filter(|event| matches!(event, Event::FlowEnded { .. }))
+            .count()
+    };
+    assert_eq!((ended(&net), net.mended()), (1, 0));
+    // One that ends while the switch is away.
+    assert!(net.put(name("ann", 2), short));
+    net.network.run_for(ms(500));
+    net.delete_all(0, false);
+    net.network.disconnect(net.switches[0]);
+    net.network.run_for(REST);
+    assert_eq!(
+        (ended(&net), net.held(0).len(), net.states().len()),
+        (2, 0, 0)
+    );
+}
+
+/// An owner has its number of changes at once, and then 200 a second. Others do not wait for it.
+#[test]
+fn an_owner_waits_for_its_rate_and_others_do_not() {
+    let mut net = Net::new(Version::V13, 1);
+    let all = |n: usize, actions: &str| {
+        let one = entry(
+            1,
+            &format!("ip,nw_dst=10.0.{}.{}", n / 256, n % 256),
+            actions,
+        );
+        FlowEdit::Put(name("ann", n), Box::new(one))
+    };
+    assert!(net.edit((0..PER_OWNER_MAX).map(|n| all(n, "output:1")).collect()));
+    assert!(!net.edit(vec![all(PER_OWNER_MAX, "drop")]), "one too many");
+    net.network.run_for(ms(3000));
+    assert_eq!(net.held(0).len(), PER_OWNER_MAX);
+    let before = net.flow_mods(0);
+    assert!(net.edit((0..2000).map(|n| all(n, "output:2")).collect()));
+    assert!(net.put(name("bob", 1), entry(1, "arp", "drop")));
+    net.network.run_for(ms(1000));
+    let sent = net.flow_mods(0) - before;
+    // In the three seconds before, its bucket has filled by 600.
+    assert!((700..=1000).contains(&sent), "{sent}");
+    let bob = net
+        .network
+        .ask(|controller, _| controller.flow(&name("bob", 1)));
+    assert_eq!(bob.map(|view| view.state), Some(FlowState::InUse));
+    net.network.run_for(Duration::from_secs(8));
+    assert!(net.states().iter().all(|state| *state == FlowState::InUse));
+    assert_eq!(net.flow_mods(0) - before, 2001);
+}
+
+#[test]
+fn a_switch_that_refuses_an_entry_says_why_and_a_full_one_takes_it_later() {
+    let mut network = Network::new(NetworkConfig::default(), 1);
+    let at = network.add_switch_of(DatapathId(1), 12);
+    network.run_for(Duration::from_secs(2));
+    let mut net = Net {
+        network,
+        switches: vec![at],
+    };
+    let put = |n: u16| {
+        let one = entry(1, &format!("tcp,tp_dst={n}"), "output:1");
+        FlowEdit::Put(name("ann", n), Box::new(one))
+    };
+    assert!(net.edit((1..=20).map(put).collect()));
+    net.network.run_for(ms(3000));
+    let refused = |net: &mut Net| {
+        let states = net.states();
+        states
+            .iter()
+            .filter(|state| matches!(state, FlowState::Refused(_)))
+            .count()
+    };
+    let count = refused(&mut net);
+    assert!((8..=12).contains(&count), "{count}");
+    // There is room once others go.
+    let gone = (1..=20)
+        .filter(|n| n % 2 == 0)
+        .map(|n| FlowEdit::Delete(name("ann", n)));
+    assert!(net.edit(gone.collect()));
+    net.network.run_for(REST);
+    assert_eq!((refused(&mut net), net.held(0).len()), (0, 10));
+}
+
+#[test]
+fn an_entry_of_nobody_goes() {
+    let mut net = Net::new(Version::V13, 1);
+    assert!(net.put(name("ann", 1), entry(1, "ip", "output:1")));
+    net.network.run_for(ms(500));
+    net.network.kill_controller();
+    net.network.start_controller(9);
+    net.network.run_for(Duration::from_secs(5));
+    assert_eq!(net.held(0), []);
+    let stray = FlowMod {
+        cookie: EntryKind::Static.cookie(3),
+        ..FlowMod::add(7, Match::any(), Vec::new())
+    };
+    assert!(net.put(name("ann", 1), entry(1, "ip", "output:1")));
+    net.network.apply(net.switches[0], &Message::FlowMod(stray));
+    net.network.run_for(Duration::from_secs(25));
+    assert_eq!(net.held(0).len(), 1);
+}
