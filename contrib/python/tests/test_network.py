@@ -11,8 +11,8 @@ from auster import network, stream
 from tests.fake import PATIENCE_S, Fake
 
 
-def packet(tap, data=b"", at="0000000000000001:2"):
-    document = {"event": "packet_in", "seq": 1, "tap": tap, "at": at, "bytes": len(data)}
+def packet(tap, data=b"", at="0000000000000001:2", seq=1):
+    document = {"event": "packet_in", "seq": seq, "tap": tap, "at": at, "bytes": len(data)}
     return {**document, "data": base64.b64encode(data).decode()}
 
 
@@ -233,8 +233,8 @@ class Streams(FakeTest):
 
     def test_packets_go_to_the_handlers_of_their_tap_and_answers_go_together(self):
         self.fake.streams["/v1/taps/a/packets"] = [
-            [packet("x", b"1"), packet("y", b"2"), {"event": "shed", "count": 7}],
-            [packet("x", b"3", "0000000000000001:9")],
+            [packet("x", b"1"), packet("y", b"2", seq=2), {"event": "shed", "count": 7}],
+            [{"event": "reset", "seq": 7}, packet("x", b"3", "0000000000000001:9", seq=8)],
         ]
         x = self.net.tap("a", "x", match="arp", copy=False)
         y = self.net.tap("a")
@@ -252,6 +252,8 @@ class Streams(FakeTest):
         self.net.on("shed")(lambda event: self.seen.append((event.owner, event.count)))
         self.net.on("error")(lambda _: None)
         self.net.run()
+        paths = [path for _, path, _, _ in self.fake.of("GET", "/v1/taps/")]
+        self.assertEqual(paths, ["/v1/taps/a/packets", "/v1/taps/a/packets?since=2"])
         # `y` has no handler of its own, and the server knows it as `y`.
         self.assertEqual(self.seen, [
             ("x", b"1", 2), b"1", b"2", ("a", 7), ("x", b"3", 9), b"3",

@@ -136,6 +136,8 @@ class _Source:
     def __init__(self, owner: Optional[str]) -> None:
         self.owner = owner
         self.stream: Optional[Stream] = None
+        # The number of the last packet.
+        self.seq: Optional[int] = None
         self.wait_s, self.due = FIRST_WAIT_S, 0.0
 
     def failed(self, now: float) -> None:
@@ -357,7 +359,9 @@ class Network:
             for tap in self._taps.values():
                 if tap.owner == source.owner:
                     tap.put()
-            source.stream = self._api.open(_path("taps", source.owner, "packets"))
+            path = _path("taps", source.owner, "packets")
+            since = "" if source.seq is None else f"?since={source.seq}"
+            source.stream = self._api.open(path + since)
         else:
             if self._seq is None:
                 self._seq = self.request("GET", "/v1/topology")["seq"]
@@ -375,6 +379,8 @@ class Network:
             if self._is_stopped:
                 return
             if source.owner is not None:
+                seq = document.get("seq")
+                source.seq = seq if isinstance(seq, int) else source.seq
                 self._packet(source.owner, document)
             else:
                 self._event(Event(document))
@@ -384,6 +390,8 @@ class Network:
     def _packet(self, owner: str, document: Entry) -> None:
         kind, name = document.get("event"), document.get("tap")
         is_packet = kind == "packet_in"
+        if not is_packet and kind != "shed":
+            return
         what = Packet.of(document) if is_packet else Event(document, owner=owner)
         for tap, handler in self._handlers.get(str(kind), ()):
             if tap is None or (tap.owner == owner and name in (None, tap.name)):
