@@ -139,11 +139,13 @@ class _Source:
         # The number of the last packet.
         self.seq: Optional[int] = None
         self.wait_s, self.due = FIRST_WAIT_S, 0.0
+        self.has_failed = False
 
     def failed(self, now: float) -> None:
         if self.stream is not None:
             self.stream.close()
             self.stream = None
+        self.has_failed = True
         # Applications that auster's restart has cut off do not all come at once.
         self.due = now + self.wait_s * (0.5 + random.random() / 2)
         self.wait_s = min(2 * self.wait_s, WAIT_MAX_S)
@@ -357,7 +359,8 @@ class Network:
     def _open(self, source: _Source) -> None:
         if source.owner is not None:
             for tap in self._taps.values():
-                if tap.owner == source.owner:
+                # auster may have started anew, without them.
+                if source.has_failed and tap.owner == source.owner:
                     tap.put()
             path = _path("taps", source.owner, "packets")
             since = "" if source.seq is None else f"?since={source.seq}"
