@@ -23,7 +23,12 @@ const MATCHES: [&str; 5] = [
     "dl_vlan=5",
     "arp",
 ];
-const ACTIONS: [&str; 4] = ["drop", "output:1", "strip_vlan,output:2", "CONTROLLER"];
+const ACTIONS: [&str; 4] = [
+    "drop",
+    "output:1",
+    "mod_dl_dst:02:00:00:00:00:09,output:2",
+    "CONTROLLER",
+];
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

@@ -200,7 +200,7 @@ async fn list_owner(
 /// or null to delete it. At most 256 at a time, and 100 in a cluster.
 #[utoipa::path(patch, path = "/v1/flows/{owner}", tag = "flows", operation_id = "patch_flows",
     params(("owner" = String, Path, example = "ann")),
-    request_body = BTreeMap<String, Option<StatedFlow>>,
+    request_body = BTreeMap<String, StatedFlow>,
     responses(
         (status = 200, body = FlowsChanged),
         (status = 400, description = "The body is no JSON", body = Problem,
@@ -359,7 +359,7 @@ async fn put_flow(
         .map(|revision| [(header::ETAG, tag(revision))]);
     let Some(view) = api.flow(&name).await? else {
         // It is kept and not in use yet, or has gone since.
-        return Ok((StatusCode::ACCEPTED, tag).into_response());
+        return Ok((StatusCode::ACCEPTED, tag, ()).into_response());
     };
     let shown = Json(show(&view));
     Ok(match done.counts.created {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::Instant;
 use openflow::message::MultipartRequest;
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
-use openflow::{Cookie, DatapathId, Instruction, Message, decode, encode};
+use openflow::{Cookie, DatapathId, Instruction, Message, Version, decode, encode};
 
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, is_ours};
 use crate::flows::{ENTRIES_MAX, FlowEdit, FlowKey, FlowName, PER_OWNER_MAX, StaticEntry};
@@ -226,17 +226,24 @@ impl StaticEntries {
 
     /// Asks all switches for their static entries.
     fn read(&mut self, now: Instant, outbox: &mut Outbox) {
-        let rows = FlowStatsRequest {
+        let ours = FlowStatsRequest {
             cookie: EntryKind::Static.cookie(0),
             cookie_mask: Cookie(COOKIE_PREFIX_MASK.0 | 0xff00),
             ..FlowStatsRequest::all()
         };
-        let body = RequestBody::Flow(rows);
-        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        // 1.0 has no cookie in its request.
+        let [ours, all] = [ours, FlowStatsRequest::all()].map(|rows| {
+            let body = RequestBody::Flow(rows);
+            Message::MultipartRequest(MultipartRequest { more: false, body })
+        });
         for (dpid, switch) in &mut self.switches {
             let has_places = switch.is_compared && !switch.places.is_empty();
             if has_places && switch.asked_at.is_none() {
-                let asked = outbox.request(now, *dpid, Request::StaticRows, &message);
+                let message = match outbox.version(*dpid) {
+                    Some(Version::V10) => &all,
+                    _ => &ours,
+                };
+                let asked = outbox.request(now, *dpid, Request::StaticRows, message);
                 switch.asked_at = asked.map(|_| now);
                 switch.emptied.clear();
             }
