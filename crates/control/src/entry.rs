@@ -523,8 +523,9 @@ impl Family {
 }
 
 impl Entry {
-    /// The entries of every switch of ours: LLDP and packets without a match go to the controller.
-    pub fn infrastructure() -> [Entry; 2] {
+    /// The entries of every switch of ours: LLDP goes to the controller and, where it forwards, so do
+    /// packets without a match.
+    pub fn infrastructure(is_forwarding: bool) -> Vec<Entry> {
         let to_controller = |key| Entry {
             key,
             kind: EntryKind::Infrastructure,
@@ -538,7 +539,8 @@ impl Entry {
             eth_type: Some(ETH_TYPE_LLDP),
             ..EntryKey::ANY
         };
-        [to_controller(EntryKey::ANY), to_controller(lldp)]
+        let miss = is_forwarding.then_some(EntryKey::ANY);
+        miss.into_iter().chain([lldp]).map(to_controller).collect()
     }
 
     pub fn to_add(self, generation: u16) -> FlowMod {
@@ -608,7 +610,7 @@ impl Entry {
         let well_formed = goes_out
             && match kind {
                 EntryKind::Infrastructure => {
-                    let places = Entry::infrastructure();
+                    let places = Entry::infrastructure(true);
                     places.iter().any(|entry| entry.key == key)
                 }
                 EntryKind::Pair | EntryKind::Local | EntryKind::Barred => key.is_pair(),

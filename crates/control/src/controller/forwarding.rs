@@ -49,6 +49,10 @@ impl Controller {
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
         }
+        if !self.config.is_forwarding {
+            self.outbox.counters.packet_ins_not_forwarded += 1;
+            return;
+        }
         if lacp::is_lacp(&packet_in.data) && self.handle_lacp(now, at, &packet_in.data) {
             return;
         }

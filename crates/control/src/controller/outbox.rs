@@ -230,7 +230,7 @@ impl Outbox {
             sent: BTreeMap::new(),
             alarmed: BTreeMap::new(),
             request_timeout: config.requests.timeout,
-            has_edges: config.mode != Mode::Proactive,
+            has_edges: config.is_forwarding && config.mode != Mode::Proactive,
             is_qos_used: false,
             random,
             vlans: Arc::new(config.vlans.clone()),

@@ -242,7 +242,16 @@ impl Controller {
         theirs: &[FlowStats],
         tally: &mut Tally,
     ) {
-        for entry in Entry::infrastructure() {
+        let all = Entry::infrastructure(self.config.is_forwarding);
+        let is_ended = |entry: &&Entry| {
+            let is_wanted = all.iter().any(|wanted| wanted.key == entry.key);
+            entry.kind == EntryKind::Infrastructure && !is_wanted
+        };
+        for entry in held.values().filter(is_ended) {
+            tally.deleted += 1;
+            self.outbox.send_flow_mod(dpid, entry.key.to_delete());
+        }
+        for entry in all {
             let is_same = |row: &&FlowStats| {
                 row.table_id.0 == 0
                     && EntryKey::from_match(row.priority, &row.r#match) == Some(entry.key)
@@ -330,6 +339,7 @@ impl Controller {
                 .rule
                 .is_none_or(|rule| self.config.timeouts.has_rule(rule));
             let fits = match entry.kind {
+                _ if !self.config.is_forwarding => false,
                 EntryKind::Infrastructure => true,
                 EntryKind::Pair => admits && !key.is_successor(),
                 EntryKind::Barred => forbids || !is_judged,
