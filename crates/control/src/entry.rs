@@ -86,6 +86,8 @@ pub enum EntryKind {
     Access = 14,
     /// Routes a host's packets into another VLAN.
     Routed = 15,
+    /// Sends packets up for an application.
+    Tap = 17,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -150,7 +152,8 @@ impl EntryKind {
             | EntryKind::Fabric
             | EntryKind::Sender
             | EntryKind::Access
-            | EntryKind::Routed => false,
+            | EntryKind::Routed
+            | EntryKind::Tap => false,
         }
     }
 
@@ -172,6 +175,7 @@ impl EntryKind {
             13 => EntryKind::Sender,
             14 => EntryKind::Access,
             15 => EntryKind::Routed,
+            17 => EntryKind::Tap,
             _ => return None,
         })
     }
@@ -625,6 +629,8 @@ impl Entry {
                 EntryKind::Fabric | EntryKind::Sender | EntryKind::Access => false,
                 // Set again with the next packet: gateways and routes may be others by now.
                 EntryKind::Routed => false,
+                // Compared by themselves.
+                EntryKind::Tap => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,
@@ -779,10 +785,10 @@ pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
 }
 
 /// Whether an edge must leave a packet-in to the controller: an entry has sent it up for
-/// inspection.
+/// inspection, or for an application.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    let kinds = [EntryKind::Guard, EntryKind::Access];
+    let kinds = [EntryKind::Guard, EntryKind::Access, EntryKind::Tap];
     kinds.iter().any(|kind| cookie.0 & MASK == kind.cookie(0).0)
 }
 
@@ -799,6 +805,12 @@ pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
         notify: false,
     };
     entry.to_add(generation)
+}
+
+/// Whether an entry, or the one that has sent a packet up, is a tap's.
+pub(crate) fn is_tap(cookie: Cookie) -> bool {
+    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
+    cookie.0 & MASK == EntryKind::Tap.cookie(0).0
 }
 
 /// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 cannot

@@ -39,6 +39,7 @@ mod gateways;
 mod guards;
 mod hosts;
 mod ingress;
+mod injected;
 pub(crate) mod known;
 mod lifetimes;
 mod limits;
@@ -70,6 +71,7 @@ mod shared;
 mod stage;
 mod switch;
 mod tables;
+mod taps;
 pub mod trace;
 mod updates;
 mod views;
@@ -136,6 +138,7 @@ use routes::Routes;
 pub use scan::{HostPage, HostQuery, HostScan, Names};
 use shared::SharedEntries;
 use tables::{Table, Tables};
+use taps::Taps;
 use updates::Updates;
 pub use views::{
     Cable, HostDetail, HostName, PathQuery, PathView, PortDetail, PortUse, SwitchesPart,
@@ -219,6 +222,7 @@ pub struct Controller {
     administered: Administered,
     qos: QosState,
     tables: Tables,
+    taps: Taps,
     questions: Questions,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
@@ -284,6 +288,7 @@ impl Controller {
             administered: Administered::default(),
             qos: QosState::new(config.port_hold),
             tables: Tables::new(&config.timeouts),
+            taps: Taps::new(word(8) as u16),
             questions: Questions::default(),
             shared: BTreeMap::new(),
             routes: Routes::default(),
@@ -423,6 +428,7 @@ impl Controller {
         self.fabric.handle_down(dpid);
         self.access.handle_down(dpid);
         self.mirroring.handle_down(dpid);
+        self.taps.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;

@@ -174,6 +174,7 @@ impl Controller {
         let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
+        let taps = self.taps.reconcile(dpid, &mut rows, &mut self.outbox);
         self.read_mirrored_rows(dpid, &mut rows);
         let access = self.reconcile_access(dpid, &mut rows);
         let ingresses = self
@@ -186,9 +187,9 @@ impl Controller {
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
-        tally.kept += ingresses.kept.len() + access[0];
-        tally.added += access[1];
-        tally.deleted += ingresses.deleted + access[2];
+        tally.kept += ingresses.kept.len() + access[0] + taps[0];
+        tally.added += access[1] + taps[1];
+        tally.deleted += ingresses.deleted + access[2] + taps[2];
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -294,7 +295,8 @@ impl Controller {
             | EntryKind::Fabric
             | EntryKind::Sender
             | EntryKind::Access
-            | EntryKind::Routed => false,
+            | EntryKind::Routed
+            | EntryKind::Tap => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -356,7 +358,8 @@ impl Controller {
                 | EntryKind::Fabric
                 | EntryKind::Sender
                 | EntryKind::Access
-                | EntryKind::Routed => false,
+                | EntryKind::Routed
+                | EntryKind::Tap => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

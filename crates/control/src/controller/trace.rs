@@ -493,6 +493,13 @@ impl Controller {
         let Some(kind) = EntryKind::of(row.cookie) else {
             return owner("foreign", "auster does not know its kind");
         };
+        if kind == EntryKind::Tap {
+            let tap = self.taps.of(row.cookie);
+            return EntryOwner {
+                name: tap.map(|id| format!("{}/{}", id.owner, id.name)),
+                ..owner("tap", "packets for an application")
+            };
+        }
         let (kind, text) = kind_text(kind);
         if kind != "access" {
             return owner(kind, text);
@@ -600,5 +607,6 @@ fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {
         EntryKind::Sender => ("sender", "copies of multicast"),
         EntryKind::Access => ("access", "the way from table to table"),
         EntryKind::Routed => ("routed", "the gateway routes this host's packets"),
+        EntryKind::Tap => ("tap", "packets for an application"),
     }
 }
