@@ -324,6 +324,9 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     let held = Arc::new(Held::new(driver.clone(), clock));
     let names_ports = settings.vlans.is_any() || settings.vlans.has_bonds();
     held.set_vlans(names_ports).await;
+    if !settings.controller.is_forwarding {
+        held.set_not_forwarding().await;
+    }
     let set = held
         .set_file(settings.qos.qos.clone(), &settings.qos.sources)
         .await;
