@@ -43,6 +43,8 @@ pub struct Tap {
     pub at: Places,
     /// Whether the packets go their way besides. Otherwise the application alone has them.
     pub is_copy: bool,
+    /// Whether static entries `before` auster's own have theirs first. Of one that diverts.
+    pub is_after: bool,
     /// Packets of one switch in a second.
     pub rate_max: u32,
     /// The beginning of each packet that is sent up. `u16::MAX`: all of it.

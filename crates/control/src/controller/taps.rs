@@ -44,6 +44,8 @@ use super::port_state::PortRole;
 
 /// The priority of the first tap's entry, above static entries and all of auster's own but LLDP's.
 const PRIORITY: u16 = 20_000;
+/// The same of a tap behind static entries, still above all of auster's own.
+const PRIORITY_AFTER: u16 = 6_000;
 /// Below each entry there is room for the same one at other ports.
 const PRIORITIES_PER_TAP: u16 = 2;
 
@@ -142,8 +144,17 @@ fn refused_cookie(error: &ErrorMessage) -> Option<Cookie> {
 impl Held {
     /// The entries of a switch.
     fn rows(&self, dpid: DatapathId, generation: u16, mirrors: &Mirrors) -> Vec<Row> {
-        let Tap { at, is_copy, .. } = &self.tap;
-        let priority = PRIORITY + self.rank * PRIORITIES_PER_TAP;
+        let Tap {
+            at,
+            is_copy,
+            is_after,
+            ..
+        } = &self.tap;
+        let first = match *is_after && !is_copy {
+            true => PRIORITY_AFTER,
+            false => PRIORITY,
+        };
+        let priority = first + self.rank * PRIORITIES_PER_TAP;
         let row =
             |port: Option<PortNo>, priority: u16, copies: &mut dyn Iterator<Item = PortNo>| {
                 let max_len = self.tap.bytes;

@@ -32,6 +32,7 @@ fn tap(matching: &str, is_copy: bool) -> Tap {
         matching: parse_match(matching).expect("a match"),
         at: Places::default(),
         is_copy,
+        is_after: false,
         rate_max: 1000,
         bytes: 128,
     }
@@ -264,6 +265,26 @@ fn a_tap_is_an_entry_while_it_lasts_and_is_set_again_when_its_switch_comes_back(
     assert!(!net.controller.remove_tap(net.now, &id("lesson", "arp")));
     let again = net.connect(5);
     assert!(!again.iter().any(is_of_tap), "{again:#?}");
+}
+
+#[test]
+fn a_tap_after_static_entries_is_below_them_and_above_all_of_our_own() {
+    let mut net = Net::new(ControllerConfig::default());
+    // That for LLDP has the greatest one.
+    let own = net.connect(2).into_iter();
+    let own = own.filter(|sent| sent.table_id == PATH_TABLE && sent.priority < u16::MAX);
+    let own = own.map(|sent| sent.priority).max().unwrap_or_default();
+    let after = |is_copy| Tap {
+        is_after: true,
+        ..tap("", is_copy)
+    };
+    let first = net.set(id("lesson", "first"), after(false))[0].priority;
+    let priorities = (1..TAPS_MAX).map(|n| PRIORITY_AFTER + n as u16 * PRIORITIES_PER_TAP + 1);
+    assert!(own < first, "{own} {first}");
+    // Static entries begin at 10,000.
+    assert!(priorities.max() < Some(10_000));
+    let copied = net.set(id("lesson", "copied"), after(true));
+    assert!(copied.iter().all(|sent| sent.priority > 10_000));
 }
 
 #[test]
