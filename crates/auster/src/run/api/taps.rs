@@ -47,6 +47,9 @@ pub struct TapDocument {
     pub at: Vec<String>,
     /// Whether the packets go their way besides.
     pub copy: bool,
+    /// `before` static entries, or `after` those that are before auster's own.
+    #[schema(example = "before")]
+    pub table: &'static str,
     /// Packets of one switch in a second.
     pub rate_max: u32,
     /// The beginning of each packet.
@@ -79,6 +82,9 @@ pub struct TapRequest {
     at: Option<Vec<String>>,
     /// True without it.
     copy: Option<bool>,
+    /// `before` without it; `after` takes `copy: false`.
+    #[schema(example = "after")]
+    table: Option<String>,
     /// 1 to 100,000; 1,000 without it.
     rate_max: Option<u32>,
     /// 14 to 65,535; 128 without it.
@@ -105,6 +111,10 @@ fn show(view: &TapView) -> TapDocument {
             .chain(ports.iter().map(ToString::to_string))
             .collect(),
         copy: view.tap.is_copy,
+        table: match view.tap.is_after {
+            true => "after",
+            false => "before",
+        },
         rate_max: view.tap.rate_max,
         bytes: view.tap.bytes,
         packets: view.packets,
@@ -118,7 +128,8 @@ fn show(view: &TapView) -> TapDocument {
 /// Reads a body; everything that is wrong with it is in the problem.
 fn read(node: &Node) -> Result<Tap, Problem> {
     let mut fields = Fields::default();
-    fields.only(node, "tap", &["match", "at", "copy", "rate_max", "bytes"]);
+    let known = ["match", "at", "copy", "table", "rate_max", "bytes"];
+    fields.only(node, "tap", &known);
     let matching = fields.parsed(node, "match", "arp", match_of);
     let mut at = Places::default();
     let places = fields.items(node, "at");
@@ -142,6 +153,12 @@ fn read(node: &Node) -> Result<Tap, Problem> {
         fields.wrong(&node.place, text);
     }
     let is_copy = fields.bool(node, "copy").unwrap_or(true);
+    let is_after = fields.parsed(node, "table", "after", |text| match text {
+        "before" => Ok(false),
+        "after" if is_copy => Err("'after' is for a tap with \"copy\": false"),
+        "after" => Ok(true),
+        _ => Err("it is before, or after"),
+    });
     let rate_max = fields.number(node, "rate_max", 1..=RATE_MAX_MAX);
     let bytes = fields.number(node, "bytes", 14..=u16::MAX.into());
     if !fields.problems.is_empty() {
@@ -152,6 +169,7 @@ fn read(node: &Node) -> Result<Tap, Problem> {
         matching: matching.unwrap_or_default(),
         at,
         is_copy,
+        is_after: is_after.unwrap_or_default(),
         rate_max: rate_max.unwrap_or(RATE_MAX),
         bytes: u16::try_from(bytes.unwrap_or(BYTES)).unwrap_or(u16::MAX),
     })
@@ -381,10 +399,10 @@ mod tests {
         assert_eq!((tap.rate_max, tap.bytes), (1000, 128));
         let tap = read_json(json!({
             "match": "udp,tp_dst=67", "at": ["1", "2:3"], "copy": false, "rate_max": 5,
-            "bytes": 65535,
+            "bytes": 65535, "table": "after",
         }));
         let tap = tap.unwrap();
-        assert!(!tap.is_copy && tap.at.has_all_of(DatapathId(1)));
+        assert!(!tap.is_copy && tap.is_after && tap.at.has_all_of(DatapathId(1)));
         assert!(tap.at.concerns(DatapathId(2)) && !tap.at.concerns(DatapathId(3)));
         assert_eq!((tap.rate_max, tap.bytes), (5, 65535));
     }
@@ -412,6 +430,9 @@ mod tests {
         let pointers: Vec<&str> = wrong.iter().map(|(pointer, _)| pointer.as_str()).collect();
         assert_eq!(pointers, ["/match", "/at"]);
         assert_eq!(read_json(json!({"at": []})).unwrap_err()[0].0, "/at");
+        for body in [json!({"table": "after"}), json!({"copy": false, "table": "x"})] {
+            assert_eq!(read_json(body).unwrap_err()[0].0, "/table");
+        }
         assert_eq!(
             read_json(json!({"match": "tcp_dst=1"})).unwrap_err()[0].0,
             "/match"
