@@ -430,7 +430,10 @@ mod tests {
         let pointers: Vec<&str> = wrong.iter().map(|(pointer, _)| pointer.as_str()).collect();
         assert_eq!(pointers, ["/match", "/at"]);
         assert_eq!(read_json(json!({"at": []})).unwrap_err()[0].0, "/at");
-        for body in [json!({"table": "after"}), json!({"copy": false, "table": "x"})] {
+        for body in [
+            json!({"table": "after"}),
+            json!({"copy": false, "table": "x"}),
+        ] {
             assert_eq!(read_json(body).unwrap_err()[0].0, "/table");
         }
         assert_eq!(
