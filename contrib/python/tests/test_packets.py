@@ -98,6 +98,7 @@ class Packets(unittest.TestCase):
         empty = Packet.of({"data": 5, "at": "nowhere", "bytes": "many"})
         self.assertEqual((empty.data, empty.at, empty.port, empty.switch), (b"", "", 0, ""))
         self.assertIsInstance(place("0000000000000001:1"), Place)
+        self.assertEqual(place("0000000000000001:LOCAL").port, 0xFFFFFFFE)
         for text in ("0a:00:00:00:00:01", "0000000000000001", "1:2", 7):
             self.assertNotIsInstance(place(text), Place)
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union
 
 TAGS, TAGS_MAX = (0x8100, 0x88A8), 4
 TCP, UDP = 6, 17
+LOCAL = 0xFFFFFFFE  # the port of the bridge itself
 Value = TypeVar("Value", int, str)
 
 
@@ -20,12 +21,12 @@ class Place(str):
 
     @property
     def port(self) -> int:
-        return int(self[17:])
+        return LOCAL if self.endswith(":LOCAL") else int(self[17:])
 
 
 def place(value: Any) -> Any:
     """The value, as a `Place` if it is one."""
-    is_place = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16}:\d{1,10}", value)
+    is_place = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16}:(\d{1,10}|LOCAL)", value)
     return Place(value) if is_place else value
 
 
