@@ -31,6 +31,7 @@ pub(crate) mod report;
 mod ring;
 pub(crate) mod settings;
 mod status;
+mod tapped;
 mod timeouts;
 mod topology;
 mod vlans;
@@ -273,6 +274,8 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
     let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     config.seed = seed;
+    let taps = Arc::new(tapped::Rings::default());
+    controller.set_tap_sink(taps.sink());
     let (application, joining) = match settings.cluster.clone() {
         None => (Clustered::from(controller), None),
         Some(stated) => {
@@ -324,13 +327,16 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     let held = Arc::new(Held::new(driver.clone(), clock));
     let names_ports = settings.vlans.is_any() || settings.vlans.has_bonds();
     held.set_vlans(names_ports).await;
+    if !settings.controller.is_forwarding {
+        held.set_not_forwarding().await;
+    }
     let set = held
         .set_file(settings.qos.qos.clone(), &settings.qos.sources)
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
     let relays = settings.api.as_ref().map(|api| api.relays.clone());
-    let reads = api::Reads::new(feed, relays.unwrap_or_default());
+    let reads = api::Reads::new(feed, relays.unwrap_or_default(), taps.clone());
     let (store, by) = match (&joining, &settings.state) {
         (Some(joining), _) => joining.store(seed),
         (None, Some(dir)) => {
@@ -360,6 +366,7 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
                 .with_cluster(of_cluster.clone())
                 .with_intent(intent.clone())
                 .with_api(users.clone())
+                .with_taps(taps.clone())
                 .with_config(digest.clone())
                 .with_stated(stated_metrics.clone(), databases.views()),
             intent: intent.clone(),

@@ -110,8 +110,19 @@ impl Relayed {
 
 #[test]
 fn mininet_pings_all_pairs_under_auster_run() {
+    assert_all_pairs_ping(&[]);
+}
+
+#[test]
+fn mininet_starts_auster_run_itself_by_the_python_package() {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/python");
+    assert_all_pairs_ping(&[python.join("src/auster/mininet.py").to_str().unwrap()]);
+}
+
+fn assert_all_pairs_ping(custom: &[&str]) {
     let output = Command::new(peers().join("mininet"))
         .arg(AUSTER)
+        .args(custom)
         .output()
         .unwrap();
     let said = [output.stdout, output.stderr].concat();

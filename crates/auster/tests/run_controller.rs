@@ -20,6 +20,8 @@ mod ovs;
 mod ports;
 #[path = "../../net/tests/common/switch.rs"]
 mod switch;
+#[path = "run/taps.rs"]
+mod taps;
 #[path = "run/upgrade.rs"]
 mod upgrade;
 

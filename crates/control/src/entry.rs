@@ -88,6 +88,8 @@ pub enum EntryKind {
     Routed = 15,
     /// Somebody has stated it, in the words of OpenFlow.
     Static = 16,
+    /// Sends packets up for an application.
+    Tap = 17,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -153,7 +155,8 @@ impl EntryKind {
             | EntryKind::Sender
             | EntryKind::Access
             | EntryKind::Routed
-            | EntryKind::Static => false,
+            | EntryKind::Static
+            | EntryKind::Tap => false,
         }
     }
 
@@ -176,6 +179,7 @@ impl EntryKind {
             14 => EntryKind::Access,
             15 => EntryKind::Routed,
             16 => EntryKind::Static,
+            17 => EntryKind::Tap,
             _ => return None,
         })
     }
@@ -527,8 +531,9 @@ impl Family {
 }
 
 impl Entry {
-    /// The entries of every switch of ours: LLDP and packets without a match go to the controller.
-    pub fn infrastructure() -> [Entry; 2] {
+    /// The entries of every switch of ours: LLDP goes to the controller and, where it forwards, so do
+    /// packets without a match.
+    pub fn infrastructure(is_forwarding: bool) -> Vec<Entry> {
         let to_controller = |key| Entry {
             key,
             kind: EntryKind::Infrastructure,
@@ -542,7 +547,8 @@ impl Entry {
             eth_type: Some(ETH_TYPE_LLDP),
             ..EntryKey::ANY
         };
-        [to_controller(EntryKey::ANY), to_controller(lldp)]
+        let miss = is_forwarding.then_some(EntryKey::ANY);
+        miss.into_iter().chain([lldp]).map(to_controller).collect()
     }
 
     pub fn to_add(self, generation: u16) -> FlowMod {
@@ -612,7 +618,7 @@ impl Entry {
         let well_formed = goes_out
             && match kind {
                 EntryKind::Infrastructure => {
-                    let places = Entry::infrastructure();
+                    let places = Entry::infrastructure(true);
                     places.iter().any(|entry| entry.key == key)
                 }
                 EntryKind::Pair | EntryKind::Local | EntryKind::Barred => key.is_pair(),
@@ -629,6 +635,8 @@ impl Entry {
                 }
                 // Set again with the next packet: gateways and routes may be others by now.
                 EntryKind::Routed => false,
+                // Compared by themselves.
+                EntryKind::Tap => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,
@@ -783,10 +791,10 @@ pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
 }
 
 /// Whether an edge must leave a packet-in to the controller: an entry has sent it up for
-/// inspection.
+/// inspection, or for an application.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    let kinds = [EntryKind::Guard, EntryKind::Access];
+    let kinds = [EntryKind::Guard, EntryKind::Access, EntryKind::Tap];
     kinds.iter().any(|kind| cookie.0 & MASK == kind.cookie(0).0)
 }
 
@@ -803,6 +811,12 @@ pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
         notify: false,
     };
     entry.to_add(generation)
+}
+
+/// Whether an entry, or the one that has sent a packet up, is a tap's.
+pub(crate) fn is_tap(cookie: Cookie) -> bool {
+    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
+    cookie.0 & MASK == EntryKind::Tap.cookie(0).0
 }
 
 /// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 cannot

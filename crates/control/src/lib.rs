@@ -36,6 +36,7 @@ pub mod qos;
 pub mod requests;
 pub mod routing;
 pub mod session;
+pub mod tap;
 pub mod timeouts;
 pub mod topology;
 pub mod trace;

@@ -33,6 +33,7 @@ use super::exposition::{Family, Labels, Value, count, durations, gauge, info, te
 use super::intent::{Counts, Intent};
 use super::listeners::RefusalsOfAll;
 use super::process;
+use super::tapped::Rings;
 use crate::certificates::expiries;
 use crate::run::api::access::Access;
 pub use stated::Stated;
@@ -53,6 +54,7 @@ pub struct Metrics {
     config: Arc<Mutex<Option<Digests>>>,
     clock: Clock,
     intent: Option<Arc<Intent>>,
+    taps: Arc<Rings>,
     /// The switches' databases.
     views: Option<watch::Receiver<Views>>,
     stated: Arc<Mutex<Stated>>,
@@ -119,6 +121,7 @@ impl Metrics {
             config: Arc::default(),
             clock,
             intent: None,
+            taps: Arc::default(),
             views: None,
             stated: Arc::default(),
             reader: ports::Reader::default(),
@@ -128,6 +131,12 @@ impl Metrics {
     /// With figures of what the API was asked for.
     pub fn with_intent(mut self, intent: Arc<Intent>) -> Metrics {
         self.intent = Some(intent);
+        self
+    }
+
+    /// With figures of the packets of taps.
+    pub fn with_taps(mut self, taps: Arc<Rings>) -> Metrics {
+        self.taps = taps;
         self
     }
 
@@ -212,6 +221,7 @@ impl Metrics {
         families.extend(self.api.iter().flat_map(|api| of_api(api)));
         let counts = self.intent.iter().map(|intent| intent.counts());
         families.extend(counts.flat_map(of_intent));
+        families.extend(self.taps.families());
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));

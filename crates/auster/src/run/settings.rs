@@ -65,6 +65,8 @@ pub enum Forwarding {
     Paths,
     /// Routes between switches beforehand, and an entry per pair at its first switch only
     Fabric,
+    /// No entry but that for LLDP: applications forward, by the API
+    Off,
 }
 
 #[derive(Clone, Debug)]
@@ -196,9 +198,11 @@ impl Settings {
         let mut check = |checked: Result<(), Failure>| mistakes.extend(checked.err());
         let is_fabric = settings.forwarding() == Forwarding::Fabric;
         settings.controller.fabric = is_fabric.then_some(settings.fabric);
+        settings.controller.is_forwarding = settings.forwarding() != Forwarding::Off;
         let timeouts = &settings.controller.timeouts;
         check(fits_mode(settings.controller.mode, timeouts));
         check(fits_fabric(&settings.controller, timeouts));
+        check(fits_off(&settings));
         check(fits_bfd(&settings.ovsdb, settings.bfd_interval));
         check(fits_vlans(&settings, &settings));
         check(fits_cluster(&settings));
@@ -529,7 +533,7 @@ impl Settings {
         }
         self.forwarding = fields.parsed(root, "forwarding", "fabric", |text| {
             <Forwarding as clap::ValueEnum>::from_str(text, false)
-                .map_err(|_| format!("'{text}' is none of paths, fabric"))
+                .map_err(|_| format!("'{text}' is none of paths, fabric, off"))
         });
         if root.contains_key("allow_dpid") {
             let example = "0000000000000001";
@@ -728,6 +732,40 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
         ));
     }
     Ok(())
+}
+
+/// Checks that nothing asks for entries where nothing is forwarded. VLANs, bonds, mirrors and
+/// multicast ask for the fabric.
+fn fits_off(settings: &Settings) -> Result<(), Failure> {
+    if settings.forwarding() != Forwarding::Off {
+        return Ok(());
+    }
+    let timeouts = &settings.controller.timeouts;
+    let reports = timeouts.first_packets == FirstPackets::Report;
+    let asked = [
+        ("mode", settings.has_mode),
+        ("first_packets = \"report\"", reports),
+        ("[[timeouts.class]]", !timeouts.classes.is_empty()),
+        ("arp_inspection", settings.controller.arp_inspection),
+        ("[[acl]] and [guard]", settings.access.access.is_on()),
+        (
+            "[[qos.service]], [[qos.policy]] and [[qos.circuit]]",
+            chooses_packets(&settings.qos.qos),
+        ),
+    ];
+    let asked = asked
+        .into_iter()
+        .filter_map(|(name, is)| is.then_some(name));
+    let asked: Vec<&str> = asked.collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "forwarding = \"off\" sets no entries but that for LLDP, and {} {} to some: take that out, \
+         or choose fabric or paths",
+        asked.join(", "),
+        if asked.len() == 1 { "leads" } else { "lead" },
+    )))
 }
 
 /// Checks that the VLANs of `file` need nothing of a controller with the settings `running` that

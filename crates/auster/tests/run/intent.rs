@@ -18,7 +18,7 @@ pub struct Answer {
     pub status: u16,
     /// Lower case names and values, a line each.
     headers: String,
-    body: Value,
+    pub body: Value,
 }
 
 impl Answer {
@@ -35,7 +35,13 @@ impl Answer {
     }
 }
 
-fn ask(at: SocketAddr, method: &str, path: &str, condition: &str, body: Option<Value>) -> Answer {
+pub fn ask(
+    at: SocketAddr,
+    method: &str,
+    path: &str,
+    condition: &str,
+    body: Option<Value>,
+) -> Answer {
     let body = body.map_or(String::new(), |body| body.to_string());
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{condition}\

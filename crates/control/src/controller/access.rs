@@ -209,18 +209,25 @@ impl AccessControl {
         self.access.trusts(at)
     }
 
-    /// Notes a switch that connects. Returns the numbers of its tables.
-    pub(super) fn handle_up(&mut self, up: &SwitchUp, mirrors: &Mirrors) -> Numbering {
+    /// Notes a switch that connects. Returns the numbers of its tables. `is_copying`: a tap copies
+    /// packets there.
+    pub(super) fn handle_up(
+        &mut self,
+        up: &SwitchUp,
+        mirrors: &Mirrors,
+        is_copying: bool,
+    ) -> Numbering {
         let dpid = up.features.datapath_id;
         if !can_decide(up) {
             self.unable.insert(dpid);
         }
-        self.numbering(dpid, mirrors)
+        self.numbering(dpid, mirrors, is_copying)
     }
 
     /// The numbers of the tables that a connected switch should have.
-    fn numbering(&self, dpid: DatapathId, mirrors: &Mirrors) -> Numbering {
-        let is_wanted = self.access.is_on() || mirrors.ins(dpid).next().is_some();
+    fn numbering(&self, dpid: DatapathId, mirrors: &Mirrors, is_copying: bool) -> Numbering {
+        let is_mirroring = mirrors.ins(dpid).next().is_some();
+        let is_wanted = self.access.is_on() || is_mirroring || is_copying;
         match is_wanted && !self.unable.contains(&dpid) {
             true => Numbering::Access,
             false => Numbering::Plain,
@@ -541,7 +548,8 @@ impl Controller {
     pub(super) fn renumber(&mut self, now: Instant) {
         let mirrors = self.outbox.mirrors.clone();
         let is_other = |(_, dpid): &(&ConnectionId, &DatapathId)| {
-            let wanted = self.access.numbering(**dpid, &mirrors);
+            let is_copying = self.taps.copies_at(**dpid);
+            let wanted = self.access.numbering(**dpid, &mirrors, is_copying);
             wanted != self.outbox.numbering(**dpid)
         };
         let others = self.connections.iter().filter(is_other);

@@ -41,6 +41,9 @@ pub enum LinkPolicy {
 
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
+    /// Whether packets are forwarded. Otherwise switches get the entry for LLDP and no other: an
+    /// application beside auster forwards.
+    pub is_forwarding: bool,
     pub mode: Mode,
     /// The timeouts of entries between two hosts.
     pub timeouts: Timeouts,
@@ -111,6 +114,7 @@ pub struct ControllerConfig {
 impl Default for ControllerConfig {
     fn default() -> Self {
         ControllerConfig {
+            is_forwarding: true,
             mode: Mode::Reactive,
             timeouts: Timeouts::default(),
             lldp_interval: Duration::from_secs(1),

@@ -9,7 +9,7 @@ use openflow::packet::{PacketFields, lacp};
 use openflow::{DatapathId, MacAddr};
 
 use crate::edge;
-use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
+use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, is_tap};
 use crate::pipeline::LABEL_TABLE;
 use crate::timeouts::HostName;
 use crate::vlan::{HostKey, VlanId};
@@ -45,9 +45,16 @@ impl Controller {
             return;
         };
         let at = Location { dpid, port };
+        if is_tap(packet_in.cookie) {
+            return self.handle_tapped(now, at, packet_in);
+        }
         let fields = PacketFields::parse(port, &packet_in.data);
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
+        }
+        if !self.config.is_forwarding {
+            self.outbox.counters.packet_ins_not_forwarded += 1;
+            return;
         }
         if lacp::is_lacp(&packet_in.data) && self.handle_lacp(now, at, &packet_in.data) {
             return;
@@ -121,7 +128,12 @@ impl Controller {
             is_copy: true,
             is_labelled: false,
         };
-        if self.network.role(at) != PortRole::Edge {
+        self.learn_held(now, held, fields);
+    }
+
+    /// Learns from a packet that goes its way without the controller.
+    pub(super) fn learn_held(&mut self, now: Instant, held: Held, fields: &PacketFields) {
+        if self.network.role(held.at) != PortRole::Edge {
             return;
         }
         match self.vlan_of(PortRole::Edge, &held) {

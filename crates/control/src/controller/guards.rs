@@ -28,7 +28,8 @@ impl Facts<'_> {
 impl Controller {
     /// The guards that a switch should have.
     fn guards(&self, dpid: DatapathId, timeouts: &Timeouts) -> Vec<Guard> {
-        let Some(version) = self.network.version(dpid) else {
+        let version = self.network.version(dpid);
+        let Some(version) = version.filter(|_| self.config.is_forwarding) else {
             return Vec::new();
         };
         let mut guards = timeouts.guards(version);

@@ -22,9 +22,9 @@ use super::{Controller, Location, Mode};
 
 impl Controller {
     /// Starts the edge of a switch. In proactive mode it has nothing to answer: all entries exist
-    /// beforehand.
+    /// beforehand. Nor has it where nothing is forwarded.
     pub(super) fn start_edge(&mut self, dpid: DatapathId) {
-        if self.config.mode == Mode::Proactive {
+        if self.config.mode == Mode::Proactive || !self.config.is_forwarding {
             return;
         }
         let seed = self.outbox.random();

@@ -16,7 +16,7 @@ use openflow::{Bucket, Cookie, DatapathId, Field, GroupId, Instruction, MacAddr,
 use crate::Location;
 use crate::access::tables;
 use crate::edge::EdgeUpdate;
-use crate::entry::{EntryKind, is_ours};
+use crate::entry::{EntryKind, is_ours, is_tap};
 use crate::fabric::form::{self, Place};
 use crate::mirror::{self, Mirrors};
 use crate::pipeline::Numbering;
@@ -84,13 +84,17 @@ fn send_group(
     outbox.send(dpid, &Message::GroupMod(message));
 }
 
+/// Whether the outputs of an entry are followed by copies: those of access and of taps copy packets
+/// as they come in.
+fn may_lead(cookie: Cookie) -> bool {
+    is_ours(cookie) && !tables::is_access(cookie) && !is_tap(cookie)
+}
+
 /// Takes copies out of a switch's rows. Those of its entries that should have others get them.
 /// `before`: mirrors that it may still hold.
 fn mend_rows(dpid: DatapathId, rows: &mut [FlowStats], before: &Mirrors, outbox: &mut Outbox) {
     let mirrors = outbox.mirrors.clone();
-    let ours = rows
-        .iter_mut()
-        .filter(|row| is_ours(row.cookie) && !tables::is_access(row.cookie));
+    let ours = rows.iter_mut().filter(|row| may_lead(row.cookie));
     for row in ours {
         let place = (dpid, row.r#match.in_port());
         let wanted = mirrors.mend(before, place, &mut row.instructions);
@@ -211,6 +215,7 @@ impl Controller {
         }
         self.renumber(now);
         self.update_access();
+        self.taps.follow_mirrors(&self.network, &mut self.outbox);
     }
 
     /// Informs the edge of a switch of the ports whose packets are copied as they go out.
@@ -334,9 +339,7 @@ impl Controller {
     /// Takes copies out of other reports of a switch.
     pub(super) fn read_copies(&self, dpid: DatapathId, reply: &mut MultipartReply) {
         if let ReplyBody::Flow(rows) = &mut reply.body {
-            let ours = rows
-                .iter_mut()
-                .filter(|row| is_ours(row.cookie) && !tables::is_access(row.cookie));
+            let ours = rows.iter_mut().filter(|row| may_lead(row.cookie));
             for row in ours {
                 let place = (dpid, row.r#match.in_port());
                 let none = Mirrors::default();

@@ -39,6 +39,7 @@ mod gateways;
 mod guards;
 mod hosts;
 mod ingress;
+mod injected;
 pub(crate) mod known;
 mod lifetimes;
 mod limits;
@@ -71,6 +72,7 @@ mod stage;
 mod stated;
 mod switch;
 mod tables;
+mod taps;
 pub mod trace;
 mod updates;
 mod views;
@@ -138,6 +140,7 @@ pub use scan::{HostPage, HostQuery, HostScan, Names};
 use shared::SharedEntries;
 use stated::StaticEntries;
 use tables::{Table, Tables};
+use taps::Taps;
 use updates::Updates;
 pub use views::{
     Cable, HostDetail, HostName, PathQuery, PathView, PortDetail, PortUse, SwitchesPart,
@@ -222,6 +225,7 @@ pub struct Controller {
     administered: Administered,
     qos: QosState,
     tables: Tables,
+    taps: Taps,
     questions: Questions,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
@@ -288,6 +292,7 @@ impl Controller {
             administered: Administered::default(),
             qos: QosState::new(config.port_hold),
             tables: Tables::new(&config.timeouts),
+            taps: Taps::new(word(8) as u16),
             questions: Questions::default(),
             shared: BTreeMap::new(),
             routes: Routes::default(),
@@ -428,6 +433,7 @@ impl Controller {
         self.access.handle_down(dpid);
         self.stated.handle_down(dpid);
         self.mirroring.handle_down(dpid);
+        self.taps.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;

@@ -237,7 +237,7 @@ impl Outbox {
             sent: BTreeMap::new(),
             alarmed: BTreeMap::new(),
             request_timeout: config.requests.timeout,
-            has_edges: config.mode != Mode::Proactive,
+            has_edges: config.is_forwarding && config.mode != Mode::Proactive,
             is_qos_used: false,
             random,
             vlans: Arc::new(config.vlans.clone()),
@@ -514,6 +514,11 @@ impl Outbox {
     pub(super) fn numbering(&self, dpid: DatapathId) -> Numbering {
         let channel = self.channels.get(&dpid);
         channel.map_or(Numbering::Plain, |channel| channel.numbering)
+    }
+
+    /// The version that a switch speaks.
+    pub(super) fn version(&self, dpid: DatapathId) -> Option<Version> {
+        self.channels.get(&dpid).map(|channel| channel.version)
     }
 
     /// Sets whether the entries of a switch's paths lead on to policies.

@@ -40,6 +40,10 @@ pub struct ControllerCounters {
     pub packet_ins_no_port: u64,
     /// Packet-ins that the switch cut short, so that they cannot be sent on.
     pub packet_ins_truncated: u64,
+    /// Packet-ins for applications.
+    pub packet_ins_tapped: u64,
+    /// Packet-ins while the controller forwards nothing.
+    pub packet_ins_not_forwarded: u64,
     /// Copies of packets that the switch has sent on.
     pub packet_ins_copied: u64,
     /// Packet-ins from a held port when too many wait already.

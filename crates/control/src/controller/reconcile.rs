@@ -180,6 +180,7 @@ impl Controller {
         let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
+        let taps = self.taps.reconcile(dpid, &mut rows, &mut self.outbox);
         self.read_mirrored_rows(dpid, &mut rows);
         let stated = self.reconcile_static(dpid, known, &mut rows);
         let access = self.reconcile_access(dpid, &mut rows);
@@ -193,9 +194,9 @@ impl Controller {
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
-        tally.kept += ingresses.kept.len() + access[0] + stated[0];
-        tally.added += access[1] + stated[1];
-        tally.deleted += ingresses.deleted + access[2] + stated[2];
+        tally.kept += ingresses.kept.len() + access[0] + stated[0] + taps[0];
+        tally.added += access[1] + stated[1] + taps[1];
+        tally.deleted += ingresses.deleted + access[2] + stated[2] + taps[2];
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -249,7 +250,16 @@ impl Controller {
         theirs: &[FlowStats],
         tally: &mut Tally,
     ) {
-        for entry in Entry::infrastructure() {
+        let all = Entry::infrastructure(self.config.is_forwarding);
+        let is_ended = |entry: &&Entry| {
+            let is_wanted = all.iter().any(|wanted| wanted.key == entry.key);
+            entry.kind == EntryKind::Infrastructure && !is_wanted
+        };
+        for entry in held.values().filter(is_ended) {
+            tally.deleted += 1;
+            self.outbox.send_flow_mod(dpid, entry.key.to_delete());
+        }
+        for entry in all {
             let is_same = |row: &&FlowStats| {
                 row.table_id.0 == 0
                     && EntryKey::from_match(row.priority, &row.r#match) == Some(entry.key)
@@ -293,7 +303,8 @@ impl Controller {
             | EntryKind::Sender
             | EntryKind::Access
             | EntryKind::Routed
-            | EntryKind::Static => false,
+            | EntryKind::Static
+            | EntryKind::Tap => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -338,6 +349,7 @@ impl Controller {
                 .rule
                 .is_none_or(|rule| self.config.timeouts.has_rule(rule));
             let fits = match entry.kind {
+                _ if !self.config.is_forwarding => false,
                 EntryKind::Infrastructure => true,
                 EntryKind::Pair => admits && !key.is_successor(),
                 EntryKind::Barred => forbids || !is_judged,
@@ -355,7 +367,8 @@ impl Controller {
                 | EntryKind::Sender
                 | EntryKind::Access
                 | EntryKind::Routed
-                | EntryKind::Static => false,
+                | EntryKind::Static
+                | EntryKind::Tap => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

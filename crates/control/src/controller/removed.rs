@@ -4,7 +4,7 @@ use clock::Instant;
 use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
-use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+use crate::entry::{Entry, EntryKey, EntryKind, is_ours, is_tap};
 
 use super::Controller;
 use super::entries::FRESH_MAX;
@@ -32,6 +32,9 @@ impl Controller {
         }
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Static) {
             return self.static_removed(dpid, removed);
+        }
+        if is_known && is_tap(removed.cookie) {
+            return self.taps.handle_removed(dpid, removed, &mut self.outbox);
         }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));

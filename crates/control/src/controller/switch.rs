@@ -19,7 +19,10 @@ impl Controller {
     /// Takes over a connection: sends settings, and asks for the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
-        let numbering = self.access.handle_up(&up, &self.outbox.mirrors);
+        let is_copying = self.taps.copies_at(dpid);
+        let mirrors = &self.outbox.mirrors;
+        let numbering = self.access.handle_up(&up, mirrors, is_copying);
+        self.taps.handle_up(dpid, numbering);
         let mut up = up;
         up.features.n_tables = numbering.tables_left(up.features.n_tables);
         self.qos_up(now, dpid, up.features.n_tables);
@@ -96,6 +99,9 @@ impl Controller {
             }
             Some(request) => return self.handle_unanswered(now, dpid, request),
             None => {}
+        }
+        if self.taps.handle_error(dpid, message) {
+            return;
         }
         self.stated.handle_refused(dpid, xid, error);
         if tables::is_refused(message) {

@@ -499,6 +499,13 @@ impl Controller {
                 ..owner("static", "a static entry")
             };
         }
+        if kind == EntryKind::Tap {
+            let tap = self.taps.of(row.cookie);
+            return EntryOwner {
+                name: tap.map(|id| format!("{}/{}", id.owner, id.name)),
+                ..owner("tap", "packets for an application")
+            };
+        }
         let (kind, text) = kind_text(kind);
         if kind != "access" {
             return owner(kind, text);
@@ -607,5 +614,6 @@ fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {
         EntryKind::Access => ("access", "the way from table to table"),
         EntryKind::Routed => ("routed", "the gateway routes this host's packets"),
         EntryKind::Static => ("static", "a static entry"),
+        EntryKind::Tap => ("tap", "packets for an application"),
     }
 }

@@ -35,6 +35,9 @@ use cli::failure::Failure;
 const PUBLIC: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 /// Paths that ask a question by POST too, as Ryu's clients do.
 const QUESTIONS: &str = "/stats/";
+/// Paths that have the contents of packets, which are for those who may change the network.
+const TAPS: &str = "/v1/taps/";
+const PACKETS: &str = "/packets";
 /// Paths for which the role must be [`Role::Admin`].
 const FOR_ADMINS: &[&str] = &["/v1/reload"];
 
@@ -320,6 +323,9 @@ fn needed(request: &Request) -> Option<Role> {
     }
     if FOR_ADMINS.contains(&path) {
         return Some(Role::Admin);
+    }
+    if path.starts_with(TAPS) && path.ends_with(PACKETS) {
+        return Some(Role::Operate);
     }
     Some(match is_read || path.starts_with(QUESTIONS) {
         true => Role::Read,

@@ -98,6 +98,8 @@ impl Accepted {
 
 impl Peer {
     fn tcp(stream: &TcpStream, from: SocketAddr) -> io::Result<Peer> {
+        // The next part of a stream must not wait until the client has acknowledged the last.
+        stream.set_nodelay(true)?;
         Ok(Peer {
             source: Source::of(from.ip()),
             from: from.to_string(),

@@ -20,6 +20,7 @@ mod listener;
 mod live;
 mod logins;
 mod network;
+mod packets;
 mod page;
 mod problem;
 mod qos;
@@ -32,6 +33,8 @@ mod server;
 mod state;
 mod stated;
 mod stream;
+mod tapped;
+mod taps;
 pub mod tokens;
 mod topology;
 mod trace;
@@ -102,6 +105,7 @@ pub struct Api {
                                         ovs-ofctl."),
         (name = "network", description = "Switches, links, hosts and paths, what they count, and \
                                           what happens to them."),
+        (name = "applications", description = "Packets that applications see and send."),
         (name = "process", description = "Whether auster does its work."),
     )
 )]
@@ -291,6 +295,9 @@ fn documented() -> (Router<Api>, Value) {
         .merge(hosts::router())
         .merge(events::router())
         .merge(live::router())
+        .merge(taps::router())
+        .merge(tapped::router())
+        .merge(packets::router())
         .merge(health::router())
         .split_for_parts();
     let mut document = serde_json::to_value(document).expect("a document is JSON");

@@ -84,6 +84,10 @@ impl From<Refused> for Problem {
                 "{item} chooses packets without their VLAN, and the configuration has VLANs; take \
                  [[vlan]], [[port]] and vlans out of it first"
             )),
+            Refused::NotForwarding(item) => conflict(format!(
+                "{item} chooses packets of auster's forwarding, which is off; start auster run \
+                 with --forwarding fabric or paths for it"
+            )),
             Refused::Wrong(wrong) => Problem::of_fields(&wrong),
             Refused::Stale(item) => {
                 let detail =

@@ -1,5 +1,5 @@
 //! The state that readers of the API share: the event stream, one answer about the network, the
-//! rates of ports, the places of streams, and the relays.
+//! rates of ports, the places of streams, the relays, and the packets of taps.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::relays::Relays;
 use super::stream::STREAMS_MAX;
 use super::topology::Snapshot;
 use crate::run::feed::Feed;
+use crate::run::tapped::Rings;
 
 pub struct Reads {
     pub feed: Feed,
@@ -22,11 +23,12 @@ pub struct Reads {
     pub streams: Arc<Semaphore>,
     pub hub: Arc<Hub>,
     pub relays: Relays,
+    pub taps: Arc<Rings>,
     is_ready: AtomicBool,
 }
 
 impl Reads {
-    pub fn new(feed: Feed, relays: Vec<PathBuf>) -> Arc<Reads> {
+    pub fn new(feed: Feed, relays: Vec<PathBuf>, taps: Arc<Rings>) -> Arc<Reads> {
         Arc::new(Reads {
             feed,
             snapshot: Mutex::new(None),
@@ -34,6 +36,7 @@ impl Reads {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             hub: Arc::default(),
             relays: Relays::at(relays),
+            taps,
             is_ready: AtomicBool::new(false),
         })
     }

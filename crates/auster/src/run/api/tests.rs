@@ -35,7 +35,7 @@ impl Served {
         let (driver, _) = Driver::start(controller, clock, DriverConfig::default()).unwrap();
         let driver = Arc::new(driver);
         let held = Arc::new(Held::new(driver.clone(), clock));
-        let reads = Reads::new(Feed::from(1000), Vec::new());
+        let reads = Reads::new(Feed::from(1000), Vec::new(), Arc::default());
         let (intent, _) = Intent::new(held.clone(), clock, "run", Store::Memory);
         intent.load().await;
         let api = Api {

@@ -30,7 +30,7 @@ const CHECKS_MAX: usize = 64;
 /// is nobody's fault here. Nothing in `file` is changed.
 pub fn fit(
     file: &Qos,
-    has_vlans: bool,
+    unfit: Option<&'static str>,
     puts: Vec<Put>,
     check: &dyn Fn(&Qos) -> Vec<Problem>,
 ) -> Fitted {
@@ -49,8 +49,7 @@ pub fn fit(
         } else if contains(file, &item) {
             let why = "the configuration has it too".to_owned();
             fitting.left_out.insert(item, why);
-        } else if has_vlans && chooses(&item) {
-            let why = "it chooses packets without their VLAN, and the configuration has VLANs";
+        } else if let Some(why) = unfit.filter(|_| chooses(&item)) {
             fitting.left_out.insert(item, why.to_owned());
         } else {
             items.insert(item, put);
@@ -214,7 +213,7 @@ mod tests {
             service("dns"),
             policy("too-high", "voice", 10_000),
         ];
-        let fitted = fit(&file, false, puts.clone(), &check);
+        let fitted = fit(&file, None, puts.clone(), &check);
         assert_eq!(
             names(&fitted),
             ["service 'dns'", "policy 'of-nothing'", "policy 'too-high'"]
@@ -234,7 +233,7 @@ mod tests {
             (1, 1)
         );
         // Nothing of it chooses packets beside VLANs.
-        let fitted = fit(&file, true, puts, &check);
+        let fitted = fit(&file, Some("there are VLANs"), puts, &check);
         assert_eq!((fitted.api, fitted.left_out.len()), (Qos::default(), 5));
     }
 
@@ -242,7 +241,7 @@ mod tests {
     fn what_is_wrong_with_the_file_alone_leaves_nothing_out() {
         let file = with(&Qos::default(), [policy("of-nothing", "nowhere", 1)].iter());
         assert!(!check(&file).is_empty());
-        let fitted = fit(&file, false, vec![service("voice")], &check);
+        let fitted = fit(&file, None, vec![service("voice")], &check);
         assert_eq!(fitted.left_out, []);
         assert_eq!(fitted.api.services.len(), 1);
     }
@@ -256,7 +255,7 @@ mod tests {
             checks.set(checks.get() + 1);
             check(qos)
         };
-        let fitted = fit(&Qos::default(), false, puts, &counted);
+        let fitted = fit(&Qos::default(), None, puts, &counted);
         assert_eq!(fitted.api.services.len(), 1, "{} checks", checks.get());
         assert_eq!(fitted.left_out.len(), 2000);
         assert!(
@@ -282,7 +281,7 @@ mod tests {
                 policy(&format!("p{n}"), &format!("s{of}"), *priority)
             });
             let puts: Vec<Put> = policies.chain(services).collect();
-            let fitted = fit(&file, false, puts.clone(), &check);
+            let fitted = fit(&file, None, puts.clone(), &check);
             let whole = |extra: &[Put]| {
                 let mut whole = with(&file, extra.iter());
                 whole.services.extend(fitted.api.services.iter().cloned());

@@ -40,6 +40,8 @@ pub struct Layers {
     pub meters: BTreeMap<(DatapathId, u32), Meter>,
     /// Whether there are VLANs, beside which no request may choose packets.
     has_vlans: bool,
+    /// Whether auster forwards nothing, so that no request may choose packets.
+    has_no_forwarding: bool,
     /// The controller did not say in time whether it has taken a change.
     is_unsure: bool,
 }
@@ -75,6 +77,8 @@ pub enum Refused {
     Unknown(Item),
     /// The item chooses packets, and there are VLANs.
     BesideVlans(Item),
+    /// The item chooses packets, and auster forwards none.
+    NotForwarding(Item),
     Wrong(Vec<Wrong>),
     /// The item is not as the client has last seen it.
     Stale(Item),
@@ -116,6 +120,11 @@ impl Held {
             layers.has_vlans = has_vlans;
         }
         fits
+    }
+
+    /// Takes note that packets are not forwarded: services, policies and circuits are refused.
+    pub async fn set_not_forwarding(&self) {
+        self.layers.lock().await.has_no_forwarding = true;
     }
 
     /// Puts what the file says in the place of what it said before.
@@ -243,9 +252,9 @@ impl Held {
         let (flows, now): (Vec<_>, _) = (flows.collect(), self.clock.now());
         let network = self.ask(&mut layers, |controller| controller.qos_network());
         let network = network.await?;
-        let (file, has_vlans) = (layers.file.clone(), layers.has_vlans);
+        let (file, unfit) = (layers.file.clone(), layers.unfit());
         let fitted = tokio::task::spawn_blocking(move || {
-            fit::fit(&file, has_vlans, puts, &|qos| qos.check(&network))
+            fit::fit(&file, unfit, puts, &|qos| qos.check(&network))
         });
         let Ok(Fitted {
             api,
@@ -391,6 +400,17 @@ impl Layers {
         }
     }
 
+    /// The reason why nothing may choose packets, if there is one.
+    fn unfit(&self) -> Option<&'static str> {
+        match (self.has_vlans, self.has_no_forwarding) {
+            (true, _) => {
+                Some("it chooses packets without their VLAN, and the configuration has VLANs")
+            }
+            (false, true) => Some("it chooses packets of auster's forwarding, which is off"),
+            (false, false) => None,
+        }
+    }
+
     /// Refuses changes of what is not the API's, or not there.
     fn allow(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut there: BTreeMap<Item, bool> = BTreeMap::new();
@@ -402,6 +422,9 @@ impl Layers {
             let is_put = matches!(op, Op::Put(..));
             if self.has_vlans && is_put && chooses(&item) {
                 return Err(Refused::BesideVlans(item));
+            }
+            if self.has_no_forwarding && is_put && chooses(&item) {
+                return Err(Refused::NotForwarding(item));
             }
             let was_there = there.insert(item.clone(), is_put);
             let was_there = was_there.unwrap_or_else(|| self.has(&item));

@@ -8,7 +8,7 @@ use super::super::Args;
 use super::super::api::{ALPN, tokens::Tokens};
 use super::super::topology;
 use super::effective::{Change, Effective};
-use super::{Settings, fits_bfd, fits_fabric, fits_mode, fits_vlans};
+use super::{Settings, fits_bfd, fits_fabric, fits_mode, fits_off, fits_vlans};
 use crate::policy;
 use cli::failure::Failure;
 
@@ -76,6 +76,7 @@ impl Settings {
     pub fn keep(&mut self, running: &Settings, changes: &[Change]) -> Vec<String> {
         self.controller.mode = running.controller.mode;
         self.controller.fabric = running.controller.fabric;
+        self.controller.is_forwarding = running.controller.is_forwarding;
         self.controller
             .multicast
             .clone_from(&running.controller.multicast);
@@ -104,6 +105,7 @@ impl Settings {
         let fits = [
             fits_mode(self.controller.mode, timeouts),
             fits_fabric(&self.controller, timeouts),
+            fits_off(self),
             fits_bfd(&self.ovsdb, self.bfd_interval),
             fits_vlans(self, self),
         ];

@@ -77,7 +77,7 @@ pub const SETTINGS: &[Setting] = &[
         "forwarding",
         "\"fabric\"",
         ENTRIES,
-        "How packets cross the network: fabric, paths",
+        "How packets cross the network: fabric, paths, off",
     )
     .option("--forwarding"),
     row(
