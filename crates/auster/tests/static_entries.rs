@@ -66,7 +66,7 @@ impl Served {
 fn rows(switch: &DummySwitch) -> Vec<String> {
     let dump = switch.ofctl("dump-flows", &["--no-stats"]);
     let lines = dump.lines().map(str::trim);
-    let ours = lines.filter(|line| line.contains("cookie=0x61757374") && line.contains("1000,"));
+    let ours = lines.filter(|line| line.contains("cookie=0x61757374") && line.contains("1200,"));
     let rows = ours.map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let has = |word: &&&str| word.starts_with("priority=") || word.starts_with("actions=");

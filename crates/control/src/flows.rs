@@ -455,6 +455,14 @@ mod tests {
         }
     }
 
+    /// Policies and circuits have cookies of the same scheme.
+    #[test]
+    fn no_cookie_of_a_static_entry_is_another_kinds() {
+        let cookie = EntryKind::Static.cookie(7);
+        assert!(!crate::qos::flow::Flow::is_its(cookie));
+        assert_eq!(EntryKind::of(cookie), Some(EntryKind::Static));
+    }
+
     #[test]
     fn changes_are_judged_together() {
         let (a, b) = (name("x", "a"), name("y", "b"));

@@ -76,10 +76,10 @@ pub struct FlowDocument {
 
 /// Reads an entry. All mistakes are noted by their fields.
 pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticEntry> {
+    let before = reader.problems.len();
     if !reader.only(node, "static entry", &FIELDS) {
         return None;
     }
-    let before = reader.problems.len();
     for (key, own) in [("owner", &name.owner), ("name", &name.name)] {
         if let Some(said) = node.get(key).filter(|said| said.as_text() != Some(own)) {
             let text = format!("{key}: the path says '{own}'; leave it out here, or say the same");
