@@ -86,10 +86,10 @@ pub enum EntryKind {
     Access = 14,
     /// Routes a host's packets into another VLAN.
     Routed = 15,
-    /// Somebody has stated it, in the words of OpenFlow.
-    Static = 16,
+    /// Somebody has stated it, in the words of OpenFlow. 16 and 17 are policies and circuits.
+    Static = 18,
     /// Sends packets up for an application.
-    Tap = 17,
+    Tap = 19,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -178,8 +178,8 @@ impl EntryKind {
             13 => EntryKind::Sender,
             14 => EntryKind::Access,
             15 => EntryKind::Routed,
-            16 => EntryKind::Static,
-            17 => EntryKind::Tap,
+            18 => EntryKind::Static,
+            19 => EntryKind::Tap,
             _ => return None,
         })
     }

@@ -69,17 +69,17 @@ pub struct FlowDocument {
     pub state: &'static str,
     /// The reason why the switch does not take it.
     pub reason: Option<String>,
-    /// As last read from the switch.
+    /// Counters, as last read from the switch.
     pub packets: Option<u64>,
     pub bytes: Option<u64>,
 }
 
 /// Reads an entry. All mistakes are noted by their fields.
 pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticEntry> {
+    let before = reader.problems.len();
     if !reader.only(node, "static entry", &FIELDS) {
         return None;
     }
-    let before = reader.problems.len();
     for (key, own) in [("owner", &name.owner), ("name", &name.name)] {
         if let Some(said) = node.get(key).filter(|said| said.as_text() != Some(own)) {
             let text = format!("{key}: the path says '{own}'; leave it out here, or say the same");
