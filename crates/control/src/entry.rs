@@ -86,8 +86,8 @@ pub enum EntryKind {
     Access = 14,
     /// Routes a host's packets into another VLAN.
     Routed = 15,
-    /// Sends packets up for an application.
-    Tap = 17,
+    /// Sends packets up for an application. Policies and circuits have 16 and 17.
+    Tap = 19,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -175,7 +175,7 @@ impl EntryKind {
             13 => EntryKind::Sender,
             14 => EntryKind::Access,
             15 => EntryKind::Routed,
-            17 => EntryKind::Tap,
+            19 => EntryKind::Tap,
             _ => return None,
         })
     }
@@ -877,6 +877,15 @@ mod tests {
         ];
         let rules = rules.map(|rule| EntryKey::rule(PortNo(3), src, dst, rule));
         rules.into_iter().collect()
+    }
+
+    #[test]
+    fn no_kind_has_the_number_of_policies_or_circuits() {
+        for kind in 0..=u64::from(u8::MAX) {
+            let cookie = Cookie(COOKIE_PREFIX.0 | kind << 8);
+            let is_qos = crate::qos::flow::Flow::is_its(cookie);
+            assert!(!is_qos || EntryKind::of(cookie).is_none(), "{kind}");
+        }
     }
 
     #[test]
