@@ -886,6 +886,15 @@ mod tests {
     }
 
     #[test]
+    fn no_kind_has_the_number_of_policies_or_circuits() {
+        for kind in 0..=u64::from(u8::MAX) {
+            let cookie = Cookie(COOKIE_PREFIX.0 | kind << 8);
+            let is_qos = crate::qos::flow::Flow::is_its(cookie);
+            assert!(!is_qos || EntryKind::of(cookie).is_none(), "{kind}");
+        }
+    }
+
+    #[test]
     fn a_rule_comes_back_from_its_match_and_so_does_its_successor() {
         for key in keys() {
             for key in [key, key.successor()] {

@@ -207,9 +207,11 @@ impl Controller {
                 }
             }
         }
-        let (net, outbox) = (&self.network, &mut self.outbox);
-        self.ingress
-            .note_admitted(net, now, (dpid, is_blank), outbox);
+        if self.config.is_forwarding {
+            let (net, outbox) = (&self.network, &mut self.outbox);
+            self.ingress
+                .note_admitted(net, now, (dpid, is_blank), outbox);
+        }
         self.set_infrastructure(dpid, &held, &theirs, &mut tally);
         if known {
             self.set_missing(now, dpid, &held, &mut tally);

@@ -2,7 +2,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use bytes::Bytes;
 use clock::Duration;
-use openflow::message::{FlowModCommand, MultipartReply, PacketInReason};
+use openflow::message::{Capabilities, FlowModCommand, MultipartReply, PacketInReason};
 use openflow::multipart::ReplyBody;
 use openflow::text::parse_match;
 use openflow::{Frame, MacAddr, Message, MessageKind, Xid, decode, encode};
@@ -81,10 +81,18 @@ impl Net {
 
     /// The same of a switch that has some.
     fn connect_with(&mut self, connection: u64, rows: &[FlowMod]) -> Vec<FlowMod> {
+        let olders: Vec<ConnectionId> = self.controller.connections.keys().copied().collect();
+        for older in olders {
+            self.controller.handle_down(self.now, older);
+        }
+        self.outputs();
         let connection = ConnectionId(connection);
-        let admitted =
-            self.controller
-                .handle_up(self.now, connection, up(1), PeerIdentity::default());
+        let mut switch = up(1);
+        switch.features.capabilities = Capabilities::GROUP_STATS;
+        let peer = PeerIdentity::default();
+        let admitted = self
+            .controller
+            .handle_up(self.now, connection, switch, peer);
         assert_eq!(admitted, Admission::Admitted);
         let mut all = Vec::new();
         for frame in self.frames() {
