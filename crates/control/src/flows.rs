@@ -161,7 +161,7 @@ impl StaticEntry {
         problems
     }
 
-    /// What a switch of this version cannot have of it, by field.
+    /// The part that a switch of this version cannot have, by field.
     fn problem_in(&self, version: Version) -> Option<(&'static str, String)> {
         let whole = self.to_add(0);
         let matching = FlowMod {
@@ -256,7 +256,7 @@ pub struct FlowProblem {
     pub text: String,
 }
 
-/// What has become of an entry.
+/// The present state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowState {
     /// The switch is not connected, or has not been compared.

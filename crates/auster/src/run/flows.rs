@@ -69,7 +69,7 @@ pub struct FlowDocument {
     pub state: &'static str,
     /// The reason why the switch does not take it.
     pub reason: Option<String>,
-    /// As last read from the switch.
+    /// Counters, as last read from the switch.
     pub packets: Option<u64>,
     pub bytes: Option<u64>,
 }

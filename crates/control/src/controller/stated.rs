@@ -70,7 +70,7 @@ struct Place {
     /// The last entry that should have been here.
     last: Arc<StaticEntry>,
     held: Option<Held>,
-    /// What the switch holds is to be set once more.
+    /// The entry is to be set once more.
     is_stale: bool,
     /// The form in which the switch reports the entry, if that is not ours; and one that it has
     /// reported once.

@@ -115,7 +115,7 @@ pub struct Known {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryOwner {
     pub kind: &'static str,
-    /// The policy, the circuit, the rule of an access list, or the owner and name of a static entry.
+    /// The policy, circuit or rule of an access list, or the owner and name of a static entry.
     pub name: Option<String>,
     pub text: &'static str,
 }

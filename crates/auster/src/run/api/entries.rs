@@ -48,7 +48,7 @@ pub struct FlowsChanged {
     pub deleted: usize,
 }
 
-/// What is to become of an entry: `None` deletes it.
+/// A name and the entry that it is to have; `None` deletes.
 pub type Wish = (FlowName, Option<(StaticEntry, Node)>);
 
 fn named(owner: &str, name: &str) -> Result<FlowName, Problem> {
@@ -73,7 +73,7 @@ fn unknown(name: &FlowName) -> Problem {
 /// Changes that were carried out.
 pub struct Done {
     pub counts: FlowsChanged,
-    /// That of the lasting entries, if there were any.
+    /// The revision of the lasting entries, if there were any.
     pub revision: Option<u64>,
     pub is_in_use: bool,
 }
