@@ -516,11 +516,6 @@ impl Outbox {
         channel.map_or(Numbering::Plain, |channel| channel.numbering)
     }
 
-    /// The version that a switch speaks.
-    pub(super) fn version(&self, dpid: DatapathId) -> Option<Version> {
-        self.channels.get(&dpid).map(|channel| channel.version)
-    }
-
     /// Sets whether the entries of a switch's paths lead on to policies.
     pub(super) fn set_leads_on(&mut self, dpid: DatapathId, leads_on: bool) {
         if let Some(channel) = self.channels.get_mut(&dpid) {
