@@ -419,6 +419,11 @@ impl Cluster {
         peers.any(|(id, _)| self.peers.is_ready(id))
     }
 
+    /// The member that has a shard, as far as this one knows.
+    pub fn holder(&self, shard: ShardId) -> Option<&MemberId> {
+        self.shards.get(&shard)?.holder()
+    }
+
     /// All shards that have an order, by number.
     pub fn shards(&self) -> Vec<ShardStatus> {
         let status = |(id, shard): (&ShardId, &Shard)| ShardStatus {

@@ -3,6 +3,7 @@
 //! The controller knows nothing of clusters. A switch that this member comes to serve is, for the
 //! controller, one that has just connected. A switch that another member serves has gone.
 
+mod late;
 mod replica;
 #[cfg(test)]
 mod replica_tests;
@@ -25,9 +26,12 @@ use crate::controller::{
     Admission, Alarm, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
 use crate::edge::EdgeUpdate;
+use crate::requests::EDGE_XID;
 use crate::session::SwitchUp;
 use crate::{ConnectionId, Location};
 
+pub use late::PACKET_BYTES_MAX;
+use late::{Early, Sent};
 use replica::Replica;
 pub use replica::{CopyCounts, Learned, Listener};
 use source::Source;
@@ -64,6 +68,13 @@ pub enum Outward {
     /// The edges of the switches that this member serves, for all others. Each hands it to
     /// [`Clustered::hear_edges`].
     Edges(Edges),
+    /// A packet for the member that has the switch by now, which hands it to
+    /// [`Clustered::hear_packet`].
+    Packet {
+        to: MemberId,
+        dpid: DatapathId,
+        frame: Frame,
+    },
     /// Whether this member reaches switches, and so can serve them. Call [`Cluster::set_ready`]
     /// once the store has it.
     Reaches(bool),
@@ -101,6 +112,9 @@ struct Membership {
     term: u64,
     /// Messages of switches that another member serves.
     passed_over: u64,
+    sent: Sent,
+    /// Packets that another member was given since it has their switch.
+    handed_over: u64,
 }
 
 struct Line {
@@ -108,6 +122,9 @@ struct Line {
     up: SwitchUp,
     peer: PeerIdentity,
     is_served: bool,
+    /// When this member has last yielded it to another.
+    yielded_at: Option<Instant>,
+    early: Early,
     /// The ports that the member which serves the switch knows as edges, and since when.
     edges: Option<(Instant, BTreeSet<PortNo>)>,
     /// Role requests without an answer, oldest first, with their numbers.
@@ -175,6 +192,8 @@ impl Clustered {
             replica: Replica::new(ports_max),
             term: 0,
             passed_over: 0,
+            sent: Sent::default(),
+            handed_over: 0,
         };
         Clustered {
             controller,
@@ -194,6 +213,13 @@ impl Clustered {
         self.membership
             .as_ref()
             .map_or(0, |membership| membership.passed_over)
+    }
+
+    /// Packets that another member was given since it had their switch by then.
+    pub fn handed_over(&self) -> u64 {
+        self.membership
+            .as_ref()
+            .map_or(0, |membership| membership.handed_over)
     }
 
     /// Hands something to the cluster, and carries out what follows. Does nothing alone.
@@ -224,6 +250,24 @@ impl Clustered {
                 let ports = ports.into_iter().filter(|port| line.port(*port).is_ok());
                 line.edges = Some((now, ports.collect()));
             }
+        }
+    }
+
+    /// Another member hands over a packet of a switch that this one has by now: a PACKET_OUT that
+    /// the switch has refused, or a PACKET_IN without an answer.
+    pub fn hear_packet(&mut self, now: Instant, dpid: DatapathId, frame: Frame) {
+        let Some(membership) = &mut self.membership else {
+            return;
+        };
+        let connection = membership.by_dpid.get(&dpid).copied();
+        let Some(connection) = connection.filter(|_| late::may_be_handed_over(&frame)) else {
+            return;
+        };
+        match membership.lines.get_mut(&connection) {
+            Some(line) if frame.version() != Some(line.up.version) => {}
+            Some(line) if !line.is_served => line.early.keep(now, frame),
+            Some(_) => membership.take_over(now, &mut self.controller, connection, frame),
+            None => {}
         }
     }
 
@@ -303,6 +347,8 @@ impl Clustered {
             up,
             peer,
             is_served: false,
+            yielded_at: None,
+            early: Early::default(),
             edges: None,
             asked: VecDeque::new(),
             next_xid: 0,
@@ -378,6 +424,10 @@ impl Clustered {
                 ControllerOutput::Send { connection, .. }
                 | ControllerOutput::Edge { connection, .. }
                     if !membership.serves(connection) => {}
+                ControllerOutput::Send { connection, frame } => {
+                    membership.sent.note(membership.ticked, connection, &frame);
+                    return Some(ControllerOutput::Send { connection, frame });
+                }
                 output => return Some(output),
             }
         }
@@ -439,6 +489,7 @@ impl Membership {
 
     fn handle_timeout(&mut self, now: Instant) {
         if now >= self.ticked + TICK {
+            self.sent.tick(now, self.ticked);
             self.ticked = now;
             self.cluster.handle_application_tick(now);
             self.look_at_reach(now);
@@ -529,11 +580,24 @@ impl Membership {
                 return Taken::Done;
             }
             Some(Message::Error(error)) => {
+                let refused = self.sent.take_refused(now, connection, &error);
                 if let Some(refusal) = line.refused(frame.xid(), &error) {
                     self.cluster
                         .handle_role_refused(now, dpid, connection, refusal);
+                    if let Some(packet) = refused {
+                        self.hand_over(now, dpid, packet);
+                    }
                     return Taken::Done;
                 }
+            }
+            // A slave gets no packets: it was sent to the master that this member was.
+            None if frame.kind() == MessageKind::PacketIn
+                && line
+                    .yielded_at
+                    .is_some_and(|at| now.since(at) <= late::LATE_MAX)
+                && late::may_be_handed_over(frame) =>
+            {
+                self.hand_over(now, dpid, frame.clone());
             }
             Some(Message::PortStatus(status)) => {
                 line.port_changed(&status);
@@ -554,6 +618,34 @@ impl Membership {
         otherwise
     }
 
+    /// Gives the member that has a switch by now a packet that this one could not answer in time.
+    fn hand_over(&mut self, now: Instant, dpid: DatapathId, frame: Frame) {
+        let shard = ShardId::of(dpid, self.cluster.config().shards);
+        let holder = self.cluster.holder(shard).cloned();
+        let other = holder.filter(|holder| *holder != self.cluster.config().id);
+        if let Some(to) = other.filter(|_| self.sent.is_new(now, self.ticked)) {
+            self.handed_over += 1;
+            (self.sink)(Outward::Packet { to, dpid, frame });
+        }
+    }
+
+    /// Sends or answers a packet that the member before could not.
+    fn take_over(
+        &mut self,
+        now: Instant,
+        controller: &mut Controller,
+        connection: ConnectionId,
+        frame: Frame,
+    ) {
+        if frame.kind() == MessageKind::PacketIn {
+            return controller.handle_frame(now, connection, frame);
+        }
+        // If the switch refuses it again, it is lost.
+        let frame = frame.with_xid(Xid(EDGE_XID));
+        self.outputs
+            .push_back(ControllerOutput::Send { connection, frame });
+    }
+
     /// Carries out what the cluster says.
     fn carry_out(&mut self, now: Instant, controller: &mut Controller) {
         while let Some(output) = self.cluster.poll_output() {
@@ -570,6 +662,7 @@ impl Membership {
                 ClusterOutput::Yield { connection, .. } => {
                     if let Some(line) = self.lines.get_mut(&connection) {
                         line.is_served = false;
+                        line.yielded_at = Some(now);
                         controller.handle_down(now, connection);
                         // Its edge answers packet-ins by itself.
                         let update = EdgeUpdate::Stop;
@@ -643,7 +736,8 @@ impl Membership {
         let Some(line) = self.lines.get_mut(&connection) else {
             return;
         };
-        line.is_served = true;
+        (line.is_served, line.yielded_at) = (true, None);
+        let early = line.early.take(now);
         if let Some((at, ports)) = line.edges.take()
             && now.since(at) < EDGES_FOR
         {
@@ -657,6 +751,10 @@ impl Membership {
             line.is_served = false;
             self.outputs
                 .push_back(ControllerOutput::Close { connection, reason });
+            return;
+        }
+        for frame in early {
+            self.take_over(now, controller, connection, frame);
         }
     }
 }
@@ -710,13 +808,16 @@ impl Line {
 mod tests {
     use std::sync::mpsc;
 
-    use openflow::MacAddr;
-    use openflow::message::{PortStatus, Role, RoleReason, RoleStatus};
+    use openflow::message::{
+        PacketIn, PacketInReason, PacketOut, PortStatus, Role, RoleReason, RoleStatus,
+    };
+    use openflow::{Action, Cookie, MacAddr, Match, TableId};
 
     use super::wire::Record;
     use super::*;
     use crate::cluster::{
-        ClusterConfig, Heartbeat, Member, Own, PeerMessage, Snapshot, StoreAnswer,
+        Changed, ClusterConfig, Heartbeat, Member, Own, PeerMessage, Snapshot, StoreAnswer,
+        StoreChange,
     };
     use crate::controller::ControllerConfig;
     use crate::controller::fixture::{port, up};
@@ -739,6 +840,7 @@ mod tests {
         /// Questions of the controller without an answer.
         asked: Vec<Xid>,
         closed: Vec<RefusedReason>,
+        packets: Vec<Frame>,
     }
 
     impl Trial {
@@ -775,6 +877,7 @@ mod tests {
                 sent: Vec::new(),
                 asked: Vec::new(),
                 closed: Vec::new(),
+                packets: Vec::new(),
             }
         }
 
@@ -831,7 +934,7 @@ mod tests {
                         cluster.handle_store_answer(now, number, answer);
                     });
                 }
-                Outward::Cluster(_) | Outward::Edges(_) => {}
+                Outward::Cluster(_) | Outward::Edges(_) | Outward::Packet { .. } => {}
             }
         }
 
@@ -866,7 +969,13 @@ mod tests {
                 if frame.kind() == MessageKind::MultipartRequest {
                     self.asked.push(frame.xid());
                 }
+                if frame.kind() == MessageKind::PacketOut {
+                    self.packets.push(frame.clone());
+                }
                 self.sent.push(frame.kind());
+                if frame.kind() == MessageKind::BarrierRequest {
+                    self.say(frame.xid(), &Message::BarrierReply);
+                }
                 return;
             };
             if request.role != Role::NoChange {
@@ -967,6 +1076,8 @@ mod tests {
             up: up(1),
             peer: PeerIdentity::default(),
             is_served: true,
+            yielded_at: None,
+            early: Early::default(),
             edges: None,
             asked: VecDeque::from([(Xid(1), 9)]),
             next_xid: 1,
@@ -985,6 +1096,149 @@ mod tests {
         assert_eq!(line.refused(Xid(1), &stale), None, "answered once");
         let slave = error(ErrorKind::IS_SLAVE, 14);
         assert_eq!(line.refused(Xid(5), &slave), Some(RoleRefusal::IsSlave));
+    }
+
+    /// What `b` is given after it has become master of the switch.
+    fn handed_over(trial: &mut Trial) -> Vec<Frame> {
+        let outward: Vec<Outward> = trial.outward.try_iter().collect();
+        let packet = |output| match output {
+            Outward::Packet { to, dpid, frame } => {
+                assert_eq!((to.as_str(), dpid), ("b", DPID));
+                Some(frame)
+            }
+            _ => None,
+        };
+        outward.into_iter().filter_map(packet).collect()
+    }
+
+    /// A broadcast, or what goes to the next device alone.
+    fn packet_in(is_link_local: bool) -> Frame {
+        let mut data = vec![0xff; 6];
+        if is_link_local {
+            data = vec![0x01, 0x80, 0xc2, 0, 0, 0x0e];
+        }
+        data.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
+        data.resize(60, 7);
+        let message = Message::PacketIn(PacketIn {
+            buffer_id: None,
+            total_len: 60,
+            reason: PacketInReason::NO_MATCH,
+            table_id: TableId(0),
+            cookie: Cookie(0),
+            r#match: Match::any().with_in_port(PortNo(1)),
+            data: data.into(),
+        });
+        encode(Version::V13, Xid(0), &message).unwrap()
+    }
+
+    /// The switch has `b` as its master now.
+    fn demoted(trial: &mut Trial) {
+        let b = MemberId::new("b").unwrap();
+        let order = crate::cluster::Order::repeating(&[b, MemberId::new("a").unwrap()]);
+        let change = StoreChange {
+            cluster_id: 5,
+            revision: 99,
+            changed: Changed::Own(ShardId(0), Some(order)),
+        };
+        let now = trial.now;
+        trial
+            .member
+            .tell_cluster(now, |cluster| cluster.handle_store_change(now, change));
+        trial.role = Role::Secondary;
+        trial.generation = u64::MAX >> 13;
+        let status = RoleStatus {
+            role: Role::Secondary,
+            reason: RoleReason::PRIMARY_REQUEST,
+            generation_id: trial.generation,
+        };
+        trial.say(Xid(0), &Message::RoleStatus(status));
+    }
+
+    /// A packet that the switch has sent before it had another master gets there once.
+    #[test]
+    fn packets_that_are_late_go_to_the_next_master() {
+        for (waits_ms, is_quoted, counts) in
+            [(0, true, true), (900, true, false), (0, false, false)]
+        {
+            let mut trial = Trial::new();
+            let _ = trial.come_up();
+            // Until both ports are edges.
+            for _ in 0..20 {
+                trial.pass(Duration::from_millis(500));
+                trial.report_no_entries();
+            }
+            trial.packets.clear();
+            trial
+                .member
+                .handle_frame(trial.now, CONNECTION, packet_in(false));
+            trial.answer();
+            let sent = std::mem::take(&mut trial.packets);
+            assert_eq!(sent.len(), 1, "it is flooded");
+            demoted(&mut trial);
+            trial.now += Duration::from_millis(waits_ms);
+            let mut error = ErrorMessage {
+                kind: ErrorKind::IS_SLAVE,
+                experimenter: None,
+                data: sent[0].bytes().slice(..64),
+            };
+            if !is_quoted {
+                error.data = error.data.slice(..12);
+            }
+            trial.say(sent[0].xid(), &Message::Error(error.clone()));
+            // A second refusal of it is none.
+            trial.say(sent[0].xid(), &Message::Error(error));
+            trial
+                .member
+                .handle_frame(trial.now, CONNECTION, packet_in(true));
+            trial
+                .member
+                .handle_frame(trial.now, CONNECTION, packet_in(false));
+            let mut expected = Vec::new();
+            if counts {
+                expected.extend(sent);
+            }
+            if waits_ms == 0 {
+                expected.push(packet_in(false));
+            }
+            assert_eq!(handed_over(&mut trial), expected, "{waits_ms} {is_quoted}");
+            assert_eq!(trial.member.handed_over(), expected.len() as u64);
+        }
+    }
+
+    /// The next master sends it on, also if it comes before its role does.
+    #[test]
+    fn packets_of_the_member_before_are_sent_on() {
+        let out = |trial: &mut Trial| {
+            trial.answer();
+            let sent = std::mem::take(&mut trial.packets);
+            let is_host = |frame: &Frame| late::may_be_handed_over(frame);
+            sent.into_iter().filter(is_host).collect::<Vec<_>>()
+        };
+        let message = Message::PacketOut(PacketOut {
+            buffer_id: None,
+            in_port: PortNo::CONTROLLER,
+            actions: vec![Action::output(PortNo(2))],
+            data: vec![0xff; 60].into(),
+        });
+        let packet = |version| encode(version, Xid(7), &message).unwrap();
+        let mut trial = Trial::new();
+        let _ = trial.come_up();
+        let now = trial.now;
+        trial.member.hear_packet(now, DPID, packet(Version::V13));
+        trial.member.hear_packet(now, DPID, packet(Version::V10));
+        trial
+            .member
+            .hear_packet(now, DatapathId(8), packet(Version::V13));
+        assert_eq!(out(&mut trial), []);
+        trial.pass(Duration::from_millis(500));
+        let early = out(&mut trial);
+        assert_eq!(trial.ports(), [2]);
+        assert_eq!(early, [packet(Version::V13).with_xid(Xid(EDGE_XID))]);
+        trial
+            .member
+            .hear_packet(trial.now, DPID, packet(Version::V13));
+        trial.member.hear_packet(trial.now, DPID, packet_in(true));
+        assert_eq!(out(&mut trial), early);
     }
 
     /// A report of edges counts if the member that serves the switch sends it, for ports that have

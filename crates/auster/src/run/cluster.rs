@@ -5,6 +5,7 @@ mod bells;
 mod copies;
 pub mod documents;
 pub mod operator;
+mod packets;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -484,6 +485,7 @@ impl Outlet {
                         .send_modify(|presence| presence.reaches = reaches);
                 }
                 Outward::Edges(edges) => self.bells.send_edges(&edges),
+                Outward::Packet { to, dpid, frame } => self.bells.send_packet(&to, dpid, &frame),
                 Outward::Cluster(ClusterOutput::Store { number, request }) => {
                     let _ = self.requests.send((number, request));
                 }

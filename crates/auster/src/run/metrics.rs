@@ -85,6 +85,7 @@ struct ClusterView {
     peers: Vec<(MemberId, bool)>,
     served: usize,
     passed_over: u64,
+    handed_over: u64,
     copy: CopyCounts,
 }
 
@@ -100,6 +101,7 @@ impl ClusterView {
                 .filter(|shard| shard.is_held)
                 .count(),
             passed_over: controller.passed_over(),
+            handed_over: controller.handed_over(),
             copy: controller.copy_counts(now),
         })
     }
@@ -766,6 +768,11 @@ fn of_cluster(view: &ClusterView) -> Vec<Family> {
             "auster_cluster_messages_passed_over",
             "Messages of switches that another member serves",
             view.passed_over,
+        ),
+        count(
+            "auster_cluster_packets_handed_over",
+            "Packets of switches given to the member that has become their master",
+            view.handed_over,
         ),
         gauge(
             "auster_cluster_copy_whole",

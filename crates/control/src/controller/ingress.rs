@@ -38,6 +38,8 @@ pub(super) struct Ingress {
     /// The budget of all broadcasts.
     flood_packet_outs: Budget,
     storm_alarms: Budget,
+    /// The number of the last broadcast.
+    flood_number: u32,
     flood_rate_max: u32,
     flood_packet_outs_max: u32,
     path_rate_max: u32,
@@ -83,6 +85,7 @@ impl Ingress {
             switches: BTreeMap::new(),
             flood_packet_outs: packet_out_budget(Instant::START, packet_outs_max, 1),
             storm_alarms: Budget::new(Instant::START, 1, 10),
+            flood_number: 0,
             flood_rate_max: config.flood_rate_max,
             flood_packet_outs_max: packet_outs_max,
             path_rate_max: config.path_rate_max,

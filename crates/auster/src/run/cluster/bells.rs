@@ -22,13 +22,14 @@ use control::clustered::Edges;
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener, Reader, TransportError, connect};
+use openflow::{DatapathId, Frame};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::documents::{self, BELL_VERSION, COPY_VERSION, CopyHello, Heard, Hello};
-use super::{Handle, copies};
+use super::{Handle, copies, packets};
 
 /// Incoming connections of all members together.
 const CONNECTIONS_MAX: usize = 64;
@@ -95,6 +96,13 @@ impl Bells {
     pub fn send(&self, to: &MemberId, message: PeerMessage) {
         if let Some(bell) = self.bells.get(to) {
             let _ = bell.lines.try_send(documents::peer_text(&message).into());
+        }
+    }
+
+    /// Hands a packet over to a member, if there is a connection that takes it.
+    pub fn send_packet(&self, to: &MemberId, dpid: DatapathId, frame: &Frame) {
+        if let Some(bell) = self.bells.get(to) {
+            let _ = bell.lines.try_send(packets::text(dpid, frame).into());
         }
     }
 
@@ -338,6 +346,11 @@ async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc
             Heard::Message(message) => {
                 handle
                     .cluster(move |cluster, now| cluster.handle_peer_message(now, &from, message))
+                    .await;
+            }
+            Heard::Packet(dpid, frame) => {
+                handle
+                    .application(move |application, now| application.hear_packet(now, dpid, frame))
                     .await;
             }
             Heard::Edges(edges) => {

@@ -7,8 +7,10 @@ use control::cluster::{
     Changed, HighWater, InUse, Member, MemberId, Move, Order, Own, PeerMessage, ShardId, Snapshot,
 };
 use control::clustered::Edges;
-use openflow::PortNo;
+use openflow::{DatapathId, Frame, PortNo};
 use serde::{Deserialize, Serialize};
+
+use super::packets;
 
 /// Before every key.
 pub const PREFIX: &str = "/auster/v1/";
@@ -446,6 +448,7 @@ fn edges(text: EdgesText) -> Option<Edges> {
 pub enum Heard {
     Message(PeerMessage),
     Edges(Edges),
+    Packet(DatapathId, Frame),
 }
 
 /// Reads a line of a peer; `None` if it says nothing that is known here, as a later version may.
@@ -453,7 +456,10 @@ pub fn heard(line: &[u8]) -> Option<Heard> {
     if let Some(message) = peer_message(line) {
         return Some(Heard::Message(message));
     }
-    edges(serde_json::from_slice(line).ok()?).map(Heard::Edges)
+    if let Ok(text) = serde_json::from_slice(line) {
+        return edges(text).map(Heard::Edges);
+    }
+    packets::heard(line).map(|(dpid, frame)| Heard::Packet(dpid, frame))
 }
 
 /// A document as one line, with its end.

@@ -209,6 +209,9 @@ impl Ingress {
         is_wanted: impl Fn(Location) -> bool,
         outbox: &mut Outbox,
     ) {
+        // Nothing waits for an answer. A number of its own says which packet a switch refuses.
+        self.flood_number = self.flood_number.wrapping_add(1);
+        let xid = Xid(EDGE_XID | self.flood_number & (EDGE_XID - 1));
         let connected = net.connected();
         let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
         let vlans = outbox.vlans.clone();
@@ -239,7 +242,7 @@ impl Ingress {
                 let mut actions = outputs_in(vlan, &ports, &tagged);
                 outbox.bonds.lead(dpid, &mut actions);
                 outbox.mirrors.lead(dpid, None, &mut actions);
-                match packet_out(version, actions, data) {
+                match packet_out(version, xid, actions, data) {
                     Some(frame) => outbox.send_packet_out(connection, frame),
                     None => outbox.counters.unencodable += 1,
                 }
@@ -250,7 +253,7 @@ impl Ingress {
                 Entry::Vacant(fresh) => {
                     let (ports, tagged) = &fresh.key().1;
                     let actions = outputs_in(vlan, ports, tagged);
-                    let frame = packet_out(version, actions, data);
+                    let frame = packet_out(version, xid, actions, data);
                     fresh.insert(frame).clone()
                 }
             };
@@ -280,8 +283,12 @@ fn outputs(ports: &[PortNo]) -> Vec<Action> {
     ports.iter().map(|port| Action::output(*port)).collect()
 }
 
-/// Nothing waits for an answer, so the xid is the same for all.
-fn packet_out(version: Version, actions: Vec<Action>, data: &bytes::Bytes) -> Option<Frame> {
+fn packet_out(
+    version: Version,
+    xid: Xid,
+    actions: Vec<Action>,
+    data: &bytes::Bytes,
+) -> Option<Frame> {
     let message = PacketOut {
         buffer_id: None,
         in_port: match version {
@@ -291,5 +298,5 @@ fn packet_out(version: Version, actions: Vec<Action>, data: &bytes::Bytes) -> Op
         actions,
         data: data.clone(),
     };
-    encode(version, Xid(EDGE_XID), &Message::PacketOut(message)).ok()
+    encode(version, xid, &Message::PacketOut(message)).ok()
 }

@@ -1859,6 +1859,7 @@ fn the_scenarios_of_the_project_are_read() {
         "table-pressure.toml",
         "table-million.toml",
         "table-renewals.toml",
+        "cluster.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();
