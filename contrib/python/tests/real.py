@@ -52,9 +52,13 @@ def ip(src, dst, proto=17, payload=b"", src_ip=None, dst_ip=None):
     return frame(src, dst, 0x0800, head + payload)
 
 
-def ports(src, dst, rest=b""):
-    """The head of UDP, or the ports of TCP and zeros."""
-    return struct.pack("!HHHH", src, dst, 8 + len(rest), 0) + rest.ljust(12, b"\0")
+def udp(src, dst, rest=b""):
+    return struct.pack("!HHHH", src, dst, 8 + len(rest), 0) + rest
+
+
+def tcp(src, dst):
+    """A SYN."""
+    return struct.pack("!HHIIBBHHH", src, dst, 0, 0, 0x50, 2, 1000, 0, 0)
 
 
 def arp(src, dst_ip, op=1):

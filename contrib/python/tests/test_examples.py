@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from tests.real import Real, arp, frame, ip, mac, ports, wait_for
+from tests.real import Real, arp, frame, ip, mac, tcp, udp, wait_for
 
 S1 = "0000000000000001"
 
@@ -48,11 +48,11 @@ class Firewall(Real):
         hello, back = arp(1, 2), frame(2, 1, 0x0800, b"back")
         self.until_sent("p12", hello, lambda: self.receive("p11", hello))
         self.until_sent("p11", back, lambda: self.receive("p12", back))
-        allowed, telnet = (ip(1, 2, 6, ports(5000, port)) for port in (80, 23))
+        allowed, telnet = (ip(1, 2, 6, tcp(5000, port)) for port in (80, 23))
         self.receive("p11", telnet)
         self.until_sent("p12", allowed, lambda: self.receive("p11", allowed))
         self.receive("p11", telnet)
-        last = ip(1, 2, 6, ports(5001, 80))
+        last = ip(1, 2, 6, tcp(5001, 80))
         self.until_sent("p12", last, lambda: self.receive("p11", last))
         self.assertNotIn(telnet, self.sent("p12"))
         self.vsctl("set", "bridge", "br2", "other_config:datapath-id=0000000000000003")
@@ -95,7 +95,7 @@ class LoadBalancer(Real):
         self.assertEqual(answer[20:22] + answer[28:32], b"\0\2" + bytes([10, 0, 0, 100]))
         for client, server in ((4, 2), (5, 3)):
             def passed():
-                self.receive("p11", ip(client, 100, 6, ports(5000, 80)))
+                self.receive("p11", ip(client, 100, 6, tcp(5000, 80)))
                 found = [frame for frame in self.sent(f"p1{server}") if frame[12:14] == b"\x08\0"]
                 return [frame for frame in found if frame[26:30] == bytes([10, 0, 0, client])]
 
@@ -104,7 +104,7 @@ class LoadBalancer(Real):
             self.assertEqual(there[:6].hex(":"), mac(server))
 
         def returned():
-            self.receive("p13", ip(3, 1, 6, ports(80, 5000)))
+            self.receive("p13", ip(3, 1, 6, tcp(80, 5000)))
             found = [frame for frame in self.sent("p11") if frame[12:14] == b"\x08\0"]
             return [frame for frame in found if frame[26:30] == bytes([10, 0, 0, 100])]
 
@@ -119,7 +119,7 @@ class DhcpSnooping(Real):
         offer += bytes.fromhex(mac(7).replace(":", "")) + bytes(210)
 
         def seen(port, text):
-            self.receive(f"p1{port}", ip(port, 255, 17, ports(67, 68, offer)))
+            self.receive(f"p1{port}", ip(port, 255, 17, udp(67, 68, offer)))
             return any(text in line for line in example.lines)
 
         wait_for("a lease", lambda: seen(2, f"lease {mac(7)} 10.0.0.7"))
@@ -134,7 +134,7 @@ class CaptivePortal(Real):
         wait_for("the entry", lambda: "in_port=1 actions=drop" in self.entries())
         hello = arp(2, 1)
         self.until_sent("p11", hello, lambda: self.receive("p12", hello))
-        page, other = ip(1, 2, 6, ports(5000, 80)), ip(1, 2, 6, ports(5000, 443))
+        page, other = ip(1, 2, 6, tcp(5000, 80)), ip(1, 2, 6, tcp(5000, 443))
         self.receive("p11", other)
 
         def of_ip(port):
@@ -142,7 +142,7 @@ class CaptivePortal(Real):
 
         there = wait_for("the question", lambda: self.receive("p11", page) or of_ip("p13"))[0]
         self.assertEqual(there[:6].hex(":") + there[30:34].hex(), mac(3) + "0a000003")
-        self.receive("p13", ip(3, 1, 6, ports(80, 5000)))
+        self.receive("p13", ip(3, 1, 6, tcp(80, 5000)))
         answer = wait_for("the answer", lambda: of_ip("p11"))[0]
         # It comes from where the guest believes to be.
         self.assertEqual(answer[:12].hex(":"), f"{mac(1)}:{mac(2)}")
