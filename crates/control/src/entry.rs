@@ -531,8 +531,8 @@ impl Family {
 }
 
 impl Entry {
-    /// The entries of every switch of ours: LLDP goes to the controller and, where it forwards, so do
-    /// packets without a match.
+    /// The entries of every switch of ours: LLDP goes to the controller and, where it forwards, so
+    /// do packets without a match.
     pub fn infrastructure(is_forwarding: bool) -> Vec<Entry> {
         let to_controller = |key| Entry {
             key,
