@@ -1098,7 +1098,7 @@ mod tests {
         assert_eq!(line.refused(Xid(5), &slave), Some(RoleRefusal::IsSlave));
     }
 
-    /// What `b` is given after it has become master of the switch.
+    /// The packets that `b` is given after it has become master of the switch.
     fn handed_over(trial: &mut Trial) -> Vec<Frame> {
         let outward: Vec<Outward> = trial.outward.try_iter().collect();
         let packet = |output| match output {
