@@ -21,7 +21,7 @@ use crate::run::tapped::{Batch, Packet, Ring};
 /// Packets between two looks at the reader.
 const AT_ONCE: usize = 256;
 /// Packets that come within this time are written together.
-const TOGETHER: Duration = Duration::from_millis(10);
+const TOGETHER: Duration = Duration::from_millis(1);
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(packets))
