@@ -123,6 +123,15 @@ class Changes(FakeTest):
             ("DELETE", "/v1/flows/a", None),
         ])
 
+    def test_a_batch_that_is_too_much_goes_in_parts(self):
+        few = lambda body: (200, {}) if len(body) <= 2 else (413, {"detail": "at most 2"})  # noqa: E731
+        self.fake.answers["PATCH", "/v1/flows/a"] = few
+        with self.net.batch():
+            for name in "vwxyz":
+                self.net.flows["a"][name] = {}
+        taken = [body for _, _, body, _ in self.fake.of("PATCH") if len(body) <= 2]
+        self.assertEqual([name for body in taken for name in body], list("vwxyz"))
+
     def test_a_batch_is_one_request_of_entries_and_then_one_of_packets(self):
         with self.net.batch():
             self.net.send(at=["0000000000000001:1"], data=b"abc")

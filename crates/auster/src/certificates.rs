@@ -57,14 +57,18 @@ pub fn replace(security: &Security, credentials: Arc<Credentials>) {
 
 /// Reloads a relay's credentials when their files change. SIGHUP reads all of them again, says how
 /// many are others, and does nothing where there are none. The tasks also warn once a day of
-/// certificates that expire soon. They end with the returned set.
-pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failure> {
+/// certificates that expire soon. They end with the returned set. The files
+/// were read after `begun`.
+pub fn keep(
+    begun: SystemTime,
+    held: Vec<(CredentialFiles, Security)>,
+) -> Result<JoinSet<()>, Failure> {
     let mut hung_up = signal(SignalKind::hangup())
         .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))?;
     let mut tasks = JoinSet::new();
     let watched: Arc<[Watched]> = held
         .iter()
-        .map(|(files, _)| Watched::start(paths(files)))
+        .map(|(files, _)| Watched::start(paths(files), begun))
         .collect();
     let (sender, mut changed) = mpsc::channel(1);
     for (at, (_, security)) in held.iter().enumerate() {

@@ -13,7 +13,7 @@ mod wishes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use net::Pace;
 use net::method::{Method, Protocol, UdpMethod};
@@ -221,12 +221,13 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> {
+    let begun = SystemTime::now();
     let relays = relays(&args.connect)?;
     let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Controller, connect, &agents)?;
     let local = args.common.local_security(Role::Switch, &agents)?;
-    let _reloads = args.common.keep_certificates(&security, &local)?;
+    let _reloads = args.common.keep_certificates(begun, &security, &local)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -320,6 +321,7 @@ async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> 
 }
 
 async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), Failure> {
+    let begun = SystemTime::now();
     let listen = method(&args.listen, Protocol::OpenFlow)?;
     if !listen.is_passive() {
         let given = &args.listen;
@@ -330,7 +332,7 @@ async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), F
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Switch, &listen, &agents)?;
     let local = args.common.local_security(Role::Controller, &agents)?;
-    let _reloads = args.common.keep_certificates(&security, &local)?;
+    let _reloads = args.common.keep_certificates(begun, &security, &local)?;
     if !agents.active.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
@@ -487,12 +489,13 @@ impl CommonArgs {
     /// SIGHUP reads the certificates of both sides again, and ends no relay.
     fn keep_certificates(
         &self,
+        begun: SystemTime,
         security: &Security,
         local: &Security,
     ) -> Result<JoinSet<()>, Failure> {
         let link = self.files().map(|files| (files, security.clone()));
         let local = self.local_files().map(|files| (files, local.clone()));
-        certificates::keep(link.into_iter().chain(local).collect())
+        certificates::keep(begun, link.into_iter().chain(local).collect())
     }
 
     fn security(&self, peer: Role, link: &Method, agents: &Agents) -> Result<Security, Failure> {

@@ -40,7 +40,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cli::process::raise_file_limit;
 use control::clustered::Clustered;
@@ -264,6 +264,7 @@ const ALL_SOURCES: &str = "the file and the databases";
 type ControllerDriver = Driver<Clustered>;
 
 async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<(), Failure> {
+    let begun = SystemTime::now();
     let effective = Effective::of(&settings, &args, &text_of(&args)?);
     let security = settings.security()?.expecting(Role::Switch);
     let mut controller = Controller::new(settings.controller.clone(), random_seed()?);
@@ -399,7 +400,8 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
         tasks.push(tokio::spawn(certificates::watch(of_cluster)));
     }
     let of_switches = security.clone();
-    let mut kept = credentials::Kept::start(&settings, of_switches, access.clone(), of_cluster);
+    let mut kept =
+        credentials::Kept::start(begun, &settings, of_switches, access.clone(), of_cluster);
     service::warn_of_idle_sockets();
     manager.ready();
     tasks.push(tokio::spawn(keep_informed(manager.clone(), driver.clone())));

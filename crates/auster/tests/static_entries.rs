@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const ENTRY: &str = "/v1/flows/ann/detour";
 /// The entry in the words of the switch.
-const ROW: &str = "priority=10007,ip,nw_dst=10.0.0.2 actions=output:3";
+const ROW: &str = "priority=9007,ip,nw_dst=10.0.0.2 actions=output:3";
 
 struct Served {
     running: Running,
@@ -246,19 +246,19 @@ fn entries_in_the_words_of_ryu() {
     ask("add", entry(100, 1));
     ask("add", entry(200, 2));
     wait_until("both are there", || {
-        held() == ["11100 output:1", "11200 output:2"]
+        held() == ["10100 output:1", "10200 output:2"]
     });
     ask("add", entry(100, 3));
     ask("modify_strict", entry(200, 4));
     wait_until("they are others", || {
-        held() == ["11100 output:3", "11200 output:4"]
+        held() == ["10100 output:3", "10200 output:4"]
     });
     ask("modify", entry(7, 1));
     wait_until("both are the same", || {
-        held() == ["11100 output:1", "11200 output:1"]
+        held() == ["10100 output:1", "10200 output:1"]
     });
     ask("delete_strict", entry(100, 1));
-    wait_until("one is left", || held() == ["11200 output:1"]);
+    wait_until("one is left", || held() == ["10200 output:1"]);
     ask("delete", json!({"dpid": 1, "match": {"eth_type": 2048}}));
     wait_until("none is left", || held().is_empty());
     ask("add", entry(100, 1));

@@ -6,8 +6,8 @@
 //! | band | priorities in the switch |
 //! | --- | --- |
 //! | after all entries of auster's own but the table-miss | 1 to 499 |
-//! | before all of them but LLDP's | 10,000 to 10,999 |
-//! | of programs for Ryu, before all of them | 11,000 to 64,035 |
+//! | before all of them but LLDP's | 9,000 to 9,999 |
+//! | of programs for Ryu, before all of them | 10,000 to 63,035 |
 //!
 //! Access lists and mirrors come before the table of paths.
 
@@ -33,8 +33,8 @@ pub const CHANGES_PER_S: u32 = 200;
 
 const ACTIONS_MAX: usize = 64;
 const AFTER: u16 = 1;
-const BEFORE: u16 = 10_000;
-const RYU: u16 = 11_000;
+const BEFORE: u16 = 9_000;
+const RYU: u16 = 10_000;
 
 /// The name of an entry: its owner's, and its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -387,8 +387,8 @@ mod tests {
     fn priorities_keep_their_order_and_their_bands() {
         for (band, range) in [
             (Band::After, 1..=499),
-            (Band::Before, 10_000..=10_999),
-            (Band::Ryu, 11_000..=64_035),
+            (Band::Before, 9_000..=9_999),
+            (Band::Ryu, 10_000..=63_035),
         ] {
             let all = (0..=band.priority_max()).map(|stated| band.priority(stated));
             let all: Vec<u16> = all.collect();

@@ -223,7 +223,7 @@ proptest! {
                     let foreign = FlowMod {
                         command: FlowModCommand::ModifyStrict,
                         cookie_mask: Cookie(0),
-                        ..FlowMod::add(10_000 + priority, matching, Vec::new())
+                        ..FlowMod::add(9_000 + priority, matching, Vec::new())
                     };
                     net.network.apply(net.switches[at], &Message::FlowMod(foreign));
                 }

@@ -269,6 +269,13 @@ class Network:
         try:
             self.request(method, path, body)
         except Problem as problem:
+            if problem.status == 413 and len(body) > 1:
+                # A cluster takes fewer at once than one controller.
+                items = list(body.items()) if isinstance(body, dict) else list(body)
+                kind = type(body)
+                for half in items[: len(items) // 2], items[len(items) // 2:]:
+                    self._try(errors, method, path, kind(half))
+                return
             errors.append(problem)
             wrong = {str(error.get("pointer")).split("/")[1:2][0] for error in problem.errors
                      if str(error.get("pointer")).startswith("/")}

@@ -7,15 +7,17 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A file's times may be so far behind the clock: the kernel notes them by its ticks.
+const TICK: Duration = Duration::from_millis(20);
 
-/// A file as it is on the disk; `None` if it is not there.
+/// A file as it is on the disk, with its last change at the end; `None` if it is not there.
 type Stamp = Option<[i128; 5]>;
 
 fn stamp(file: &Path) -> Stamp {
@@ -39,10 +41,13 @@ struct Looks {
 }
 
 impl Looks {
-    fn new(read: Vec<Stamp>) -> Looks {
+    /// Begins with files that were read after `begun`, in nanoseconds since 1970: others may have
+    /// been read than those that have changed since.
+    fn new(seen: Vec<Stamp>, begun: i128) -> Looks {
+        let is_older = |stamp: &[i128; 5]| stamp[4] < begun;
         Looks {
-            last: read.clone(),
-            read,
+            read: seen.iter().map(|stamp| stamp.filter(is_older)).collect(),
+            last: seen,
         }
     }
 
@@ -67,11 +72,14 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Looks at `files`, which were read a moment ago.
-    pub fn start(files: Vec<PathBuf>) -> Watched {
+    /// Looks at `files`, which were read after `begun`.
+    pub fn start(files: Vec<PathBuf>, begun: SystemTime) -> Watched {
         let (sender, receiver) = watch::channel(files);
         let changed = Arc::new(Notify::new());
-        let task = tokio::spawn(look(receiver, changed.clone()));
+        let begun = begun.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begun = begun.saturating_sub(TICK).as_nanos();
+        let begun = i128::try_from(begun).unwrap_or(i128::MAX);
+        let task = tokio::spawn(look(receiver, changed.clone(), begun));
         Watched {
             files: sender,
             changed,
@@ -101,13 +109,14 @@ impl Drop for Watched {
     }
 }
 
-async fn look(mut files: watch::Receiver<Vec<PathBuf>>, changed: Arc<Notify>) {
+async fn look(mut files: watch::Receiver<Vec<PathBuf>>, changed: Arc<Notify>, begun: i128) {
+    let mut begun = Some(begun);
     loop {
         let watched = files.borrow_and_update().clone();
         let Some(first) = stamps(&watched).await else {
             return;
         };
-        let mut looks = Looks::new(first);
+        let mut looks = Looks::new(first, begun.take().unwrap_or(i128::MAX));
         loop {
             tokio::select! {
                 replaced = files.changed() => match replaced {
@@ -140,7 +149,7 @@ mod tests {
     #[test]
     fn files_are_read_when_they_have_changed_and_are_quiet() {
         let file = |n: i128| Some([1, 2, 3, 4, n]);
-        let mut looks = Looks::new(vec![file(0), file(0)]);
+        let mut looks = Looks::new(vec![file(0), file(0)], 1);
         assert!(!looks.handle(vec![file(0), file(0)]));
         assert!(!looks.handle(vec![file(1), file(0)]), "the key is new");
         assert!(!looks.handle(vec![file(1), file(1)]), "and the certificate");
@@ -150,6 +159,14 @@ mod tests {
         assert!(looks.handle(vec![None, file(1)]));
         assert!(!looks.handle(vec![file(1), file(1)]));
         assert!(looks.handle(vec![file(1), file(1)]), "and back");
+    }
+
+    #[test]
+    fn a_file_that_changed_between_its_reading_and_the_first_look_is_read_again() {
+        let file = |n: i128| Some([1, 2, 3, 4, n]);
+        let mut looks = Looks::new(vec![file(4), file(5), None], 5);
+        assert!(looks.handle(vec![file(4), file(5), None]));
+        assert!(!looks.handle(vec![file(4), file(5), None]), "once");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use net::tls::{CredentialFiles, Security};
 
@@ -65,7 +66,9 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// Keeps the files of `settings`, which were read after `begun`.
     pub fn start(
+        begun: SystemTime,
         settings: &Settings,
         switches: Security,
         api: Option<Arc<Access>>,
@@ -73,7 +76,7 @@ impl Kept {
     ) -> Kept {
         let named = Named::of(settings);
         Kept {
-            watched: named.paths().map(Watched::start),
+            watched: named.paths().map(|paths| Watched::start(paths, begun)),
             named,
             switches,
             api,

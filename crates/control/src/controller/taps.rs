@@ -19,6 +19,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use clock::{Budget, Instant};
 use openflow::message::PacketIn;
 use openflow::message::{ErrorMessage, FlowMod, FlowModFlags, FlowRemoved, FlowRemovedReason};
@@ -42,15 +43,13 @@ use super::outbox::Outbox;
 use super::packet::Held as HeldPacket;
 use super::port_state::PortRole;
 
-/// The priority of the first tap's entry, above static entries and all of auster's own but LLDP's.
-const PRIORITY: u16 = 20_000;
+/// The priority of the first tap's entry, above all static entries, which end at 63,035, and all of
+/// auster's own but LLDP's.
+const PRIORITY: u16 = 63_100;
 /// The same of a tap behind static entries, still above all of auster's own.
 const PRIORITY_AFTER: u16 = 6_000;
 /// Below each entry there is room for the same one at other ports.
 const PRIORITIES_PER_TAP: u16 = 2;
-
-/// Switches of which a tap counts packets at once. When it hears more, it begins to count anew.
-const BUDGETS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Taps {
@@ -206,9 +205,6 @@ impl Held {
     /// Counts a packet. Returns whether it is within the rate.
     fn count(&mut self, now: Instant, dpid: DatapathId) -> bool {
         let rate = self.tap.rate_max;
-        if self.budgets.len() >= BUDGETS_MAX && !self.budgets.contains_key(&dpid) {
-            self.budgets.clear();
-        }
         let budget = self.budgets.entry(dpid);
         let budget = budget.or_insert_with(|| Budget::new(now, rate, rate.max(1)));
         let is_within = budget.take(now);
@@ -295,6 +291,7 @@ impl Taps {
         self.copying.remove(&dpid);
         for held in self.all.values_mut() {
             held.refused.remove(&dpid);
+            held.budgets.remove(&dpid);
         }
     }
 
@@ -442,7 +439,8 @@ impl Taps {
                 tap: id.clone(),
                 at,
                 total_len: packet_in.total_len,
-                data: packet_in.data.slice(..len),
+                // A part of its own: the whole message would stay for it.
+                data: Bytes::copy_from_slice(&packet_in.data[..len]),
             });
         }
         Some(!is_copy)

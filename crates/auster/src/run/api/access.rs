@@ -33,8 +33,8 @@ use cli::failure::Failure;
 /// Served to everybody, as the files of the page are: they say nothing of the network. The page
 /// asks for its token itself.
 const PUBLIC: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
-/// Paths that ask a question by POST too, as Ryu's clients do.
-const QUESTIONS: &str = "/stats/";
+/// Paths that ask a question by POST too, as Ryu's clients do. Other paths of Ryu change switches.
+const QUESTIONS: [&str; 2] = ["/stats/flow/", "/stats/aggregateflow/"];
 /// Paths that have the contents of packets, which are for those who may change the network.
 const TAPS: &str = "/v1/taps/";
 const PACKETS: &str = "/packets";
@@ -327,7 +327,9 @@ fn needed(request: &Request) -> Option<Role> {
     if path.starts_with(TAPS) && path.ends_with(PACKETS) {
         return Some(Role::Operate);
     }
-    Some(match is_read || path.starts_with(QUESTIONS) {
+    let is_question = *request.method() == Method::POST
+        && QUESTIONS.iter().any(|question| path.starts_with(question));
+    Some(match is_read || is_question {
         true => Role::Read,
         false => Role::Operate,
     })

@@ -289,10 +289,12 @@ fn a_tap_after_static_entries_is_below_them_and_above_all_of_our_own() {
     let first = net.set(id("lesson", "first"), after(false))[0].priority;
     let priorities = (1..TAPS_MAX).map(|n| PRIORITY_AFTER + n as u16 * PRIORITIES_PER_TAP + 1);
     assert!(own < first, "{own} {first}");
-    // Static entries begin at 10,000.
-    assert!(priorities.max() < Some(10_000));
+    // Static entries begin at 9,000 and end at 63,035.
+    assert!(priorities.max() < Some(9_000));
+    let before = PRIORITY..=PRIORITY + TAPS_MAX as u16 * PRIORITIES_PER_TAP;
+    assert!(*before.start() > 63_035 && *before.end() < u16::MAX);
     let copied = net.set(id("lesson", "copied"), after(true));
-    assert!(copied.iter().all(|sent| sent.priority > 10_000));
+    assert!(copied.iter().all(|sent| sent.priority >= PRIORITY));
 }
 
 #[test]
