@@ -13,7 +13,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 
-use clock::{Duration, Instant};
+use clock::{Budget, Duration, Instant};
 use openflow::message::{ErrorMessage, PortReason, PortStatus, RoleMessage};
 use openflow::{
     DatapathId, ErrorKind, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode,
@@ -30,8 +30,8 @@ use crate::requests::EDGE_XID;
 use crate::session::SwitchUp;
 use crate::{ConnectionId, Location};
 
-pub use late::PACKET_BYTES_MAX;
 use late::{Early, Sent};
+pub use late::{PACKET_BYTES_MAX, PACKETS_PER_SECOND_MAX};
 use replica::Replica;
 pub use replica::{CopyCounts, Learned, Listener};
 use source::Source;
@@ -113,8 +113,14 @@ struct Membership {
     /// Messages of switches that another member serves.
     passed_over: u64,
     sent: Sent,
+    early: Early,
+    /// What may still be handed over to others, and heard of them.
+    giving: Budget,
+    hearing: Budget,
     /// Packets that another member was given since it has their switch.
     handed_over: u64,
+    /// Packets that were one too many, or that this member was given and could not use.
+    packets_dropped: u64,
 }
 
 struct Line {
@@ -124,7 +130,6 @@ struct Line {
     is_served: bool,
     /// When this member has last yielded it to another.
     yielded_at: Option<Instant>,
-    early: Early,
     /// The ports that the member which serves the switch knows as edges, and since when.
     edges: Option<(Instant, BTreeSet<PortNo>)>,
     /// Role requests without an answer, oldest first, with their numbers.
@@ -176,6 +181,7 @@ impl Clustered {
         let ports_max = config
             .switch_count_max
             .saturating_mul(config.port_count_max);
+        let budget = Budget::new(now, PACKETS_PER_SECOND_MAX, PACKETS_PER_SECOND_MAX);
         let membership = Membership {
             cluster,
             sink,
@@ -193,7 +199,11 @@ impl Clustered {
             term: 0,
             passed_over: 0,
             sent: Sent::default(),
+            early: Early::default(),
+            giving: budget,
+            hearing: budget,
             handed_over: 0,
+            packets_dropped: 0,
         };
         Clustered {
             controller,
@@ -220,6 +230,14 @@ impl Clustered {
         self.membership
             .as_ref()
             .map_or(0, |membership| membership.handed_over)
+    }
+
+    /// Packets that were not handed over since there were too many, and those that this member was
+    /// given and has dropped.
+    pub fn packets_dropped(&self) -> u64 {
+        self.membership
+            .as_ref()
+            .map_or(0, |membership| membership.packets_dropped)
     }
 
     /// Hands something to the cluster, and carries out what follows. Does nothing alone.
@@ -259,15 +277,8 @@ impl Clustered {
         let Some(membership) = &mut self.membership else {
             return;
         };
-        let connection = membership.by_dpid.get(&dpid).copied();
-        let Some(connection) = connection.filter(|_| late::may_be_handed_over(&frame)) else {
-            return;
-        };
-        match membership.lines.get_mut(&connection) {
-            Some(line) if frame.version() != Some(line.up.version) => {}
-            Some(line) if !line.is_served => line.early.keep(now, frame),
-            Some(_) => membership.take_over(now, &mut self.controller, connection, frame),
-            None => {}
+        if !membership.hear_packet(now, &mut self.controller, dpid, frame) {
+            membership.packets_dropped += 1;
         }
     }
 
@@ -348,7 +359,6 @@ impl Clustered {
             peer,
             is_served: false,
             yielded_at: None,
-            early: Early::default(),
             edges: None,
             asked: VecDeque::new(),
             next_xid: 0,
@@ -490,6 +500,7 @@ impl Membership {
     fn handle_timeout(&mut self, now: Instant) {
         if now >= self.ticked + TICK {
             self.sent.tick(now, self.ticked);
+            self.packets_dropped += self.early.age(now);
             self.ticked = now;
             self.cluster.handle_application_tick(now);
             self.look_at_reach(now);
@@ -624,9 +635,38 @@ impl Membership {
         let holder = self.cluster.holder(shard).cloned();
         let other = holder.filter(|holder| *holder != self.cluster.config().id);
         if let Some(to) = other.filter(|_| self.sent.is_new(now, self.ticked)) {
+            if !self.giving.take(now) {
+                self.packets_dropped += 1;
+                return;
+            }
             self.handed_over += 1;
             (self.sink)(Outward::Packet { to, dpid, frame });
         }
+    }
+
+    /// Takes over a packet, or keeps it until this member serves its switch. Returns `false` if it
+    /// does neither.
+    fn hear_packet(
+        &mut self,
+        now: Instant,
+        controller: &mut Controller,
+        dpid: DatapathId,
+        frame: Frame,
+    ) -> bool {
+        let connection = self.by_dpid.get(&dpid).copied();
+        let line = connection.and_then(|connection| self.lines.get(&connection));
+        let (Some(connection), Some(line)) = (connection, line) else {
+            return false;
+        };
+        let is_usable = self.hearing.take(now)
+            && frame.version() == Some(line.up.version)
+            && late::may_be_handed_over(&frame);
+        match line.is_served {
+            _ if !is_usable => return false,
+            true => self.take_over(now, controller, connection, frame),
+            false => self.packets_dropped += self.early.keep(now, connection, frame),
+        }
+        true
     }
 
     /// Sends or answers a packet that the member before could not.
@@ -737,7 +777,8 @@ impl Membership {
             return;
         };
         (line.is_served, line.yielded_at) = (true, None);
-        let early = line.early.take(now);
+        self.packets_dropped += self.early.age(now);
+        let early = self.early.take(connection);
         if let Some((at, ports)) = line.edges.take()
             && now.since(at) < EDGES_FOR
         {
@@ -1077,7 +1118,6 @@ mod tests {
             peer: PeerIdentity::default(),
             is_served: true,
             yielded_at: None,
-            early: Early::default(),
             edges: None,
             asked: VecDeque::from([(Xid(1), 9)]),
             next_xid: 1,
@@ -1203,6 +1243,71 @@ mod tests {
             assert_eq!(handed_over(&mut trial), expected, "{waits_ms} {is_quoted}");
             assert_eq!(trial.member.handed_over(), expected.len() as u64);
         }
+    }
+
+    /// Hosts cannot flood the connection that heartbeats go over.
+    #[test]
+    fn a_flood_is_handed_over_within_a_budget_and_heartbeats_go() {
+        let mut trial = Trial::new();
+        let entry = trial.store.members.values().next().unwrap().clone();
+        trial
+            .store
+            .members
+            .insert(MemberId::new("b").unwrap(), entry);
+        let _ = trial.come_up();
+        trial.pass(Duration::from_secs(3));
+        demoted(&mut trial);
+        let _ = trial.outward.try_iter().count();
+        let at_once = u64::from(PACKETS_PER_SECOND_MAX);
+        let (mut packets, mut beats) = (0, 0);
+        for _ in 0..20 {
+            for _ in 0..100 {
+                let frame = packet_in(false);
+                trial.member.handle_frame(trial.now, CONNECTION, frame);
+            }
+            trial.now += Duration::from_millis(10);
+            trial.member.handle_timeout(trial.now);
+            for output in trial.outward.try_iter() {
+                match output {
+                    Outward::Packet { .. } => packets += 1,
+                    Outward::Cluster(ClusterOutput::Peer {
+                        message: PeerMessage::Heartbeat(_),
+                        ..
+                    }) => beats += 1,
+                    _ => {}
+                }
+            }
+        }
+        let in_200_ms = at_once / 5;
+        assert!((at_once..=at_once + in_200_ms).contains(&packets));
+        assert_eq!(trial.member.handed_over(), packets);
+        assert_eq!(trial.member.packets_dropped(), 2000 - packets);
+        assert!(beats >= 1, "{beats}");
+    }
+
+    /// Another member cannot have a switch sent more than it may hand over.
+    #[test]
+    fn a_flood_of_another_member_is_heard_within_a_budget() {
+        let mut trial = Trial::new();
+        let _ = trial.come_up();
+        trial.pass(Duration::from_millis(500));
+        trial.packets.clear();
+        let message = Message::PacketOut(PacketOut {
+            buffer_id: None,
+            in_port: PortNo::CONTROLLER,
+            actions: vec![Action::output(PortNo(2))],
+            data: vec![0xff; 60].into(),
+        });
+        let packet = encode(Version::V13, Xid(7), &message).unwrap();
+        for _ in 0..1000 {
+            trial.member.hear_packet(trial.now, DPID, packet.clone());
+        }
+        trial.member.hear_packet(trial.now, DatapathId(8), packet);
+        trial.answer();
+        let is_host = |frame: &&Frame| late::may_be_handed_over(frame);
+        let sent = trial.packets.iter().filter(is_host).count();
+        assert_eq!(sent, PACKETS_PER_SECOND_MAX as usize);
+        assert_eq!(trial.member.packets_dropped(), 1001 - sent as u64);
     }
 
     /// The next master sends it on, also if it comes before its role does.

@@ -6,7 +6,8 @@
 //! packet has not gone out, so it may be sent once more, and no packet goes out twice.
 //!
 //! The bounds: [`SENT_MAX`] packets that may be refused, of [`PACKET_BYTES_MAX`], for [`LATE_MAX`];
-//! [`EARLY_MAX`] packets for each switch whose new master has not heard of its role.
+//! [`EARLY_MAX`] packets for all switches whose new master has not heard of its role, for
+//! [`EARLY_FOR`]; [`PACKETS_PER_SECOND_MAX`] that are handed over, and as many that are heard.
 
 use std::collections::VecDeque;
 
@@ -18,14 +19,17 @@ use crate::ConnectionId;
 
 /// Packets that are larger are not handed over.
 pub const PACKET_BYTES_MAX: usize = 4096;
+/// Packets that a member hands over in a second, and at once, to all others together. It hears as
+/// many from them. Hosts can flood, and heartbeats go over the same connections.
+pub const PACKETS_PER_SECOND_MAX: u32 = 300;
 /// The age above which a packet is not handed over: its sender has noticed.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(250);
 /// The packets that are remembered until then.
 const SENT_MAX: usize = 1024;
 /// The bytes of a message that an error quotes at least.
 const QUOTED_MIN: usize = 64;
-/// Packets of one switch that wait until this member is its master.
-const EARLY_MAX: usize = 64;
+/// Packets that wait until this member is the master of their switches.
+const EARLY_MAX: usize = 1024;
 /// How long they wait.
 const EARLY_FOR: Duration = Duration::from_secs(1);
 /// How long a member that has stood still hands nothing over: it answers what is old.
@@ -86,22 +90,44 @@ impl Sent {
     }
 }
 
-/// Packets for a switch whose master this member is, but does not know it yet.
+/// Packets for switches whose master this member is, but does not know it yet; oldest first.
 #[derive(Default)]
-pub(super) struct Early(VecDeque<(Instant, Frame)>);
+pub(super) struct Early(VecDeque<(Instant, ConnectionId, Frame)>);
 
 impl Early {
-    pub(super) fn keep(&mut self, now: Instant, frame: Frame) {
-        if self.0.len() == EARLY_MAX {
+    /// Keeps a packet. Returns how many were dropped for it.
+    pub(super) fn keep(&mut self, now: Instant, connection: ConnectionId, frame: Frame) -> u64 {
+        let mut dropped = self.age(now);
+        if self.0.len() >= EARLY_MAX {
             self.0.pop_front();
+            dropped += 1;
         }
-        self.0.push_back((now, frame));
+        self.0.push_back((now, connection, frame));
+        dropped
     }
 
-    pub(super) fn take(&mut self, now: Instant) -> Vec<Frame> {
-        let waited = std::mem::take(&mut self.0).into_iter();
-        let waited = waited.filter(|(at, _)| now.since(*at) <= EARLY_FOR);
-        waited.map(|(_, frame)| frame).collect()
+    /// Drops the packets that have waited too long. Returns how many.
+    pub(super) fn age(&mut self, now: Instant) -> u64 {
+        let is_old = |(at, ..): &(Instant, ConnectionId, Frame)| now.since(*at) > EARLY_FOR;
+        let mut dropped = 0;
+        while self.0.front().is_some_and(is_old) {
+            self.0.pop_front();
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// The packets for a switch.
+    pub(super) fn take(&mut self, connection: ConnectionId) -> Vec<Frame> {
+        let mut taken = Vec::new();
+        self.0.retain(|(_, of, frame)| {
+            let is_taken = *of == connection;
+            if is_taken {
+                taken.push(frame.clone());
+            }
+            !is_taken
+        });
+        taken
     }
 }
 
@@ -118,4 +144,43 @@ pub(super) fn may_be_handed_over(frame: &Frame) -> bool {
         _ => return false,
     };
     data.len() >= 14 && !data.starts_with(&[0x01, 0x80, 0xc2, 0, 0])
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::{Version, Xid, encode};
+
+    use super::*;
+
+    #[test]
+    fn early_packets_are_bounded_for_all_switches_together_and_by_time() {
+        let barrier = |n: usize| {
+            let xid = Xid(u32::try_from(n).unwrap());
+            encode(Version::V13, xid, &Message::BarrierRequest).unwrap()
+        };
+        let switch = |n: usize| ConnectionId(n as u64);
+        let start = Instant::START;
+        let mut early = Early::default();
+        let dropped: u64 = (0..3 * EARLY_MAX)
+            .map(|n| early.keep(start, switch(n), barrier(n)))
+            .sum();
+        assert_eq!(early.0.len(), EARLY_MAX);
+        assert_eq!(dropped, 2 * EARLY_MAX as u64);
+        assert_eq!(early.take(switch(0)), [], "the oldest have made room");
+        let last = 3 * EARLY_MAX - 1;
+        assert_eq!(early.take(switch(last)), [barrier(last)]);
+        assert_eq!(early.take(switch(last)), [], "taken once");
+
+        assert_eq!(early.age(start + EARLY_FOR), 0);
+        let later = start + EARLY_FOR + Duration::from_millis(1);
+        let dropped = early.keep(later, switch(1), barrier(1));
+        assert_eq!(
+            dropped,
+            EARLY_MAX as u64 - 1,
+            "a packet drops those too old"
+        );
+        assert_eq!(early.age(later + EARLY_FOR), 0);
+        assert_eq!(early.age(later + EARLY_FOR + Duration::from_millis(1)), 1);
+        assert!(early.0.is_empty());
+    }
 }

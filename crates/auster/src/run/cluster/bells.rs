@@ -10,6 +10,7 @@
 //! | lines in a second | [`LINES_PER_SECOND_MAX`] | the same |
 //! | the time to the first line | [`HELLO_MAX`] | the same |
 //! | lines for a member that does not read | [`WAITING_MAX`], and as many about edges | dropped |
+//! | packets for a member that does not read | [`PACKETS_WAITING_MAX`] | dropped |
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use clock::Budget;
 use control::cluster::{Member, MemberId, PeerMessage};
-use control::clustered::Edges;
+use control::clustered::{Edges, PACKETS_PER_SECOND_MAX};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener, Reader, TransportError, connect};
@@ -34,13 +35,16 @@ use super::{Handle, copies, packets};
 /// Incoming connections of all members together.
 const CONNECTIONS_MAX: usize = 64;
 const LINE_BYTES_MAX: u64 = 16 << 10;
-/// A member sends 10 heartbeats a second, a few questions when another one is silent, and twice a
-/// second the edges of its switches, of which a line holds some hundred.
+/// A member sends 10 heartbeats a second, a few questions when another one is silent, twice a
+/// second the edges of its switches, of which a line holds some hundred, and packets: at most
+/// [`PACKETS_PER_SECOND_MAX`] at once and as many in a second.
 const LINES_PER_SECOND_MAX: u32 = 1000;
 const HELLO_MAX: Duration = Duration::from_secs(3);
 /// A write that takes longer ends the connection.
 const WRITE_MAX: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 128;
+/// Room for what a member hands over at once.
+const PACKETS_WAITING_MAX: usize = PACKETS_PER_SECOND_MAX as usize;
 /// The pause before a member is dialled again.
 const DIAL_AGAIN: Duration = Duration::from_millis(200);
 
@@ -57,8 +61,10 @@ struct Bell {
     /// Whether the member is dialled again when its connection has ended.
     is_member: Arc<AtomicBool>,
     lines: mpsc::Sender<Arc<[u8]>>,
-    /// They go when there is nothing else.
+    /// They go when there is nothing of the cluster's.
     edges: mpsc::Sender<Arc<[u8]>>,
+    /// They go when there is nothing else.
+    packets: mpsc::Sender<Arc<[u8]>>,
     task: AbortHandle,
 }
 
@@ -102,7 +108,7 @@ impl Bells {
     /// Hands a packet over to a member, if there is a connection that takes it.
     pub fn send_packet(&self, to: &MemberId, dpid: DatapathId, frame: &Frame) {
         if let Some(bell) = self.bells.get(to) {
-            let _ = bell.lines.try_send(packets::text(dpid, frame).into());
+            let _ = bell.packets.try_send(packets::text(dpid, frame).into());
         }
     }
 
@@ -119,9 +125,11 @@ impl Bells {
     fn start(&self, id: MemberId, address: String) -> Bell {
         let (lines, messages) = mpsc::channel(WAITING_MAX);
         let (edges, waiting_edges) = mpsc::channel(WAITING_MAX);
+        let (packets, waiting_packets) = mpsc::channel(PACKETS_WAITING_MAX);
         let waiting = Waiting {
             lines: messages,
             edges: waiting_edges,
+            packets: waiting_packets,
         };
         let (own, security) = (self.own.clone(), self.security.clone());
         let handle = self.handle.clone();
@@ -148,6 +156,7 @@ impl Bells {
             is_member,
             lines,
             edges,
+            packets,
             task,
         }
     }
@@ -165,20 +174,25 @@ impl Drop for Bells {
 struct Waiting {
     lines: mpsc::Receiver<Arc<[u8]>>,
     edges: mpsc::Receiver<Arc<[u8]>>,
+    packets: mpsc::Receiver<Arc<[u8]>>,
 }
 
 impl Waiting {
-    /// The next line, and those about edges last.
+    /// The next line. A heartbeat waits for nothing, and packets wait for all else.
     async fn next(&mut self) -> Option<Arc<[u8]>> {
         tokio::select! {
             biased;
             line = self.lines.recv() => line,
             line = self.edges.recv() => line,
+            line = self.packets.recv() => line,
         }
     }
 
     fn clear(&mut self) {
-        while self.lines.try_recv().is_ok() || self.edges.try_recv().is_ok() {}
+        while self.lines.try_recv().is_ok()
+            || self.edges.try_recv().is_ok()
+            || self.packets.try_recv().is_ok()
+        {}
     }
 }
 
