@@ -1,6 +1,7 @@
 //! Static entries alone: what a switch answers when more than one change is under way.
 
 use clock::SplitMix64;
+use openflow::message::FlowMod;
 use openflow::text::{parse_actions, parse_match};
 
 use crate::ConnectionId;
@@ -31,6 +32,24 @@ fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {
         actions: parse_actions(actions).expect("actions"),
         hard_timeout_s,
         ..StaticEntry::default()
+    }
+}
+
+/// A switch's report of an entry.
+fn row(sent: &FlowMod) -> FlowStats {
+    FlowStats {
+        table_id: sent.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        priority: sent.priority,
+        idle_timeout: sent.idle_timeout,
+        hard_timeout: sent.hard_timeout,
+        flags: sent.flags,
+        cookie: sent.cookie,
+        packet_count: 0,
+        byte_count: 0,
+        r#match: sent.r#match.clone(),
+        instructions: sent.instructions.clone(),
     }
 }
 
@@ -88,6 +107,15 @@ impl Setup {
     fn is_refused(&self, of: &str) -> bool {
         matches!(self.state(of), Some(FlowState::Refused(_)))
     }
+
+    /// Has the switch report these at a reading.
+    fn read(&mut self, rows: Vec<FlowStats>) {
+        self.sleep(1);
+        let (stated, outbox) = (&mut self.stated, &mut self.outbox);
+        let switch = stated.switches.get_mut(&SWITCH).expect("a switch");
+        switch.asked_at = Some(outbox.now);
+        stated.handle_rows(SWITCH, vec![ReplyBody::Flow(rows)], outbox);
+    }
 }
 
 #[test]
@@ -123,4 +151,30 @@ fn an_entry_that_waits_is_sent_though_the_one_before_it_is_refused() {
     setup.sleep(1);
     setup.stated.advance(&mut setup.outbox);
     assert_ne!(setup.xid(&good), first);
+}
+
+#[test]
+fn an_entry_with_a_timeout_lives_until_it_is_missing() {
+    let mut setup = Setup::new();
+    let short = entry("ip", "output:1", 30);
+    setup.put("one", &short);
+    let sent = setup.xid(&short);
+    // The switch has a form of its own for it.
+    let mut odd = row(&short.to_add(1));
+    odd.instructions.push(Instruction::GotoTable(PATH_TABLE));
+    for _ in 0..3 {
+        setup.read(vec![odd.clone()]);
+        assert_eq!(setup.state("one"), Some(FlowState::InUse));
+    }
+    assert_eq!(setup.xid(&short), sent, "its time does not begin anew");
+    // The next one of its name waits for its owner's rate.
+    setup.exhaust();
+    let longer = entry("ip", "output:1", 60);
+    setup.put("one", &longer);
+    setup.read(vec![row(&short.to_add(1))]);
+    assert_ne!(setup.xid(&longer), sent);
+    setup.read(vec![row(&longer.to_add(1))]);
+    assert_eq!(setup.state("one"), Some(FlowState::InUse));
+    setup.read(Vec::new());
+    assert_eq!(setup.state("one"), None);
 }
