@@ -269,6 +269,10 @@ impl StaticEntries {
         };
         if place.is_needless() {
             switch.places.remove(key);
+            // A switch that has never connected is kept for its entries only.
+            if switch.places.is_empty() && !switch.is_compared {
+                self.switches.remove(&dpid);
+            }
             return false;
         }
         let entry = place.wanted.as_ref().and_then(|name| self.wanted.get(name));

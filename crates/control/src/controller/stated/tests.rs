@@ -75,7 +75,7 @@ impl Setup {
     }
 
     fn sleep(&mut self, s: u64) {
-        self.outbox.now = self.outbox.now + Duration::from_secs(s);
+        self.outbox.now += Duration::from_secs(s);
     }
 
     /// The owner may change nothing for now.
@@ -177,4 +177,18 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     assert_eq!(setup.state("one"), Some(FlowState::InUse));
     setup.read(Vec::new());
     assert_eq!(setup.state("one"), None);
+}
+
+#[test]
+fn nothing_is_kept_of_a_switch_that_no_entry_names_any_more() {
+    let mut setup = Setup::new();
+    let absent = StaticEntry {
+        dpid: DatapathId(2),
+        ..entry("ip", "output:1", 0)
+    };
+    setup.put("one", &absent);
+    assert!(setup.stated.switches.contains_key(&absent.dpid));
+    let edits = vec![FlowEdit::Delete(name("one"))];
+    setup.stated.edit(edits, &mut setup.outbox);
+    assert!(setup.stated.switches.keys().eq([&SWITCH]));
 }
