@@ -5,6 +5,8 @@
 //! end for good. Changes of an owner beyond its rate wait, each place once.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,6 +91,8 @@ struct Held {
     entry: Arc<StaticEntry>,
     /// `None`: an earlier process may have sent it.
     sent_at: Option<Instant>,
+    /// Its message, if it was sent on this connection.
+    xid: Option<Xid>,
     is_confirmed: bool,
     counts: Option<(u64, u64)>,
 }
@@ -104,6 +108,7 @@ impl Held {
         Held {
             entry,
             sent_at,
+            xid: None,
             is_confirmed: sent_at.is_none(),
             counts: None,
         }
@@ -264,6 +269,10 @@ impl StaticEntries {
         };
         if place.is_needless() {
             switch.places.remove(key);
+            // A switch that has never connected is kept for its entries only.
+            if switch.places.is_empty() && !switch.is_compared {
+                self.switches.remove(&dpid);
+            }
             return false;
         }
         let entry = place.wanted.as_ref().and_then(|name| self.wanted.get(name));
@@ -298,7 +307,10 @@ impl StaticEntries {
         };
         match outbox.flow_mod(dpid, entry.to_add(outbox.generation)) {
             Some(xid) => {
-                place.held = Some(Held::new(entry.clone(), Some(outbox.now)));
+                place.held = Some(Held {
+                    xid: Some(xid),
+                    ..Held::new(entry.clone(), Some(outbox.now))
+                });
                 place.is_stale = false;
                 switch.fresh.insert(xid, key.clone());
             }
@@ -363,14 +375,21 @@ impl StaticEntries {
             return;
         };
         // One that was sent later may be taken.
-        let is_latest = !switch.fresh.values().any(|fresh| *fresh == key);
-        let place = switch.places.get_mut(&key).filter(|_| is_latest);
-        if let Some(place) = place {
-            place.held = None;
-            place.refused = Some(Refusal {
-                why: format!("the switch refuses it: {error}"),
-                is_for_now: error == ErrorKind::FLOW_MOD_TABLE_FULL,
-            });
+        let place = switch.places.get_mut(&key);
+        let held =
+            place.and_then(|place| Some((place.held.take_if(|it| it.xid == Some(xid))?, place)));
+        let Some((held, place)) = held else {
+            return;
+        };
+        // The wanted one may still wait for its owner's rate.
+        match held.does_as(&place.last) {
+            true => {
+                place.refused = Some(Refusal {
+                    why: format!("the switch refuses it: {error}"),
+                    is_for_now: error == ErrorKind::FLOW_MOD_TABLE_FULL,
+                });
+            }
+            false => (place.held, place.is_stale) = (Some(held), true),
         }
     }
 

@@ -57,7 +57,8 @@ fn is_as_sent(dpid: DatapathId, entry: &StaticEntry, row: &FlowStats, outbox: &O
 
 impl Place {
     /// Whether a row is what the switch was sent. A form that it reports twice, the second time
-    /// after the entry was set once more, is its own way to report it.
+    /// after the entry was set once more, is its own way to report it. One with a timeout is not
+    /// set once more for its form, as it would live longer.
     fn takes(&mut self, dpid: DatapathId, row: FlowStats, outbox: &Outbox) -> bool {
         let timeouts = (self.last.idle_timeout_s, self.last.hard_timeout_s);
         let sent = reported(dpid, &self.last, outbox);
@@ -66,7 +67,7 @@ impl Place {
         if (row.idle_timeout, row.hard_timeout) != timeouts {
             return false;
         }
-        if forms.clone().any(is_it) {
+        if !self.last.is_lasting() || forms.clone().any(is_it) {
             return true;
         }
         let is_second = self.odd.as_ref() == Some(&row.instructions);
@@ -276,6 +277,7 @@ impl StaticEntries {
             }
         }
         let mut wrong = Vec::new();
+        let mut ended = Vec::new();
         let mut again = Vec::new();
         for (key, place) in &mut switch.places {
             let Some(name) = &place.wanted else {
@@ -293,6 +295,10 @@ impl StaticEntries {
             let Some(held) = place.held.as_mut().filter(is_older) else {
                 continue;
             };
+            // The wanted one has still to be sent.
+            if place.is_stale || !held.does_as(&place.last) {
+                continue;
+            }
             held.is_confirmed = true;
             match seen.remove(key) {
                 Some(row) => {
@@ -303,6 +309,7 @@ impl StaticEntries {
                         wrong.push(key.clone());
                     }
                 }
+                None if !place.last.is_lasting() => ended.push(key.clone()),
                 None => {
                     place.missed += 1;
                     if place.missed > MISSED_MAX {
@@ -324,10 +331,10 @@ impl StaticEntries {
                 .insert((false, dpid, key));
         }
         for key in wrong {
-            match self.is_lasting(dpid, &key) {
-                Some(true) => self.mend(dpid, &key, outbox),
-                _ => self.end(dpid, &key, outbox),
-            }
+            self.mend(dpid, &key, outbox);
+        }
+        for key in ended {
+            self.end(dpid, &key, outbox);
         }
         self.advance(outbox);
     }

@@ -1,0 +1,194 @@
+//! Static entries alone: what a switch answers when more than one change is under way.
+
+use clock::SplitMix64;
+use openflow::message::FlowMod;
+use openflow::text::{parse_actions, parse_match};
+
+use crate::ConnectionId;
+use crate::controller::ControllerConfig;
+use crate::controller::fixture::up;
+use crate::requests::Requests;
+
+use super::*;
+
+const SWITCH: DatapathId = DatapathId(1);
+
+struct Setup {
+    stated: StaticEntries,
+    outbox: Outbox,
+}
+
+fn name(name: &str) -> FlowName {
+    FlowName {
+        owner: "ann".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {
+    StaticEntry {
+        dpid: SWITCH,
+        r#match: parse_match(matching).expect("a match"),
+        actions: parse_actions(actions).expect("actions"),
+        hard_timeout_s,
+        ..StaticEntry::default()
+    }
+}
+
+/// A switch's report of an entry.
+fn row(sent: &FlowMod) -> FlowStats {
+    FlowStats {
+        table_id: sent.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        priority: sent.priority,
+        idle_timeout: sent.idle_timeout,
+        hard_timeout: sent.hard_timeout,
+        flags: sent.flags,
+        cookie: sent.cookie,
+        packet_count: 0,
+        byte_count: 0,
+        r#match: sent.r#match.clone(),
+        instructions: sent.instructions.clone(),
+    }
+}
+
+impl Setup {
+    /// A switch that has been compared.
+    fn new() -> Setup {
+        let config = ControllerConfig::default();
+        let mut setup = Setup {
+            stated: StaticEntries::default(),
+            outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
+        };
+        let requests = || Requests::new(config.requests, 1);
+        let channel = (ConnectionId(1), up(1).version);
+        setup.outbox.open(SWITCH, channel, requests);
+        let (stated, outbox) = (&mut setup.stated, &mut setup.outbox);
+        stated.reconcile(SWITCH, false, &mut Vec::new(), outbox);
+        setup
+    }
+
+    fn put(&mut self, of: &str, entry: &StaticEntry) {
+        let edit = FlowEdit::Put(name(of), Box::new(entry.clone()));
+        self.stated.edit(vec![edit], &mut self.outbox);
+    }
+
+    fn sleep(&mut self, s: u64) {
+        self.outbox.now += Duration::from_secs(s);
+    }
+
+    /// The owner may change nothing for now.
+    fn exhaust(&mut self) {
+        let now = self.outbox.now;
+        let mut budget = Budget::new(now, CHANGES_PER_S, 1);
+        assert!(budget.take(now));
+        self.stated.owner("ann", now).budget = budget;
+    }
+
+    /// The xid of the entry that was sent last.
+    fn xid(&self, entry: &StaticEntry) -> Xid {
+        let held = self.stated.switches[&SWITCH].places[&entry.key()]
+            .held
+            .as_ref();
+        held.and_then(|held| held.xid).expect("it was sent")
+    }
+
+    fn refuse(&mut self, xid: Xid) {
+        let error = ErrorKind::FLOW_MOD_TABLE_FULL;
+        self.stated.handle_refused(SWITCH, xid, error);
+    }
+
+    fn state(&self, of: &str) -> Option<FlowState> {
+        let entry = self.stated.wanted.get(&name(of))?;
+        Some(self.stated.view(&name(of), entry).state)
+    }
+
+    fn is_refused(&self, of: &str) -> bool {
+        matches!(self.state(of), Some(FlowState::Refused(_)))
+    }
+
+    /// Has the switch report these at a reading.
+    fn read(&mut self, rows: Vec<FlowStats>) {
+        self.sleep(1);
+        let (stated, outbox) = (&mut self.stated, &mut self.outbox);
+        let switch = stated.switches.get_mut(&SWITCH).expect("a switch");
+        switch.asked_at = Some(outbox.now);
+        stated.handle_rows(SWITCH, vec![ReplyBody::Flow(rows)], outbox);
+    }
+}
+
+#[test]
+fn an_entry_is_not_refused_for_an_earlier_one_of_its_place() {
+    let mut setup = Setup::new();
+    let (bad, good) = (entry("ip", "output:1", 0), entry("ip", "output:2", 0));
+    // A barrier is under way while both are sent.
+    setup.put("other", &entry("arp", "drop", 0));
+    setup.put("one", &bad);
+    let first = setup.xid(&bad);
+    setup.put("one", &good);
+    setup.stated.handle_confirmed(SWITCH, &mut setup.outbox);
+    setup.refuse(first);
+    assert_eq!(setup.state("one"), Some(FlowState::Sent));
+    setup.stated.handle_confirmed(SWITCH, &mut setup.outbox);
+    assert_eq!(setup.state("one"), Some(FlowState::InUse));
+    // Its own refusal counts.
+    setup.put("one", &bad);
+    setup.refuse(setup.xid(&bad));
+    assert!(setup.is_refused("one"));
+}
+
+#[test]
+fn an_entry_that_waits_is_sent_though_the_one_before_it_is_refused() {
+    let mut setup = Setup::new();
+    let (bad, good) = (entry("ip", "output:1", 0), entry("ip", "output:2", 0));
+    setup.put("one", &bad);
+    let first = setup.xid(&bad);
+    setup.exhaust();
+    setup.put("one", &good);
+    setup.refuse(first);
+    assert!(!setup.is_refused("one"));
+    setup.sleep(1);
+    setup.stated.advance(&mut setup.outbox);
+    assert_ne!(setup.xid(&good), first);
+}
+
+#[test]
+fn an_entry_with_a_timeout_lives_until_it_is_missing() {
+    let mut setup = Setup::new();
+    let short = entry("ip", "output:1", 30);
+    setup.put("one", &short);
+    let sent = setup.xid(&short);
+    // The switch has a form of its own for it.
+    let mut odd = row(&short.to_add(1));
+    odd.instructions.push(Instruction::GotoTable(PATH_TABLE));
+    for _ in 0..3 {
+        setup.read(vec![odd.clone()]);
+        assert_eq!(setup.state("one"), Some(FlowState::InUse));
+    }
+    assert_eq!(setup.xid(&short), sent, "its time does not begin anew");
+    // The next one of its name waits for its owner's rate.
+    setup.exhaust();
+    let longer = entry("ip", "output:1", 60);
+    setup.put("one", &longer);
+    setup.read(vec![row(&short.to_add(1))]);
+    assert_ne!(setup.xid(&longer), sent);
+    setup.read(vec![row(&longer.to_add(1))]);
+    assert_eq!(setup.state("one"), Some(FlowState::InUse));
+    setup.read(Vec::new());
+    assert_eq!(setup.state("one"), None);
+}
+
+#[test]
+fn nothing_is_kept_of_a_switch_that_no_entry_names_any_more() {
+    let mut setup = Setup::new();
+    let absent = StaticEntry {
+        dpid: DatapathId(2),
+        ..entry("ip", "output:1", 0)
+    };
+    setup.put("one", &absent);
+    assert!(setup.stated.switches.contains_key(&absent.dpid));
+    let edits = vec![FlowEdit::Delete(name("one"))];
+    setup.stated.edit(edits, &mut setup.outbox);
+    assert!(setup.stated.switches.keys().eq([&SWITCH]));
+}
