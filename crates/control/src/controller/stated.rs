@@ -7,6 +7,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use super::Controller;
 use super::entries::delete_of;
 use super::event::Event;
 use super::outbox::{Outbox, Request, Timer};
+use waiting::Waiting;
 
 /// Time between two readings of the counters.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,6 +36,9 @@ const READ_INTERVAL: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 /// Readings that miss an entry before it counts as refused.
 const MISSED_MAX: u8 = 3;
+/// Entries of a switch that are mended each second, once it has had [`PER_OWNER_MAX`] of them. The
+/// others wait for a later reading.
+const MENDED_PER_S: u32 = 20;
 
 #[derive(Default)]
 pub(super) struct StaticEntries {
@@ -47,8 +52,7 @@ pub(super) struct StaticEntries {
 struct Owner {
     count: usize,
     budget: Budget,
-    /// Places that may have to be changed; what is to be deleted comes last.
-    waiting: BTreeSet<(bool, DatapathId, FlowKey)>,
+    waiting: Waiting,
 }
 
 #[derive(Default)]
@@ -63,6 +67,13 @@ struct Switch {
     /// When the reading under way was asked for, and the places emptied since.
     asked_at: Option<Instant>,
     emptied: BTreeSet<FlowKey>,
+    mending: Option<Budget>,
+}
+
+/// Whether one more entry of a switch may be mended now.
+fn may_mend(mending: &mut Option<Budget>, now: Instant) -> bool {
+    let fresh = || Budget::new(now, MENDED_PER_S, PER_OWNER_MAX as u32);
+    mending.get_or_insert_with(fresh).take(now)
 }
 
 /// A place of a switch: a priority and a match.
@@ -182,7 +193,7 @@ impl StaticEntries {
         self.owners.entry(name.to_owned()).or_insert_with(|| Owner {
             count: 0,
             budget: Budget::new(now, CHANGES_PER_S, PER_OWNER_MAX as u32),
-            waiting: BTreeSet::new(),
+            waiting: Waiting::default(),
         })
     }
 
@@ -232,7 +243,7 @@ impl StaticEntries {
         let names: Vec<String> = self.owners.keys().cloned().collect();
         for name in names {
             while let Some(owner) = self.owners.get_mut(&name)
-                && let Some((_, dpid, key)) = owner.waiting.first().cloned()
+                && let Some((dpid, key)) = owner.waiting.first()
             {
                 if self.needs_change(dpid, &key) {
                     let owner = self.owner(&name, now);
@@ -409,6 +420,7 @@ impl StaticEntries {
         });
         *switch = Switch {
             places: kept.collect(),
+            mending: switch.mending,
             ..Switch::default()
         };
         if switch.places.is_empty() {
@@ -465,9 +477,12 @@ impl StaticEntries {
         }
         match self.is_lasting(dpid, &key) {
             Some(true) => {
-                self.forget_held(dpid, &key);
-                self.mend(dpid, &key, outbox);
-                self.advance(outbox);
+                let switch = self.switches.get_mut(&dpid);
+                if switch.is_some_and(|it| may_mend(&mut it.mending, outbox.now)) {
+                    self.forget_held(dpid, &key);
+                    self.mend(dpid, &key, outbox);
+                    self.advance(outbox);
+                }
             }
             Some(false) => self.end(dpid, &key, outbox),
             // It was to be deleted anyway.

@@ -13,7 +13,7 @@ use crate::pipeline::PATH_TABLE;
 
 use super::super::entries::delete_row;
 use super::super::outbox::{Outbox, Request, Timer};
-use super::{Held, MISSED_MAX, Place, READ_INTERVAL, Refusal, StaticEntries};
+use super::{Held, MISSED_MAX, Place, READ_INTERVAL, Refusal, StaticEntries, may_mend};
 
 /// Whether a row has a static entry's cookie.
 fn is_static(row: &FlowStats) -> bool {
@@ -305,24 +305,30 @@ impl StaticEntries {
                     held.counts = Some((row.packet_count, row.byte_count));
                     place.missed = 0;
                     if !place.takes(dpid, row, outbox) {
-                        place.is_stale = true;
-                        wrong.push(key.clone());
+                        match may_mend(&mut switch.mending, outbox.now) {
+                            true => {
+                                place.is_stale = true;
+                                wrong.push(key.clone());
+                            }
+                            // It has not been set once more.
+                            false => place.odd = None,
+                        }
                     }
                 }
                 None if !place.last.is_lasting() => ended.push(key.clone()),
-                None => {
-                    place.missed += 1;
-                    if place.missed > MISSED_MAX {
-                        place.held = None;
-                        place.refused = Some(Refusal {
-                            why: "the switch takes it, and does not have it later".to_owned(),
-                            is_for_now: false,
-                        });
-                    } else {
-                        place.held = None;
-                        wrong.push(key.clone());
-                    }
+                None if place.missed >= MISSED_MAX => {
+                    place.held = None;
+                    place.refused = Some(Refusal {
+                        why: "the switch takes it, and does not have it later".to_owned(),
+                        is_for_now: false,
+                    });
                 }
+                None if may_mend(&mut switch.mending, outbox.now) => {
+                    place.missed += 1;
+                    place.held = None;
+                    wrong.push(key.clone());
+                }
+                None => held.is_confirmed = false,
             }
         }
         for (owner, key) in again {

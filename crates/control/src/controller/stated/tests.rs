@@ -1,7 +1,7 @@
 //! Static entries alone: what a switch answers when more than one change is under way.
 
 use clock::SplitMix64;
-use openflow::message::FlowMod;
+use openflow::message::{FlowMod, FlowRemovedReason};
 use openflow::text::{parse_actions, parse_match};
 
 use crate::ConnectionId;
@@ -191,4 +191,73 @@ fn nothing_is_kept_of_a_switch_that_no_entry_names_any_more() {
     let edits = vec![FlowEdit::Delete(name("one"))];
     setup.stated.edit(edits, &mut setup.outbox);
     assert!(setup.stated.switches.keys().eq([&SWITCH]));
+}
+
+/// The burst, and then a few each second.
+#[test]
+fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
+    let mut setup = Setup::new();
+    let one = entry("ip", "output:1", 0);
+    setup.put("one", &one);
+    let add = one.to_add(1);
+    let removed = FlowRemoved {
+        cookie: add.cookie,
+        priority: add.priority,
+        reason: FlowRemovedReason::DELETE,
+        table_id: add.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        packet_count: 0,
+        byte_count: 0,
+        r#match: add.r#match,
+    };
+    let lose = |setup: &mut Setup, count: usize| {
+        let mut mended = 0;
+        for _ in 0..count {
+            // The owner's rate is no bound here.
+            let now = setup.outbox.now;
+            setup.stated.owner("ann", now).budget = Budget::new(now, CHANGES_PER_S, 1);
+            let before = setup.xid(&one);
+            let outbox = &mut setup.outbox;
+            setup.stated.handle_removed(SWITCH, &removed, outbox);
+            mended += usize::from(setup.xid(&one) != before);
+        }
+        mended
+    };
+    assert_eq!(lose(&mut setup, PER_OWNER_MAX + 10), PER_OWNER_MAX);
+    // Nor are the others mended by a reading, until there is budget.
+    let before = setup.xid(&one);
+    setup.stated.switches.get_mut(&SWITCH).expect("it").mending =
+        Some(Budget::new(setup.outbox.now, 0, 0));
+    setup.read(Vec::new());
+    assert_eq!(setup.xid(&one), before);
+    setup.stated.switches.get_mut(&SWITCH).expect("it").mending = None;
+    setup.read(Vec::new());
+    assert_ne!(setup.xid(&one), before);
+}
+
+#[test]
+fn switches_take_turns_and_deletions_come_last() {
+    let mut waiting = Waiting::default();
+    let key = |priority| FlowKey {
+        priority,
+        ..FlowKey::default()
+    };
+    let [one, two] = [1, 2].map(DatapathId);
+    waiting.insert((true, one, key(1)));
+    waiting.insert((false, one, key(2)));
+    waiting.insert((true, two, key(3)));
+    let mut taken = Vec::new();
+    while let Some((dpid, key)) = waiting.first() {
+        waiting.pop_first();
+        taken.push((dpid, key.priority));
+        // The first switch changes all the time.
+        if taken.len() == 1 {
+            waiting.insert((false, one, key));
+        }
+    }
+    assert_eq!(taken, [(one, 2), (two, 3), (one, 2), (one, 1)]);
+    assert!(waiting.is_empty());
 }

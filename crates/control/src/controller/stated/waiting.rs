@@ -1,0 +1,55 @@
+//! Places of one owner that wait for its rate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use openflow::DatapathId;
+
+use crate::flows::FlowKey;
+
+/// Places that may have to be changed, each once. Switches take turns, so that one whose entries
+/// change all the time holds up no other.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// What is to be deleted comes last.
+    places: BTreeMap<DatapathId, BTreeSet<(bool, FlowKey)>>,
+    served: Option<DatapathId>,
+}
+
+impl Waiting {
+    pub(super) fn insert(&mut self, (is_deletion, dpid, key): (bool, DatapathId, FlowKey)) {
+        let places = self.places.entry(dpid).or_default();
+        places.insert((is_deletion, key));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The switch whose turn it is.
+    fn turn(&self) -> Option<DatapathId> {
+        let after = self.served.map_or(Bound::Unbounded, Bound::Excluded);
+        let later = self.places.range((after, Bound::Unbounded)).next();
+        let next = later.or_else(|| self.places.first_key_value());
+        next.map(|(dpid, _)| *dpid)
+    }
+
+    pub(super) fn first(&self) -> Option<(DatapathId, FlowKey)> {
+        let dpid = self.turn()?;
+        let (_, key) = self.places.get(&dpid)?.first()?;
+        Some((dpid, key.clone()))
+    }
+
+    pub(super) fn pop_first(&mut self) {
+        let Some(dpid) = self.turn() else {
+            return;
+        };
+        if let Some(places) = self.places.get_mut(&dpid) {
+            places.pop_first();
+            if places.is_empty() {
+                self.places.remove(&dpid);
+            }
+        }
+        self.served = Some(dpid);
+    }
+}
