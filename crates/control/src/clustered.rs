@@ -114,7 +114,7 @@ struct Membership {
     passed_over: u64,
     sent: Sent,
     early: Early,
-    /// What may still be handed over to others, and heard of them.
+    /// Packets that may still be handed over to others, and heard of them.
     giving: Budget,
     hearing: Budget,
     /// Packets that another member was given since it has their switch.

@@ -11,7 +11,7 @@ use crate::flows::FlowKey;
 /// change all the time holds up no other.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// What is to be deleted comes last.
+    /// Places to be emptied come last.
     places: BTreeMap<DatapathId, BTreeSet<(bool, FlowKey)>>,
     served: Option<DatapathId>,
 }
