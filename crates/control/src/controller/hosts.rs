@@ -7,8 +7,8 @@
 //! its own traffic is heard too. A host that has announced no address may not understand the
 //! question; its claimant must persist for [`HOLD_OFF`] while the old place is silent. A claimant
 //! that speaks too seldom for that persists by its next frame, after which the old place is asked
-//! again. While the old place cannot be heard, because its switch is away or its port is held,
-//! silence counts for nothing. When the old port has gone down there is nobody to ask, and the next
+//! again. Silence counts for nothing unless the old place was heard all the time since it was asked:
+//! its switch may have been away, or its port held. When the old port has gone down there is nobody to ask, and the next
 //! frame places the host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
@@ -339,21 +339,21 @@ impl Hosts {
         adopts
     }
 
-    /// A question's time is over: ask again, or believe the claimant. `is_heard` says whether
-    /// frames of a host at a place are heard at all.
+    /// A question's time is over: ask again, or believe the claimant. `heard_since` says since when
+    /// frames of a host at a place have been heard without a break, if they are.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
         mac: MacAddr,
-        is_heard: impl Fn(Location) -> bool,
+        heard_since: impl Fn(Location) -> Option<Instant>,
     ) -> Option<Answer> {
         let home = self.place(mac)?;
         let detail = self.details.get_mut(&mac)?;
         let ips = detail.asked(mac);
         let contest = detail.contest.as_mut().filter(|c| c.due <= now)?;
-        let is_heard = is_heard(home);
-        if contest.probes_left > 0 || !is_heard {
-            contest.probes_left -= u32::from(is_heard);
+        let counts = is_whole_silence(contest.due, heard_since(home));
+        if contest.probes_left > 0 || !counts {
+            contest.probes_left -= u32::from(counts);
             contest.due = now + PROBE_INTERVAL;
             let due = contest.due;
             return Some(Answer::Ask(Question { home, ips, due }));
@@ -583,6 +583,11 @@ impl Detail {
         }
         asked
     }
+}
+
+/// Whether an answer to the question that is due at this time would have been heard.
+fn is_whole_silence(due: Instant, heard_since: Option<Instant>) -> bool {
+    heard_since.is_some_and(|since| since + PROBE_INTERVAL <= due)
 }
 
 /// The link-local address that is made of a hardware address (RFC 4291, appendix A).

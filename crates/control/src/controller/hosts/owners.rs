@@ -14,7 +14,9 @@ use openflow::MacAddr;
 
 use crate::fabric::addresses::{Addresses, Owner, Writer};
 
-use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
+use super::{
+    ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED, is_whole_silence,
+};
 
 /// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must
 /// not hide its others.
@@ -199,12 +201,13 @@ impl Hosts {
         self.owners.disputes.get(&ip).map(|dispute| dispute.due)
     }
 
-    /// Time is over for the dispute over an address. `is_heard` as in [`Hosts::handle_timeout`].
+    /// Time is over for the dispute over an address. `heard_since` as in
+    /// [`Hosts::handle_timeout`].
     pub(in crate::controller) fn handle_address_timeout(
         &mut self,
         now: Instant,
         ip: IpAddr,
-        is_heard: impl Fn(Location) -> bool,
+        heard_since: impl Fn(Location) -> Option<Instant>,
     ) -> Option<AddressAnswer> {
         self.now = now;
         let owner = self.by_ip(ip);
@@ -227,9 +230,10 @@ impl Hosts {
                 // Its silence at another place counts for nothing.
                 (*asked, *probes_left) = (home, PROBES);
             }
-            let is_heard = home.is_none_or(is_heard);
-            if let Some(home) = home.filter(|_| *probes_left > 0 || !is_heard) {
-                *probes_left -= u32::from(is_heard);
+            let due = dispute.due;
+            let counts = home.is_none_or(|home| is_whole_silence(due, heard_since(home)));
+            if let Some(home) = home.filter(|_| *probes_left > 0 || !counts) {
+                *probes_left -= u32::from(counts);
                 dispute.due = now + PROBE_INTERVAL;
                 return Some(AddressAnswer::Ask(AddressQuestion {
                     ip,

@@ -63,8 +63,7 @@ impl Hosts {
         mac: MacAddr,
         outbox: &mut Outbox,
     ) -> Option<Answer> {
-        let heard = heard(net, self.place(mac));
-        match self.handle_timeout(now, mac, |at| heard == Some(at))? {
+        match self.handle_timeout(now, mac, |at| heard_since(net, at))? {
             Answer::Ask(question) => {
                 self.ask_host(mac, &question, outbox);
                 None
@@ -82,9 +81,7 @@ impl Hosts {
         ip: IpAddr,
         outbox: &mut Outbox,
     ) -> Option<(MacAddr, MacAddr)> {
-        let owner = self.by_ip(ip);
-        let heard = heard(net, owner.and_then(|owner| self.place(owner)));
-        match self.handle_address_timeout(now, ip, |at| heard == Some(at))? {
+        match self.handle_address_timeout(now, ip, |at| heard_since(net, at))? {
             AddressAnswer::Ask(question) => {
                 self.ask_owner(question, outbox);
                 None
@@ -154,7 +151,8 @@ impl Hosts {
     }
 }
 
-/// The place, if frames of a host there reach the controller.
-fn heard(net: &Network, at: Option<Location>) -> Option<Location> {
-    at.filter(|at| net.is_connected(at.dpid) && net.role(*at) == PortRole::Edge)
+/// Since when frames of a host at this place reach the controller, if they do.
+fn heard_since(net: &Network, at: Location) -> Option<Instant> {
+    let switch = net.switch(at.dpid).filter(|switch| switch.connection.is_some())?;
+    (net.role(at) == PortRole::Edge).then_some(switch.up_since)
 }

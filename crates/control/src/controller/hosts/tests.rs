@@ -91,6 +91,7 @@ struct World {
     ip: Option<IpAddr>,
     delay: Duration,
     hears: bool,
+    heard_since: Instant,
     host_due: Option<Instant>,
     address_due: Option<Instant>,
     /// When the host answers, and whether for its address.
@@ -106,6 +107,7 @@ impl World {
             ip,
             delay,
             hears: true,
+            heard_since: Instant::START,
             host_due: None,
             address_due: None,
             answers: Vec::new(),
@@ -183,16 +185,14 @@ impl World {
             self.now = self.now.max(next);
             if self.host_due.is_some_and(|due| due <= self.now) {
                 self.host_due = None;
-                let hears = self.hears;
-                let heard = |at: Location| hears || at != port(HOME);
+                let heard = self.heard();
                 match self.hosts.handle_timeout(self.now, HOST, heard) {
                     Some(Answer::Ask(question)) => self.asked(&question),
                     Some(Answer::Moved { .. } | Answer::Dropped { .. }) | None => {}
                 }
             } else if self.address_due.is_some_and(|due| due <= self.now) {
                 self.address_due = None;
-                let hears = self.hears;
-                let heard = |at: Location| hears || at != port(HOME);
+                let heard = self.heard();
                 let ip = self.ip.expect("asked for");
                 match self.hosts.handle_address_timeout(self.now, ip, heard) {
                     Some(AddressAnswer::Ask(question)) => self.asked_for_address(question),
@@ -208,6 +208,22 @@ impl World {
         self.now = end;
     }
 
+    fn set_hears(&mut self, hears: bool) {
+        if hears && !self.hears {
+            self.heard_since = self.now;
+        }
+        self.hears = hears;
+    }
+
+    /// Since when a place is heard: other ports than the host's always.
+    fn heard(&self) -> impl Fn(Location) -> Option<Instant> + use<> {
+        let home = self.hears.then_some(self.heard_since);
+        move |at| match at == port(HOME) {
+            true => home,
+            false => Some(Instant::START),
+        }
+    }
+
     fn act(&mut self, act: Act) {
         match act {
             Act::Wait(time) => self.wait(ms(time)),
@@ -215,7 +231,7 @@ impl World {
             Act::Tells => self.speaks(self.ip),
             Act::ClaimsPlace(n) => self.frame(HOST, ATTACKERS + n, None),
             Act::ClaimsAddress(n) => self.frame(attacker(n), ATTACKERS + n, self.ip),
-            Act::Hears(hears) => self.hears = hears,
+            Act::Hears(hears) => self.set_hears(hears),
         }
     }
 
@@ -236,8 +252,28 @@ impl World {
     }
 }
 
+/// A place that is heard all the time.
+fn always(_: Location) -> Option<Instant> {
+    Some(Instant::START)
+}
+
 fn attacker(n: u32) -> MacAddr {
     MacAddr([2, 0, 0, 0, 9, n as u8])
+}
+
+/// The host's switch is away for a moment each time that the host answers.
+#[test]
+fn a_switch_that_comes_and_goes_does_not_silence_its_hosts() {
+    use Act::{ClaimsPlace, Hears, Wait};
+    let mut world = World::new(None, ms(161));
+    world.act(ClaimsPlace(0));
+    for _ in 0..20 {
+        for act in [Wait(100), Hears(false), Wait(150), Hears(true), Wait(50)] {
+            world.act(act);
+        }
+        world.act(ClaimsPlace(0));
+        assert_eq!(world.hosts.place(HOST), Some(port(HOME)));
+    }
 }
 
 proptest! {
@@ -271,7 +307,7 @@ proptest! {
         for act in acts {
             world.act(act);
         }
-        world.hears = true;
+        world.set_hears(true);
         // A question that is open is answered before it goes.
         world.wait(ms(700));
         world.at = NEW;
@@ -302,7 +338,7 @@ proptest! {
         for act in acts {
             world.act(act);
         }
-        world.hears = true;
+        world.set_hears(true);
         world.wait(ms(700));
         // It goes without a word; its port stays up.
         world.at = 99;
@@ -377,7 +413,7 @@ fn a_contest_ends_with_the_place_that_it_is_about() {
     assert_eq!(observed, Observed::Placed);
     for _ in 0..20 {
         now += PROBE_INTERVAL;
-        assert_eq!(hosts.handle_timeout(now, HOST, |_| true), None);
+        assert_eq!(hosts.handle_timeout(now, HOST, always), None);
     }
     assert_eq!(hosts.place(HOST), Some(port(NEW)));
 }
@@ -433,7 +469,7 @@ fn a_claim_of_an_address_ends_with_the_owner_that_it_is_against() {
         }
         for _ in 0..20 {
             now += PROBE_INTERVAL;
-            assert_eq!(hosts.handle_address_timeout(now, ip, |_| true), None);
+            assert_eq!(hosts.handle_address_timeout(now, ip, always), None);
         }
         assert_eq!(hosts.by_ip(ip), Some(macs[2]));
     }
@@ -446,14 +482,14 @@ fn an_owner_that_has_moved_is_asked_at_its_new_place() {
     let mut now = Instant::START;
     for _ in 1..PROBES {
         now += PROBE_INTERVAL;
-        let answer = hosts.handle_address_timeout(now, ip, |_| true);
+        let answer = hosts.handle_address_timeout(now, ip, always);
         assert!(matches!(answer, Some(AddressAnswer::Ask(_))));
     }
     hosts.unplace(now, port(1));
     let _ = hosts.observe(now, macs[0], port(4), |_| true, |_| false);
     for _ in 0..PROBES {
         now += PROBE_INTERVAL;
-        let Some(AddressAnswer::Ask(question)) = hosts.handle_address_timeout(now, ip, |_| true)
+        let Some(AddressAnswer::Ask(question)) = hosts.handle_address_timeout(now, ip, always)
         else {
             panic!("silence at its old place was counted");
         };
@@ -461,7 +497,7 @@ fn an_owner_that_has_moved_is_asked_at_its_new_place() {
     }
     now += PROBE_INTERVAL;
     let (from, to) = (macs[0], macs[1]);
-    let answer = hosts.handle_address_timeout(now, ip, |_| true);
+    let answer = hosts.handle_address_timeout(now, ip, always);
     assert_eq!(answer, Some(AddressAnswer::Moved { from, to }));
 }
 
