@@ -14,9 +14,7 @@ use openflow::MacAddr;
 
 use crate::fabric::addresses::{Addresses, Owner, Writer};
 
-use super::{
-    ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED, is_whole_silence,
-};
+use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED, is_whole_silence};
 
 /// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must
 /// not hide its others.

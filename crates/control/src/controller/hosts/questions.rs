@@ -153,6 +153,8 @@ impl Hosts {
 
 /// Since when frames of a host at this place reach the controller, if they do.
 fn heard_since(net: &Network, at: Location) -> Option<Instant> {
-    let switch = net.switch(at.dpid).filter(|switch| switch.connection.is_some())?;
+    let switch = net
+        .switch(at.dpid)
+        .filter(|switch| switch.connection.is_some())?;
     (net.role(at) == PortRole::Edge).then_some(switch.up_since)
 }
