@@ -11,7 +11,7 @@ const BEFORE = 500;
 
 const BAD = new Set(["switch_down", "switch_lost", "link_down", "port_down", "alarm"]);
 const GOOD = new Set(["switch_up", "link_up", "port_up", "topology_agrees"]);
-const WARN = /refused|differs|moved|left_out|reset|cut|restart_needed|drain/;
+const WARN = /refused|differs|moved|mended|left_out|reset|cut|restart_needed|drain/;
 
 export function eventTone({ event }: NetworkEvent): Tone {
   if (BAD.has(event)) return "bad";
@@ -36,10 +36,14 @@ const TEXTS: Record<string, (of: Fields) => string> = {
     `${place(dpid)}: ${[reason, detail].filter((t) => t).join(", ")}`,
   host_learned: ({ mac, port }) => `${mac} at ${place(port)}`,
   host_moved: ({ mac, from, to }) => `${mac} from ${place(from)} to ${place(to)}`,
-  address_moved: ({ ip, from, to }) => `${ip} from ${place(from)} to ${place(to)}`,
+  address_moved: ({ ip, from, to }) => `${ip} from host ${from} to host ${to}`,
   port_up: ({ port }) => place(port),
   port_down: ({ port }) => place(port),
   alarm: ({ detail }) => String(detail),
+  topology_differs: ({ detail }) => String(detail),
+  flow_mended: ({ dpid, owner, name }) =>
+    `${owner}/${name} is set again: somebody else has changed ${place(dpid)}`,
+  flow_ended: ({ dpid, owner, name }) => `${owner}/${name} of ${place(dpid)} has ended`,
 };
 
 /** One line; fields of kinds that have no sentence follow each other. */
