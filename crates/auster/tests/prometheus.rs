@@ -264,6 +264,13 @@ fn a_switch_and_a_port_have_as_many_series_as_the_manual_says() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
+    let text = exposition("[metrics]\nqueues = true\n");
+    let of_queues = text.lines().filter(|line| line.contains("queue=\"5\""));
+    assert_eq!(of_queues.count(), 2 * 2 * 3, "{text}");
+    let line =
+        "auster_queue_transmit_packets_total{dp_id=\"0000000000000002\",port=\"2\",queue=\"5\"} 20";
+    assert!(text.lines().any(|found| found == line), "{text}");
+    assert!(!text.contains("auster_port_"), "{text}");
 }
 
 /// The words of our own metrics in a text.

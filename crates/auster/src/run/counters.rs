@@ -1,4 +1,4 @@
-//! The counters of all ports, asked of their switches.
+//! Counters of all ports, or of all queues, asked of their switches.
 //!
 //! | what | bound |
 //! | --- | --- |
@@ -14,8 +14,8 @@ use control::clustered::Clustered;
 use control::controller::questions::{Answered, QuestionId};
 use driver::Driver;
 use net::clock::Clock;
-use openflow::multipart::{PortStats, ReplyBody, RequestBody};
-use openflow::{DatapathId, PortNo};
+use openflow::multipart::{PortStats, QueueStats, ReplyBody, RequestBody};
+use openflow::{DatapathId, PortNo, QueueId};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -31,11 +31,49 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The time that the controller's thread has to answer.
 const ASK_MAX: Duration = Duration::from_secs(2);
 
+/// A row of what a switch is asked for.
+pub trait Row: Sized + Send + 'static {
+    /// The question for all rows of a switch.
+    fn question() -> RequestBody;
+
+    /// The rows of a part of its answer.
+    fn rows(body: ReplyBody) -> Vec<Self>;
+}
+
+impl Row for PortStats {
+    fn question() -> RequestBody {
+        RequestBody::PortStats(PortNo::ANY)
+    }
+
+    fn rows(body: ReplyBody) -> Vec<PortStats> {
+        match body {
+            ReplyBody::PortStats(rows) => rows,
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Row for QueueStats {
+    fn question() -> RequestBody {
+        RequestBody::Queue {
+            port: PortNo::ANY,
+            queue: QueueId::ALL,
+        }
+    }
+
+    fn rows(body: ReplyBody) -> Vec<QueueStats> {
+        match body {
+            ReplyBody::Queue(rows) => rows,
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Asks every connected switch once, and gives each answer to `note`.
-pub async fn read_all(
+pub async fn read_all<R: Row>(
     driver: &Arc<Driver<Clustered>>,
     clock: Clock,
-    note: impl Fn(Instant, DatapathId, &[PortStats]) + Clone + Send + 'static,
+    note: impl Fn(Instant, DatapathId, &[R]) + Clone + Send + 'static,
 ) {
     let asked = driver.ask(|controller| controller.switches());
     let switches = timeout(ASK_MAX, asked).await.ok().flatten();
@@ -58,17 +96,17 @@ pub async fn read_all(
     under_way.join_all().await;
 }
 
-async fn read(
+async fn read<R: Row>(
     driver: &Driver<Clustered>,
     clock: Clock,
     dpids: Vec<DatapathId>,
-    note: impl Fn(Instant, DatapathId, &[PortStats]),
+    note: impl Fn(Instant, DatapathId, &[R]),
 ) {
     let begun = clock.now();
     let asked = driver.ask(move |controller| {
         let ask = |dpid: DatapathId| {
-            let body = RequestBody::PortStats(PortNo::ANY);
-            Some((dpid, controller.ask_switch(begun, dpid, body).ok()?))
+            let asked = controller.ask_switch(begun, dpid, R::question());
+            Some((dpid, asked.ok()?))
         };
         dpids.into_iter().filter_map(ask).collect::<Vec<_>>()
     });
@@ -89,7 +127,8 @@ async fn read(
         open.retain(|(dpid, _)| match replies.next().flatten() {
             None => true,
             Some(Answered::Whole(bodies)) => {
-                note(now, *dpid, &rows(bodies));
+                let rows: Vec<R> = bodies.into_iter().flat_map(R::rows).collect();
+                note(now, *dpid, &rows);
                 false
             }
             Some(_) => false,
@@ -102,12 +141,4 @@ async fn read(
         });
         let _ = timeout(ASK_MAX, dropped).await;
     }
-}
-
-fn rows(bodies: Vec<ReplyBody>) -> Vec<PortStats> {
-    let rows = bodies.into_iter().filter_map(|body| match body {
-        ReplyBody::PortStats(rows) => Some(rows),
-        _ => None,
-    });
-    rows.flatten().collect()
 }

@@ -6,6 +6,8 @@
 mod faucet;
 mod ports;
 mod qos;
+mod queues;
+mod reader;
 mod stated;
 
 use std::collections::BTreeMap;
@@ -25,6 +27,7 @@ use net::clock::Clock;
 use net::tls::{Expiry, Security};
 use net::transport::{Refusal, Refusals};
 use openflow::DatapathId;
+use openflow::multipart::{PortStats, QueueStats};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -36,6 +39,7 @@ use super::process;
 use super::tapped::Rings;
 use crate::certificates::expiries;
 use crate::run::api::access::Access;
+use reader::Reader;
 pub use stated::Stated;
 
 /// The time that the application has to answer. Other figures are reported in any case.
@@ -58,7 +62,8 @@ pub struct Metrics {
     /// The switches' databases.
     views: Option<watch::Receiver<Views>>,
     stated: Arc<Mutex<Stated>>,
-    reader: ports::Reader,
+    ports: Reader<PortStats>,
+    queues: Reader<QueueStats>,
 }
 
 /// The application's answer.
@@ -126,7 +131,8 @@ impl Metrics {
             taps: Arc::default(),
             views: None,
             stated: Arc::default(),
-            reader: ports::Reader::default(),
+            ports: Reader::default(),
+            queues: Reader::default(),
         }
     }
 
@@ -242,10 +248,14 @@ impl Metrics {
     async fn on_request(&self, answer: &Answer, connections: &[ConnectionView]) -> Vec<Family> {
         let stated = &super::lock(&self.stated).clone();
         let mut families = Vec::new();
-        if !stated.asks() {
+        if stated.has_queues {
+            let counters = self.queues.read(&self.driver, self.clock).await;
+            families.extend(queues::families(&counters, stated));
+        }
+        if !stated.asks_for_ports() {
             return families;
         }
-        let counters = self.reader.read(&self.driver, self.clock).await;
+        let counters = self.ports.read(&self.driver, self.clock).await;
         if stated.has_ports {
             families.extend(ports::families(&counters, stated));
         }

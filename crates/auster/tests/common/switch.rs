@@ -10,8 +10,8 @@ use openflow::hello::Hello;
 use openflow::message::*;
 use openflow::multipart::*;
 use openflow::{
-    BufferId, Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId,
-    Version, Xid, decode, encode,
+    BufferId, Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, QueueId,
+    TableId, Version, Xid, decode, encode,
 };
 
 use super::running::PATIENCE;
@@ -125,6 +125,9 @@ impl Switch {
                     RequestBody::PortStats(_) => {
                         ReplyBody::PortStats((1..=2).map(counters).collect())
                     }
+                    RequestBody::Queue { .. } => {
+                        ReplyBody::Queue((1..=2).map(queue_counters).collect())
+                    }
                     _ => return None,
                 };
                 Message::MultipartReply(MultipartReply { more: false, body })
@@ -185,6 +188,20 @@ impl Switch {
                 Came::Message(_) => {}
             }
         }
+    }
+}
+
+/// Queue 5 of a port: each counter is a multiple of the port's number.
+fn queue_counters(number: u32) -> QueueStats {
+    let n = u64::from(number);
+    QueueStats {
+        port_no: PortNo(number),
+        queue_id: QueueId(5),
+        tx_bytes: 100 * n,
+        tx_packets: 10 * n,
+        tx_errors: n,
+        duration_sec: 0,
+        duration_nsec: 0,
     }
 }
 

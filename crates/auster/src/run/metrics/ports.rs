@@ -1,38 +1,22 @@
-//! Counters of ports, read when somebody scrapes.
-//!
-//! | what | bound |
-//! | --- | --- |
-//! | ports with series | [`Stated::ports_max`], the first by switch and number |
-//! | readings at one time | one; a scrape within [`FRESH_FOR`] gets the last one |
-//! | time of a reading | [`READ_MAX`]; a port not read until then is missing in this scrape |
+//! Counters of ports.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clock::Instant;
 use control::clustered::Clustered;
 use control::controller::{Location, PortDetail, SwitchView};
 use driver::Driver;
-use net::clock::Clock;
 use openflow::DatapathId;
 use openflow::multipart::PortStats;
 use tokio::time::timeout;
 
 use super::Stated;
+use super::reader::{self, Counted};
 use crate::run::exposition::{Family, Labels, Value, gauge};
-use crate::run::{counters, lock};
 
-/// Prometheus waits 10 s for a scrape, unless it is configured otherwise.
-const READ_MAX: Duration = Duration::from_secs(5);
-const FRESH_FOR: Duration = Duration::from_secs(1);
 /// The time that the controller's thread has to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Ports of a reading, whatever is configured.
-const PORTS_MAX: usize = 262_144;
 
-/// Counters of each port; `None`: its switch does not count that.
-pub type Counters = BTreeMap<Location, [Option<u64>; COUNTERS.len()]>;
+pub type Counters = reader::Counters<PortStats>;
 
 /// Names of a port's counters, and what they count.
 const COUNTERS: [(&str, &str); 8] = [
@@ -64,51 +48,27 @@ const COUNTERS: [(&str, &str); 8] = [
     ),
 ];
 
-/// A reading, and when it ended.
-type Reading = (Instant, Arc<Counters>);
+impl Counted for PortStats {
+    type Key = Location;
+    /// `None`: its switch does not count that.
+    type Counts = [Option<u64>; COUNTERS.len()];
 
-/// The last reading. Whoever asks holds the lock, so that there is one question at a time.
-#[derive(Clone, Default)]
-pub struct Reader(Arc<tokio::sync::Mutex<Option<Reading>>>);
-
-impl Reader {
-    pub async fn read(&self, driver: &Arc<Driver<Clustered>>, clock: Clock) -> Arc<Counters> {
-        let mut last = self.0.lock().await;
-        if let Some((at, counters)) = &*last
-            && clock.now().since(*at) < FRESH_FOR
-        {
-            return counters.clone();
-        }
-        let found: Arc<Mutex<Counters>> = Arc::default();
-        let notes = found.clone();
-        let note = move |_: Instant, dpid: DatapathId, rows: &[PortStats]| {
-            let mut found = lock(&notes);
-            for row in rows.iter().filter(|row| row.port_no.is_ordinary()) {
-                let port = row.port_no;
-                if found.len() < PORTS_MAX {
-                    found.insert(Location { dpid, port }, counted(row));
-                }
-            }
-        };
-        let _ = timeout(READ_MAX, counters::read_all(driver, clock, note)).await;
-        let counters = Arc::new(std::mem::take(&mut *lock(&found)));
-        *last = Some((clock.now(), counters.clone()));
-        counters
+    fn count(&self, dpid: DatapathId) -> Option<(Location, Self::Counts)> {
+        let port = self.port_no;
+        let counts = [
+            self.rx_bytes,
+            self.rx_packets,
+            self.rx_errors,
+            self.rx_dropped,
+            self.tx_bytes,
+            self.tx_packets,
+            self.tx_errors,
+            self.tx_dropped,
+        ];
+        let counts = counts.map(|counter| (counter != u64::MAX).then_some(counter));
+        port.is_ordinary()
+            .then_some((Location { dpid, port }, counts))
     }
-}
-
-fn counted(row: &PortStats) -> [Option<u64>; COUNTERS.len()] {
-    [
-        row.rx_bytes,
-        row.rx_packets,
-        row.rx_errors,
-        row.rx_dropped,
-        row.tx_bytes,
-        row.tx_packets,
-        row.tx_errors,
-        row.tx_dropped,
-    ]
-    .map(|counter| (counter != u64::MAX).then_some(counter))
 }
 
 /// The series of ports: the first of them, as many as may have some.
@@ -131,7 +91,7 @@ pub fn families(counters: &Counters, stated: &Stated) -> Vec<Family> {
     families
 }
 
-fn labels(at: Location) -> Labels {
+pub fn labels(at: Location) -> Labels {
     vec![
         ("dp_id", at.dpid.to_string()),
         ("port", at.port.0.to_string()),

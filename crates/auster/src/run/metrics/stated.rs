@@ -11,7 +11,9 @@ const PORTS_MAX: usize = 4096;
 pub struct Stated {
     /// Counters of each port.
     pub has_ports: bool,
-    /// The most ports with series of their own.
+    /// Counters of each queue of a port.
+    pub has_queues: bool,
+    /// The most ports with series of their own; queues have eight times as many.
     pub ports_max: usize,
     /// Names of Faucet and Gauge beside our own.
     pub has_faucet: bool,
@@ -21,6 +23,7 @@ impl Default for Stated {
     fn default() -> Stated {
         Stated {
             has_ports: false,
+            has_queues: false,
             ports_max: PORTS_MAX,
             has_faucet: false,
         }
@@ -33,8 +36,10 @@ impl Stated {
         let Some(table) = fields.table(root, "metrics") else {
             return stated;
         };
-        fields.only(table, "metrics", &["ports", "ports_max", "faucet"]);
+        let names = ["ports", "queues", "ports_max", "faucet"];
+        fields.only(table, "metrics", &names);
         stated.has_ports = fields.bool(table, "ports").unwrap_or(false);
+        stated.has_queues = fields.bool(table, "queues").unwrap_or(false);
         stated.has_faucet = fields.bool(table, "faucet").unwrap_or(false);
         let most = fields.integer(table, "ports_max", 1..=262_144);
         let most = most.and_then(|most| usize::try_from(most).ok());
@@ -42,8 +47,8 @@ impl Stated {
         stated
     }
 
-    /// Whether switches are asked for something at a scrape.
-    pub fn asks(&self) -> bool {
+    /// Whether switches are asked for the counters of ports at a scrape.
+    pub fn asks_for_ports(&self) -> bool {
         self.has_ports || self.has_faucet
     }
 }

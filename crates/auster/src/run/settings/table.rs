@@ -228,6 +228,12 @@ pub const SETTINGS: &[Setting] = &[
         "Counters of each port at /metrics",
     ),
     row(
+        "metrics.queues",
+        "false",
+        NOW,
+        "Counters of each queue at /metrics",
+    ),
+    row(
         "metrics.ports_max",
         "4096",
         NOW,
