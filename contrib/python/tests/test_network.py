@@ -273,6 +273,22 @@ class Streams(FakeTest):
         self.assertEqual(self.fake.of("PUT")[0][2], {"match": "arp", "copy": False})
         self.assertEqual(len(self.fake.of("DELETE", "/v1/taps/a/")), 2)
 
+    def test_a_program_asks_that_what_it_has_set_goes_with_it(self):
+        self.fake.streams["/v1/taps/a/packets"] = [[packet("x", b"1")], [packet("x", b"2", seq=2)]]
+        net = auster.Network(self.fake.url, on_disconnect="remove")
+
+        @net.on("packet_in", tap=net.tap("a", "x"))
+        def seen(packet):
+            if packet.data == b"2":
+                net.stop()
+
+        net.on("error")(lambda _: None)
+        net.run()
+        paths = [path for _, path, _, _ in self.fake.of("GET", "/v1/taps/")]
+        asked = "/v1/taps/a/packets?"
+        first, second = "on_disconnect=remove", "since=1&on_disconnect=remove"
+        self.assertEqual(paths, [asked + first, asked + second])
+
     def test_an_error_of_a_handler_is_reported_and_a_fault_of_it_ends_the_run(self):
         self.fake.streams["/v1/events"] = [[{"event": "a", "seq": 11}, {"event": "b", "seq": 12}]]
         self.fake.answers["PUT", "/v1/flows/a/b"] = refusal("/match")

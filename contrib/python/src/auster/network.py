@@ -152,10 +152,21 @@ class _Source:
 
 
 class Network:
-    """A network. Handlers run one after the other, in the thread that calls `run`."""
+    """A network. Handlers run one after the other, in the thread that calls `run`.
 
-    def __init__(self, url: str, token: Optional[str] = None, ca: Optional[str] = None) -> None:
+    With `on_disconnect="remove"` auster removes the entries and taps of an owner whose packets
+    this program has read, when it has been gone for ten seconds; else entries stay.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Optional[str] = None,
+        ca: Optional[str] = None,
+        on_disconnect: Optional[str] = None,
+    ) -> None:
         self._api = Api(url, token, ca)
+        self._on_disconnect = on_disconnect
         self.flows = Flows(self)
         self._handlers: Dict[str, List[Tuple[Optional[Tap], Callable[[Any], Any]]]] = {}
         self._taps: Dict[Tuple[str, str], Tap] = {}
@@ -369,9 +380,10 @@ class Network:
                 # auster may have started anew, without them.
                 if source.has_failed and tap.owner == source.owner:
                     tap.put()
+            asked = {"since": source.seq, "on_disconnect": self._on_disconnect}
+            given = urlencode({name: value for name, value in asked.items() if value is not None})
             path = _path("taps", source.owner, "packets")
-            since = "" if source.seq is None else f"?since={source.seq}"
-            source.stream = self._api.open(path + since)
+            source.stream = self._api.open(f"{path}?{given}" if given else path)
         else:
             if self._seq is None:
                 self._seq = self.request("GET", "/v1/topology")["seq"]

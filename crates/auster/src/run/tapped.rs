@@ -115,6 +115,12 @@ impl Rings {
         lock(&self.0).get(owner).cloned()
     }
 
+    /// Whether somebody reads the packets of an owner.
+    pub fn is_read(&self, owner: &str) -> bool {
+        let ring = self.of(owner);
+        ring.is_some_and(|ring| ring.last.receiver_count() > 0)
+    }
+
     pub fn families(&self) -> Vec<Family> {
         let rings = lock(&self.0).clone();
         let counts = rings

@@ -31,9 +31,14 @@ struct Stream(BufReader<TcpStream>);
 
 impl Stream {
     fn open(at: SocketAddr, owner: &str) -> Stream {
+        Stream::with(at, owner, "")
+    }
+
+    fn with(at: SocketAddr, owner: &str, query: &str) -> Stream {
         let mut stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!("GET /v1/taps/{owner}/packets HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let path = format!("/v1/taps/{owner}/packets{query}");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
@@ -265,4 +270,42 @@ fn with_forwarding_off_links_are_found_and_an_application_forwards() {
         hosts["hosts"][0]["mac"] == "02:00:00:00:00:09"
     });
     drop(auster);
+}
+
+/// Two applications are killed: what one of them has set stays, as it has not asked for anything.
+#[test]
+fn what_an_application_has_set_goes_with_it_where_it_has_asked_for_that() {
+    let (_auster, api, ovs) = start(&[]);
+    let wrong = "/v1/taps/goes/packets?on_disconnect=never";
+    for owner in ["goes", "stays"] {
+        let tap = json!({"match": "arp", "at": [DPID]});
+        let answer = put(api, &format!("/v1/taps/{owner}/arp"), tap);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let address = if owner == "goes" {
+            "10.9.1.1"
+        } else {
+            "10.9.1.2"
+        };
+        let flow = json!({"switch": DPID, "match": format!("ip,nw_dst={address}"), "actions": ""});
+        let answer = put(api, &format!("/v1/flows/{owner}/drop"), flow);
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    assert_eq!(ask(api, "GET", wrong, "", None).status, 400);
+    let has = |address: &str| ovs.flows("br0").contains(&format!("nw_dst={address} "));
+    eventually("both entries", || has("10.9.1.1") && has("10.9.1.2"));
+    let stays = Stream::with(api, "stays", "?on_disconnect=keep");
+    let goes = Stream::with(api, "goes", "?on_disconnect=remove");
+    drop(goes);
+    // It is back in time, and its entry is still there when it goes for good.
+    let again = Stream::with(api, "goes", "?on_disconnect=remove");
+    assert!(has("10.9.1.1"));
+    drop((stays, again));
+    eventually("the entry is gone", || !has("10.9.1.1"));
+    for owner in ["goes", "stays"] {
+        let status = |kind: &str| ask(api, "GET", &format!("/v1/{kind}"), "", None).status;
+        let expected = if owner == "goes" { 404 } else { 200 };
+        assert_eq!(status(&format!("flows/{owner}/drop")), expected);
+        assert_eq!(status(&format!("taps/{owner}/arp")), expected);
+    }
+    assert!(has("10.9.1.2"));
 }

@@ -7,9 +7,9 @@
 //! its own traffic is heard too. A host that has announced no address may not understand the
 //! question; its claimant must persist for [`HOLD_OFF`] while the old place is silent. A claimant
 //! that speaks too seldom for that persists by its next frame, after which the old place is asked
-//! again. Silence counts for nothing unless the old place was heard all the time since it was asked:
-//! its switch may have been away, or its port held. When the old port has gone down there is nobody to ask, and the next
-//! frame places the host.
+//! again. Silence counts for nothing unless the old place was heard all the time since it was
+//! asked: its switch may have been away, or its port held. When the old port has gone down there is
+//! nobody to ask, and the next frame places the host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
 //!

@@ -86,6 +86,18 @@ impl Api {
         views.await.ok_or_else(Problem::busy)
     }
 
+    /// The names of an owner's entries, also of those that are only kept.
+    pub async fn flow_names(&self, owner: &str) -> Result<BTreeSet<FlowName>, Problem> {
+        let of_it = self.flows(Some(owner.to_owned())).await?;
+        let mut names: BTreeSet<FlowName> = of_it.into_iter().map(|view| view.name).collect();
+        let kept = self.intent.items(&format!("flows/{owner}/"));
+        names.extend(kept.into_iter().filter_map(|item| match item {
+            Item::Flow(name) => Some(name),
+            _ => None,
+        }));
+        Ok(names)
+    }
+
     /// Changes entries, all or none. To delete one that is not there changes nothing.
     pub async fn change_flows(&self, wishes: Vec<Wish>, when: When) -> Result<Done, Problem> {
         let names: Vec<FlowName> = wishes.iter().map(|(name, _)| name.clone()).collect();
@@ -269,14 +281,7 @@ async fn delete_owner(
     Path(owner): Path<String>,
 ) -> Result<StatusCode, Problem> {
     named(&owner, "x")?;
-    let of_it = api.flows(Some(owner.clone())).await?;
-    let mut names: BTreeSet<FlowName> = of_it.into_iter().map(|view| view.name).collect();
-    let kept = api.intent.items(&format!("flows/{owner}/"));
-    names.extend(kept.into_iter().filter_map(|item| match item {
-        Item::Flow(name) => Some(name),
-        _ => None,
-    }));
-    delete_all(&api, names).await
+    delete_all(&api, api.flow_names(&owner).await?).await
 }
 
 /// Deletes entries, as many at a time as one change may have.

@@ -9,6 +9,8 @@ pub mod access;
 mod ask;
 mod audit;
 mod cluster;
+mod compressed;
+mod departures;
 mod described;
 mod entries;
 mod events;

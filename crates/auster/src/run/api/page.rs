@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use clock::Fnv1a;
 
+use super::compressed::accepts_gzip;
 use super::problem::Problem;
 
 /// The page loads only what this address serves, and runs no script but its own.
@@ -122,21 +123,6 @@ impl File {
         }
         answer
     }
-}
-
-/// Whether one of the encodings is gzip or any, and is not refused by a weight of zero.
-fn accepts_gzip(asked: &HeaderMap) -> bool {
-    let values = asked.get_all(header::ACCEPT_ENCODING).into_iter();
-    let texts = values.filter_map(|value| value.to_str().ok());
-    texts.flat_map(|text| text.split(',')).any(|one| {
-        let mut parts = one.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        let is_refused = parts.any(|part| {
-            let weight = part.strip_prefix("q=").and_then(|q| q.parse::<f32>().ok());
-            weight.is_some_and(|weight| weight <= 0.0)
-        });
-        (name.eq_ignore_ascii_case("gzip") || name == "*") && !is_refused
-    })
 }
 
 /// Whether the client has the file of this tag.

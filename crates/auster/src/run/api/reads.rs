@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Mutex, Semaphore};
 
+use super::departures::Departures;
 use super::live::Hub;
 use super::rates::Rates;
 use super::relays::Relays;
@@ -24,6 +25,7 @@ pub struct Reads {
     pub hub: Arc<Hub>,
     pub relays: Relays,
     pub taps: Arc<Rings>,
+    pub departures: Departures,
     is_ready: AtomicBool,
 }
 
@@ -37,6 +39,7 @@ impl Reads {
             hub: Arc::default(),
             relays: Relays::at(relays),
             taps,
+            departures: Departures::default(),
             is_ready: AtomicBool::new(false),
         })
     }

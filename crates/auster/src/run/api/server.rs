@@ -36,6 +36,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{timeout, timeout_at};
 
+use super::compressed::compress;
 use super::listener::{Listener, Peer, Source};
 use super::problem::Problem;
 
@@ -344,9 +345,10 @@ impl Drop for Busy {
     }
 }
 
-/// Adds the checks that every request must pass.
+/// Adds the checks that every request must pass, and compression.
 pub fn guarded(router: Router, names: Names) -> Router {
     router
+        .layer(from_fn(compress))
         .layer(from_fn(in_time))
         .layer(from_fn(move |request: Request, next: Next| {
             let names = names.clone();

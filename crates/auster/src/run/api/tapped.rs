@@ -38,6 +38,9 @@ pub fn router() -> OpenApiRouter<Api> {
         ("owner" = String, Path, example = "lesson"),
         ("since" = Option<u64>, Query,
             description = "The number of the last packet that is known; 0 for all that are kept"),
+        ("on_disconnect" = Option<String>, Query,
+            description = "`keep`, or `remove`: taps and static entries of the owner go when \
+                           nobody has read its packets for 10 s"),
     ),
     responses(
         (status = 200, content(
@@ -55,7 +58,11 @@ async fn packets(
     Path(owner): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (form, since) = asked(request.uri().query(), request.headers())?;
+    let Asked {
+        form,
+        since,
+        is_removed,
+    } = asked(request.uri().query(), request.headers())?;
     let ring = api.reads.taps.of(&owner).ok_or_else(|| {
         let detail = format!("{owner} has no taps");
         Problem::new(StatusCode::NOT_FOUND, detail)
@@ -67,11 +74,21 @@ async fn packets(
         if let Err(End::Slow) = reader.run(&ring, &writer).await {
             writer.cut(reader.cut()).await;
         }
+        if is_removed {
+            api.depart(owner);
+        }
     });
     Ok(response)
 }
 
-fn asked(query: Option<&str>, headers: &HeaderMap) -> Result<(Form, Option<u64>), Problem> {
+/// The form of a stream, where it begins, and whether what the owner has goes with its end.
+struct Asked {
+    form: Form,
+    since: Option<u64>,
+    is_removed: bool,
+}
+
+fn asked(query: Option<&str>, headers: &HeaderMap) -> Result<Asked, Problem> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let accepts = text(header::ACCEPT.as_str()).unwrap_or_default();
     let form = match accepts.contains("text/event-stream") {
@@ -83,10 +100,19 @@ fn asked(query: Option<&str>, headers: &HeaderMap) -> Result<(Form, Option<u64>)
         let number = text.parse::<u64>();
         number.map_err(|_| format!("'{text}' is not the number of a packet"))
     });
-    query.only(&["since"])?;
+    let is_removed = query.read("on_disconnect", |text| match text {
+        "keep" => Ok(false),
+        "remove" => Ok(true),
+        _ => Err(format!("'{text}' is neither keep nor remove")),
+    });
+    query.only(&["since", "on_disconnect"])?;
     let last = text("last-event-id").filter(|_| form == Form::Sse);
     let last = last.and_then(|last| last.trim().parse().ok());
-    Ok((form, last.or(since)))
+    Ok(Asked {
+        form,
+        since: last.or(since),
+        is_removed: is_removed.unwrap_or(false),
+    })
 }
 
 /// The progress of a reader.

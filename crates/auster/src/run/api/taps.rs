@@ -348,6 +348,22 @@ async fn put_tap(
     Ok((status, Json(view.as_ref().map(show))).into_response())
 }
 
+impl Api {
+    /// Ends all taps of an owner. Returns how many there were.
+    pub async fn remove_taps(&self, owner: &str) -> Result<usize, Problem> {
+        let (now, rings, owner) = (self.clock.now(), self.reads.taps.clone(), owner.to_owned());
+        let asked = self.driver.ask(move |controller| {
+            let taps = controller.taps(Some(&owner));
+            for view in &taps {
+                controller.remove_tap(now, &view.id);
+            }
+            rings.end(&owner);
+            taps.len()
+        });
+        asked.await.ok_or_else(Problem::busy)
+    }
+}
+
 /// End a tap. The stream of its owner ends with the last one.
 #[utoipa::path(delete, path = "/v1/taps/{owner}/{name}", tag = "applications",
     operation_id = "delete_tap",

@@ -546,3 +546,45 @@ async fn everything_goes_out_and_in_again() {
     );
     assert_eq!(third.held.layers().await.whole(), Qos::default());
 }
+
+/// Every client can read every answer, and those that accept gzip get large ones in it.
+#[tokio::test]
+async fn large_answers_are_compressed_for_clients_that_accept_it() {
+    let served = Served::new().await;
+    for (path, is_packed) in [
+        ("/openapi.json", true),
+        ("/metrics", true),
+        ("/v1/topology", true),
+        ("/v1/hosts", false),
+        ("/v1/nothing", false),
+    ] {
+        let ask = async |encoding: &str| {
+            let request = Request::builder().uri(path);
+            let request = request.header(header::ACCEPT_ENCODING, encoding);
+            let request = request.header(header::HOST, "localhost");
+            let response = served.send(request.body(HttpBody::empty()).unwrap()).await;
+            let headers = response.headers().clone();
+            let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+            (headers, body.unwrap())
+        };
+        let (headers, plain) = ask("gzip;q=0").await;
+        assert!(!headers.contains_key(header::CONTENT_ENCODING), "{path}");
+        let (headers, packed) = ask("br, gzip").await;
+        let encoding = headers.get(header::CONTENT_ENCODING);
+        assert_eq!(encoding.is_some(), is_packed, "{path}");
+        if !is_packed {
+            continue;
+        }
+        assert_eq!(headers[header::VARY], "accept-encoding");
+        let mut read = String::new();
+        let mut decoder = flate2::read::GzDecoder::new(&packed[..]);
+        std::io::Read::read_to_string(&mut decoder, &mut read).unwrap();
+        // Figures of the process change from one answer to the next.
+        let begins = |text: &[u8]| text[..20.min(text.len())].to_vec();
+        assert_eq!(begins(read.as_bytes()), begins(&plain), "{path}");
+        if path == "/openapi.json" {
+            assert_eq!(read.as_bytes(), &plain[..]);
+            assert!(packed.len() * 4 < plain.len());
+        }
+    }
+}

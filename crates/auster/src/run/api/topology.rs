@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
+use super::compressed::{accepts_gzip, gzip, mark};
 use super::problem::Problem;
 use super::rates::{PortRates, Rated};
 use super::state::ASK_MAX;
@@ -193,6 +195,8 @@ pub struct Snapshot {
     /// `/v1/topology`, once somebody has asked for it: megabytes in a large network, and after an
     /// event all pages read it.
     document: OnceLock<Bytes>,
+    /// The same in gzip.
+    gzipped: OnceLock<Bytes>,
 }
 
 /// A part of the network that is read at once, while switches wait.
@@ -254,6 +258,7 @@ impl Api {
             network,
             connections,
             document: OnceLock::new(),
+            gzipped: OnceLock::new(),
         });
         *kept = Some(snapshot.clone());
         Ok(snapshot)
@@ -428,15 +433,20 @@ fn link(cable: &Cable, speeds: &BTreeMap<Location, u64>, rated: &Rated) -> LinkD
         (status = 200, body = TopologyDocument),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
-async fn topology(State(api): State<Api>) -> Result<Response, Problem> {
+async fn topology(State(api): State<Api>, asked: HeaderMap) -> Result<Response, Problem> {
     api.want_rates();
     let snapshot = api.snapshot().await?;
     let document = || {
         let document = serde_json::to_vec(&snapshot.document(&api.rated()));
         document.expect("all keys are strings").into()
     };
-    let bytes = snapshot.document.get_or_init(document).clone();
-    Ok(([(CONTENT_TYPE, "application/json")], bytes).into_response())
+    let plain = snapshot.document.get_or_init(document);
+    let kind = [(CONTENT_TYPE, "application/json")];
+    if !accepts_gzip(&asked) {
+        return Ok((kind, plain.clone()).into_response());
+    }
+    let gzipped = snapshot.gzipped.get_or_init(|| gzip(plain)).clone();
+    Ok(mark((kind, gzipped).into_response()))
 }
 
 /// The links, each with both of its directions.

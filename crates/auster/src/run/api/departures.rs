@@ -1,0 +1,104 @@
+//! Applications that are gone: their taps and static entries go too, where they have asked for it.
+//!
+//! An application is there as long as a stream of its packets is read. One that hangs is cut like
+//! any reader that takes nothing, and is gone then.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Api;
+use super::problem::Problem;
+use crate::run::lock;
+
+/// The time to come back: a network fails for a moment, a program is started anew.
+pub const BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// When the last stream of an owner ended that asked for it. One task waits for each.
+#[derive(Clone, Default)]
+pub struct Departures(Arc<Mutex<BTreeMap<String, Instant>>>);
+
+impl Departures {
+    /// Notes that a stream has ended. Returns whether nobody waits for this owner yet.
+    fn note(&self, owner: &str, now: Instant) -> bool {
+        match lock(&self.0).entry(owner.to_owned()) {
+            Entry::Vacant(entry) => {
+                entry.insert(now);
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                entry.insert(now);
+                false
+            }
+        }
+    }
+
+    /// When an owner is gone, if it does not come back until then; `None` from that time on.
+    fn due(&self, owner: &str, now: Instant) -> Option<Instant> {
+        let mut all = lock(&self.0);
+        let due = *all.get(owner)? + BACK_WITHIN;
+        if due <= now {
+            all.remove(owner);
+            return None;
+        }
+        Some(due)
+    }
+}
+
+impl Api {
+    /// A stream of an owner's packets has ended, which asked that what the owner has goes with it.
+    pub fn depart(&self, owner: String) {
+        if !self.reads.departures.note(&owner, Instant::now()) {
+            return;
+        }
+        let api = self.clone();
+        tokio::spawn(async move {
+            while let Some(due) = api.reads.departures.due(&owner, Instant::now()) {
+                sleep_until(due).await;
+            }
+            while !api.reads.taps.is_read(&owner) {
+                match api.remove_owner(&owner).await {
+                    Ok((flows, taps)) => {
+                        return tracing::info!(
+                            "{owner} is gone: removed {flows} static entries and {taps} taps"
+                        );
+                    }
+                    Err(problem) => tracing::warn!(
+                        "{owner} is gone, and its static entries are still there: {}",
+                        problem.detail
+                    ),
+                }
+                sleep(BACK_WITHIN).await;
+            }
+        });
+    }
+
+    /// Returns how many static entries and taps there were.
+    async fn remove_owner(&self, owner: &str) -> Result<(usize, usize), Problem> {
+        let taps = self.remove_taps(owner).await?;
+        let flows = self.flow_names(owner).await?;
+        let count = flows.len();
+        super::entries::delete_all(self, flows).await?;
+        Ok((count, taps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_gone_ten_seconds_after_its_last_stream_and_one_task_waits() {
+        let (departures, begin) = (Departures::default(), Instant::now());
+        let later = |seconds| begin + Duration::from_secs(seconds);
+        assert!(departures.note("a", begin));
+        assert!(!departures.note("a", later(4)), "somebody waits");
+        assert!(departures.note("b", later(4)));
+        assert_eq!(departures.due("a", later(10)), Some(later(14)));
+        assert_eq!(departures.due("a", later(14)), None);
+        assert!(departures.note("a", later(15)), "nobody waits any more");
+    }
+}
