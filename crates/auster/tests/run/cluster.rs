@@ -293,6 +293,73 @@ fn a_member_that_takes_over_knows_the_hosts() {
     assert!(knows(&members, heir));
 }
 
+/// Two more bridges make a ring. The link that packets take fails while all of etcd is down: they
+/// take the other way, and hosts that nobody knew begin to speak.
+#[test]
+fn a_link_that_fails_while_etcd_is_down_has_another_way() {
+    let mut members = Members::start();
+    let ovs = &members.ovs;
+    let targets = members.ports.iter();
+    let targets: Vec<String> = targets.map(|p| format!("tcp:127.0.0.1:{p}")).collect();
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    for (bridge, dpid) in [("br1", "00000000000000c1"), ("br2", "00000000000000c2")] {
+        ovs.add_bridge(bridge, dpid, "OpenFlow13", targets[0]);
+        ovs.vsctl(&[&["set-controller", bridge], &targets[..]].concat());
+    }
+    for (bridge, port, peer) in [
+        ("br0", "to1", "from0"),
+        ("br1", "from0", "to1"),
+        ("br1", "to2", "from1"),
+        ("br2", "from1", "to2"),
+        ("br2", "to0", "from2"),
+        ("br0", "from2", "to0"),
+    ] {
+        let peer = format!("options:peer={peer}");
+        let make = ["add-port", bridge, port, "--", "set", "interface", port];
+        ovs.vsctl(&[&make[..], &["type=patch", &peer]].concat());
+    }
+    let capture = format!("options:tx_pcap={}", ovs.path("far.pcap").display());
+    let make = ["add-port", "br1", "far", "--", "set", "interface", "far"];
+    ovs.vsctl(&[&make[..], &["type=dummy", &capture]].concat());
+    let links = |members: &Members| {
+        let known = members.apis.iter().map(|api| {
+            let answer = get(*api, "/v1/links");
+            answer.body["links"].as_array().map_or(0, Vec::len)
+        });
+        known.max().unwrap_or_default()
+    };
+    eventually("three links", || links(&members) == 3);
+    members.wait_for_order();
+    let mut number = 0u16;
+    let mut comes = |members: &Members, src: u8| {
+        let far = [2, 0, 0, 0, 0, 0x61];
+        let frame = |dst: [u8; 6], src: u8, number: u16| {
+            let number = number.to_be_bytes();
+            let mut frame = [&dst[..], &[2, 0, 0, 0, 0, src], &[0x88, 0xb5], &number].concat();
+            frame.resize(60, 0);
+            frame
+        };
+        members.ovs.receive("far", &frame([0xff; 6], 0x61, 0));
+        eventually("a packet comes", || {
+            number += 1;
+            let packet = frame(far, src, number);
+            members.ovs.receive("p1", &packet);
+            std::thread::sleep(Duration::from_millis(50));
+            members.ovs.sent_by("far", &packet) > 0
+        });
+        let packet = frame(far, src, number);
+        assert_eq!(members.ovs.sent_by("far", &packet), 1, "once");
+    };
+    comes(&members, 0x51);
+
+    members.etcd.kill(0);
+    let ovs = &members.ovs;
+    ovs.vsctl(&["del-port", "br0", "to1", "--", "del-port", "br1", "from0"]);
+    comes(&members, 0x51);
+    comes(&members, 0x52);
+    eventually("the link is gone", || links(&members) == 2);
+}
+
 /// Runs the command of an operator. Returns its exit code and its lines.
 fn ask(config: &str, words: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
