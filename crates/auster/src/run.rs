@@ -27,6 +27,7 @@ pub(crate) mod process;
 mod qos;
 mod record;
 mod reload;
+mod remembered;
 pub(crate) mod report;
 mod ring;
 pub(crate) mod settings;
@@ -338,12 +339,19 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     let mut tasks = vec![vlan_reader];
     let relays = settings.api.as_ref().map(|api| api.relays.clone());
     let reads = api::Reads::new(feed, relays.unwrap_or_default(), taps.clone());
+    let state = settings.state.clone().filter(|_| joining.is_none());
     let (store, by) = match (&joining, &settings.state) {
         (Some(joining), _) => joining.store(seed),
         (None, Some(dir)) => {
             let (store, line) = Store::disk(dir)?;
             if let Some(line) = line {
                 tracing::error!("{line}");
+            }
+            if let Some(shape) = remembered::take(dir) {
+                let now = clock.now();
+                driver
+                    .ask(move |controller| controller.expect(now, shape))
+                    .await;
             }
             (store, "run".to_owned())
         }
@@ -475,6 +483,12 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
         return Err(Failure::negative(
             "the controller's thread ended; this is a fault of auster, see above",
         ));
+    }
+    if let Some(dir) = state
+        && let Some(shape) = driver.ask(|controller| controller.shape()).await
+        && let Err(error) = remembered::keep(&dir, &shape)
+    {
+        tracing::warn!("{}: {error}; the next start holds all ports", dir.display());
     }
     driver.stop();
     let _ = tokio::time::timeout(STOP_MAX, async {

@@ -18,6 +18,8 @@ mod intent;
 mod ovs;
 #[path = "common/ports.rs"]
 mod ports;
+#[path = "run/restart.rs"]
+mod restart;
 #[path = "../../net/tests/common/switch.rs"]
 mod switch;
 #[path = "run/taps.rs"]

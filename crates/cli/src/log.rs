@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
@@ -58,7 +58,8 @@ pub fn run(args: &Args, command: impl FnOnce() -> Result<(), Failure>) -> ExitCo
 }
 
 fn start(args: &Args, limits: LogLimits) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&args.log)
+    let filter: Targets = (args.log)
+        .parse()
         .map_err(|e| Failure::usage(format!("--log '{}' is not a filter: {e}", args.log)))?;
     // Colours are for people: in a file or a journal they are noise.
     let has_colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -782,7 +782,7 @@ impl Membership {
         if let Some((at, ports)) = line.edges.take()
             && now.since(at) < EDGES_FOR
         {
-            controller.expect_edges(line.up.features.datapath_id, ports);
+            controller.expect_edges(now, line.up.features.datapath_id, ports);
         }
         if let Some(links) = self.replica.take_links(now) {
             controller.expect_links(now, links);

@@ -55,7 +55,7 @@ const IN_A_ROW: u32 = 3;
 /// How long LLDP must pass a port that had hosts, while no host speaks there, before it is a link.
 const HOLD_DOWN: Duration = Duration::from_secs(30);
 
-/// How long a link that another controller knew may wait for its switches.
+/// How long the edges and links that another controller knew may wait for their switches.
 const EXPECTED_FOR: Duration = Duration::from_secs(10);
 
 /// Before every port.
@@ -93,7 +93,7 @@ pub(super) struct Discovery {
     pace: Pace,
     round: Round,
     /// Ports that another controller knew as edges a moment ago, of switches that are to come.
-    expected: BTreeMap<DatapathId, BTreeSet<PortNo>>,
+    expected: BTreeMap<DatapathId, (Instant, BTreeSet<PortNo>)>,
     /// Links that it knew, and until when that counts.
     expected_links: (Instant, BTreeSet<Link>),
     /// All LLDP that was certainly sent before this time has arrived or is lost.
@@ -829,13 +829,13 @@ impl Discovery {
 
     /// Takes ports of a switch that is about to come for edges without a hold: the controller that
     /// had the switch until now knew them as such.
-    pub(super) fn expect_edges(&mut self, dpid: DatapathId, ports: BTreeSet<PortNo>) {
-        self.expected.insert(dpid, ports);
+    pub(super) fn expect_edges(&mut self, now: Instant, dpid: DatapathId, ports: BTreeSet<PortNo>) {
+        self.expected.insert(dpid, (now + EXPECTED_FOR, ports));
     }
 
     /// Another switch may be behind a port by now.
     pub(super) fn expect_nothing(&mut self, at: Location) {
-        if let Some(ports) = self.expected.get_mut(&at.dpid) {
+        if let Some((_, ports)) = self.expected.get_mut(&at.dpid) {
             ports.remove(&at.port);
         }
         let expected = &mut self.expected_links.1;
@@ -909,7 +909,9 @@ impl Discovery {
         dpid: DatapathId,
     ) -> bool {
         let mut is_any = false;
-        for port in self.expected.remove(&dpid).unwrap_or_default() {
+        let expected = self.expected.remove(&dpid);
+        let expected = expected.filter(|(until, _)| now < *until);
+        for port in expected.map_or(BTreeSet::new(), |(_, ports)| ports) {
             let at = Location { dpid, port };
             if net.role_of_port(at) == PortRole::Held
                 && let Some(port) = net.port_mut(at)

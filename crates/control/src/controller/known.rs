@@ -7,11 +7,11 @@
 //! says is there becomes one when both its switches have connected and nothing they report speaks
 //! against it. From then on lost LLDP ends it like any other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clock::Instant;
-use openflow::DatapathId;
+use openflow::{DatapathId, PortNo};
 
 use crate::Location;
 use crate::vlan::{HostKey, VlanId};
@@ -21,7 +21,7 @@ use super::hosts::Hosts;
 use super::vlans::hosts_of;
 
 /// A direction of a link.
-pub(crate) type Link = (Location, Location);
+pub type Link = (Location, Location);
 
 /// The known facts of a host that has a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,14 @@ pub(crate) struct KnownHost {
     pub is_no_router: bool,
     /// Those it owns; the one announced last is the last.
     pub ips: Vec<IpAddr>,
+}
+
+/// The ports that have certainly no switch behind them, and the links in both directions, as a
+/// controller knew them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    pub edges: BTreeMap<DatapathId, BTreeSet<PortNo>>,
+    pub links: BTreeSet<Link>,
 }
 
 /// Hosts or links of which something may have changed, if anybody wants to know.
@@ -231,6 +239,27 @@ impl Controller {
             left = left.saturating_sub(if forgets { FORGETTING } else { 1 });
         }
         true
+    }
+
+    /// The edges and links of connected switches, for a controller that is about to take over.
+    pub fn shape(&self) -> Shape {
+        let edges = self.edges_after(None, usize::MAX);
+        let links = self.links().into_iter();
+        Shape {
+            edges: edges
+                .map(|(dpid, ports)| (dpid, ports.into_iter().collect()))
+                .collect(),
+            links: links.map(|link| (link.from, link.to)).collect(),
+        }
+    }
+
+    /// Uses edges and links that another controller knew until now, for switches that connect
+    /// within ten seconds: without a hold of their ports, and before LLDP shows them again.
+    pub fn expect(&mut self, now: Instant, shape: Shape) {
+        for (dpid, ports) in shape.edges {
+            self.expect_edges(now, dpid, ports);
+        }
+        self.expect_links(now, shape.links);
     }
 
     /// Uses these links, which another member knew until now, once their switches have connected.

@@ -119,6 +119,7 @@ pub use gateways::can_be_gateway;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 use ingress::Ingress;
+pub use known::Shape;
 pub use links::Drained;
 use mending::Mending;
 use mirrors::Mirroring;
@@ -646,8 +647,8 @@ impl Controller {
 
     /// Takes ports of a switch for edges, without the hold of [`ControllerConfig::port_hold`], when
     /// it comes up next: another controller served it until now, and knew them as such.
-    pub(crate) fn expect_edges(&mut self, dpid: DatapathId, ports: BTreeSet<PortNo>) {
-        self.discovery.expect_edges(dpid, ports);
+    pub(crate) fn expect_edges(&mut self, now: Instant, dpid: DatapathId, ports: BTreeSet<PortNo>) {
+        self.discovery.expect_edges(now, dpid, ports);
     }
 
     /// The hosts whose place is known, by address.

@@ -143,7 +143,9 @@ fn a_host_that_another_member_knew_is_reached_at_once() {
     for dpid in [1, 2] {
         trial.come_up(dpid, vec![port(1), port(2)]);
         let edges = BTreeSet::from([PortNo(1), PortNo(2)]);
-        trial.controller.expect_edges(DatapathId(dpid), edges);
+        trial
+            .controller
+            .expect_edges(trial.now, DatapathId(dpid), edges);
     }
     trial.answer();
     trial.packet(at(1, 1), host(1), host(2));
@@ -259,6 +261,32 @@ fn links_that_a_switch_contradicts_are_not_believed() {
     trial.come_up(2, vec![port(1), port(2)]);
     trial.answer();
     assert_eq!(trial.link_count(), 0, "too late");
+}
+
+/// What one controller knew is used by the next one at once, if its switches come soon.
+#[test]
+fn a_shape_that_was_known_before_is_used_without_waiting() {
+    let mut before = expecting(&BOTH);
+    before.come_up(2, vec![port(1), port(2)]);
+    before.pass(Duration::from_secs(1));
+    let shape = before.controller.shape();
+    assert_eq!(shape.links, BOTH.into());
+    let edges = |ports: &[u32]| ports.iter().copied().map(PortNo).collect::<BTreeSet<_>>();
+    for dpid in [1, 2] {
+        assert_eq!(shape.edges[&DatapathId(dpid)], edges(&[1]));
+    }
+    for (wait, is_used) in [(Duration::ZERO, true), (EXPECTED_MORE, false)] {
+        let mut after = Trial::new();
+        after.controller.expect(after.now, shape.clone());
+        after.pass(wait);
+        for dpid in [1, 2] {
+            after.come_up(dpid, vec![port(1), port(2)]);
+        }
+        after.answer();
+        assert_eq!(after.link_count() == 2, is_used);
+        assert_eq!(after.controller.is_edge(at(1, 1)), is_used);
+        assert!(!after.controller.is_edge(at(1, 2)));
+    }
 }
 
 const EXPECTED_MORE: Duration = Duration::from_secs(11);
