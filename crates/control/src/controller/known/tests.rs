@@ -263,7 +263,7 @@ fn links_that_a_switch_contradicts_are_not_believed() {
     assert_eq!(trial.link_count(), 0, "too late");
 }
 
-/// What one controller knew is used by the next one at once, if its switches come soon.
+/// The shape that one controller knew is used by the next one at once, if its switches come soon.
 #[test]
 fn a_shape_that_was_known_before_is_used_without_waiting() {
     let mut before = expecting(&BOTH);
