@@ -91,6 +91,7 @@ struct ClusterView {
     served: usize,
     passed_over: u64,
     handed_over: u64,
+    packets_dropped: u64,
     copy: CopyCounts,
 }
 
@@ -107,6 +108,7 @@ impl ClusterView {
                 .count(),
             passed_over: controller.passed_over(),
             handed_over: controller.handed_over(),
+            packets_dropped: controller.packets_dropped(),
             copy: controller.copy_counts(now),
         })
     }
@@ -783,6 +785,11 @@ fn of_cluster(view: &ClusterView) -> Vec<Family> {
             "auster_cluster_packets_handed_over",
             "Packets of switches given to the member that has become their master",
             view.handed_over,
+        ),
+        count(
+            "auster_cluster_packets_dropped",
+            "Packets that could not be given to the next member, beyond 300 a second, or too late",
+            view.packets_dropped,
         ),
         gauge(
             "auster_cluster_copy_whole",
