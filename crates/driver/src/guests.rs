@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use clock::Budget;
 use control::clustered::Clustered;
-use control::guest::{News, Sink};
+use control::guest::{GUESTS_MAX, News, Sink};
 use net::clock::Clock;
 use net::method::Method;
 use net::tls::Security;
@@ -68,8 +68,11 @@ pub struct Guests {
 struct Lines {
     all: Mutex<BTreeMap<(u8, DatapathId), Line>>,
     starts: mpsc::UnboundedSender<Start>,
-    shed: Arc<AtomicU64>,
+    shed: Arc<Unread>,
 }
+
+/// Packets by guest.
+type Unread = [AtomicU64; GUESTS_MAX];
 
 /// The controller's end of one connection.
 struct Line {
@@ -99,11 +102,12 @@ struct Start {
 
 /// Packets left out because their guest did not read.
 #[derive(Clone, Default)]
-pub struct Shed(Arc<AtomicU64>);
+pub struct Shed(Arc<Unread>);
 
 impl Shed {
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    pub fn count(&self, guest: u8) -> u64 {
+        let count = self.0.get(usize::from(guest));
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -205,7 +209,9 @@ impl Lines {
                 };
                 let waiting = line.waiting.load(Ordering::Relaxed);
                 if is_packet && waiting > PACKET_BYTES_MAX {
-                    self.shed.fetch_add(1, Ordering::Relaxed);
+                    if let Some(count) = self.shed.get(usize::from(guest)) {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                 } else if waiting > BYTES_MAX {
                     line.life.send_modify(|life| life.ends += 1);
                 } else {

@@ -166,6 +166,12 @@ impl Machine {
         self.entries.len()
     }
 
+    /// The priority that the guest has stated for an entry.
+    #[cfg(test)]
+    pub fn stated_priority(&self, number: u16) -> Option<u16> {
+        self.entries.numbered(number).map(|(key, _)| key.priority)
+    }
+
     /// Whether the switch has so many changes to confirm that the guest must wait.
     pub fn is_behind(&self) -> bool {
         self.pending.len() >= PENDING_MAX

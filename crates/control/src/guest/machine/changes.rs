@@ -81,7 +81,8 @@ impl Machine {
         };
         let rows = matches.into_iter().map(row);
         let rows = rows.collect::<Result<Vec<Row>, ErrorKind>>()?;
-        self.check(key.table, &flow_mod.instructions, &rows)?;
+        let patterns: Vec<Pattern> = rows.iter().map(|row| row.pattern.clone()).collect();
+        self.check(key.table, &flow_mod.instructions, &patterns)?;
         let check = flow_mod.flags.contains(FlowModFlags::CHECK_OVERLAP);
         if check && self.entries.overlaps(&key) {
             return Err(ErrorKind::FLOW_MOD_OVERLAP);
@@ -130,12 +131,15 @@ impl Machine {
         pattern: &Pattern,
     ) -> Result<(), ErrorKind> {
         let selected = self.entries.selected(&Selection::of(flow_mod, pattern));
-        // All or none.
         let asked = &flow_mod.instructions;
-        self.check(flow_mod.table_id, asked, &[])?;
-        for entry in selected.iter().filter_map(|key| self.entries.get(key)) {
-            self.check(flow_mod.table_id, asked, &entry.rows)?;
-        }
+        // What the packets of the match are, so are those of each entry.
+        let narrowed = match flow_mod.table_id {
+            TableId(0) => self.slice.narrow(&flow_mod.r#match).unwrap_or_default(),
+            _ => vec![flow_mod.r#match.clone()],
+        };
+        let patterns = narrowed.iter().map(Pattern::new);
+        let patterns = patterns.collect::<Result<Vec<Pattern>, ErrorKind>>()?;
+        self.check(flow_mod.table_id, asked, &patterns)?;
         let resets = flow_mod.flags.0 & FlowModFlags::RESET_COUNTS.0;
         for key in selected {
             let Some(entry) = self.entries.get_mut(&key) else {
@@ -317,9 +321,8 @@ impl Machine {
         &self,
         table: TableId,
         instructions: &[Instruction],
-        rows: &[Row],
+        patterns: &[Pattern],
     ) -> Result<(), ErrorKind> {
-        let patterns: Vec<Pattern> = rows.iter().map(|row| row.pattern.clone()).collect();
         for (at, one) in instructions.iter().enumerate() {
             let kind = std::mem::discriminant(one);
             let before = instructions[..at].iter();
@@ -336,7 +339,7 @@ impl Machine {
                     if actions.len() > ACTIONS_MAX {
                         return Err(ErrorKind::ACTION_TOO_MANY);
                     }
-                    self.slice.check(actions, &patterns)?;
+                    self.slice.check(actions, patterns)?;
                 }
                 Instruction::Meter(_) => return Err(ErrorKind::METER_UNKNOWN_METER),
                 Instruction::Experimenter { .. } => return Err(ErrorKind::INST_BAD_EXPERIMENTER),
