@@ -76,6 +76,9 @@ pub(super) const GUEST_MASK: Cookie = Cookie(crate::entry::COOKIE_PREFIX_MASK.0 
 pub(super) struct Entries {
     all: BTreeMap<Key, Entry>,
     by_number: BTreeMap<u16, Key>,
+    /// The entries of each place in the first table. Two entries that the guest has at one
+    /// priority may be the same once they are narrowed: the last one is in the switch.
+    places: BTreeMap<(u16, Pattern), Vec<u16>>,
     last: u16,
 }
 
@@ -282,18 +285,40 @@ impl Entries {
     }
 
     pub fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+        let before = self.remove(&key);
         self.by_number.insert(entry.number, key.clone());
-        let before = self.all.insert(key, entry);
-        if let Some(before) = &before {
-            self.by_number.remove(&before.number);
+        for row in entry.rows.iter().filter(|_| key.table == TableId(0)) {
+            let place = (key.priority, row.pattern.clone());
+            self.places.entry(place).or_default().push(entry.number);
         }
+        self.all.insert(key, entry);
         before
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.all.remove(key)?;
         self.by_number.remove(&entry.number);
+        for row in entry.rows.iter().filter(|_| key.table == TableId(0)) {
+            let place = (key.priority, row.pattern.clone());
+            if let Some(numbers) = self.places.get_mut(&place) {
+                numbers.retain(|number| *number != entry.number);
+                if numbers.is_empty() {
+                    self.places.remove(&place);
+                }
+            }
+        }
         Some(entry)
+    }
+
+    /// The entry that the switch has in the place of a row.
+    pub fn holder(&self, key: &Key, row: &Pattern) -> Option<u16> {
+        match key.table {
+            TableId(0) => {
+                let numbers = self.places.get(&(key.priority, row.clone()))?;
+                numbers.last().copied()
+            }
+            _ => self.all.get(key).map(|entry| entry.number),
+        }
     }
 
     pub fn selected(&self, selection: &Selection<'_>) -> Vec<Key> {

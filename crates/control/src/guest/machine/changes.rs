@@ -175,7 +175,7 @@ impl Machine {
 
     /// Forgets an entry that has gone from the switch, or is about to.
     fn forget(&mut self, now: Instant, key: &Key, reason: FlowRemovedReason) {
-        let Some(entry) = self.drop_entry(key) else {
+        let Some(entry) = self.drop_entry(now, key) else {
             return;
         };
         let is_asked = entry.flags.contains(FlowModFlags::SEND_FLOW_REM);
@@ -185,10 +185,18 @@ impl Machine {
         }
     }
 
-    fn drop_entry(&mut self, key: &Key) -> Option<Entry> {
+    fn drop_entry(&mut self, now: Instant, key: &Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
         if key.table == TableId(0) {
             self.band.leave(key.priority);
+        }
+        // Others of the guest may have been the same in the switch, and hidden by this one.
+        for row in entry.rows.iter().filter(|_| key.table == TableId(0)) {
+            let holder = self.entries.holder(key, &row.pattern);
+            let twin = holder.and_then(|number| self.entries.numbered(number));
+            if let Some(twin) = twin.map(|(twin, _)| twin.clone()) {
+                self.send_row(now, &twin, &row.pattern);
+            }
         }
         Some(entry)
     }
@@ -391,7 +399,7 @@ impl Machine {
                 for flow_mod in self.rows_of(now, &key, FlowModCommand::DeleteStrict) {
                     self.change(flow_mod, None);
                 }
-                self.drop_entry(&key);
+                self.drop_entry(now, &key);
             }
         }
     }
@@ -429,9 +437,10 @@ impl Machine {
             }
             return;
         }
-        (row.form, row.sent_at) = (None, now);
         let pattern = row.pattern.clone();
-        self.mend(now, &key, &pattern);
+        if self.entries.holder(&key, &pattern) == Some(number) {
+            self.mend(now, &key, &pattern);
+        }
     }
 
     fn may_mend(&mut self, now: Instant) -> bool {
@@ -439,15 +448,27 @@ impl Machine {
         self.mending.get_or_insert_with(fresh).take(now)
     }
 
-    /// Sets a row again.
+    /// Sets a row again that somebody else has deleted or changed.
     fn mend(&mut self, now: Instant, key: &Key, pattern: &Pattern) {
+        self.counts.mended = self.counts.mended.saturating_add(1);
+        self.send_row(now, key, pattern);
+    }
+
+    fn send_row(&mut self, now: Instant, key: &Key, pattern: &Pattern) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        let rows = entry.rows.iter_mut().filter(|row| !row.is_over);
+        for row in { rows }.filter(|row| row.pattern == *pattern) {
+            (row.form, row.sent_at) = (None, now);
+        }
         let Some(entry) = self.entries.get(key) else {
             return;
         };
-        let row = entry.rows.iter().find(|row| row.pattern == *pattern);
+        let rows = entry.rows.iter().filter(|row| !row.is_over);
+        let row = { rows }.find(|row| row.pattern == *pattern);
         if let Some(row) = row {
             let flow_mod = self.row_mod(now, (key, entry), row, FlowModCommand::Add);
-            self.counts.mended = self.counts.mended.saturating_add(1);
             self.change(flow_mod, None);
         }
     }
@@ -503,11 +524,6 @@ impl Machine {
         for (key, pattern) in again {
             if !self.may_mend(now) {
                 break;
-            }
-            let rows = self.entries.get_mut(&key).into_iter();
-            let rows = rows.flat_map(|entry| &mut entry.rows);
-            for row in { rows }.filter(|row| row.pattern == pattern) {
-                (row.form, row.sent_at) = (None, now);
             }
             counts[1] += 1;
             self.mend(now, &key, &pattern);
@@ -572,7 +588,10 @@ pub(crate) fn delete_row(row: &FlowStats) -> FlowMod {
 /// The rows of entries that a reading should have had.
 fn missing(entries: &Entries, asked_at: Instant, seen: &[(u16, Pattern)]) -> Vec<(Key, Pattern)> {
     let rows = entries.iter().flat_map(|(key, entry)| {
-        let is_due = |row: &&Row| !row.is_over && row.sent_at < asked_at;
+        let is_due = |row: &&Row| {
+            let is_held = entries.holder(key, &row.pattern) == Some(entry.number);
+            is_held && !row.is_over && row.sent_at < asked_at
+        };
         let rows = entry.rows.iter().filter(is_due);
         rows.map(move |row| (key, entry.number, &row.pattern))
     });
