@@ -4,9 +4,6 @@
 //! with the switch's own. What the switch has of a guest's entries is compared then, and every ten
 //! seconds.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,6 +37,8 @@ pub(super) struct Guests {
     seats: BTreeMap<SeatId, Seat>,
     /// The tables of each connected switch of OpenFlow 1.3, whether or not it has been compared.
     switches: BTreeMap<DatapathId, Switch>,
+    /// Entries at all seats.
+    entries: usize,
     sink: Option<Sink>,
     read_at: Option<Instant>,
 }
@@ -54,6 +53,8 @@ struct Seat {
     machine: Machine,
     /// Changes under way, by the message to the switch.
     sent: BTreeMap<Xid, Ticket>,
+    /// Its part of [`Guests::entries`].
+    counted: usize,
 }
 
 impl Guests {
@@ -65,9 +66,13 @@ impl Guests {
         }
     }
 
-    fn entry_count(&self) -> usize {
-        let seats = self.seats.values();
-        seats.map(|seat| seat.machine.entry_count()).sum()
+    /// Counts the entries of a seat anew.
+    fn count(&mut self, id: SeatId) {
+        if let Some(seat) = self.seats.get_mut(&id) {
+            let entries = seat.machine.entry_count();
+            let before = std::mem::replace(&mut seat.counted, entries);
+            self.entries = (self.entries + entries).saturating_sub(before);
+        }
     }
 
     fn seats_of(&self, dpid: DatapathId) -> Vec<SeatId> {
@@ -102,7 +107,9 @@ impl Guests {
             seat.sent.clear();
             seat.machine.handle_switch_down();
             // Whoever claims to be a switch, and is none, leaves nothing behind.
-            if seat.machine.entry_count() == 0 {
+            let is_empty = seat.machine.entry_count() == 0;
+            self.count(id);
+            if is_empty {
                 self.seats.remove(&id);
             }
         }
@@ -129,11 +136,13 @@ impl Guests {
                 self.seats.entry((dpid, guest)).or_insert_with(|| Seat {
                     machine: Machine::new(guest, dpid, n_tables, config.clone()),
                     sent: BTreeMap::new(),
+                    counted: 0,
                 });
             }
         }
+        // Later ones may be older than what was sent since: readings of our own follow.
         let mut counts = [0; 3];
-        if is_known {
+        if is_known && is_first {
             counts = self.compare(dpid, outbox.now, held, outbox);
         }
         if is_first {
@@ -273,6 +282,7 @@ impl Guests {
                 Output::End => self.news(News::End { guest, dpid }),
             }
         }
+        self.count(id);
         let counts = self
             .seats
             .get_mut(&id)
@@ -434,20 +444,11 @@ impl Controller {
         self.outbox.now = now;
         let guests = &mut self.guests;
         let id = (dpid, guest);
-        let mut left = ENTRIES_OF_ALL_MAX.saturating_sub(guests.entry_count());
         for frame in frames {
-            let before = guests
-                .seats
-                .get(&id)
-                .map_or(0, |it| it.machine.entry_count());
+            let has_room = guests.entries < ENTRIES_OF_ALL_MAX;
             guests.with(id, &mut self.outbox, |machine| {
-                machine.handle_frame(now, frame, left > 0);
+                machine.handle_frame(now, frame, has_room);
             });
-            let after = guests
-                .seats
-                .get(&id)
-                .map_or(0, |it| it.machine.entry_count());
-            left = (left + before).saturating_sub(after);
         }
         guests.with(id, &mut self.outbox, Machine::advance_fence);
         let is_behind = guests

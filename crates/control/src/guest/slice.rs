@@ -11,6 +11,8 @@ use openflow::packet::PacketFields;
 use openflow::table::{Pattern, check_actions};
 use openflow::{Action, ErrorKind, Field, Match, MatchField, PortNo};
 
+use crate::entry::ETH_TYPE_LLDP;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slice {
     /// None: all packets.
@@ -137,6 +139,10 @@ impl Slice {
             return Err(ErrorKind::BUFFER_UNKNOWN);
         }
         let fields = PacketFields::parse(packet.in_port, &packet.data);
+        // LLDP finds auster's links.
+        if fields.eth_type() == Some(ETH_TYPE_LLDP) {
+            return Err(ErrorKind::REQUEST_EPERM);
+        }
         let is_its = |own: &Match| {
             let but_port = own
                 .fields
@@ -309,6 +315,14 @@ mod tests {
         let check = |own, in_port, actions| slice(own).check_packet(&packet(in_port, actions));
         let none = PortNo::CONTROLLER;
         assert_eq!(check(&["in_port=1"], PortNo(1), "in_port"), Ok(()));
+        let mut lldp = packet(none, "output:1");
+        let mut data = lldp.data.to_vec();
+        data[12..14].copy_from_slice(&[0x88, 0xcc]);
+        lldp.data = data.into();
+        assert_eq!(
+            slice(&[]).check_packet(&lldp),
+            Err(ErrorKind::REQUEST_EPERM)
+        );
         let there = &["in_port=1,ip,nw_dst=10.1.0.0/16"][..];
         assert_eq!(check(there, none, "output:1"), Ok(()));
         let elsewhere = &["in_port=1,ip,nw_dst=10.2.0.0/16"][..];
