@@ -76,7 +76,7 @@ impl fmt::Display for Stated {
     }
 }
 
-/// What the file or the option says of one guest.
+/// The words of the file or the option about one guest.
 #[derive(Default)]
 struct Parts {
     name: Option<String>,
@@ -342,7 +342,7 @@ pub(super) fn targets(stated: &[Stated]) -> Vec<Target> {
     stated.iter().map(target).collect()
 }
 
-/// What an operator may not have meant.
+/// Settings that an operator may not have meant.
 pub(super) fn doubts(stated: &[Stated], is_forwarding: bool) -> Vec<String> {
     let all = stated
         .iter()

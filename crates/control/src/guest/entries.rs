@@ -82,7 +82,7 @@ pub(super) struct Entries {
     last: u16,
 }
 
-/// What MODIFY, DELETE and requests for statistics select by.
+/// The terms by which MODIFY, DELETE and requests for statistics select.
 pub(super) struct Selection<'a> {
     pub table: TableId,
     pub pattern: &'a Pattern,

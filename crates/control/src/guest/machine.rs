@@ -5,6 +5,7 @@
 
 mod answers;
 mod changes;
+mod compare;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use super::slice::Slice;
 use super::{Counts, Guest};
 pub(crate) use answers::Answer;
 use answers::Asked;
-pub(crate) use changes::delete_row;
+pub(crate) use compare::delete_row;
 
 /// Bytes of a message that the error about it repeats.
 const QUOTED: usize = 64;
@@ -359,7 +360,7 @@ impl Machine {
         })
     }
 
-    /// What a connection gets unasked; by default as the specification says (1.3.5, 7.3.10).
+    /// Messages that a connection gets unasked; by default as the specification says (1.3.5, 7.3.10).
     fn asynchronous(&self) -> AsyncConfig {
         self.session.asynchronous.unwrap_or(AsyncConfig {
             packet_in_mask: [0b11, 0],

@@ -26,7 +26,7 @@ pub(super) struct Asked {
     body: RequestBody,
 }
 
-/// What has become of a question.
+/// The outcome of a question.
 pub(crate) enum Answer {
     Whole(Vec<ReplyBody>),
     Refused(ErrorKind),
