@@ -17,6 +17,7 @@ mod feed;
 pub mod fields;
 pub(crate) mod flows;
 mod gateways;
+mod guests;
 mod intent;
 mod listeners;
 mod load;
@@ -95,6 +96,12 @@ pub struct Args {
     /// (tcp:HOST[:PORT], ssl:, unix:FILE)
     #[arg(long, value_name = "METHOD", value_parser = settings::ovsdb_method)]
     ovsdb: Vec<Method>,
+
+    /// Another controller, such as os-ken, Ryu or Faucet, that sees each switch through auster as a
+    /// switch of its own: NAME=tcp:HOST:PORT,priority=LOW-HIGH[,table=N][,tables=N][,switches=1+2]
+    /// [,rate_max=N][,on_disconnect=keep|remove][,match=MATCH]. Repeat for more
+    #[arg(long, value_name = "NAME=METHOD,…", value_parser = guests::given)]
+    guest: Vec<guests::Stated>,
 
     /// Settings in a TOML file; flags win over it
     #[arg(long, value_name = "FILE")]
@@ -278,6 +285,9 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     config.seed = seed;
     let taps = Arc::new(tapped::Rings::default());
     controller.set_tap_sink(taps.sink());
+    let hosting = driver::guests::Guests::default();
+    let unread = hosting.shed();
+    controller.set_guest_sink(hosting.sink());
     let (application, joining) = match settings.cluster.clone() {
         None => (Clustered::from(controller), None),
         Some(stated) => {
@@ -337,6 +347,16 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
+    let targets = guests::targets(&settings.guests);
+    for doubt in guests::doubts(&settings.guests, settings.controller.is_forwarding) {
+        tracing::warn!("{doubt}");
+    }
+    tasks.push(tokio::spawn(hosting.serve(
+        driver.clone(),
+        targets,
+        clock,
+        seed,
+    )));
     let relays = settings.api.as_ref().map(|api| api.relays.clone());
     let reads = api::Reads::new(feed, relays.unwrap_or_default(), taps.clone());
     let state = settings.state.clone().filter(|_| joining.is_none());
@@ -376,6 +396,7 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
                 .with_intent(intent.clone())
                 .with_api(users.clone())
                 .with_taps(taps.clone())
+                .with_guests(unread.clone())
                 .with_config(digest.clone())
                 .with_stated(stated_metrics.clone(), databases.views()),
             intent: intent.clone(),

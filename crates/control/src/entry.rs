@@ -90,6 +90,8 @@ pub enum EntryKind {
     Static = 18,
     /// Sends packets up for an application.
     Tap = 19,
+    /// Another controller has stated it, for its own packets.
+    Guest = 20,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -156,7 +158,8 @@ impl EntryKind {
             | EntryKind::Access
             | EntryKind::Routed
             | EntryKind::Static
-            | EntryKind::Tap => false,
+            | EntryKind::Tap
+            | EntryKind::Guest => false,
         }
     }
 
@@ -180,6 +183,7 @@ impl EntryKind {
             15 => EntryKind::Routed,
             18 => EntryKind::Static,
             19 => EntryKind::Tap,
+            20 => EntryKind::Guest,
             _ => return None,
         })
     }
@@ -636,7 +640,7 @@ impl Entry {
                 // Set again with the next packet: gateways and routes may be others by now.
                 EntryKind::Routed => false,
                 // Compared by themselves.
-                EntryKind::Tap => false,
+                EntryKind::Tap | EntryKind::Guest => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,
@@ -794,7 +798,12 @@ pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
 /// inspection, or for an application.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    let kinds = [EntryKind::Guard, EntryKind::Access, EntryKind::Tap];
+    let kinds = [
+        EntryKind::Guard,
+        EntryKind::Access,
+        EntryKind::Tap,
+        EntryKind::Guest,
+    ];
     kinds.iter().any(|kind| cookie.0 & MASK == kind.cookie(0).0)
 }
 

@@ -23,6 +23,7 @@ pub mod fabric;
 mod fair_table;
 pub mod flows;
 pub mod guard;
+pub mod guest;
 pub mod histogram;
 pub mod inbox;
 pub mod lacp;

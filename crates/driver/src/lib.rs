@@ -40,11 +40,13 @@
 //! Above 1 MiB of unwritten messages the connection sheds its packet-ins: each would add to them.
 //!
 //! [`databases`] connects to the switches' databases beside that, each by an [`ovsdb::Client`], and
-//! keeps the operator's queues in them. [`reconnect`] says when whoever lost a connection dials
+//! keeps the operator's queues in them. [`guests`] dials other controllers that see switches through
+//! this one. [`reconnect`] says when whoever lost a connection dials
 //! again.
 
 mod connection;
 pub mod databases;
+pub mod guests;
 mod line;
 mod outbox;
 mod output;

@@ -4,6 +4,7 @@
 //! bounded by switches, listeners, classes of the policy map, and the reasons listed here.
 
 mod faucet;
+mod guests;
 mod ports;
 mod qos;
 mod queues;
@@ -20,8 +21,10 @@ use control::clustered::{Clustered, CopyCounts};
 use control::controller::{
     AccessCounts, ControllerCounters, HostCounters, QosReport, SwitchView, TimeoutsView, VlanView,
 };
+use control::guest::GuestView;
 use control::vlan::VlanId;
 use driver::databases::Views;
+use driver::guests::Shed;
 use driver::{ConnectionView, Driver};
 use net::clock::Clock;
 use net::tls::{Expiry, Security};
@@ -59,6 +62,8 @@ pub struct Metrics {
     clock: Clock,
     intent: Option<Arc<Intent>>,
     taps: Arc<Rings>,
+    /// Packets that guests have not read.
+    unread: Shed,
     /// The switches' databases.
     views: Option<watch::Receiver<Views>>,
     stated: Arc<Mutex<Stated>>,
@@ -82,6 +87,7 @@ struct Answer {
     cluster: Option<ClusterView>,
     qos: QosReport,
     hosts_by_vlan: Vec<(DatapathId, VlanId, usize)>,
+    guests: Vec<GuestView>,
 }
 
 /// A member's view of its cluster.
@@ -131,6 +137,7 @@ impl Metrics {
             clock,
             intent: None,
             taps: Arc::default(),
+            unread: Shed::default(),
             views: None,
             stated: Arc::default(),
             ports: Reader::default(),
@@ -147,6 +154,12 @@ impl Metrics {
     /// With figures of the packets of taps.
     pub fn with_taps(mut self, taps: Arc<Rings>) -> Metrics {
         self.taps = taps;
+        self
+    }
+
+    /// With packets that guests have not read.
+    pub fn with_guests(mut self, unread: Shed) -> Metrics {
+        self.unread = unread;
         self
     }
 
@@ -199,6 +212,7 @@ impl Metrics {
                 true => controller.hosts_by_vlan(),
                 false => Vec::new(),
             },
+            guests: controller.guests(),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -237,6 +251,7 @@ impl Metrics {
             families.extend(of_controller(answer));
             families.extend(of_vlans(&answer.vlans));
             families.extend(of_access(&answer.access));
+            families.extend(guests::families(&answer.guests, &self.unread));
             families.extend(answer.cluster.iter().flat_map(of_cluster));
             let views = self.views.as_ref();
             let views = views.map(|views| views.borrow().clone());

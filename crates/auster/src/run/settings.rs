@@ -29,6 +29,7 @@ use super::cluster;
 use super::drain;
 use super::fields::Fields;
 use super::gateways;
+use super::guests;
 use super::metrics;
 use super::multicast;
 use super::qos::{Section, chooses_packets};
@@ -112,6 +113,8 @@ pub struct Settings {
     pub access: access::Stated,
     /// The gateways of VLANs, and the routes behind them.
     pub gateways: Gateways,
+    /// Other controllers that see switches through this one.
+    pub guests: Vec<guests::Stated>,
     /// The cluster that this controller is a member of.
     pub cluster: Option<cluster::Stated>,
     /// Settings in the file that are allowed and probably mistakes.
@@ -161,6 +164,7 @@ impl Default for Settings {
             vlans: Stated::default(),
             access: access::Stated::default(),
             gateways: Gateways::default(),
+            guests: Vec::new(),
             cluster: None,
             doubts: Vec::new(),
             files: TlsFiles::default(),
@@ -206,6 +210,8 @@ impl Settings {
         check(fits_bfd(&settings.ovsdb, settings.bfd_interval));
         check(fits_vlans(&settings, &settings));
         check(fits_cluster(&settings));
+        let file = settings.config.as_deref();
+        check(guests::fits(&settings.guests, is_fabric, file));
         if let Some(api) = &mut settings.api {
             check(api.complete(&settings.api_hosts));
         }
@@ -218,6 +224,8 @@ impl Settings {
         settings.controller.crowd_guards = settings.vlans.crowd_guards.clone();
         settings.controller.mirrors = settings.vlans.mirrors.clone();
         settings.controller.gateways = settings.gateways.clone();
+        let guests = settings.guests.iter();
+        settings.controller.guests = guests.map(|one| one.guest.clone()).collect();
         warn(&settings.doubts);
         match policy::load(&settings.policy) {
             Ok(map) => settings.driver.policy = map,
@@ -342,6 +350,9 @@ impl Settings {
             self.listen = listen;
             self.connect = connect;
         }
+        if !args.guest.is_empty() {
+            self.guests = args.guest;
+        }
         if !args.ovsdb.is_empty() {
             self.ovsdb = args.ovsdb;
         }
@@ -460,6 +471,7 @@ impl Settings {
         settings.vlans = Stated::read(fields, root);
         settings.access = access::Stated::read(fields, root);
         settings.gateways = gateways::read(fields, root);
+        settings.guests = guests::read(fields, root);
         settings.cluster = cluster::Stated::read(fields, root, dir);
         let gateways = &settings.gateways;
         settings.access.check_routes(fields, root, gateways);
@@ -503,6 +515,7 @@ impl Settings {
             "bond",
             "mirror",
             "route",
+            "guest",
             "cluster",
             "metrics",
         ];

@@ -18,6 +18,8 @@
 //!    "delays":{"count","p50_ms","p99_ms"}},
 //!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit",
 //!    "ports":{name: {"numbers","queues","problem"}}}],
+//!  "guests":[{"name","messages","refused","packets_in","packets_out","packets_shed",
+//!    "switches":[{"dpid","connected","entries"}]}],
 //!  "cluster":{"name","serves","served_by","heard":[name],"silent":[name]} (null alone; a member
 //!    that stands by has no switches, links and hosts, or those of the time when it served),
 //!  "connections":{"total","up","standing_by":[dpid]} (switches that another controller serves),
@@ -39,6 +41,7 @@ use control::controller::{
     BondPortView, BondView, ControllerCounters, HostView, LinkView, SwitchView, TableView,
     TimeoutsView,
 };
+use control::guest::{GuestView, SeatView};
 use control::lacp::Partner;
 use control::topology::Difference;
 use driver::databases::{DatapathView, PortView, Views};
@@ -132,6 +135,7 @@ impl Status {
                     controller.timeouts_view(),
                     controller.counters(),
                     controller.bonds(),
+                    controller.guests(),
                     cluster(controller),
                 ),
             )
@@ -139,8 +143,10 @@ impl Status {
         // The connections are known even when the controller is too busy to be asked.
         let answered = timeout(STEP_MAX, views).await.ok().flatten();
         let timeouts = answered.as_ref().map(|(.., decided)| timeouts(decided));
-        let bonds = answered.as_ref().map(|(.., (_, _, bonds, _))| bonds);
+        let bonds = answered.as_ref().map(|(.., (_, _, bonds, ..))| bonds);
         let bonds: Vec<Value> = bonds.into_iter().flatten().map(bond).collect();
+        let guests = answered.as_ref().map(|(.., (_, _, _, guests, _))| guests);
+        let guests: Vec<Value> = guests.into_iter().flatten().map(guest).collect();
         let cluster = answered.as_ref().map(|(.., (.., cluster))| cluster);
         let cluster = cluster.cloned().flatten();
         let answered = answered.map(|(switches, links, hosts, count, differences, _)| {
@@ -159,6 +165,7 @@ impl Status {
             "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "topology_differences": differences.map(|d| told(&d)),
+            "guests": guests,
             "cluster": cluster,
             "databases": self.databases.borrow().iter().map(database).collect::<Vec<_>>(),
             "connections": {
@@ -240,6 +247,26 @@ impl Status {
         });
         Value::Object(listeners.collect())
     }
+}
+
+/// Another controller, and the switches as it sees them.
+fn guest(guest: &GuestView) -> Value {
+    let switch = |seat: &SeatView| {
+        json!({
+            "dpid": seat.dpid.to_string(),
+            "connected": seat.is_connected,
+            "entries": seat.entries,
+        })
+    };
+    json!({
+        "name": &*guest.name,
+        "messages": guest.counts.messages,
+        "refused": guest.counts.refused,
+        "packets_in": guest.counts.packet_ins,
+        "packets_out": guest.counts.packet_outs,
+        "packets_shed": guest.counts.packet_ins_shed,
+        "switches": guest.switches.iter().map(switch).collect::<Vec<_>>(),
+    })
 }
 
 /// This member of a cluster, the one that serves the switches, and the others.
@@ -375,6 +402,7 @@ type Decided = (
     TimeoutsView,
     ControllerCounters,
     Vec<BondView>,
+    Vec<GuestView>,
     Option<Value>,
 );
 

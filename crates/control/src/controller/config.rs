@@ -9,6 +9,7 @@ use crate::Location;
 use crate::access::Access;
 use crate::bond::{Bonds, Bpdu};
 use crate::fabric::Label;
+use crate::guest::Guest;
 use crate::mirror::Mirrors;
 use crate::multicast::{self, QuerierAddresses};
 use crate::requests::RequestLimits;
@@ -109,6 +110,8 @@ pub struct ControllerConfig {
     pub access: Access,
     /// The gateways of VLANs, between which packets are routed.
     pub gateways: Gateways,
+    /// Other controllers that see switches through this one.
+    pub guests: Vec<Guest>,
 }
 
 impl Default for ControllerConfig {
@@ -147,6 +150,7 @@ impl Default for ControllerConfig {
             multicast: None,
             access: Access::default(),
             gateways: Gateways::default(),
+            guests: Vec::new(),
         }
     }
 }

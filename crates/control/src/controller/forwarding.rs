@@ -10,6 +10,7 @@ use openflow::{DatapathId, MacAddr};
 
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, is_tap};
+use crate::guest;
 use crate::pipeline::LABEL_TABLE;
 use crate::timeouts::HostName;
 use crate::vlan::{HostKey, VlanId};
@@ -47,6 +48,10 @@ impl Controller {
         let at = Location { dpid, port };
         if is_tap(packet_in.cookie) {
             return self.handle_tapped(now, at, packet_in);
+        }
+        if guest::of_cookie(packet_in.cookie).is_some() {
+            let outbox = &mut self.outbox;
+            return self.guests.handle_packet_in(at, packet_in, outbox);
         }
         let fields = PacketFields::parse(port, &packet_in.data);
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {

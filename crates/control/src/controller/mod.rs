@@ -37,6 +37,7 @@ pub(crate) mod fixture;
 mod forwarding;
 mod gateways;
 mod guards;
+mod guests;
 mod hosts;
 mod ingress;
 mod injected;
@@ -116,6 +117,7 @@ use facts::{Facts, facts};
 use first::FirstPacketState;
 use gateways::Gatekeeper;
 pub use gateways::can_be_gateway;
+use guests::Guests;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 use ingress::Ingress;
@@ -227,6 +229,7 @@ pub struct Controller {
     qos: QosState,
     tables: Tables,
     taps: Taps,
+    guests: Guests,
     questions: Questions,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
@@ -294,6 +297,7 @@ impl Controller {
             qos: QosState::new(config.port_hold),
             tables: Tables::new(&config.timeouts),
             taps: Taps::new(word(8) as u16),
+            guests: Guests::new(&config.guests),
             questions: Questions::default(),
             shared: BTreeMap::new(),
             routes: Routes::default(),
@@ -392,14 +396,23 @@ impl Controller {
         if let Message::MultipartReply(reply) = &mut message
             && matches!(
                 self.outbox.asked(dpid, xid),
-                Some(Request::Rows | Request::QosRows | Request::StaticRows)
+                Some(
+                    Request::Rows
+                        | Request::QosRows
+                        | Request::StaticRows
+                        | Request::Guest(..)
+                        | Request::GuestRows
+                )
             )
         {
             self.read_copies(dpid, reply);
         }
         match message {
             Message::PacketIn(packet_in) => self.handle_packet_in(now, dpid, packet_in),
-            Message::PortStatus(PortStatus { reason, port }) => {
+            Message::PortStatus(status) => {
+                let outbox = &mut self.outbox;
+                self.guests.handle_port_status(dpid, &status, outbox);
+                let PortStatus { reason, port } = status;
                 self.handle_port_status(now, dpid, reason, port);
             }
             Message::FlowRemoved(removed) => self.handle_flow_removed(now, dpid, &removed),
@@ -435,6 +448,7 @@ impl Controller {
         self.stated.handle_down(dpid);
         self.mirroring.handle_down(dpid);
         self.taps.handle_down(dpid);
+        self.guests.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
@@ -492,6 +506,7 @@ impl Controller {
                 Timer::Multicast => self.multicast_due(now),
                 Timer::Access => self.access_due(now),
                 Timer::Static => self.static_due(now),
+                Timer::Guests => self.guests_due(now),
                 Timer::Bonds => self.bonds_due(now),
                 Timer::Neighbours => self.neighbours_due(now),
                 Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
@@ -528,6 +543,7 @@ impl Controller {
         self.outbox.timer(now, Timer::Readings);
         self.outbox.timer(now, Timer::Access);
         self.outbox.timer(now, Timer::Static);
+        self.outbox.timer(now, Timer::Guests);
         let others: Vec<DatapathId> = self.network.switches().map(|s| s.dpid).collect();
         for dpid in others {
             self.outbox.timer(now, Timer::HoldOver(dpid));

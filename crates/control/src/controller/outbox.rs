@@ -18,6 +18,7 @@ use crate::bond::Bonds;
 use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKind, is_ours};
 use crate::fabric::form::Place;
+use crate::guest::Ticket;
 use crate::mirror::Mirrors;
 use crate::pipeline::Numbering;
 use crate::requests::{Reply, Requests};
@@ -124,6 +125,10 @@ pub(super) enum Request {
     Static,
     /// The static entries of a switch.
     StaticRows,
+    /// A question or a barrier of a guest.
+    Guest(u8, Ticket),
+    /// The entries of all guests.
+    GuestRows,
     /// The entries and groups, to give them the copies of other mirrors.
     MirroredRows,
     MirroredGroups,
@@ -159,6 +164,7 @@ pub(super) enum Timer {
     Neighbours,
     Readings,
     Static,
+    Guests,
 }
 
 impl Timer {
@@ -188,7 +194,8 @@ impl Timer {
             | Timer::Bonds
             | Timer::Neighbours
             | Timer::Readings
-            | Timer::Static => None,
+            | Timer::Static
+            | Timer::Guests => None,
         }
     }
 
@@ -220,6 +227,7 @@ impl Timer {
             Timer::Neighbours => "next hops",
             Timer::Readings => "readings of entries",
             Timer::Static => "static entries",
+            Timer::Guests => "entries of guests",
         }
     }
 }

@@ -335,6 +335,7 @@ impl Controller {
         self.multicast.forget(dpid);
         self.access.handle_down(dpid);
         self.stated.handle_down(dpid);
+        self.guests.handle_down(dpid);
         self.mirroring.handle_down(dpid);
         self.forget_bonds(now, dpid);
         self.gateways.forget(dpid);

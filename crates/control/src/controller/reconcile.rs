@@ -13,6 +13,7 @@ use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
 use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Xid};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+use crate::guest::Answer;
 use crate::requests::Reply;
 use crate::timeouts::ENTRIES_MAX;
 use crate::vlan::VlanId;
@@ -110,6 +111,13 @@ impl Controller {
             Reply::Whole(Request::StaticRows, bodies) => {
                 self.static_rows_read(dpid, bodies);
             }
+            Reply::Whole(Request::Guest(guest, ticket), bodies) => {
+                self.guest_answered(dpid, (guest, ticket), Answer::Whole(bodies));
+            }
+            Reply::Whole(Request::GuestRows, bodies) => {
+                self.guests
+                    .handle_rows(dpid, Some(bodies), &mut self.outbox);
+            }
             Reply::Whole(Request::Access, bodies) => {
                 self.access.handle_rows(dpid, bodies, &mut self.outbox);
             }
@@ -183,6 +191,9 @@ impl Controller {
         let taps = self.taps.reconcile(dpid, &mut rows, &mut self.outbox);
         self.read_mirrored_rows(dpid, &mut rows);
         let stated = self.reconcile_static(dpid, known, &mut rows);
+        let guests = self
+            .guests
+            .reconcile(dpid, known, &mut rows, &mut self.outbox);
         let access = self.reconcile_access(dpid, &mut rows);
         let ingresses = self
             .fabric
@@ -194,9 +205,9 @@ impl Controller {
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
-        tally.kept += ingresses.kept.len() + access[0] + stated[0] + taps[0];
-        tally.added += access[1] + stated[1] + taps[1];
-        tally.deleted += ingresses.deleted + access[2] + stated[2] + taps[2];
+        tally.kept += ingresses.kept.len() + access[0] + stated[0] + taps[0] + guests[0];
+        tally.added += access[1] + stated[1] + taps[1] + guests[1];
+        tally.deleted += ingresses.deleted + access[2] + stated[2] + taps[2] + guests[2];
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -306,7 +317,8 @@ impl Controller {
             | EntryKind::Access
             | EntryKind::Routed
             | EntryKind::Static
-            | EntryKind::Tap => false,
+            | EntryKind::Tap
+            | EntryKind::Guest => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -370,7 +382,8 @@ impl Controller {
                 | EntryKind::Access
                 | EntryKind::Routed
                 | EntryKind::Static
-                | EntryKind::Tap => false,
+                | EntryKind::Tap
+                | EntryKind::Guest => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

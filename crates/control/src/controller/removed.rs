@@ -6,6 +6,8 @@ use openflow::message::{FlowRemoved, FlowRemovedReason};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours, is_tap};
 
+use crate::guest;
+
 use super::Controller;
 use super::entries::FRESH_MAX;
 use super::ingress::outlasts_flows;
@@ -35,6 +37,9 @@ impl Controller {
         }
         if is_known && is_tap(removed.cookie) {
             return self.taps.handle_removed(dpid, removed, &mut self.outbox);
+        }
+        if is_known && guest::of_cookie(removed.cookie).is_some() {
+            return self.guests.handle_removed(dpid, removed, &mut self.outbox);
         }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));

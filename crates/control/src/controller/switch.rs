@@ -7,6 +7,7 @@ use openflow::{DatapathId, ErrorKind, Message, Xid};
 use crate::ConnectionId;
 use crate::access::tables;
 use crate::fabric::{form, replication};
+use crate::guest::Answer;
 use crate::requests::Requests;
 use crate::routing::flow;
 use crate::session::SwitchUp;
@@ -23,8 +24,10 @@ impl Controller {
         let mirrors = &self.outbox.mirrors;
         let numbering = self.access.handle_up(&up, mirrors, is_copying);
         self.taps.handle_up(dpid, numbering);
+        let n_tables = numbering.tables_left(up.features.n_tables);
+        self.guests.handle_up(dpid, up.version, n_tables);
         let mut up = up;
-        up.features.n_tables = numbering.tables_left(up.features.n_tables);
+        up.features.n_tables = n_tables;
         self.qos_up(now, dpid, up.features.n_tables);
         self.fabric.handle_up(dpid, &up);
         self.multicast.forget(dpid);
@@ -72,6 +75,9 @@ impl Controller {
             Some(Request::Delay { since }) => self.tables.handle_delay(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
             Some(Request::Static) => self.static_confirmed(dpid),
+            Some(Request::Guest(guest, ticket)) => {
+                self.guest_answered(dpid, (guest, ticket), Answer::Lost);
+            }
             // A barrier reply under the xid of a multipart request: the request is over.
             Some(request) => self.handle_unanswered(now, dpid, request),
             None => self.outbox.counters.unsolicited += 1,
@@ -97,8 +103,17 @@ impl Controller {
             Some(Request::Question(id)) => {
                 return self.questions.answer(id, Answered::Refused(error));
             }
+            Some(Request::Guest(guest, ticket)) => {
+                return self.guest_answered(dpid, (guest, ticket), Answer::Refused(error));
+            }
             Some(request) => return self.handle_unanswered(now, dpid, request),
             None => {}
+        }
+        if self
+            .guests
+            .handle_refused(dpid, xid, error, &mut self.outbox)
+        {
+            return;
         }
         if self.taps.handle_error(dpid, message) {
             return;
@@ -170,6 +185,10 @@ impl Controller {
             Request::Qos => self.qos_unconfirmed(now, dpid),
             Request::Groups => self.leave_fabric(now, dpid, None),
             Request::Access => {}
+            Request::Guest(guest, ticket) => {
+                self.guest_answered(dpid, (guest, ticket), Answer::Lost);
+            }
+            Request::GuestRows => self.guests.handle_rows(dpid, None, &mut self.outbox),
             Request::Static | Request::StaticRows => self.stated.handle_unanswered(dpid, request),
             Request::MirroredRows | Request::MirroredGroups => self.mirrored_unanswered(now, dpid),
             Request::MeterFeatures | Request::Meters => {

@@ -506,6 +506,12 @@ impl Controller {
                 ..owner("tap", "packets for an application")
             };
         }
+        if kind == EntryKind::Guest {
+            return EntryOwner {
+                name: self.guests.of(row.cookie).map(str::to_owned),
+                ..owner("guest", "an entry of a guest")
+            };
+        }
         let (kind, text) = kind_text(kind);
         if kind != "access" {
             return owner(kind, text);
@@ -615,5 +621,6 @@ fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {
         EntryKind::Routed => ("routed", "the gateway routes this host's packets"),
         EntryKind::Static => ("static", "a static entry"),
         EntryKind::Tap => ("tap", "packets for an application"),
+        EntryKind::Guest => ("guest", "an entry of a guest"),
     }
 }

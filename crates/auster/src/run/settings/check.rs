@@ -85,6 +85,10 @@ impl Settings {
         self.ovsdb.clone_from(&running.ovsdb);
         self.state.clone_from(&running.state);
         self.cluster.clone_from(&running.cluster);
+        self.guests.clone_from(&running.guests);
+        self.controller
+            .guests
+            .clone_from(&running.controller.guests);
         let stays = |table: &str| {
             let mut kept = changes.iter().filter(|change| change.needs_restart);
             kept.any(|change| change.path.starts_with(table))

@@ -207,6 +207,7 @@ fn given_by_option(path: &str, args: &Args, settings: &Settings) -> Option<Json>
         "mode" => name(&|| clap::ValueEnum::to_possible_value(&args.mode?)),
         "forwarding" => name(&|| clap::ValueEnum::to_possible_value(&args.forwarding?)),
         "allow_dpid" => (!args.allow_dpid.is_empty()).then(|| texts(&args.allow_dpid)),
+        "guest" => (!args.guest.is_empty()).then(|| texts(&args.guest)),
         "ovsdb" => (!args.ovsdb.is_empty()).then(|| texts(&args.ovsdb)),
         "state" => shown(args.state.as_ref()),
         "status" => shown(args.status.as_ref()),

@@ -18,7 +18,7 @@ const SAMPLES: [&str; 4] = [
     "[tls]\n[controller]\n[fabric]\n[multicast]\n[session]\n[guard]\n[cluster]\n[api.tls]\n\
      [metrics]\n[timeouts]\npolicy = \"lease\"\n[timeouts.switches]\n\
      [[timeouts.class]]\npolicy = \"lease\"\n[[vlan]]\n[[port]]\n[[acl]]\n[[acl.rule]]\n\
-     [[bond]]\n[[mirror]]\n[[route]]\n[qos]\n",
+     [[bond]]\n[[mirror]]\n[[route]]\n[[guest]]\n[qos]\n",
     "[controller]\nidle_timeout_s = 1\n[timeouts]\npolicy = \"fixed\"\n\
      [[timeouts.class]]\npolicy = \"fixed\"\n",
     "[timeouts]\npolicy = \"paper\"\n[[timeouts.class]]\npolicy = \"paper\"\n",
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     /// Tables whose single keys change together, so that the table of settings names them once.
-    const WHOLE: [&str; 9] = [
+    const WHOLE: [&str; 10] = [
         "timeouts.class",
         "qos",
         "vlan",
@@ -89,6 +89,7 @@ mod tests {
         "bond",
         "mirror",
         "route",
+        "guest",
         "timeouts.switches",
     ];
 

@@ -53,6 +53,8 @@ const ENTRIES: At = At::Restart(
 const STORE: At = At::Restart("what the API is asked for would be in two places");
 const THREADS: At = At::Restart("connections stay on the thread that they came to");
 const DATABASES: At = At::Restart("queues in databases that are left would stay there");
+const GUESTS: At =
+    At::Restart("a guest's entries and tables are its own for as long as auster runs");
 const MEMBER: At = At::Restart("a member joins its cluster once; restart the members in turn");
 const ROOT_OF_API: At = At::Restart("the API is served with TLS, or an audit, or without");
 
@@ -539,6 +541,13 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row("mirror", "", NOW, "Copies of ports' packets"),
     row("route", "", NOW, "Routes behind gateways"),
+    row(
+        "guest",
+        "",
+        GUESTS,
+        "Other controllers that see switches through auster",
+    )
+    .option("--guest"),
     row("cluster.etcd", "", MEMBER, "The members of etcd"),
     row("cluster.id", "", MEMBER, "The name of the cluster"),
     row("cluster.name", "", MEMBER, "Our name in it"),

@@ -1,0 +1,329 @@
+//! Guests at a real Open vSwitch: other controllers that see it through `auster run`.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use bytes::BytesMut;
+use common::dummy::DummySwitch;
+use common::running::{PATIENCE, Running};
+use common::{AUSTER, wait_until};
+use openflow::hello::Hello;
+use openflow::message::{FlowMod, PacketOut};
+use openflow::multipart::{FlowStats, FlowStatsRequest, MultipartRequest, ReplyBody, RequestBody};
+use openflow::text::{parse_actions, parse_match};
+use openflow::{
+    Cookie, ErrorKind, Frame, Match, Message, PortNo, TableId, Version, Xid, decode, encode,
+};
+
+/// The end of a guest's connection, at the guest.
+struct Guest {
+    listener: TcpListener,
+    stream: TcpStream,
+    bytes: BytesMut,
+    xid: u32,
+}
+
+impl Guest {
+    fn listen() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("tcp:{}", listener.local_addr().unwrap());
+        (listener, target)
+    }
+
+    /// Waits for a connection, and greets.
+    fn accept(listener: TcpListener) -> Guest {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut guest = Guest {
+            listener,
+            stream,
+            bytes: BytesMut::new(),
+            xid: 100,
+        };
+        assert!(matches!(guest.receive(), Some((_, Message::Hello(_)))));
+        guest.send(&Message::Hello(Hello::offering(&[Version::V13])));
+        guest
+    }
+
+    fn again(self) -> Guest {
+        Guest::accept(self.listener)
+    }
+
+    fn send(&mut self, message: &Message) -> Xid {
+        self.xid += 1;
+        let frame = encode(Version::V13, Xid(self.xid), message).unwrap();
+        // One that was turned away cannot write.
+        let _ = self.stream.write_all(frame.bytes());
+        Xid(self.xid)
+    }
+
+    /// The next message; `None` at the end.
+    fn receive(&mut self) -> Option<(Xid, Message)> {
+        loop {
+            if let Some(frame) = Frame::split_from(&mut self.bytes).unwrap() {
+                match decode(&frame).unwrap() {
+                    Message::EchoRequest(data) => {
+                        let reply = Message::EchoReply(data);
+                        let frame = encode(Version::V13, frame.xid(), &reply).unwrap();
+                        let _ = self.stream.write_all(frame.bytes());
+                    }
+                    message => return Some((frame.xid(), message)),
+                }
+                continue;
+            }
+            let mut some = [0; 4096];
+            match self.stream.read(&mut some) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.bytes.extend_from_slice(&some[..count]),
+            }
+        }
+    }
+
+    /// Sends a message and a barrier. Returns what comes until that is answered.
+    fn ask(&mut self, message: &Message) -> Vec<Message> {
+        self.send(message);
+        let barrier = self.send(&Message::BarrierRequest);
+        let mut replies = Vec::new();
+        loop {
+            match self.receive().expect("the connection lives") {
+                (xid, Message::BarrierReply) if xid == barrier => return replies,
+                (_, message) => replies.push(message),
+            }
+        }
+    }
+
+    /// Sends a question, and returns the rows that answer it.
+    fn rows(&mut self) -> Vec<FlowStats> {
+        let body = RequestBody::Flow(FlowStatsRequest::all());
+        let asked = self.send(&Message::MultipartRequest(MultipartRequest {
+            more: false,
+            body,
+        }));
+        loop {
+            match self.receive().expect("the connection lives") {
+                (xid, Message::MultipartReply(reply)) if xid == asked => match reply.body {
+                    ReplyBody::Flow(rows) => return rows,
+                    other => panic!("{other:?}"),
+                },
+                (_, Message::PacketIn(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn add(&mut self, priority: u16, matching: &str, actions: &str) -> Option<ErrorKind> {
+        let entry = FlowMod {
+            cookie: Cookie(0xabc),
+            ..FlowMod::add(
+                priority,
+                parse_match(matching).unwrap(),
+                parse_actions(actions).unwrap(),
+            )
+        };
+        let replies = self.ask(&Message::FlowMod(entry));
+        replies.iter().find_map(|reply| match reply {
+            Message::Error(error) => Some(error.kind),
+            _ => None,
+        })
+    }
+}
+
+fn start(switch: &DummySwitch, guests: &[String]) -> Running {
+    let mut args = vec!["run", "ptcp:0:127.0.0.1"];
+    for guest in guests {
+        args.extend(["--guest", guest]);
+    }
+    let mut running = Running::start(&args);
+    let at = running.listening("ptcp");
+    switch.vsctl(&["set-controller", "br0", &format!("tcp:{at}")]);
+    running
+}
+
+/// The switch's entries of a guest, without counts.
+fn held(switch: &DummySwitch, guest: u8) -> Vec<String> {
+    let dump = switch.ofctl("dump-flows", &["--no-stats"]);
+    let mark = format!("14{guest:02x},");
+    let lines = dump.lines().map(str::trim);
+    let own = lines.filter(|line| line.contains("cookie=0x61757374") && line.contains(&mark));
+    own.map(str::to_owned).collect()
+}
+
+/// Two guests with two ports each at one switch.
+#[test]
+fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone() {
+    let mut switch = DummySwitch::start(5);
+    switch.restart();
+    let ((one, to_one), (other, to_other)) = (Guest::listen(), Guest::listen());
+    let words = [
+        format!("one={to_one},priority=1000-1999,table=10,match=in_port=1"),
+        format!(
+            "other={to_other},priority=2000-2999,table=20,on_disconnect=remove,match=in_port=2"
+        ),
+    ];
+    let mut running = start(&switch, &words);
+    let (mut one, mut other) = (Guest::accept(one), Guest::accept(other));
+    running.wait_for("guest other: connected for 0000000000000001");
+
+    let features = one.ask(&Message::FeaturesRequest);
+    let [Message::FeaturesReply(features)] = &features[..] else {
+        panic!("{features:?}");
+    };
+    let said = (
+        features.datapath_id.0,
+        features.n_tables,
+        features.n_buffers,
+    );
+    assert_eq!(said, (1, 11, 0));
+
+    // Each sets the same entries, and has them at its own port.
+    for guest in [&mut one, &mut other] {
+        assert_eq!(guest.add(0, "", "controller"), None);
+        assert_eq!(guest.add(7, "ip,nw_dst=10.0.0.2", "in_port"), None);
+        let rows = guest.rows();
+        let read = rows
+            .iter()
+            .map(|row| (row.priority, row.cookie.0, row.table_id.0));
+        assert_eq!(read.collect::<Vec<_>>(), [(0, 0xabc, 0), (7, 0xabc, 0)]);
+        assert_eq!(rows[1].r#match, parse_match("ip,nw_dst=10.0.0.2").unwrap());
+    }
+    for (guest, port) in [(0, "in_port=1"), (1, "in_port=2")] {
+        let held = held(&switch, guest);
+        assert_eq!(held.len(), 2, "{held:?}");
+        assert!(held.iter().all(|line| line.contains(port)), "{held:?}");
+    }
+    // What is another's is refused, by the words of the protocol.
+    assert_eq!(
+        one.add(1, "in_port=2", "drop"),
+        Some(ErrorKind::MATCH_EPERM)
+    );
+    assert_eq!(
+        one.add(1, "", "output:2"),
+        Some(ErrorKind::ACTION_BAD_OUT_PORT)
+    );
+    let deep = FlowMod {
+        table_id: TableId(1),
+        ..FlowMod::add(1, Match::any(), Vec::new())
+    };
+    assert!(one.ask(&Message::FlowMod(deep)).is_empty());
+    let deep = held(&switch, 0);
+    assert!(
+        deep.iter().any(|line| line.contains("table=10,")),
+        "{deep:?}"
+    );
+
+    // A packet comes up to the guest whose entry has taken it, and goes out of its port.
+    let arp = "in_port(1),eth(src=02:00:00:00:00:01,dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),\
+               arp(sip=10.0.0.1,tip=10.0.0.9,op=1,sha=02:00:00:00:00:01,tha=00:00:00:00:00:00)";
+    switch.receive(1, arp);
+    let packet = loop {
+        match one.receive().expect("the connection lives") {
+            (_, Message::PacketIn(packet)) => break packet,
+            (_, other) => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        (packet.cookie, packet.table_id),
+        (Cookie(0xabc), TableId(0))
+    );
+    assert_eq!(packet.r#match.in_port(), Some(PortNo(1)));
+    let out = |port| {
+        Message::PacketOut(PacketOut {
+            buffer_id: None,
+            in_port: PortNo::CONTROLLER,
+            actions: parse_actions(&format!("output:{port}")).unwrap(),
+            data: packet.data.clone(),
+        })
+    };
+    assert_eq!(one.ask(&out(1)), []);
+    let refused = one.ask(&out(3));
+    assert!(
+        matches!(&refused[..], [Message::Error(error)]
+            if error.kind == ErrorKind::ACTION_BAD_OUT_PORT),
+        "{refused:?}"
+    );
+    wait_until("it has left the port", || {
+        let ports = switch.ofctl("dump-ports", &["1"]);
+        ports
+            .split("tx pkts=")
+            .nth(1)
+            .is_some_and(|rest| !rest.starts_with('0'))
+    });
+
+    // Somebody deletes all entries: those of both come back.
+    let before = (held(&switch, 0), held(&switch, 1));
+    switch.ofctl("del-flows", &[]);
+    wait_until("all entries are back", || {
+        (held(&switch, 0), held(&switch, 1)) == before
+    });
+
+    // Nonsense ends the connection, and the entries of this one with it. The other's stay.
+    other.stream.write_all(&[4, 14, 0, 3, 0, 0, 0, 1]).unwrap();
+    while other.receive().is_some() {}
+    wait_until("its entries have gone", || held(&switch, 1).is_empty());
+    assert_eq!(held(&switch, 0), before.0);
+    let mut other = other.again();
+    assert_eq!(other.rows(), []);
+
+    // A flood of one guest's own slows that one down.
+    let flood: Vec<u8> = {
+        let echo = encode(Version::V13, Xid(1), &Message::FeaturesRequest).unwrap();
+        echo.bytes().repeat(3000)
+    };
+    one.stream.write_all(&flood).unwrap();
+    assert_eq!(other.add(9, "arp", "drop"), None);
+    for _ in 0..3000 {
+        assert!(one.receive().is_some());
+    }
+
+    // The switch goes, and so do the connections; it comes back without entries, and gets them.
+    switch.restart();
+    while one.receive().is_some() {}
+    let mut one = one.again();
+    assert_eq!(one.rows().len(), 3);
+    wait_until("its entries are there", || held(&switch, 0).len() == 3);
+
+    // Without its guest an entry stays.
+    drop(one);
+    running.wait_for("guest one: connection for 0000000000000001 ended");
+    assert_eq!(held(&switch, 0).len(), 3);
+    assert!(running.is_running());
+}
+
+#[test]
+fn all_that_is_wrong_with_guests_is_said_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.toml");
+    let text = "[[guest]]\nname = \"a\"\ntarget = \"tcp:h:1\"\npriority = \"0-999\"\n\
+                [[guest]]\nname = \"b\"\ntarget = \"tcp:h:2\"\npriority = \"500-1500\"\n\
+                match = \"dl_vlan=5\"\n";
+    std::fs::write(&file, text).unwrap();
+    let check = |words: &[&str]| {
+        let all = [&["run", "--check"], words].concat();
+        let done = std::process::Command::new(AUSTER)
+            .args(all)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.code(), said)
+    };
+    let (code, said) = check(&["--config", file.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{said}");
+    for part in [
+        "run.toml:5: guest 'b': priority: 'a' has 0 to 999",
+        "run.toml:5: guest 'b': match: a VLAN does not go with the fabric",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = check(&["--guest", "a=tcp:h:1,priority=1-0,table=1"]);
+    assert_eq!(code, Some(2), "{said}");
+    for part in ["'1-0' is no band", "from 4 to 239"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = check(&[
+        "--guest",
+        "a=tcp:127.0.0.1:6633,priority=1000-1999,table=10",
+    ]);
+    assert_eq!(code, Some(0), "{said}");
+}

@@ -1,0 +1,494 @@
+//! Guests at work: a machine for each guest at each switch, and its wishes carried out.
+//!
+//! A guest's connection to a switch begins when the switch's entries have been compared, and ends
+//! with the switch's own. What the switch has of a guest's entries is compared then, and every ten
+//! seconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use clock::{Duration, Instant};
+use openflow::message::{FlowRemoved, MultipartRequest, PacketIn, PortStatus};
+use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
+use openflow::{Cookie, DatapathId, ErrorKind, Frame, Message, Version, Xid};
+
+use crate::Location;
+use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::guest::{
+    Answer, Counts, ENTRIES_OF_ALL_MAX, Guest, GuestView, Machine, News, Output, SeatView, Sink,
+    Ticket, delete_row, of_cookie,
+};
+
+use super::Controller;
+use super::outbox::{Outbox, Request, Timer};
+
+/// Time between two readings of the guests' entries.
+const READ_INTERVAL: Duration = Duration::from_secs(10);
+/// Messages and updates that wait for a switch, before its guests wait too.
+const BEHIND: usize = 4096;
+
+/// A guest at a switch.
+type SeatId = (DatapathId, u8);
+
+#[derive(Default)]
+pub(super) struct Guests {
+    all: Vec<Arc<Guest>>,
+    counts: Vec<Counts>,
+    seats: BTreeMap<SeatId, Seat>,
+    /// The tables of each connected switch of OpenFlow 1.3, whether or not it has been compared.
+    switches: BTreeMap<DatapathId, Switch>,
+    /// Entries at all seats.
+    entries: usize,
+    sink: Option<Sink>,
+    read_at: Option<Instant>,
+}
+
+struct Switch {
+    n_tables: u8,
+    is_compared: bool,
+    asked_at: Option<Instant>,
+}
+
+struct Seat {
+    machine: Machine,
+    /// Changes under way, by the message to the switch.
+    sent: BTreeMap<Xid, Ticket>,
+    /// Its part of [`Guests::entries`].
+    counted: usize,
+}
+
+impl Guests {
+    pub(super) fn new(guests: &[Guest]) -> Guests {
+        Guests {
+            all: guests.iter().cloned().map(Arc::new).collect(),
+            counts: vec![Counts::default(); guests.len()],
+            ..Guests::default()
+        }
+    }
+
+    /// Counts the entries of a seat anew.
+    fn count(&mut self, id: SeatId) {
+        if let Some(seat) = self.seats.get_mut(&id) {
+            let entries = seat.machine.entry_count();
+            let before = std::mem::replace(&mut seat.counted, entries);
+            self.entries = (self.entries + entries).saturating_sub(before);
+        }
+    }
+
+    fn seats_of(&self, dpid: DatapathId) -> Vec<SeatId> {
+        let seats = self.seats.range((dpid, 0)..=(dpid, u8::MAX));
+        seats.map(|(id, _)| *id).collect()
+    }
+
+    /// Notes a switch that has connected.
+    pub(super) fn handle_up(&mut self, dpid: DatapathId, version: Version, n_tables: u8) {
+        if !self.all.is_empty() && version == Version::V13 {
+            let switch = Switch {
+                n_tables,
+                is_compared: false,
+                asked_at: None,
+            };
+            self.switches.insert(dpid, switch);
+        }
+    }
+
+    /// Notes that a switch's connection has ended.
+    pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+        let Some(switch) = self.switches.remove(&dpid) else {
+            return;
+        };
+        for id in self.seats_of(dpid) {
+            if switch.is_compared {
+                self.news(News::Down { guest: id.1, dpid });
+            }
+            let Some(seat) = self.seats.get_mut(&id) else {
+                continue;
+            };
+            seat.sent.clear();
+            seat.machine.handle_switch_down();
+            // Whoever claims to be a switch, and is none, leaves nothing behind.
+            let is_empty = seat.machine.entry_count() == 0;
+            self.count(id);
+            if is_empty {
+                self.seats.remove(&id);
+            }
+        }
+    }
+
+    /// Makes what a switch has of guests' entries what it should have, and takes them out of its
+    /// rows. Returns the numbers kept, added and deleted.
+    pub(super) fn reconcile(
+        &mut self,
+        dpid: DatapathId,
+        is_known: bool,
+        rows: &mut Vec<FlowStats>,
+        outbox: &mut Outbox,
+    ) -> [usize; 3] {
+        let held = rows.extract_if(.., |row| of_cookie(row.cookie).is_some());
+        let held: Vec<FlowStats> = held.collect();
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return delete_all(dpid, &held, outbox);
+        };
+        let is_first = !std::mem::replace(&mut switch.is_compared, true);
+        let n_tables = switch.n_tables;
+        for (guest, config) in (0u8..).zip(&self.all) {
+            if config.sees(dpid) {
+                self.seats.entry((dpid, guest)).or_insert_with(|| Seat {
+                    machine: Machine::new(guest, dpid, n_tables, config.clone()),
+                    sent: BTreeMap::new(),
+                    counted: 0,
+                });
+            }
+        }
+        // Later ones may be older than what was sent since: readings of our own follow.
+        let mut counts = [0; 3];
+        if is_known && is_first {
+            counts = self.compare(dpid, outbox.now, held, outbox);
+        }
+        if is_first {
+            for (_, guest) in self.seats_of(dpid) {
+                self.news(News::Up { guest, dpid });
+            }
+        }
+        self.read_later(outbox);
+        counts
+    }
+
+    fn compare(
+        &mut self,
+        dpid: DatapathId,
+        asked_at: Instant,
+        rows: Vec<FlowStats>,
+        outbox: &mut Outbox,
+    ) -> [usize; 3] {
+        let mut by_guest: BTreeMap<u8, Vec<FlowStats>> = BTreeMap::new();
+        for row in rows {
+            if let Some((guest, _)) = of_cookie(row.cookie) {
+                by_guest.entry(guest).or_default().push(row);
+            }
+        }
+        let mut counts = [0; 3];
+        for id in self.seats_of(dpid) {
+            let rows = by_guest.remove(&id.1).unwrap_or_default();
+            if let Some(seat) = self.seats.get_mut(&id) {
+                let found = seat.machine.handle_rows(outbox.now, asked_at, rows);
+                counts = [0, 1, 2].map(|at| counts[at] + found[at]);
+            }
+            self.run(id, outbox);
+        }
+        // Those of guests that are no longer stated.
+        let others: Vec<FlowStats> = by_guest.into_values().flatten().collect();
+        counts[2] += delete_all(dpid, &others, outbox)[2];
+        counts
+    }
+
+    fn read_later(&mut self, outbox: &mut Outbox) {
+        if self.read_at.is_none() && !self.seats.is_empty() {
+            let at = outbox.now + READ_INTERVAL;
+            self.read_at = Some(at);
+            outbox.timer(at, Timer::Guests);
+        }
+    }
+
+    /// Asks all switches for the guests' entries.
+    fn handle_due(&mut self, now: Instant, outbox: &mut Outbox) {
+        if self.read_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.read_at = None;
+        let body = RequestBody::Flow(FlowStatsRequest {
+            cookie: EntryKind::Guest.cookie(0),
+            cookie_mask: Cookie(COOKIE_PREFIX_MASK.0 | 0xff00),
+            ..FlowStatsRequest::all()
+        });
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        let with_entries: BTreeSet<DatapathId> = self
+            .seats
+            .iter()
+            .filter(|(_, seat)| seat.machine.entry_count() > 0)
+            .map(|((dpid, _), _)| *dpid)
+            .collect();
+        for (dpid, switch) in &mut self.switches {
+            if switch.is_compared && switch.asked_at.is_none() && with_entries.contains(dpid) {
+                let asked = outbox.request(now, *dpid, Request::GuestRows, &message);
+                switch.asked_at = asked.map(|_| now);
+            }
+        }
+        self.read_later(outbox);
+    }
+
+    /// Handles the rows that a switch was asked for; `None` if it has not answered.
+    pub(super) fn handle_rows(
+        &mut self,
+        dpid: DatapathId,
+        bodies: Option<Vec<ReplyBody>>,
+        outbox: &mut Outbox,
+    ) {
+        let switch = self.switches.get_mut(&dpid);
+        let asked_at = switch.and_then(|switch| switch.asked_at.take());
+        if let Some((asked_at, bodies)) = asked_at.zip(bodies) {
+            let rows = bodies.into_iter().flat_map(|body| match body {
+                ReplyBody::Flow(rows) => rows,
+                _ => Vec::new(),
+            });
+            self.compare(dpid, asked_at, rows.collect(), outbox);
+        }
+    }
+
+    /// Carries out what the machine of a seat wishes.
+    fn run(&mut self, id: SeatId, outbox: &mut Outbox) {
+        let (dpid, guest) = id;
+        let now = outbox.now;
+        loop {
+            let Some(seat) = self.seats.get_mut(&id) else {
+                return;
+            };
+            let Some(output) = seat.machine.poll_output() else {
+                break;
+            };
+            match output {
+                Output::Reply(frame) | Output::Packet(frame) if self.sink.is_none() => drop(frame),
+                Output::Reply(frame) => self.send(id, frame, false),
+                Output::Packet(frame) => self.send(id, frame, true),
+                Output::Change(ticket, flow_mod) => {
+                    let sent = outbox.flow_mod(dpid, *flow_mod);
+                    match (ticket, sent) {
+                        (Some(ticket), Some(xid)) => drop(seat.sent.insert(xid, ticket)),
+                        (Some(ticket), None) => {
+                            let error = ErrorKind::FLOW_MOD_UNKNOWN;
+                            seat.machine.handle_refused(now, ticket, error);
+                        }
+                        (None, _) => {}
+                    }
+                }
+                Output::Ask(ticket, body) => {
+                    let request = Request::Guest(guest, ticket);
+                    let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+                    if outbox.request(now, dpid, request, &message).is_none() {
+                        seat.machine.handle_answer(now, ticket, Answer::Lost);
+                    }
+                }
+                Output::Fence(ticket) => {
+                    let request = Request::Guest(guest, ticket);
+                    let message = Message::BarrierRequest;
+                    if outbox.request(now, dpid, request, &message).is_none() {
+                        seat.machine.handle_confirmed(ticket);
+                    }
+                }
+                Output::PacketOut(packet) => {
+                    outbox.counters.packet_outs += 1;
+                    outbox.send(dpid, &Message::PacketOut(packet));
+                }
+                Output::End => self.news(News::End { guest, dpid }),
+            }
+        }
+        self.count(id);
+        let counts = self
+            .seats
+            .get_mut(&id)
+            .map(|seat| seat.machine.take_counts());
+        if let Some((all, new)) = self.counts.get_mut(usize::from(guest)).zip(counts) {
+            all.add(new);
+        }
+    }
+
+    fn send(&mut self, (dpid, guest): SeatId, frame: Frame, is_packet: bool) {
+        self.news(News::Send {
+            guest,
+            dpid,
+            frame,
+            is_packet,
+        });
+    }
+
+    fn news(&mut self, news: News) {
+        if let Some(sink) = &mut self.sink {
+            sink(news);
+        }
+    }
+
+    /// Has a seat's machine take something in, and carries out what it wishes.
+    fn with(&mut self, id: SeatId, outbox: &mut Outbox, input: impl FnOnce(&mut Machine)) {
+        if let Some(seat) = self.seats.get_mut(&id) {
+            input(&mut seat.machine);
+            self.run(id, outbox);
+        }
+    }
+
+    fn handle_answer(
+        &mut self,
+        (dpid, guest): SeatId,
+        ticket: Ticket,
+        answer: Answer,
+        outbox: &mut Outbox,
+    ) {
+        let now = outbox.now;
+        if let Some(seat) = self.seats.get_mut(&(dpid, guest)) {
+            // A ticket is one of either.
+            seat.sent.retain(|_, sent| *sent > ticket);
+        }
+        self.with((dpid, guest), outbox, |machine| {
+            machine.handle_confirmed(ticket);
+            machine.handle_answer(now, ticket, answer);
+        });
+    }
+
+    /// Handles an error of a switch. Returns whether it refuses a change of a guest.
+    pub(super) fn handle_refused(
+        &mut self,
+        dpid: DatapathId,
+        xid: Xid,
+        error: ErrorKind,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let now = outbox.now;
+        for id in self.seats_of(dpid) {
+            let ticket = self.seats.get_mut(&id).and_then(|it| it.sent.remove(&xid));
+            if let Some(ticket) = ticket {
+                self.with(id, outbox, |machine| {
+                    machine.handle_refused(now, ticket, error)
+                });
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) fn handle_removed(
+        &mut self,
+        dpid: DatapathId,
+        removed: &FlowRemoved,
+        outbox: &mut Outbox,
+    ) {
+        let now = outbox.now;
+        if let Some((guest, number)) = of_cookie(removed.cookie) {
+            self.with((dpid, guest), outbox, |machine| {
+                machine.handle_removed(now, number, removed);
+            });
+        }
+    }
+
+    /// Hands a packet to the guest whose entry has sent it up.
+    pub(super) fn handle_packet_in(
+        &mut self,
+        at: Location,
+        packet_in: PacketIn,
+        outbox: &mut Outbox,
+    ) {
+        let now = outbox.now;
+        if let Some((guest, number)) = of_cookie(packet_in.cookie) {
+            self.with((at.dpid, guest), outbox, |machine| {
+                machine.handle_packet_in(now, number, packet_in);
+            });
+        }
+    }
+
+    pub(super) fn handle_port_status(
+        &mut self,
+        dpid: DatapathId,
+        status: &PortStatus,
+        outbox: &mut Outbox,
+    ) {
+        for id in self.seats_of(dpid) {
+            self.with(id, outbox, |machine| machine.handle_port_status(status));
+        }
+    }
+
+    /// The guest of an entry.
+    pub(super) fn of(&self, cookie: Cookie) -> Option<&str> {
+        let (guest, _) = of_cookie(cookie)?;
+        self.all.get(usize::from(guest)).map(|guest| &*guest.name)
+    }
+}
+
+fn delete_all(dpid: DatapathId, rows: &[FlowStats], outbox: &mut Outbox) -> [usize; 3] {
+    for row in rows {
+        outbox.send_flow_mod(dpid, delete_row(row));
+    }
+    [0, 0, rows.len()]
+}
+
+impl Controller {
+    /// Sets where messages to guests go, and when to connect to them.
+    pub fn set_guest_sink(&mut self, sink: Sink) {
+        self.guests.sink = Some(sink);
+    }
+
+    /// Notes that a guest's connection for a switch is there.
+    pub fn guest_connected(&mut self, now: Instant, guest: u8, dpid: DatapathId) {
+        self.outbox.now = now;
+        let guests = &mut self.guests;
+        guests.with((dpid, guest), &mut self.outbox, Machine::handle_connected);
+    }
+
+    /// Notes that a guest's connection for a switch has ended.
+    pub fn guest_disconnected(&mut self, now: Instant, guest: u8, dpid: DatapathId) {
+        self.outbox.now = now;
+        let guests = &mut self.guests;
+        guests.with(
+            (dpid, guest),
+            &mut self.outbox,
+            Machine::handle_disconnected,
+        );
+    }
+
+    /// Handles messages of a guest for a switch. Returns whether the guest should be read again
+    /// only later: the switch has much to confirm.
+    pub fn guest_frames(
+        &mut self,
+        now: Instant,
+        guest: u8,
+        dpid: DatapathId,
+        frames: &[Frame],
+    ) -> bool {
+        self.outbox.now = now;
+        let guests = &mut self.guests;
+        let id = (dpid, guest);
+        for frame in frames {
+            let has_room = guests.entries < ENTRIES_OF_ALL_MAX;
+            guests.with(id, &mut self.outbox, |machine| {
+                machine.handle_frame(now, frame, has_room);
+            });
+        }
+        guests.with(id, &mut self.outbox, Machine::advance_fence);
+        let is_behind = guests
+            .seats
+            .get(&id)
+            .is_some_and(|it| it.machine.is_behind());
+        is_behind || self.outbox.is_behind(dpid, BEHIND)
+    }
+
+    /// The guests, in the order in which they are stated.
+    pub fn guests(&self) -> Vec<GuestView> {
+        let view = |(guest, config): (u8, &Arc<Guest>)| {
+            let seats = self.guests.seats.iter();
+            let seats = seats.filter(|((_, of), _)| *of == guest);
+            let seat = |((dpid, _), seat): (&SeatId, &Seat)| SeatView {
+                dpid: *dpid,
+                is_connected: seat.machine.is_connected(),
+                entries: seat.machine.entry_count(),
+            };
+            GuestView {
+                name: config.name.clone(),
+                switches: seats.map(seat).collect(),
+                counts: self.guests.counts[usize::from(guest)],
+            }
+        };
+        (0u8..).zip(&self.guests.all).map(view).collect()
+    }
+
+    pub(super) fn guests_due(&mut self, now: Instant) {
+        self.guests.handle_due(now, &mut self.outbox);
+    }
+
+    pub(super) fn guest_answered(
+        &mut self,
+        dpid: DatapathId,
+        (guest, ticket): (u8, Ticket),
+        answer: Answer,
+    ) {
+        let outbox = &mut self.outbox;
+        self.guests
+            .handle_answer((dpid, guest), ticket, answer, outbox);
+    }
+}

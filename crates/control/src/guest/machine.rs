@@ -1,0 +1,510 @@
+//! One switch as one guest sees it: a state machine.
+//!
+//! Messages to the switch carry a [`Ticket`], by which the caller reports what has become of them.
+//! The caller takes all outputs after each input.
+
+mod answers;
+mod changes;
+mod compare;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clock::{Budget, Instant};
+use openflow::hello::{Hello, negotiate};
+use openflow::message::{
+    AsyncConfig, Capabilities, ErrorMessage, GroupModCommand, MeterModCommand, PacketIn,
+    PacketInReason, PacketOut, PortReason, PortStatus, Role, RoleMessage, SwitchConfig,
+    SwitchFeatures,
+};
+use openflow::multipart::RequestBody;
+use openflow::{
+    DatapathId, ErrorKind, Frame, Message, MeterId, PortNo, TableId, Version, Xid, decode, encode,
+};
+
+use super::band::Band;
+use super::entries::{Entries, Entry, Key};
+use super::slice::Slice;
+use super::{Counts, Guest};
+pub(crate) use answers::Answer;
+use answers::Asked;
+pub(crate) use compare::delete_row;
+
+/// Bytes of a message that the error about it repeats.
+const QUOTED: usize = 64;
+/// Requests of a guest that wait for the switch. Of more, each is refused.
+const ASKED_MAX: usize = 32;
+/// Barriers of a guest that wait for the switch.
+const BARRIERS_MAX: usize = 256;
+/// Changes that wait for a confirmation before the guest is read again.
+const PENDING_MAX: usize = 4096;
+/// Entries that are mended each second, once there were [`ENTRIES_MAX`](super::ENTRIES_MAX).
+const MENDED_PER_S: u32 = 20;
+
+/// Names a message to the switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(pub u64);
+
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// A message to the guest.
+    Reply(Frame),
+    /// A packet for the guest, which may be left out.
+    Packet(Frame),
+    /// A change of the switch. With a ticket, an error about it goes to
+    /// [`Machine::handle_refused`].
+    Change(Option<Ticket>, Box<openflow::message::FlowMod>),
+    /// A question, to be answered by [`Machine::handle_answer`].
+    Ask(Ticket, RequestBody),
+    /// A barrier, whose reply goes to [`Machine::handle_confirmed`].
+    Fence(Ticket),
+    PacketOut(PacketOut),
+    /// The guest does not speak OpenFlow 1.3: end its connection.
+    End,
+}
+
+pub(crate) struct Machine {
+    guest: u8,
+    dpid: DatapathId,
+    config: Arc<Guest>,
+    slice: Slice,
+    /// The tables of the switch that the guest's tables are, in their order.
+    tables: Vec<TableId>,
+    band: Band,
+    entries: Entries,
+    counts: Counts,
+    session: Session,
+    /// The number of the connection.
+    sessions: u64,
+    outputs: VecDeque<Output>,
+    last: Ticket,
+    /// Changes that the switch has not confirmed.
+    pending: BTreeMap<Ticket, Pending>,
+    asked: BTreeMap<Ticket, Asked>,
+    /// Barriers of the guest for the next of ours, and the one that is under way with its own.
+    barriers: Vec<Xid>,
+    fence: Option<(Ticket, Vec<Xid>)>,
+    mending: Option<Budget>,
+    packets: Option<Budget>,
+}
+
+/// The state of one connection of the guest.
+#[derive(Default)]
+struct Session {
+    is_connected: bool,
+    has_greeted: bool,
+    config: SwitchConfig,
+    role: Option<Role>,
+    generation_id: Option<u64>,
+    asynchronous: Option<AsyncConfig>,
+}
+
+/// A change that the guest has asked for.
+struct Pending {
+    origin: Origin,
+    key: Key,
+    number: u16,
+    /// The entry that was in its place.
+    before: Option<Arc<Entry>>,
+}
+
+/// A message of the guest.
+#[derive(Clone)]
+struct Origin {
+    /// The connection that it came by.
+    session: u64,
+    xid: Xid,
+    quoted: Bytes,
+}
+
+impl Origin {
+    fn of(session: u64, frame: &Frame) -> Origin {
+        let bytes = frame.bytes();
+        Origin {
+            session,
+            xid: frame.xid(),
+            // A part of its own: the whole buffer would stay for it.
+            quoted: Bytes::copy_from_slice(&bytes[..bytes.len().min(QUOTED)]),
+        }
+    }
+}
+
+impl Machine {
+    pub fn new(guest: u8, dpid: DatapathId, n_tables: u8, config: Arc<Guest>) -> Machine {
+        Machine {
+            guest,
+            dpid,
+            slice: Slice::new(&config.matches),
+            tables: config.tables_of(n_tables),
+            band: Band::new(&super::band_of(&config.priority)),
+            entries: Entries::default(),
+            counts: Counts::default(),
+            session: Session::default(),
+            sessions: 0,
+            outputs: VecDeque::new(),
+            last: Ticket::default(),
+            pending: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            barriers: Vec::new(),
+            fence: None,
+            mending: None,
+            packets: None,
+            config,
+        }
+    }
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.session.is_connected
+    }
+
+    pub fn entry_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The priority that the guest has stated for an entry.
+    #[cfg(test)]
+    pub fn stated_priority(&self, number: u16) -> Option<u16> {
+        self.entries.numbered(number).map(|(key, _)| key.priority)
+    }
+
+    /// Whether the switch has so many changes to confirm that the guest must wait.
+    pub fn is_behind(&self) -> bool {
+        self.pending.len() >= PENDING_MAX
+    }
+
+    /// Takes the counts since the last time.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Notes that the guest's connection is there.
+    pub fn handle_connected(&mut self) {
+        self.sessions += 1;
+        self.session = Session {
+            is_connected: true,
+            config: SwitchConfig {
+                flags: 0,
+                miss_send_len: 128,
+            },
+            ..Session::default()
+        };
+        let hello = Message::Hello(Hello::offering(&[Version::V13]));
+        self.reply(Xid(0), &hello);
+    }
+
+    /// Notes that the guest's connection has ended.
+    pub fn handle_disconnected(&mut self) {
+        self.session = Session::default();
+        self.asked.clear();
+        self.barriers.clear();
+        if let Some((_, xids)) = &mut self.fence {
+            xids.clear();
+        }
+        if !self.config.is_kept {
+            self.clear();
+        }
+    }
+
+    /// Notes that the switch has gone, and the guest's connection with it.
+    pub fn handle_switch_down(&mut self) {
+        self.session = Session::default();
+        self.asked.clear();
+        self.barriers.clear();
+        self.fence = None;
+        self.pending.clear();
+        self.outputs.clear();
+        if !self.config.is_kept {
+            self.clear();
+            self.outputs.clear();
+        }
+    }
+
+    /// Handles a message of the guest. `has_room`: all guests together may have one more entry.
+    pub fn handle_frame(&mut self, now: Instant, frame: &Frame, has_room: bool) {
+        if !self.session.is_connected {
+            return;
+        }
+        self.counts.messages = self.counts.messages.saturating_add(1);
+        let origin = Origin::of(self.sessions, frame);
+        if let Err(error) = self.take(now, frame, &origin, has_room) {
+            self.refuse(&origin, error);
+        }
+    }
+
+    fn take(
+        &mut self,
+        now: Instant,
+        frame: &Frame,
+        origin: &Origin,
+        has_room: bool,
+    ) -> Result<(), ErrorKind> {
+        let xid = frame.xid();
+        let read = decode(frame);
+        if !self.session.has_greeted {
+            let offered = match &read {
+                Ok(Message::Hello(hello)) => {
+                    negotiate(&[Version::V13], frame.version_byte(), hello)
+                }
+                Ok(Message::EchoRequest(data)) => {
+                    self.reply(xid, &Message::EchoReply(data.clone()));
+                    return Ok(());
+                }
+                _ => None,
+            };
+            self.session.has_greeted = offered.is_some();
+            if offered.is_none() {
+                self.refuse(origin, ErrorKind::HELLO_INCOMPATIBLE);
+                self.outputs.push_back(Output::End);
+            }
+            return Ok(());
+        }
+        if frame.version() != Some(Version::V13) {
+            return Err(ErrorKind::BAD_VERSION);
+        }
+        let message = read.map_err(|error| error.kind)?;
+        if self.session.role == Some(Role::Secondary) && is_change(&message) {
+            return Err(ErrorKind::IS_SLAVE);
+        }
+        match message {
+            Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) => {}
+            Message::EchoRequest(data) => self.reply(xid, &Message::EchoReply(data)),
+            Message::FeaturesRequest => {
+                let features = self.features();
+                self.reply(xid, &Message::FeaturesReply(features));
+            }
+            Message::GetConfigRequest => {
+                let config = self.session.config;
+                self.reply(xid, &Message::GetConfigReply(config));
+            }
+            Message::SetConfig(config) => self.session.config = config,
+            Message::RoleRequest(asked) => {
+                let held = self.set_role(asked)?;
+                self.reply(xid, &Message::RoleReply(held));
+            }
+            Message::SetAsync(asked) => self.session.asynchronous = Some(asked),
+            Message::GetAsyncRequest => {
+                let config = self.asynchronous();
+                self.reply(xid, &Message::GetAsyncReply(config));
+            }
+            Message::BarrierRequest => return self.barrier(xid),
+            Message::FlowMod(flow_mod) => {
+                return self.flow_mod(now, origin, &flow_mod, has_room);
+            }
+            Message::PacketOut(packet) => return self.packet_out(packet),
+            Message::MultipartRequest(request) => return self.ask(now, xid, request),
+            // A guest has none, and to delete them all is no mistake.
+            Message::GroupMod(group) => match group.command {
+                GroupModCommand::Add => return Err(ErrorKind::GROUP_OUT_OF_GROUPS),
+                GroupModCommand::Modify => return Err(ErrorKind::GROUP_UNKNOWN_GROUP),
+                GroupModCommand::Delete => {}
+            },
+            Message::MeterMod(meter) => match meter.command {
+                MeterModCommand::Add => return Err(ErrorKind::METER_OUT_OF_METERS),
+                MeterModCommand::Delete if meter.meter_id == MeterId::ALL => {}
+                _ => return Err(ErrorKind::METER_UNKNOWN_METER),
+            },
+            Message::PortMod(asked) if !self.slice.has_port(asked.port_no) => {
+                return Err(ErrorKind::PORT_MOD_BAD_PORT);
+            }
+            Message::PortMod(_) => return Err(ErrorKind::PORT_MOD_EPERM),
+            Message::TableMod(asked) => {
+                let is_known = usize::from(asked.table_id.0) < self.tables.len();
+                if !is_known && asked.table_id != TableId::ALL {
+                    return Err(ErrorKind::TABLE_MOD_BAD_TABLE);
+                }
+            }
+            Message::QueueGetConfigRequest { port } if !self.slice.has_port(port) => {
+                return Err(ErrorKind::QUEUE_BAD_PORT);
+            }
+            Message::Experimenter(_) => return Err(ErrorKind::BAD_EXPERIMENTER),
+            _ => return Err(ErrorKind::BAD_TYPE),
+        }
+        Ok(())
+    }
+
+    fn features(&self) -> SwitchFeatures {
+        SwitchFeatures {
+            datapath_id: self.dpid,
+            n_buffers: 0,
+            n_tables: self.tables.len() as u8,
+            auxiliary_id: 0,
+            capabilities: Capabilities::FLOW_STATS
+                | Capabilities::TABLE_STATS
+                | Capabilities::PORT_STATS,
+            actions: 0,
+            ports: Vec::new(),
+        }
+    }
+
+    fn set_role(&mut self, asked: RoleMessage) -> Result<RoleMessage, ErrorKind> {
+        let session = &mut self.session;
+        if matches!(asked.role, Role::Primary | Role::Secondary) {
+            let age = |old: u64| asked.generation_id.wrapping_sub(old) as i64;
+            if session.generation_id.is_some_and(|old| age(old) < 0) {
+                return Err(ErrorKind::ROLE_STALE);
+            }
+            session.generation_id = Some(asked.generation_id);
+        }
+        if asked.role != Role::NoChange {
+            session.role = Some(asked.role);
+        }
+        Ok(RoleMessage {
+            role: session.role.unwrap_or(Role::Equal),
+            generation_id: session.generation_id.unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Messages that a connection gets unasked; by default as the specification says (1.3.5, 7.3.10).
+    fn asynchronous(&self) -> AsyncConfig {
+        self.session.asynchronous.unwrap_or(AsyncConfig {
+            packet_in_mask: [0b11, 0],
+            port_status_mask: [0b111, 0b111],
+            flow_removed_mask: [0b1111, 0],
+        })
+    }
+
+    fn wants(&self, masks: impl Fn(&AsyncConfig) -> [u32; 2], reason: u8) -> bool {
+        let [as_equal, as_secondary] = masks(&self.asynchronous());
+        let mask = match self.session.role {
+            Some(Role::Secondary) => as_secondary,
+            _ => as_equal,
+        };
+        self.session.has_greeted
+            && mask
+                .checked_shr(reason.into())
+                .is_some_and(|bit| bit & 1 == 1)
+    }
+
+    fn packet_out(&mut self, packet: PacketOut) -> Result<(), ErrorKind> {
+        self.slice.check_packet(&packet)?;
+        self.counts.packet_outs = self.counts.packet_outs.saturating_add(1);
+        let actions = self.slice.translate(&packet.actions);
+        let packet = PacketOut { actions, ..packet };
+        self.outputs.push_back(Output::PacketOut(packet));
+        Ok(())
+    }
+
+    /// Handles a packet that an entry of the guest has sent up.
+    pub fn handle_packet_in(&mut self, now: Instant, number: u16, packet_in: PacketIn) {
+        let Some((key, entry)) = self.entries.numbered(number) else {
+            return;
+        };
+        let reason = match entry.is_table_miss(key) {
+            true => PacketInReason::NO_MATCH,
+            false => PacketInReason::ACTION,
+        };
+        let message = Message::PacketIn(PacketIn {
+            buffer_id: None,
+            reason,
+            table_id: key.table,
+            cookie: entry.cookie,
+            ..packet_in
+        });
+        if !self.wants(|masks| masks.packet_in_mask, reason.0) {
+            return;
+        }
+        let rate = self.config.packet_rate;
+        let packets = self
+            .packets
+            .get_or_insert_with(|| Budget::new(now, rate, rate));
+        if !packets.take(now) {
+            self.counts.packet_ins_shed = self.counts.packet_ins_shed.saturating_add(1);
+            return;
+        }
+        if let Ok(frame) = encode(Version::V13, Xid(0), &message) {
+            self.counts.packet_ins = self.counts.packet_ins.saturating_add(1);
+            self.outputs.push_back(Output::Packet(frame));
+        }
+    }
+
+    pub fn handle_port_status(&mut self, status: &PortStatus) {
+        let PortReason(reason) = status.reason;
+        if self.slice.has_port(status.port.port_no)
+            && self.wants(|masks| masks.port_status_mask, reason)
+        {
+            self.reply(Xid(0), &Message::PortStatus(status.clone()));
+        }
+    }
+
+    fn barrier(&mut self, xid: Xid) -> Result<(), ErrorKind> {
+        if self.barriers.len() >= BARRIERS_MAX {
+            return Err(ErrorKind::MULTIPART_BUFFER_OVERFLOW);
+        }
+        self.barriers.push(xid);
+        self.advance_fence();
+        Ok(())
+    }
+
+    /// Asks the switch to confirm what it was sent, once it has confirmed what was before. Call it
+    /// after all changes of an input.
+    pub fn advance_fence(&mut self) {
+        if self.fence.is_some() || (self.barriers.is_empty() && self.pending.is_empty()) {
+            return;
+        }
+        let ticket = self.next_ticket();
+        self.fence = Some((ticket, std::mem::take(&mut self.barriers)));
+        self.outputs.push_back(Output::Fence(ticket));
+    }
+
+    /// Notes that the switch has confirmed all changes before a barrier, or will never confirm
+    /// them.
+    pub fn handle_confirmed(&mut self, ticket: Ticket) {
+        let Some((_, xids)) = self.fence.take_if(|(fence, _)| *fence == ticket) else {
+            return;
+        };
+        self.pending = self.pending.split_off(&ticket);
+        for xid in xids {
+            self.reply(xid, &Message::BarrierReply);
+        }
+        self.advance_fence();
+    }
+
+    fn next_ticket(&mut self) -> Ticket {
+        self.last.0 += 1;
+        self.last
+    }
+
+    fn reply(&mut self, xid: Xid, message: &Message) {
+        if !self.session.is_connected {
+            return;
+        }
+        if let Ok(frame) = encode(Version::V13, xid, message) {
+            self.outputs.push_back(Output::Reply(frame));
+        }
+    }
+
+    fn refuse(&mut self, origin: &Origin, kind: ErrorKind) {
+        self.counts.refused = self.counts.refused.saturating_add(1);
+        let error = Message::Error(ErrorMessage {
+            kind,
+            experimenter: None,
+            data: origin.quoted.clone(),
+        });
+        if origin.session == self.sessions {
+            self.reply(origin.xid, &error);
+        }
+    }
+}
+
+fn is_change(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::FlowMod(_)
+            | Message::PacketOut(_)
+            | Message::GroupMod(_)
+            | Message::MeterMod(_)
+            | Message::PortMod(_)
+            | Message::TableMod(_)
+    )
+}
+
+/// Whether a request for one port, or for all, is about ports of a guest.
+fn is_visible(slice: &Slice, port: PortNo) -> bool {
+    port == PortNo::ANY || slice.has_port(port)
+}

@@ -1,0 +1,289 @@
+//! Requests for statistics, and their answers.
+
+use bytes::Bytes;
+use clock::Instant;
+use openflow::message::{MultipartReply, MultipartRequest};
+use openflow::multipart::{
+    AggregateStats, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, MeterFeatures,
+    ReplyBody, RequestBody, TableFeatureProperty, TableFeatures, TableStats,
+};
+use openflow::table::Pattern;
+use openflow::{ErrorKind, Message, TableId, Version, Xid, encode};
+
+use super::super::ENTRIES_MAX;
+use super::super::entries::{GUEST_MASK, Selection, cookie};
+use super::{ASKED_MAX, Machine, Origin, Output, Ticket, is_visible};
+
+/// Elements of a list in one message.
+const PART: usize = 64;
+
+/// OFPAT_* that entries may have: OUTPUT, TTLs, pushes and pops, SET_QUEUE, SET_FIELD.
+const ACTIONS: [u16; 11] = [0, 15, 16, 17, 18, 19, 20, 21, 23, 24, 25];
+
+/// A question that the switch was asked for the guest.
+pub(super) struct Asked {
+    xid: Xid,
+    body: RequestBody,
+}
+
+/// The outcome of a question.
+pub(crate) enum Answer {
+    Whole(Vec<ReplyBody>),
+    Refused(ErrorKind),
+    /// The switch has not answered in time, or too much.
+    Lost,
+}
+
+impl Machine {
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        xid: Xid,
+        request: MultipartRequest,
+    ) -> Result<(), ErrorKind> {
+        if request.more {
+            return Err(ErrorKind::MULTIPART_BUFFER_OVERFLOW);
+        }
+        let of_switch = match &request.body {
+            RequestBody::Flow(rows) | RequestBody::Aggregate(rows) => {
+                Pattern::new(&rows.r#match)?;
+                let is_known = usize::from(rows.table_id.0) < self.tables.len();
+                if !is_known && rows.table_id != TableId::ALL {
+                    return Err(ErrorKind::BAD_TABLE_ID);
+                }
+                if self.entries.len() == 0 {
+                    self.answer_flows(now, xid, &request.body);
+                    return Ok(());
+                }
+                RequestBody::Flow(FlowStatsRequest {
+                    cookie: cookie(self.guest, 0),
+                    cookie_mask: GUEST_MASK,
+                    ..FlowStatsRequest::all()
+                })
+            }
+            RequestBody::PortStats(port) if !is_visible(&self.slice, *port) => {
+                return Err(ErrorKind::BAD_PORT);
+            }
+            RequestBody::Queue { port, .. } if !is_visible(&self.slice, *port) => {
+                return Err(ErrorKind::QUEUE_BAD_PORT);
+            }
+            RequestBody::Desc
+            | RequestBody::PortDesc
+            | RequestBody::Table
+            | RequestBody::PortStats(_)
+            | RequestBody::Queue { .. } => request.body.clone(),
+            body => {
+                let answer = self.answer_alone(body)?;
+                self.answer(xid, answer);
+                return Ok(());
+            }
+        };
+        if self.asked.len() >= ASKED_MAX {
+            return Err(ErrorKind::MULTIPART_BUFFER_OVERFLOW);
+        }
+        let ticket = self.next_ticket();
+        let body = request.body;
+        self.asked.insert(ticket, Asked { xid, body });
+        self.outputs.push_back(Output::Ask(ticket, of_switch));
+        Ok(())
+    }
+
+    /// Answers of which the switch knows nothing.
+    fn answer_alone(&self, body: &RequestBody) -> Result<ReplyBody, ErrorKind> {
+        Ok(match body {
+            RequestBody::Group(_) => ReplyBody::Group(Vec::new()),
+            RequestBody::GroupDesc => ReplyBody::GroupDesc(Vec::new()),
+            RequestBody::GroupFeatures => ReplyBody::GroupFeatures(GroupFeatures {
+                types: 0,
+                capabilities: 0,
+                max_groups: [0; 4],
+                actions: [0; 4],
+            }),
+            RequestBody::Meter(_) => ReplyBody::Meter(Vec::new()),
+            RequestBody::MeterConfig(_) => ReplyBody::MeterConfig(Vec::new()),
+            RequestBody::MeterFeatures => ReplyBody::MeterFeatures(MeterFeatures {
+                max_meter: 0,
+                band_types: 0,
+                capabilities: 0,
+                max_bands: 0,
+                max_color: 0,
+            }),
+            RequestBody::TableFeatures(set) if set.is_empty() => {
+                let tables = (0u8..).zip(&self.tables);
+                ReplyBody::TableFeatures(tables.map(|(table, _)| features(table)).collect())
+            }
+            RequestBody::TableFeatures(_) => return Err(ErrorKind::TABLE_FEATURES_EPERM),
+            RequestBody::Experimenter { .. } => return Err(ErrorKind::BAD_EXPERIMENTER),
+            _ => return Err(ErrorKind::BAD_MULTIPART),
+        })
+    }
+
+    /// Handles what has become of a question.
+    pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
+        let Some(Asked { xid, body }) = self.asked.remove(&ticket) else {
+            return;
+        };
+        let error = match answer {
+            Answer::Whole(bodies) => return self.answer_whole(now, xid, &body, bodies),
+            Answer::Refused(error) => error,
+            Answer::Lost => ErrorKind::MULTIPART_BUFFER_OVERFLOW,
+        };
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        if let Ok(frame) = encode(Version::V13, xid, &message) {
+            self.refuse(&Origin::of(self.sessions, &frame), error);
+        }
+    }
+
+    fn answer_whole(
+        &mut self,
+        now: Instant,
+        xid: Xid,
+        asked: &RequestBody,
+        bodies: Vec<ReplyBody>,
+    ) {
+        match asked {
+            RequestBody::Flow(_) | RequestBody::Aggregate(_) => {
+                for body in &bodies {
+                    if let ReplyBody::Flow(rows) = body {
+                        self.note_counts(rows);
+                    }
+                }
+                self.answer_flows(now, xid, asked);
+            }
+            RequestBody::Desc => {
+                if let Some(body @ ReplyBody::Desc(_)) = bodies.into_iter().next() {
+                    self.answer(xid, body);
+                }
+            }
+            RequestBody::PortDesc => {
+                let ports = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::PortDesc(ports) => ports,
+                    _ => Vec::new(),
+                });
+                let own = ports.filter(|port| self.slice.has_port(port.port_no));
+                let own = own.collect();
+                self.answer_list(xid, own, ReplyBody::PortDesc);
+            }
+            RequestBody::PortStats(_) => {
+                let ports = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::PortStats(ports) => ports,
+                    _ => Vec::new(),
+                });
+                let own = ports.filter(|port| self.slice.has_port(port.port_no));
+                let own = own.collect();
+                self.answer_list(xid, own, ReplyBody::PortStats);
+            }
+            RequestBody::Queue { .. } => {
+                let queues = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Queue(queues) => queues,
+                    _ => Vec::new(),
+                });
+                let own = queues.filter(|queue| self.slice.has_port(queue.port_no));
+                let own = own.collect();
+                self.answer_list(xid, own, ReplyBody::Queue);
+            }
+            RequestBody::Table => {
+                let tables = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Table(tables) => tables,
+                    _ => Vec::new(),
+                });
+                let own = tables.filter_map(|stats| {
+                    let table_id = self.guest_table(stats.table_id)?;
+                    Some(TableStats {
+                        table_id,
+                        active_count: self.entries.count_in(table_id) as u32,
+                        ..stats
+                    })
+                });
+                let mut own: Vec<TableStats> = own.collect();
+                own.sort_by_key(|stats| stats.table_id);
+                self.answer_list(xid, own, ReplyBody::Table);
+            }
+            _ => {}
+        }
+    }
+
+    /// Answers about entries by what was read of them last.
+    fn answer_flows(&mut self, now: Instant, xid: Xid, asked: &RequestBody) {
+        let (RequestBody::Flow(rows) | RequestBody::Aggregate(rows)) = asked else {
+            return;
+        };
+        let Ok(pattern) = Pattern::new(&rows.r#match) else {
+            return;
+        };
+        let keys = self
+            .entries
+            .selected(&Selection::of_request(rows, &pattern));
+        let entries = keys
+            .iter()
+            .filter_map(|key| Some((key, self.entries.get(key)?)));
+        if let RequestBody::Aggregate(_) = asked {
+            let counts = entries.map(|(_, entry)| entry.counts());
+            let sum = |sum: (u64, u64), (packets, bytes): (u64, u64)| {
+                (sum.0.saturating_add(packets), sum.1.saturating_add(bytes))
+            };
+            let (packet_count, byte_count) = counts.fold((0, 0), sum);
+            let body = ReplyBody::Aggregate(AggregateStats {
+                packet_count,
+                byte_count,
+                flow_count: keys.len() as u32,
+            });
+            return self.answer(xid, body);
+        }
+        let rows: Vec<FlowStats> = entries.map(|(key, entry)| entry.stats(key, now)).collect();
+        self.answer_list(xid, rows, ReplyBody::Flow);
+    }
+
+    fn answer(&mut self, xid: Xid, body: ReplyBody) {
+        let message = Message::MultipartReply(MultipartReply { more: false, body });
+        self.reply(xid, &message);
+    }
+
+    /// Answers a list in as many messages as it needs, and one even if it is empty.
+    fn answer_list<T: Clone>(
+        &mut self,
+        xid: Xid,
+        list: Vec<T>,
+        body: impl Fn(Vec<T>) -> ReplyBody,
+    ) {
+        let mut rest = &list[..];
+        loop {
+            let mut count = rest.len().min(PART);
+            // Entries can have many actions.
+            let message = loop {
+                let more = count < rest.len();
+                let body = body(rest[..count].to_vec());
+                let message = Message::MultipartReply(MultipartReply { more, body });
+                if count <= 1 || encode(Version::V13, xid, &message).is_ok() {
+                    break message;
+                }
+                count /= 2;
+            };
+            self.reply(xid, &message);
+            rest = &rest[count..];
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+fn features(table: u8) -> TableFeatures {
+    let id = |id: u16| FeatureId {
+        id,
+        experimenter: None,
+    };
+    let actions = |miss: bool| TableFeatureProperty::ApplyActions {
+        miss,
+        ids: ACTIONS.map(id).to_vec(),
+    };
+    TableFeatures {
+        table_id: TableId(table),
+        name: Bytes::from(format!("table{table}")),
+        metadata_match: u64::MAX,
+        metadata_write: u64::MAX,
+        config: 0,
+        max_entries: ENTRIES_MAX as u32,
+        properties: [false, true].map(actions).to_vec(),
+    }
+}

@@ -1,0 +1,143 @@
+//! The guest's rows as the switch reports them, compared with its entries.
+
+use clock::Instant;
+use openflow::message::{FlowMod, FlowModCommand, FlowRemovedReason};
+use openflow::multipart::FlowStats;
+use openflow::table::Pattern;
+
+use super::super::entries::{Entries, Key, Row, of_cookie};
+use super::Machine;
+use super::changes::ALL_BITS;
+
+impl Machine {
+    /// Compares all rows that the switch has of this guest, as asked for at `asked_at`. Returns the
+    /// numbers kept, added and deleted.
+    pub fn handle_rows(
+        &mut self,
+        now: Instant,
+        asked_at: Instant,
+        rows: Vec<FlowStats>,
+    ) -> [usize; 3] {
+        let mut counts = [0; 3];
+        let mut seen: Vec<(u16, Pattern)> = Vec::new();
+        let mut again: Vec<(Key, Pattern)> = Vec::new();
+        for row in rows {
+            match self.note_row(asked_at, &row) {
+                Some((key, number, pattern, is_right)) => {
+                    counts[0] += usize::from(is_right);
+                    if !is_right {
+                        again.push((key, pattern.clone()));
+                    }
+                    seen.push((number, pattern));
+                }
+                None => {
+                    counts[2] += 1;
+                    self.change(delete_row(&row), None);
+                }
+            }
+        }
+        seen.sort_unstable();
+        let mut over: Vec<Key> = Vec::new();
+        for (key, pattern) in missing(&self.entries, asked_at, &seen) {
+            let entry = self.entries.get_mut(&key);
+            let Some(entry) = entry else {
+                continue;
+            };
+            if entry.is_lasting() {
+                again.push((key, pattern));
+                continue;
+            }
+            // The report of its end was lost.
+            for row in entry.rows.iter_mut().filter(|row| row.pattern == pattern) {
+                row.is_over = true;
+            }
+            if entry.rows.iter().all(|row| row.is_over) {
+                over.push(key);
+            }
+        }
+        for key in over {
+            self.forget(now, &key, FlowRemovedReason::IDLE_TIMEOUT);
+        }
+        for (key, pattern) in again {
+            if !self.may_mend(now) {
+                break;
+            }
+            counts[1] += 1;
+            self.mend(now, &key, &pattern);
+        }
+        counts
+    }
+
+    /// Notes a row of the switch. Returns its entry, and whether it is as it was sent; `None` if it
+    /// is none of the guest's rows. The first form in which a switch reports a row is its own way
+    /// to report it.
+    fn note_row(
+        &mut self,
+        asked_at: Instant,
+        row: &FlowStats,
+    ) -> Option<(Key, u16, Pattern, bool)> {
+        let (_, number) = of_cookie(row.cookie)?;
+        let (key, _) = self.entries.numbered(number)?;
+        let key = key.clone();
+        if (self.switch_table(key.table), self.priority_of(&key)) != (row.table_id, row.priority) {
+            return None;
+        }
+        let held = self.entries.get_mut(&key)?.row_mut(&row.r#match)?;
+        held.counts = (row.packet_count, row.byte_count);
+        let is_older = held.sent_at < asked_at;
+        let is_right = match &held.form {
+            Some(form) if is_older => *form == row.instructions,
+            Some(_) => true,
+            None => {
+                held.form = is_older.then(|| row.instructions.clone());
+                true
+            }
+        };
+        Some((key, number, held.pattern.clone(), is_right))
+    }
+
+    /// Takes over the counters of the switch's rows.
+    pub(super) fn note_counts(&mut self, rows: &[FlowStats]) {
+        for row in rows {
+            let number = of_cookie(row.cookie).map(|(_, number)| number);
+            let key = number.and_then(|number| self.entries.numbered(number));
+            let key = key.map(|(key, _)| key.clone());
+            let entry = key.and_then(|key| self.entries.get_mut(&key));
+            if let Some(held) = entry.and_then(|entry| entry.row_mut(&row.r#match)) {
+                held.counts = (row.packet_count, row.byte_count);
+            }
+        }
+    }
+}
+
+/// Deletes a row of a guest that no entry has, and no other.
+pub(crate) fn delete_row(row: &FlowStats) -> FlowMod {
+    FlowMod {
+        table_id: row.table_id,
+        command: FlowModCommand::DeleteStrict,
+        cookie: row.cookie,
+        cookie_mask: ALL_BITS,
+        instructions: Vec::new(),
+        ..FlowMod::add(row.priority, row.r#match.clone(), Vec::new())
+    }
+}
+
+/// The rows of entries that a reading should have had.
+fn missing(entries: &Entries, asked_at: Instant, seen: &[(u16, Pattern)]) -> Vec<(Key, Pattern)> {
+    let rows = entries.iter().flat_map(|(key, entry)| {
+        let is_due = |row: &&Row| {
+            let is_held = entries.holder(key, &row.pattern) == Some(entry.number);
+            is_held && !row.is_over && row.sent_at < asked_at
+        };
+        let rows = entry.rows.iter().filter(is_due);
+        rows.map(move |row| (key, entry.number, &row.pattern))
+    });
+    let is_missing = |(_, number, pattern): &(&Key, u16, &Pattern)| {
+        let is_it = |(of, seen): &(u16, Pattern)| of.cmp(number).then_with(|| seen.cmp(pattern));
+        seen.binary_search_by(is_it).is_err()
+    };
+    let missing = rows.filter(is_missing);
+    missing
+        .map(|(key, _, pattern)| (key.clone(), pattern.clone()))
+        .collect()
+}

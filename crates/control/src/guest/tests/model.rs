@@ -1,0 +1,228 @@
+//! Random messages of guests, compared with the switch that each guest believes in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openflow::BufferId;
+use openflow::PacketFields;
+use openflow::message::FlowModFlags;
+use openflow::table::Output as Packets;
+
+use super::*;
+
+/// A FLOW_MOD that a switch could be sent, good or bad.
+fn any_flow_mod(random: &mut SplitMix64, port: Option<u32>) -> FlowMod {
+    let mut pick = |count: u64| random.next() % count;
+    let matches = [
+        "",
+        "arp",
+        "ip",
+        "ip,nw_dst=10.0.0.0/8",
+        "ip,nw_dst=10.1.2.3",
+        "tcp,tp_dst=80",
+    ];
+    let words = matches[pick(6) as usize];
+    let words = match port {
+        Some(port) if pick(2) == 0 => format!("in_port={port},{words}"),
+        _ => words.to_owned(),
+    };
+    let actions = [
+        "output:1",
+        "output:2,output:3",
+        "controller",
+        "drop",
+        "set_field:1->tcp_dst",
+    ];
+    let actions = parse_actions(actions[pick(5) as usize]).unwrap();
+    let table = match pick(3) {
+        0 => pick(14) as u8,
+        _ => pick(2) as u8,
+    };
+    let mut instructions = vec![Instruction::ApplyActions(actions)];
+    match pick(6) {
+        0 => instructions.push(Instruction::GotoTable(TableId(pick(13) as u8))),
+        1 => instructions.push(instructions[0].clone()),
+        2 => instructions = vec![Instruction::ClearActions],
+        _ => {}
+    }
+    use FlowModCommand as C;
+    let commands = [
+        C::Add,
+        C::Add,
+        C::Add,
+        C::Modify,
+        C::ModifyStrict,
+        C::Delete,
+        C::DeleteStrict,
+    ];
+    let command = commands[pick(7) as usize];
+    let is_delete = [C::Delete, C::DeleteStrict].contains(&command);
+    FlowMod {
+        cookie: Cookie(pick(3)),
+        cookie_mask: Cookie(if pick(4) == 0 { u64::MAX } else { 0 }),
+        table_id: if is_delete && pick(6) == 0 {
+            TableId::ALL
+        } else {
+            TableId(table)
+        },
+        command,
+        idle_timeout: if pick(5) == 0 { 60 } else { 0 },
+        hard_timeout: if pick(5) == 0 { 90 } else { 0 },
+        buffer_id: (pick(30) == 0).then_some(BufferId(3)),
+        out_port: match pick(4) {
+            0 if is_delete => PortNo(1),
+            _ => PortNo::ANY,
+        },
+        out_group: GroupId::ANY,
+        flags: FlowModFlags(pick(40) as u16 & 0x1f),
+        instructions,
+        ..FlowMod::add(
+            [0, 1, 5, 100, 32_768, 40_000, u16::MAX][pick(7) as usize],
+            parse_match(words.trim_end_matches(',')).unwrap(),
+            Vec::new(),
+        )
+    }
+}
+
+/// The ports that a packet leaves by, and whether it goes to the controller.
+fn outputs(switch: &Switch, port: u32, packet: &Bytes) -> Vec<PortNo> {
+    let port_of = |output| match output {
+        Packets::Port { port, .. } => port,
+        Packets::Controller(_) => PortNo::CONTROLLER,
+    };
+    let outputs = switch.output_of(PortNo(port), packet);
+    outputs.into_iter().map(port_of).collect()
+}
+
+fn has_tie(switch: &Switch, port: u32, packet: &Bytes) -> bool {
+    let fields = PacketFields::parse(PortNo(port), packet);
+    let matching = switch
+        .entries()
+        .filter(|entry| fields.matches(&entry.r#match));
+    let places: Vec<_> = matching
+        .map(|entry| (entry.table_id, entry.priority))
+        .collect();
+    let different: BTreeSet<_> = places.iter().collect();
+    different.len() < places.len()
+}
+
+/// Two guests with a port each, at one switch. Each of them has the switch that it believes in,
+/// beside the real one. What one states, it reads back, gets the same errors, and its packets go
+/// the same way; the other's entries and everybody else's stay.
+#[test]
+fn a_guest_has_a_switch_of_its_own() {
+    let mut compared = 0;
+    for seed in 0..300 {
+        let mut random = SplitMix64::new(seed);
+        let config = [guest(0, &["in_port=1"]), guest(1, &["in_port=2"])];
+        let mut bench = Bench::new(&config);
+        let believed = || {
+            let mut switch = Switch::new(SwitchOptions {
+                n_tables: 11,
+                modify_restarts_hard_timeout: true,
+                ..SwitchOptions::default()
+            });
+            for number in 1..=PORTS {
+                let _ = switch.set_port(Instant::START, plain_port(PortNo(number)));
+            }
+            switch
+        };
+        let mut models = [believed(), believed()];
+        for step in 0..60 {
+            let of = (random.next() % 2) as usize;
+            let port = of as u32 + 1;
+            let mut flow_mod = any_flow_mod(&mut random, Some(port));
+            // An entry of another port would be refused; a guest has no other.
+            for action in flow_mod.instructions.iter_mut() {
+                if let Instruction::ApplyActions(actions) = action {
+                    for action in actions {
+                        if let Action::Output { port: to, .. } = action
+                            && to.is_ordinary()
+                        {
+                            *to = PortNo(port);
+                        }
+                    }
+                }
+            }
+            let other = sorted(&bench.held(Some(1 - of as u8)));
+            let message = Message::FlowMod(flow_mod);
+            let wanted = models[of].apply(bench.now, &message);
+            let replies = bench.send(of, &message);
+            let context = format!("seed {seed} step {step} guest {of}: {message:?}");
+            assert_eq!(
+                error_of(&replies),
+                wanted.as_ref().err().copied(),
+                "{context}"
+            );
+            let removed = |messages: &[Message]| {
+                let is_removed = |one: &&Message| matches!(one, Message::FlowRemoved(_));
+                messages.iter().filter(is_removed).count()
+            };
+            assert_eq!(
+                removed(&replies),
+                removed(&wanted.unwrap_or_default()),
+                "{context}"
+            );
+            let model: Vec<FlowStats> = models[of]
+                .entries()
+                .map(|entry| entry.stats(bench.now))
+                .collect();
+            assert_eq!(sorted(&bench.read(of)), sorted(&model), "{context}");
+            assert_eq!(sorted(&bench.held(Some(1 - of as u8))), other, "{context}");
+            bench.check_places();
+            for tcp_port in [80, 22] {
+                let packet = tcp(tcp_port);
+                // OpenFlow leaves open which entry of one priority takes a packet.
+                if has_tie(&models[of], port, &packet) {
+                    continue;
+                }
+                compared += 1;
+                let wanted = outputs(&models[of], port, &packet);
+                assert_eq!(outputs(&bench.switch, port, &packet), wanted, "{context}");
+            }
+        }
+    }
+    assert!(compared > 10_000, "{compared}");
+}
+
+/// Bytes that are no message, or half of one, cause neither panics nor changes of others' entries.
+#[test]
+fn garbage_ends_in_errors() {
+    let mut kinds: BTreeMap<ErrorKind, usize> = BTreeMap::new();
+    for seed in 0..3000 {
+        let mut random = SplitMix64::new(seed);
+        let mut bench = Bench::new(&[guest(0, &["in_port=1"]), guest(1, &["in_port=2"])]);
+        bench.add(1, 7, "ip", "output:2");
+        let others = sorted(&bench.held(Some(1)));
+        for _ in 0..8 {
+            let message = match random.next() % 4 {
+                0 => ask(RequestBody::Flow(FlowStatsRequest::all())),
+                1 => Message::PacketOut(PacketOut {
+                    buffer_id: None,
+                    in_port: PortNo(1),
+                    actions: parse_actions("output:1").unwrap(),
+                    data: tcp(80),
+                }),
+                _ => Message::FlowMod(any_flow_mod(&mut random, Some(1))),
+            };
+            let frame = encode(Version::V13, Xid(1), &message).unwrap();
+            let mut bytes = frame.bytes().to_vec();
+            for _ in 0..random.next() % 4 {
+                let at = (random.next() as usize) % bytes.len();
+                bytes[at] = random.next() as u8;
+            }
+            if random.next().is_multiple_of(3) {
+                bytes.truncate(8 + (random.next() as usize) % bytes.len());
+            }
+            let len = u16::try_from(bytes.len()).unwrap();
+            bytes[2..4].copy_from_slice(&len.to_be_bytes());
+            let frame = Frame::new(bytes.into()).unwrap();
+            let replies = bench.take(0, &frame);
+            if let Some(kind) = error_of(&replies) {
+                *kinds.entry(kind).or_default() += 1;
+            }
+        }
+        assert_eq!(sorted(&bench.held(Some(1))), others, "seed {seed}");
+        bench.check_places();
+    }
+    assert!(kinds.len() > 20, "{kinds:?}");
+}
