@@ -29,15 +29,20 @@
 #![warn(missing_docs)]
 
 pub mod actions;
+mod bundle;
 pub mod error;
+mod flow_monitor;
 pub mod frame;
 pub mod hello;
 pub mod kind;
 pub mod match_fields;
 pub mod message;
 pub mod multipart;
+mod notice;
 #[cfg(feature = "packet")]
 pub mod packet;
+mod property;
+pub mod stat;
 #[cfg(feature = "table")]
 pub mod table;
 #[cfg(feature = "text")]
@@ -54,7 +59,8 @@ pub use message::Message;
 #[cfg(feature = "packet")]
 pub use packet::PacketFields;
 pub use types::{
-    BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, Version, Xid,
+    BucketId, BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId,
+    Version, Xid,
 };
 pub use wire::{decode, decode_rows, encode};
 

@@ -120,7 +120,7 @@ impl Switch {
             Message::MultipartRequest(request) => {
                 let body = match request.body {
                     RequestBody::Desc => ReplyBody::Desc(Description::default()),
-                    RequestBody::PortDesc => ReplyBody::PortDesc((1..=2).map(port).collect()),
+                    RequestBody::PortDesc(_) => ReplyBody::PortDesc((1..=2).map(port).collect()),
                     RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
                     RequestBody::PortStats(_) => {
                         ReplyBody::PortStats((1..=2).map(counters).collect())

@@ -254,7 +254,10 @@ impl Controller {
                 Request::MirroredRows,
                 RequestBody::Flow(FlowStatsRequest::all()),
             ),
-            (Request::MirroredGroups, RequestBody::GroupDesc),
+            (
+                Request::MirroredGroups,
+                RequestBody::GroupDesc(GroupId::ALL),
+            ),
         ];
         for (request, body) in bodies {
             let is_group = request == Request::MirroredGroups;

@@ -714,7 +714,7 @@ mod tests {
         };
         use openflow::multipart::{ReplyBody, RequestBody};
         let rows = ask(RequestBody::Flow(FlowStatsRequest::all()));
-        let groups = ask(RequestBody::GroupDesc);
+        let groups = ask(RequestBody::GroupDesc(GroupId::ALL));
         let (ReplyBody::Flow(mut rows), ReplyBody::GroupDesc(groups)) = (rows, groups) else {
             panic!("rows and groups");
         };

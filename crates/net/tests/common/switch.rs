@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
                         serial: Bytes::new(),
                         datapath: Bytes::new(),
                     }),
-                    RequestBody::PortDesc => ReplyBody::PortDesc(vec![]),
+                    RequestBody::PortDesc(_) => ReplyBody::PortDesc(vec![]),
                     RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
                     _ => {
                         self.kept.push(frame.clone());

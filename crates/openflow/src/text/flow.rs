@@ -6,13 +6,13 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::actions::{Action, Bucket, Instruction};
-use crate::match_fields::{Field, Match, MatchField};
+use crate::actions::{Action, Bucket, FieldId, Instruction};
+use crate::match_fields::{Field, LATER_FIELDS, Match, MatchField, OXM_CLASS_BASIC};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, GroupType};
-use crate::types::{BufferId, Cookie, GroupId, PortNo, TableId, Version};
+use crate::types::{BucketId, BufferId, Cookie, GroupId, PortNo, TableId, Version};
 
-use super::names;
 use super::values;
+use super::{later, names};
 
 /// The priority of a flow that names none.
 pub(super) const PRIORITY_DEFAULT: u16 = 32_768;
@@ -91,6 +91,9 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
     );
     let mut upper = Parts::default();
     transport(&mut upper, m, eth_type, ip_proto);
+    for info in LATER_FIELDS {
+        upper.plain(m, info.field, info.text);
+    }
     for field in &m.fields {
         if let MatchField::Other { header, payload } = field {
             upper.push(format!("oxm={header:#010x}:{}", values::hex(payload)));
@@ -284,6 +287,21 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
         Action::SetTpSrc(port) => write!(w, "mod_tp_src:{port}"),
         Action::SetTpDst(port) => write!(w, "mod_tp_dst:{port}"),
         Action::Enqueue { port, queue } => write!(w, "enqueue:{port}:{}", queue.0),
+        Action::Meter(meter) => write!(w, "meter:{}", meter.0),
+        Action::CopyField {
+            n_bits,
+            src_offset,
+            dst_offset,
+            src,
+            dst,
+        } => {
+            let part = |id: &FieldId, from: u16| {
+                let end = u32::from(from) + u32::from(*n_bits).max(1) - 1;
+                format!("{}[{from}..{end}]", field_id(id))
+            };
+            let (src, dst) = (part(src, *src_offset), part(dst, *dst_offset));
+            write!(w, "move:{src}->{dst}")
+        }
         Action::Experimenter { experimenter, data } => {
             write!(
                 w,
@@ -291,6 +309,16 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
                 values::hex(data)
             )
         }
+    }
+}
+
+/// A field by its name in Open vSwitch's moves, or by its header.
+fn field_id(id: &FieldId) -> String {
+    let number = (id.header >> 9 & 0x7f) as u8;
+    let is_basic = id.header >> 16 == u32::from(OXM_CLASS_BASIC);
+    match Field::from_number(number).filter(|_| is_basic) {
+        Some(field) => format!("OXM_OF_{}", field.info().name.to_ascii_uppercase()),
+        None => format!("{:#010x}", id.header),
     }
 }
 
@@ -349,7 +377,7 @@ pub(super) fn instruction_rank(instruction: &Instruction) -> u8 {
         Instruction::WriteActions(_) => 3,
         Instruction::WriteMetadata { .. } => 4,
         Instruction::GotoTable(_) => 5,
-        Instruction::Experimenter { .. } => 6,
+        Instruction::Experimenter { .. } | Instruction::StatTrigger { .. } => 6,
     }
 }
 
@@ -371,9 +399,26 @@ fn instruction(w: &mut dyn Write, version: Version, instruction: &Instruction) -
         Instruction::ApplyActions(list) => actions(w, version, list),
         Instruction::ClearActions => w.write_str("clear_actions"),
         Instruction::Meter(meter) => write!(w, "meter:{}", meter.0),
+        Instruction::StatTrigger { flags, thresholds } => {
+            write!(w, "stat_trigger(flags={flags:#x}")?;
+            for stat in thresholds {
+                w.write_char(',')?;
+                later::stat(w, stat)?;
+            }
+            w.write_char(')')
+        }
         Instruction::Experimenter { experimenter, data } => {
             write!(w, "instruction({experimenter:#010x},{})", values::hex(data))
         }
+    }
+}
+
+pub(super) fn bucket_id(id: BucketId) -> String {
+    match id {
+        BucketId::FIRST => "first".into(),
+        BucketId::LAST => "last".into(),
+        BucketId::ALL => "all".into(),
+        id => id.0.to_string(),
     }
 }
 
@@ -385,6 +430,9 @@ pub(super) fn bucket(
     bucket: &Bucket,
 ) -> fmt::Result {
     w.write_str("bucket=")?;
+    if let Some(id) = bucket.bucket_id {
+        write!(w, "bucket_id:{},", bucket_id(id))?;
+    }
     if bucket.weight != bucket_weight_default(group_type) {
         write!(w, "weight:{},", bucket.weight)?;
     }
@@ -438,6 +486,9 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
         write!(w, "out_port:{} ", m.out_port)?;
     }
     flow_flags(w, m.flags)?;
+    if m.importance != 0 {
+        write!(w, "importance:{} ", m.importance)?;
+    }
     w.write_str("actions=")?;
     instructions(w, version, &m.instructions)
 }

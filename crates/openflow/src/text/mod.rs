@@ -13,11 +13,14 @@
 //!   this codec can read is printed in words.
 //! - What neither can read is the header line, `***decode error: NAME***` and a hex dump; the name
 //!   may differ, and the header line is always there (`OFPT_99` for a type without a name).
+//! - OpenFlow 1.5's CONTROLLER_STATUS, FLOW_STATS, BUNDLE_FEATURES, statistics triggers and fields
+//!   that Open vSwitch does not read are printed in the same style.
 //! - TABLE_FEATURES lists its properties one a line instead of folding names into patterns.
 
 mod error;
 mod flow;
 mod items;
+mod later;
 mod messages;
 mod names;
 mod packet;

@@ -59,11 +59,9 @@ pub fn answer_control(
             },
             ..request
         }),
-        Message::GetAsyncRequest => Message::GetAsyncReply(AsyncConfig {
-            packet_in_mask: [3, 0],
-            port_status_mask: [7, 7],
-            flow_removed_mask: [15, 0],
-        }),
+        Message::GetAsyncRequest => {
+            Message::GetAsyncReply(AsyncConfig::of_v13([3, 0], [7, 7], [15, 0]))
+        }
         Message::QueueGetConfigRequest { port } => Message::QueueGetConfigReply(QueueConfig {
             port,
             queues: Vec::new(),
@@ -72,7 +70,9 @@ pub fn answer_control(
             Some(body) => Message::MultipartReply(MultipartReply { more: false, body }),
             None => refusal(ErrorKind::BAD_MULTIPART, frame),
         },
-        Message::Experimenter(_) => refusal(ErrorKind::BAD_EXPERIMENTER, frame),
+        Message::Experimenter(_) | Message::BundleControl(_) | Message::BundleAdd(_) => {
+            refusal(ErrorKind::BAD_EXPERIMENTER, frame)
+        }
         _ => return None,
     })
 }
@@ -106,7 +106,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
         RequestBody::PortStats(_) => ReplyBody::PortStats(Vec::new()),
         RequestBody::Queue { .. } => ReplyBody::Queue(Vec::new()),
         RequestBody::Group(_) => ReplyBody::Group(Vec::new()),
-        RequestBody::GroupDesc => ReplyBody::GroupDesc(Vec::new()),
+        RequestBody::GroupDesc(_) => ReplyBody::GroupDesc(Vec::new()),
         RequestBody::GroupFeatures => ReplyBody::GroupFeatures(GroupFeatures {
             types: 0,
             capabilities: 0,
@@ -123,7 +123,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
             max_color: 0,
         }),
         RequestBody::TableFeatures(_) => ReplyBody::TableFeatures(Vec::new()),
-        RequestBody::PortDesc => ReplyBody::PortDesc(ports(layout, SPEED_KBPS)),
+        RequestBody::PortDesc(_) => ReplyBody::PortDesc(ports(layout, SPEED_KBPS)),
         RequestBody::Experimenter { .. } | RequestBody::Other { .. } => return None,
     })
 }
