@@ -221,6 +221,10 @@ flags! {
         ARP_MATCH_IP = 1 << 7;
         /// Blocks ports that would make a loop.
         PORT_BLOCKED = 1 << 8;
+        /// Carries out bundles; 1.4 and later.
+        BUNDLES = 1 << 9;
+        /// Reports changes of entries; 1.4 and later.
+        FLOW_MONITORING = 1 << 10;
     }
 }
 

@@ -38,6 +38,26 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "every field in one match: an IP protocol in an ARP packet",
     ),
     (
+        "os-ken/of14 0054 5-57-ofp_packet_in",
+        "MATCH_BAD_PREREQ",
+        "every field in one match: an IP protocol in an ARP packet",
+    ),
+    (
+        "os-ken/of14 0055 5-58-ofp_flow_mod",
+        "MATCH_BAD_PREREQ",
+        "every field in one match: an IP protocol in an ARP packet",
+    ),
+    (
+        "os-ken/of14 0069 5-70-ofp_bundle_add_msg",
+        "BUNDLE_MSG_UNSUP",
+        "an echo request in a bundle",
+    ),
+    (
+        "os-ken/of15 0023 libofproto-OFP15-flow_desc_reply",
+        "INST_BAD_LEN",
+        "an instruction of 2,056 bytes in a row of 64",
+    ),
+    (
         "ovs-ofctl/of10 0026 flow_mod",
         "FLOW_MOD_BAD_COMMAND",
         "a table in the upper byte of the command, by a Nicira extension",
@@ -45,16 +65,20 @@ const REFUSED: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn the_fixtures_hold_every_message_type_of_1_0_and_1_3() {
+fn the_fixtures_hold_every_message_type() {
     let fixtures = fixtures();
-    assert!(fixtures.len() > 250, "{}", fixtures.len());
-    for version in [Version::V10, Version::V13] {
+    assert!(fixtures.len() > 2_300, "{}", fixtures.len());
+    for version in [Version::V10, Version::V13, Version::V14, Version::V15] {
         let of_version = fixtures.iter().map(|f| &f.frame);
         let of_version = of_version.filter(|f| f.version() == Some(version));
         let held: BTreeSet<_> = of_version.map(Frame::kind).collect();
         let known = (0..=255).map(|byte| MessageKind::from_wire(version.wire(), byte));
         let known: BTreeSet<_> = known.filter(|k| *k != MessageKind::Unknown).collect();
         assert_eq!(held, known, "OpenFlow {version}");
+        let of_version = fixtures
+            .iter()
+            .filter(|f| f.frame.version() == Some(version));
+        assert!(of_version.count() >= 140, "OpenFlow {version}");
     }
 }
 

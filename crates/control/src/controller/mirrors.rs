@@ -80,6 +80,8 @@ fn send_group(
         group_type: GroupType::All,
         group_id,
         buckets,
+        command_bucket: None,
+        properties: Vec::new(),
     };
     outbox.send(dpid, &Message::GroupMod(message));
 }
@@ -141,6 +143,8 @@ fn mend_groups(dpid: DatapathId, groups: &mut [GroupDesc], outbox: &mut Outbox) 
                 group_type: group.group_type,
                 group_id: group.group_id,
                 buckets: group.buckets.clone(),
+                command_bucket: None,
+                properties: Vec::new(),
             };
             outbox.send(dpid, &Message::GroupMod(message));
         }

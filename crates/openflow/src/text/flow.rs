@@ -92,7 +92,10 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
     let mut upper = Parts::default();
     transport(&mut upper, m, eth_type, ip_proto);
     for info in LATER_FIELDS {
-        upper.plain(m, info.field, info.text);
+        match info.field {
+            Field::TcpFlags => tcp_flags(&mut upper, m),
+            field => upper.plain(m, field, info.text),
+        }
     }
     for field in &m.fields {
         if let MatchField::Other { header, payload } = field {
@@ -100,6 +103,27 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
         }
     }
     (parts.0, upper.0)
+}
+
+/// `syn|ack` for exactly these, `+syn-ack` for a masked match.
+fn tcp_flags(parts: &mut Parts, m: &Match) {
+    let Some((flags, mask)) = m.get(Field::TcpFlags).filter(|(_, mask)| *mask != 0) else {
+        return;
+    };
+    let is_set = |n: usize, bits: u128| bits >> n & 1 == 1;
+    let all = || names::TCP_FLAGS.into_iter().enumerate();
+    let text = if mask != Field::TcpFlags.ones() {
+        all()
+            .filter(|(n, _)| is_set(*n, mask))
+            .map(|(n, name)| format!("{}{name}", if is_set(n, flags) { '+' } else { '-' }))
+            .collect()
+    } else if flags == 0 {
+        "0".to_owned()
+    } else {
+        let set = all().filter(|(n, _)| is_set(*n, flags));
+        set.map(|(_, name)| name).collect::<Vec<_>>().join("|")
+    };
+    parts.push(format!("tcp_flags={text}"));
 }
 
 /// The protocol's shorthand, and whether it says the IP protocol too.
@@ -295,10 +319,7 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
             src,
             dst,
         } => {
-            let part = |id: &FieldId, from: u16| {
-                let end = u32::from(from) + u32::from(*n_bits).max(1) - 1;
-                format!("{}[{from}..{end}]", field_id(id))
-            };
+            let part = |id: &FieldId, from: u16| sub_field(id, from, *n_bits);
             let (src, dst) = (part(src, *src_offset), part(dst, *dst_offset));
             write!(w, "move:{src}->{dst}")
         }
@@ -312,13 +333,24 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
     }
 }
 
-/// A field by its name in Open vSwitch's moves, or by its header.
-fn field_id(id: &FieldId) -> String {
+/// Bits of a field by its name in Open vSwitch's moves, or by its header.
+fn sub_field(id: &FieldId, from: u16, n_bits: u16) -> String {
     let number = (id.header >> 9 & 0x7f) as u8;
     let is_basic = id.header >> 16 == u32::from(OXM_CLASS_BASIC);
-    match Field::from_number(number).filter(|_| is_basic) {
-        Some(field) => format!("OXM_OF_{}", field.info().name.to_ascii_uppercase()),
+    let field = Field::from_number(number).filter(|_| is_basic);
+    let name = match field.map(|field| (names::nxm(field), field.info().name)) {
+        Some((Some(name), _)) => name.to_owned(),
+        Some((None, name)) => format!("OXM_OF_{}", name.to_ascii_uppercase()),
         None => format!("{:#010x}", id.header),
+    };
+    let is_whole = field.is_some_and(|field| (from, n_bits) == (0, u16::from(field.info().bits)));
+    match n_bits {
+        _ if is_whole => format!("{name}[]"),
+        1 => format!("{name}[{from}]"),
+        _ => {
+            let end = u32::from(from) + u32::from(n_bits).max(1) - 1;
+            format!("{name}[{from}..{end}]")
+        }
     }
 }
 
@@ -485,10 +517,10 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     if m.out_port != PortNo::ANY {
         write!(w, "out_port:{} ", m.out_port)?;
     }
-    flow_flags(w, m.flags)?;
     if m.importance != 0 {
         write!(w, "importance:{} ", m.importance)?;
     }
+    flow_flags(w, m.flags)?;
     w.write_str("actions=")?;
     instructions(w, version, &m.instructions)
 }

@@ -81,7 +81,7 @@ pub(super) fn table_mod(w: &mut String, version: Version, m: &TableMod) -> fmt::
     }
     write!(w, ", eviction={}", on(m, TableConfig::EVICTION))?;
     if let Some(flags) = eviction_flags(m) {
-        write!(w, "eviction_flags={flags}")?;
+        write!(w, ", eviction_flags={flags}")?;
     }
     write!(w, ", vacancy={}", on(m, TableConfig::VACANCY_EVENTS))?;
     if has(m, TableConfig::VACANCY_EVENTS) {

@@ -184,6 +184,10 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
         if version == Version::V10 && bit == Capabilities::GROUP_STATS.0 {
             return Some("STP");
         }
+        let is_later = bit >= Capabilities::BUNDLES.0;
+        if is_later && version < Version::V14 {
+            return None;
+        }
         Capabilities::NAMES
             .iter()
             .find(|(flag, _)| flag.0 == bit)

@@ -2,6 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::kind::MessageKind;
+use crate::match_fields::Field;
 use crate::message::{GroupType, Role, RoleReason};
 use crate::wire::onf_kind;
 
@@ -201,6 +202,47 @@ pub(super) const ACTION_TYPES_V10: &[(u16, &str)] = &[
     (10, "mod_tp_dst"),
 ];
 
+/// Flags of TCP, lowest first.
+pub(super) const TCP_FLAGS: [&str; 12] = [
+    "fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]",
+];
+
+/// The field's name in a move where Open vSwitch has an older one than the specification's.
+pub(super) fn nxm(field: Field) -> Option<&'static str> {
+    Some(match field {
+        Field::InPort => "NXM_OF_IN_PORT",
+        Field::EthDst => "NXM_OF_ETH_DST",
+        Field::EthSrc => "NXM_OF_ETH_SRC",
+        Field::EthType => "NXM_OF_ETH_TYPE",
+        Field::IpEcn => "NXM_NX_IP_ECN",
+        Field::IpProto => "NXM_OF_IP_PROTO",
+        Field::Ipv4Src => "NXM_OF_IP_SRC",
+        Field::Ipv4Dst => "NXM_OF_IP_DST",
+        Field::TcpSrc => "NXM_OF_TCP_SRC",
+        Field::TcpDst => "NXM_OF_TCP_DST",
+        Field::UdpSrc => "NXM_OF_UDP_SRC",
+        Field::UdpDst => "NXM_OF_UDP_DST",
+        Field::Icmpv4Type => "NXM_OF_ICMP_TYPE",
+        Field::Icmpv4Code => "NXM_OF_ICMP_CODE",
+        Field::ArpOp => "NXM_OF_ARP_OP",
+        Field::ArpSpa => "NXM_OF_ARP_SPA",
+        Field::ArpTpa => "NXM_OF_ARP_TPA",
+        Field::ArpSha => "NXM_NX_ARP_SHA",
+        Field::ArpTha => "NXM_NX_ARP_THA",
+        Field::Ipv6Src => "NXM_NX_IPV6_SRC",
+        Field::Ipv6Dst => "NXM_NX_IPV6_DST",
+        Field::Ipv6Flabel => "NXM_NX_IPV6_LABEL",
+        Field::Icmpv6Type => "NXM_NX_ICMPV6_TYPE",
+        Field::Icmpv6Code => "NXM_NX_ICMPV6_CODE",
+        Field::Ipv6NdTarget => "NXM_NX_ND_TARGET",
+        Field::Ipv6NdSll => "NXM_NX_ND_SLL",
+        Field::Ipv6NdTll => "NXM_NX_ND_TLL",
+        Field::TunnelId => "NXM_NX_TUN_ID",
+        Field::TcpFlags => "NXM_NX_TCP_FLAGS",
+        _ => return None,
+    })
+}
+
 /// The names of the action types in a bitmap, or `<none>`.
 pub(super) fn bitmap(types: &[(u16, &'static str)], bits: u32) -> String {
     let names: Vec<&str> = types
@@ -345,7 +387,7 @@ pub(super) const MULTIPART_TYPES: &[(u16, &str)] = &[
 /// Multipart types of 1.4, then those of 1.5.
 const LATER_MULTIPART_TYPES: &[(u16, &str)] = &[
     (14, "TABLE_DESC"),
-    (15, "QUEUE_GET_CONFIG"),
+    (15, "QUEUE_DESC"),
     (16, "FLOW_MONITOR"),
     (17, "FLOW_STATS"),
     (18, "CONTROLLER_STATUS"),
