@@ -620,6 +620,8 @@ mod tests {
             byte_count: 0,
             r#match: parse_match(words).unwrap(),
             instructions: vec![Instruction::ApplyActions(parse_actions(actions).unwrap())],
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 

@@ -207,6 +207,7 @@ fn counters(n: u32) -> PortStats {
         collisions: 0,
         duration_sec: n,
         duration_nsec: 0,
+        properties: Vec::new(),
     }
 }
 
@@ -223,6 +224,7 @@ pub fn port(n: u32) -> Port {
         peer: 0,
         curr_speed: 0,
         max_speed: 0,
+        properties: Vec::new(),
     }
 }
 

@@ -7,12 +7,13 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::actions::{Action, Bucket, FieldId, Instruction};
-use crate::match_fields::{Field, LATER_FIELDS, Match, MatchField, OXM_CLASS_BASIC};
+use crate::match_fields::{Field, Match, MatchField};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, GroupType};
 use crate::types::{BucketId, BufferId, Cookie, GroupId, PortNo, TableId, Version};
 
+use super::nicira::Word;
 use super::values;
-use super::{later, names};
+use super::{later, names, nicira};
 
 /// The priority of a flow that names none.
 pub(super) const PRIORITY_DEFAULT: u16 = 32_768;
@@ -71,9 +72,29 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
     let eth_type = m.exact(Field::EthType).map(|v| v as u16);
     let ip_proto = m.exact(Field::IpProto).map(|v| v as u8);
     let shorthand = shorthand(eth_type, ip_proto);
+    let (mut marks, mut tracked, mut registers) = (Vec::new(), Vec::new(), Vec::new());
+    for field in &m.fields {
+        if let MatchField::Other { header, payload } = field {
+            match nicira::match_word(*header, payload) {
+                Some(Word::Mark(word)) => marks.push(word),
+                Some(Word::Tracked(word)) => tracked.push((*header >> 9, word)),
+                Some(Word::Register(word)) => registers.push((*header >> 9, word)),
+                None => {}
+            }
+        }
+    }
+    tracked.sort();
+    parts.0.extend(marks);
+    parts.plain(m, Field::ActsetOutput, "actset_output");
+    parts.0.extend(tracked.into_iter().map(|(_, word)| word));
+    if let Some(ty) = m.exact(Field::PacketType).filter(|ty| *ty != 0) {
+        parts.push(format!("packet_type=({},{:#x})", ty >> 16, ty & 0xffff));
+    }
     if let Some((name, _)) = shorthand {
         parts.push(name.into());
     }
+    registers.sort();
+    parts.0.extend(registers.into_iter().map(|(_, word)| word));
     parts.plain(m, Field::TunnelId, "tun_id");
     parts.plain(m, Field::Metadata, "metadata");
     parts.plain(m, Field::InPort, "in_port");
@@ -91,14 +112,12 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
     );
     let mut upper = Parts::default();
     transport(&mut upper, m, eth_type, ip_proto);
-    for info in LATER_FIELDS {
-        match info.field {
-            Field::TcpFlags => tcp_flags(&mut upper, m),
-            field => upper.plain(m, field, info.text),
-        }
-    }
+    upper.plain(m, Field::PbbUca, "pbb_uca");
+    tcp_flags(&mut upper, m);
     for field in &m.fields {
-        if let MatchField::Other { header, payload } = field {
+        if let MatchField::Other { header, payload } = field
+            && nicira::match_word(*header, payload).is_none()
+        {
             upper.push(format!("oxm={header:#010x}:{}", values::hex(payload)));
         }
     }
@@ -319,37 +338,15 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
             src,
             dst,
         } => {
-            let part = |id: &FieldId, from: u16| sub_field(id, from, *n_bits);
+            let part = |id: &FieldId, from: u16| {
+                let unnamed = || format!("{:#010x}[{from}]", id.header);
+                nicira::sub_field(id.header, from, *n_bits).unwrap_or_else(unnamed)
+            };
             let (src, dst) = (part(src, *src_offset), part(dst, *dst_offset));
             write!(w, "move:{src}->{dst}")
         }
         Action::Experimenter { experimenter, data } => {
-            write!(
-                w,
-                "experimenter({experimenter:#010x},{})",
-                values::hex(data)
-            )
-        }
-    }
-}
-
-/// Bits of a field by its name in Open vSwitch's moves, or by its header.
-fn sub_field(id: &FieldId, from: u16, n_bits: u16) -> String {
-    let number = (id.header >> 9 & 0x7f) as u8;
-    let is_basic = id.header >> 16 == u32::from(OXM_CLASS_BASIC);
-    let field = Field::from_number(number).filter(|_| is_basic);
-    let name = match field.map(|field| (names::nxm(field), field.info().name)) {
-        Some((Some(name), _)) => name.to_owned(),
-        Some((None, name)) => format!("OXM_OF_{}", name.to_ascii_uppercase()),
-        None => format!("{:#010x}", id.header),
-    };
-    let is_whole = field.is_some_and(|field| (from, n_bits) == (0, u16::from(field.info().bits)));
-    match n_bits {
-        _ if is_whole => format!("{name}[]"),
-        1 => format!("{name}[{from}]"),
-        _ => {
-            let end = u32::from(from) + u32::from(n_bits).max(1) - 1;
-            format!("{name}[{from}..{end}]")
+            w.write_str(&nicira::action_text(*experimenter, data))
         }
     }
 }

@@ -7,7 +7,8 @@
 //! there, they must agree.
 //!
 //! Deviations from Open vSwitch 3.1, by rule:
-//! - A vendor's message, action or field that this crate keeps as bytes is printed as such
+//! - Many of Nicira's actions and fields are printed in words, but only read from the `frame=` line
+//!   of [`print_exact`]. Any other vendor's message, action or field is printed as bytes
 //!   (`OFPT_EXPERIMENTER`, `experimenter(ID,DATA)`, `oxm=HEADER:PAYLOAD`).
 //! - What Open vSwitch refuses for its meaning (a bucket without weight, output to port 2³²−1) and
 //!   this codec can read is printed in words.
@@ -23,6 +24,7 @@ mod items;
 mod later;
 mod messages;
 mod names;
+mod nicira;
 mod packet;
 mod read_actions;
 mod read_flow;

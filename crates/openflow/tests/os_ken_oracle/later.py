@@ -30,11 +30,14 @@ class Later:
 
     def is_misread(self, data):
         """Whether os-ken's own reader fails: on flow updates, of whose four events it takes one; on
-        several controllers, where it reads each as long again."""
+        several controllers or buckets of 1.5, which it reads past their ends."""
         if len(data) < 10:
             return False
         (_, kind, part) = struct.unpack_from("!BB6xH", data)
-        return kind == self.o.OFPT_MULTIPART_REPLY and part in (self.o.OFPMP_FLOW_MONITOR, 18)
+        misread = {self.o.OFPMP_FLOW_MONITOR, 18}
+        if self.is_v15:
+            misread.add(self.o.OFPMP_GROUP_DESC)
+        return kind == self.o.OFPT_MULTIPART_REPLY and part in misread
 
     # Parts.
 

@@ -91,6 +91,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
         packet_count: 0,
         byte_count: 0,
         flow_count: 0,
+        stats: Vec::new(),
     };
     Some(match body {
         RequestBody::Desc => ReplyBody::Desc(Description {
@@ -121,6 +122,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
             capabilities: 0,
             max_bands: 0,
             max_color: 0,
+            features: None,
         }),
         RequestBody::TableFeatures(_) => ReplyBody::TableFeatures(Vec::new()),
         RequestBody::PortDesc(_) => ReplyBody::PortDesc(ports(layout, SPEED_KBPS)),
@@ -142,6 +144,7 @@ fn ports(layout: &Layout, speed: u32) -> Vec<Port> {
         peer: 0,
         curr_speed: speed,
         max_speed: speed,
+        properties: Vec::new(),
     };
     layout.ports().map(port).collect()
 }

@@ -220,6 +220,7 @@ mod tests {
             packet_count: 0,
             byte_count: 0,
             flow_count: u32::MAX,
+            stats: Vec::new(),
         });
         let parts = [part.clone(), part];
         assert_eq!(entry_count(&parts), 2 * u64::from(u32::MAX));
