@@ -7,6 +7,7 @@ use crate::frame::Frame;
 use crate::hello::Hello;
 use crate::message::*;
 use crate::types::{BucketId, BufferId, Cookie, GroupId, MeterId, TableId, Version, Xid};
+use crate::wire::{NiciraMessage, PacketIn2};
 
 use super::{flow, later, names, packet, stats, values};
 
@@ -318,7 +319,41 @@ fn config(w: &mut String, _version: Version, m: SwitchConfig) -> fmt::Result {
     writeln!(w, " miss_send_len={}", m.miss_send_len)
 }
 
+/// A message of Nicira's, without the last newline.
+pub(super) fn nicira(frame: &Frame, message: &NiciraMessage) -> String {
+    let mut text = super::header(frame);
+    let _ = match message {
+        NiciraMessage::SetPacketInFormat(format) => match format {
+            0 => write!(text, " format=standard"),
+            1 => write!(text, " format=nxt_packet_in"),
+            2 => write!(text, " format=nxt_packet_in2"),
+            other => write!(text, " format={other}"),
+        },
+        NiciraMessage::SetControllerId(id) => write!(text, " id={id}"),
+        NiciraMessage::PacketIn2(m) => packet_in2(&mut text, m),
+    };
+    trimmed(&text).to_owned()
+}
+
+fn packet_in2(w: &mut String, m: &PacketIn2) -> fmt::Result {
+    packet_in_head(w, &m.packet)?;
+    if !m.userdata.is_empty() {
+        let bytes = m.userdata.iter().map(|byte| format!("{byte:02x}"));
+        writeln!(w, " userdata={}", bytes.collect::<Vec<_>>().join("."))?;
+    }
+    if !m.continuation.is_empty() {
+        writeln!(w, " continuation={}", values::hex(&m.continuation))?;
+    }
+    w.write_str(&packet::summary(&m.packet.data))
+}
+
 fn packet_in(w: &mut String, m: &PacketIn) -> fmt::Result {
+    packet_in_head(w, m)?;
+    w.write_str(&packet::summary(&m.data))
+}
+
+/// The lines in front of the packet.
+fn packet_in_head(w: &mut String, m: &PacketIn) -> fmt::Result {
     if m.table_id != TableId(0) {
         write!(w, " table_id={}", m.table_id.0)?;
     }
@@ -340,7 +375,8 @@ fn packet_in(w: &mut String, m: &PacketIn) -> fmt::Result {
         }
         Some(BufferId(buffer)) => write!(w, " buffer=0x{buffer:08x}")?,
     }
-    write!(w, "\n{}", packet::summary(&m.data))
+    w.push('\n');
+    Ok(())
 }
 
 fn flow_removed(w: &mut String, version: Version, m: &FlowRemoved) -> fmt::Result {

@@ -43,7 +43,7 @@ use std::fmt::Write;
 
 use crate::error::ErrorKind;
 use crate::frame::Frame;
-use crate::wire::decode;
+use crate::wire::{decode, decode_nicira};
 
 /// Prints a message in the words of `ovs-ofctl ofp-print`, without the last newline.
 ///
@@ -55,6 +55,9 @@ use crate::wire::decode;
 /// # Ok::<(), openflow::EncodeError>(())
 /// ```
 pub fn print(frame: &Frame) -> String {
+    if let Ok(Some(message)) = decode_nicira(frame) {
+        return messages::nicira(frame, &message);
+    }
     let error = match (frame.version(), decode(frame)) {
         (Some(version), Ok(message)) => return messages::message(version, frame.xid(), &message),
         (_, Ok(_)) => ErrorKind::BAD_VERSION,

@@ -4,7 +4,7 @@ use crate::error::ErrorKind;
 use crate::kind::MessageKind;
 use crate::match_fields::Field;
 use crate::message::{GroupType, Role, RoleReason};
-use crate::wire::onf_kind;
+use crate::wire::{nicira_name, onf_kind};
 
 /// Shorthands: the Ethernet type they stand for and the protocol within, if any.
 pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
@@ -418,9 +418,10 @@ pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String
         MessageKind::MultipartRequest => "request",
         MessageKind::MultipartReply => "reply",
         kind => {
-            return Some(match onf_kind(message) {
-                Some(kind) => message_v13(kind),
-                None => self::message(kind).to_owned(),
+            return Some(match (onf_kind(message), nicira_name(message)) {
+                (Some(kind), _) => message_v13(kind),
+                (_, Some(name)) => name.to_owned(),
+                _ => self::message(kind).to_owned(),
             });
         }
     };

@@ -1,4 +1,4 @@
-//! Bytes to messages and back, per version. Nothing here is public but [`decode`] and [`encode`].
+//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and [`decode_nicira`].
 //!
 //! A refused message gets the OpenFlow error that Open vSwitch or the specification names. The
 //! reader only moves forward and never leaves its part. It allocates only for parts that it has
@@ -17,6 +17,7 @@
 //!   experimenter's (OpenFlow 1.3.0 padded it).
 
 mod actions;
+mod nicira;
 mod onf;
 mod oxm;
 mod reader;
@@ -34,6 +35,9 @@ use crate::message::Message;
 use crate::multipart::UnreadableRow;
 use crate::types::{Version, Xid};
 
+#[cfg(feature = "text")]
+pub(crate) use nicira::name as nicira_name;
+pub use nicira::{NiciraMessage, PacketIn2, decode_nicira};
 pub(crate) use onf::kind as onf_kind;
 use reader::Reader;
 use writer::Writer;
