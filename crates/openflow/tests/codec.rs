@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use bytes::BytesMut;
 use openflow::error::EncodeError;
-use openflow::match_fields::Match;
+use openflow::match_fields::{Field, Match, MatchField};
 use openflow::message::{FlowMod, FlowModFlags};
 use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
 
@@ -186,7 +186,8 @@ fn reencode(frame: &Frame) -> Frame {
     encode(version, frame.xid(), &message).expect("what was read can be written")
 }
 
-/// 48 messages that bring other controllers down; 8 of them make Ryu and os-ken spin for ever.
+/// Messages that bring other controllers down (8 of them make Ryu and os-ken spin for ever), and
+/// messages of 1.4 and 1.5 that are broken in one place each.
 #[test]
 fn hostile_messages_are_answered_with_the_right_error() {
     let mut outcomes = String::new();
@@ -259,4 +260,35 @@ fn a_flag_that_only_1_0_has_is_not_said_in_1_3() {
             what: "such FLOW_MOD flag"
         })
     );
+}
+
+/// TCP_FLAGS has a number in 1.5; in 1.3, where it has none, it stays as it came.
+#[test]
+fn a_field_has_a_name_from_its_version_on() {
+    let tcp = || {
+        let tcp = Match::any().with(Field::EthType, 0x0800u16);
+        tcp.with(Field::IpProto, 6u8)
+    };
+    let entry = |m: Match| Message::FlowMod(FlowMod::add(1, m, Vec::new()));
+    let named = entry(tcp().with(Field::TcpFlags, 2u8));
+    let written = encode(Version::V15, Xid(1), &named).expect("1.5 has it");
+    assert_eq!(decode(&written).as_ref(), Ok(&named));
+    for version in [Version::V13, Version::V14] {
+        let error = encode(version, Xid(1), &named).expect_err("no field of that name");
+        assert_eq!(
+            error.to_string(),
+            format!("OpenFlow {version} has no such field")
+        );
+        let mut bytes = written.bytes().to_vec();
+        bytes[0] = version.wire();
+        let Ok(Message::FlowMod(read)) = decode(&reframed(&bytes)) else {
+            panic!("it is read all the same")
+        };
+        let mut kept = tcp();
+        kept.fields.push(MatchField::Other {
+            header: 0x8000_5402,
+            payload: vec![0, 2].into(),
+        });
+        assert_eq!(read.r#match, kept);
+    }
 }

@@ -33,6 +33,30 @@ proptest! {
         reads_back(Version::V15, later::v15(&mut Rng(SplitMix64::new(seed))), Xid(xid))?;
     }
 
+    /// Nothing is lost silently: an older version says all of a message, or refuses it.
+    #[test]
+    fn a_later_message_is_said_or_refused_in_an_older_version(seed: u64, is_v15: bool) {
+        let g = &mut Rng(SplitMix64::new(seed));
+        let (older, message) = match is_v15 {
+            true => (vec![Version::V13, Version::V14], later::v15(g)),
+            false => (vec![Version::V13], later::v14(g)),
+        };
+        for version in older {
+            match encode(version, Xid(1), &message) {
+                Ok(frame) => prop_assert_eq!(decode(&frame), Ok(message.clone())),
+                Err(error) => {
+                    let words = format!("OpenFlow {version} has no ");
+                    prop_assert!(error.to_string().starts_with(&words), "{}", error);
+                }
+            }
+        }
+        for version in [Version::V11, Version::V12] {
+            if let Ok(frame) = encode(version, Xid(1), &message) {
+                prop_assert_eq!(decode(&frame), Ok(message.clone()));
+            }
+        }
+    }
+
     /// Every cut of a message is refused or a shorter message, and never a panic.
     #[test]
     fn a_later_message_cut_anywhere_is_read_or_refused(

@@ -7,9 +7,8 @@ use crate::frame::Frame;
 use crate::hello::Hello;
 use crate::message::*;
 use crate::types::{BucketId, BufferId, Cookie, GroupId, MeterId, TableId, Version, Xid};
-use crate::wire::{NiciraMessage, PacketIn2};
 
-use super::{flow, later, names, packet, stats, values};
+use super::{flow, later, names, packet, roles, stats, values};
 
 impl Display for Message {
     /// The words of 1.3 without version and xid; several lines where `ovs-ofctl` has several.
@@ -27,7 +26,7 @@ pub(super) fn message(version: Version, xid: Xid, message: &Message) -> String {
     trimmed(&text).to_owned()
 }
 
-fn trimmed(text: &str) -> &str {
+pub(super) fn trimmed(text: &str) -> &str {
     text.strip_suffix('\n')
         .unwrap_or(text)
         .trim_end_matches(' ')
@@ -83,10 +82,10 @@ pub(super) fn body(w: &mut String, version: Version, xid: Xid, message: &Message
         Message::MultipartReply(m) => stats::reply(w, version, m),
         Message::QueueGetConfigRequest { port } => write!(w, " port={port}"),
         Message::QueueGetConfigReply(m) => queue_config(w, m),
-        Message::RoleRequest(m) => role(w, *m, m.role != Role::NoChange),
-        Message::RoleReply(m) => role(w, *m, true),
-        Message::RoleStatus(m) => role_status(w, m),
-        Message::GetAsyncReply(m) | Message::SetAsync(m) => async_config(w, m),
+        Message::RoleRequest(m) => roles::role(w, *m, m.role != Role::NoChange),
+        Message::RoleReply(m) => roles::role(w, *m, true),
+        Message::RoleStatus(m) => roles::role_status(w, m),
+        Message::GetAsyncReply(m) | Message::SetAsync(m) => roles::async_config(w, m),
         Message::MeterMod(m) => meter_mod(w, m),
         Message::TableStatus(m) => later::table_status(w, m),
         Message::RequestForward(m) => later::request_forward(w, version, m),
@@ -319,41 +318,13 @@ fn config(w: &mut String, _version: Version, m: SwitchConfig) -> fmt::Result {
     writeln!(w, " miss_send_len={}", m.miss_send_len)
 }
 
-/// A message of Nicira's, without the last newline.
-pub(super) fn nicira(frame: &Frame, message: &NiciraMessage) -> String {
-    let mut text = super::header(frame);
-    let _ = match message {
-        NiciraMessage::SetPacketInFormat(format) => match format {
-            0 => write!(text, " format=standard"),
-            1 => write!(text, " format=nxt_packet_in"),
-            2 => write!(text, " format=nxt_packet_in2"),
-            other => write!(text, " format={other}"),
-        },
-        NiciraMessage::SetControllerId(id) => write!(text, " id={id}"),
-        NiciraMessage::PacketIn2(m) => packet_in2(&mut text, m),
-    };
-    trimmed(&text).to_owned()
-}
-
-fn packet_in2(w: &mut String, m: &PacketIn2) -> fmt::Result {
-    packet_in_head(w, &m.packet)?;
-    if !m.userdata.is_empty() {
-        let bytes = m.userdata.iter().map(|byte| format!("{byte:02x}"));
-        writeln!(w, " userdata={}", bytes.collect::<Vec<_>>().join("."))?;
-    }
-    if !m.continuation.is_empty() {
-        writeln!(w, " continuation={}", values::hex(&m.continuation))?;
-    }
-    w.write_str(&packet::summary(&m.packet.data))
-}
-
 fn packet_in(w: &mut String, m: &PacketIn) -> fmt::Result {
     packet_in_head(w, m)?;
     w.write_str(&packet::summary(&m.data))
 }
 
 /// The lines in front of the packet.
-fn packet_in_head(w: &mut String, m: &PacketIn) -> fmt::Result {
+pub(super) fn packet_in_head(w: &mut String, m: &PacketIn) -> fmt::Result {
     if m.table_id != TableId(0) {
         write!(w, " table_id={}", m.table_id.0)?;
     }
@@ -527,61 +498,6 @@ fn queue_rate(w: &mut String, name: &str, rate: u16) -> fmt::Result {
         u16::MAX => Ok(()),
         _ => write!(w, " {name}:(disabled)"),
     }
-}
-
-fn role(w: &mut String, m: RoleMessage, has_generation: bool) -> fmt::Result {
-    write!(w, " role={}", names::role(m.role))?;
-    // All ones: the switch knows of no election yet.
-    if has_generation && m.generation_id != u64::MAX {
-        write!(w, " generation_id={}", m.generation_id)?;
-    }
-    Ok(())
-}
-
-fn role_status(w: &mut String, m: &RoleStatus) -> fmt::Result {
-    let held = RoleMessage {
-        role: m.role,
-        generation_id: m.generation_id,
-        short_id: None,
-    };
-    role(w, held, true)?;
-    write!(w, " reason={}", names::role_reason(m.reason))
-}
-
-fn async_config(w: &mut String, m: &AsyncConfig) -> fmt::Result {
-    for (at, role) in ["primary", "secondary"].into_iter().enumerate() {
-        writeln!(w, "\n {role}:")?;
-        let mut of = |name, masks: [Option<u32>; 2], reason| {
-            async_reasons(w, name, masks[at].unwrap_or(0), reason)
-        };
-        of("PACKET_IN", m.packet_in_mask, names::packet_in_reason)?;
-        of("PORT_STATUS", m.port_status_mask, names::port_reason)?;
-        of(
-            "FLOW_REMOVED",
-            m.flow_removed_mask,
-            names::flow_removed_reason,
-        )?;
-        of("ROLE_STATUS", m.role_status_mask, |n| {
-            names::role_reason(RoleReason(n)).into()
-        })?;
-        of("TABLE_STATUS", m.table_status_mask, names::table_reason)?;
-        of(
-            "REQUESTFORWARD",
-            m.request_forward_mask,
-            names::forward_reason,
-        )?;
-    }
-    Ok(())
-}
-
-fn async_reasons(w: &mut String, of: &str, mask: u32, name: fn(u8) -> String) -> fmt::Result {
-    let reasons: Vec<String> = (0..32).filter(|n| mask >> n & 1 == 1).map(name).collect();
-    let reasons = if mask == 0 {
-        "(off)".into()
-    } else {
-        reasons.join(" ")
-    };
-    writeln!(w, "{of:>16}: {reasons}")
 }
 
 fn meter_mod(w: &mut String, m: &MeterMod) -> fmt::Result {

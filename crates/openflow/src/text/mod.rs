@@ -30,6 +30,7 @@ mod read_actions;
 mod read_flow;
 mod read_match;
 mod read_message;
+mod roles;
 mod stats;
 mod values;
 
@@ -56,7 +57,7 @@ use crate::wire::{decode, decode_nicira};
 /// ```
 pub fn print(frame: &Frame) -> String {
     if let Ok(Some(message)) = decode_nicira(frame) {
-        return messages::nicira(frame, &message);
+        return nicira::message(frame, &message);
     }
     let error = match (frame.version(), decode(frame)) {
         (Some(version), Ok(message)) => return messages::message(version, frame.xid(), &message),

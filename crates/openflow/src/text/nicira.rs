@@ -1,15 +1,17 @@
-//! Nicira's actions and fields in the words of `ovs-ofctl`, read from the bytes that messages keep.
+//! Nicira's messages, actions and fields in the words of `ovs-ofctl`, read from the bytes that messages keep.
 //!
 //! What is not well formed or has no words here stays as it is: `experimenter(ID,DATA)`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use bytes::Buf;
 
+use crate::frame::Frame;
 use crate::message::Experimenter;
 use crate::types::PortNo;
+use crate::wire::{NiciraMessage, PacketIn2};
 
-use super::{names, values};
+use super::{messages, names, packet, values};
 
 /// Classes of NXM headers.
 const NXM_OF: u32 = 0;
@@ -310,4 +312,32 @@ fn controller(max_len: u16, id: u16, reason: u8) -> String {
 pub(super) fn action_text(experimenter: u32, data: &[u8]) -> String {
     action(experimenter, data)
         .unwrap_or_else(|| format!("experimenter({experimenter:#010x},{})", values::hex(data)))
+}
+
+/// A message of Nicira's, without the last newline.
+pub(super) fn message(frame: &Frame, message: &NiciraMessage) -> String {
+    let mut text = super::header(frame);
+    let _ = match message {
+        NiciraMessage::SetPacketInFormat(format) => match format {
+            0 => write!(text, " format=standard"),
+            1 => write!(text, " format=nxt_packet_in"),
+            2 => write!(text, " format=nxt_packet_in2"),
+            other => write!(text, " format={other}"),
+        },
+        NiciraMessage::SetControllerId(id) => write!(text, " id={id}"),
+        NiciraMessage::PacketIn2(m) => packet_in2(&mut text, m),
+    };
+    messages::trimmed(&text).to_owned()
+}
+
+fn packet_in2(w: &mut String, m: &PacketIn2) -> fmt::Result {
+    messages::packet_in_head(w, &m.packet)?;
+    if !m.userdata.is_empty() {
+        let bytes = m.userdata.iter().map(|byte| format!("{byte:02x}"));
+        writeln!(w, " userdata={}", bytes.collect::<Vec<_>>().join("."))?;
+    }
+    if !m.continuation.is_empty() {
+        writeln!(w, " continuation={}", values::hex(&m.continuation))?;
+    }
+    w.write_str(&packet::summary(&m.packet.data))
 }

@@ -126,7 +126,14 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
         }),
         RequestBody::TableFeatures(_) => ReplyBody::TableFeatures(Vec::new()),
         RequestBody::PortDesc(_) => ReplyBody::PortDesc(ports(layout, SPEED_KBPS)),
-        RequestBody::Experimenter { .. } | RequestBody::Other { .. } => return None,
+        RequestBody::TableDesc
+        | RequestBody::QueueDesc { .. }
+        | RequestBody::FlowMonitor(_)
+        | RequestBody::FlowCounters(_)
+        | RequestBody::ControllerStatus
+        | RequestBody::BundleFeatures(_)
+        | RequestBody::Experimenter { .. }
+        | RequestBody::Other { .. } => return None,
     })
 }
 

@@ -152,19 +152,16 @@ pub(super) fn encode_counters(counters: &FlowCounters, w: &mut Writer) -> Result
 }
 
 pub(super) fn decode_aggregate(r: &mut Reader) -> Result<AggregateStats, DecodeError> {
-    let known = oxs::decode_known(r)?;
     let mut aggregate = AggregateStats {
-        packet_count: known.packet_count,
-        byte_count: known.byte_count,
+        packet_count: u64::MAX,
+        byte_count: u64::MAX,
         flow_count: u32::MAX,
         stats: Vec::new(),
     };
-    if known.duration != (u32::MAX, u32::MAX) {
-        let duration = Stat::Duration(known.duration.0, known.duration.1);
-        aggregate.stats.push(duration);
-    }
-    for stat in known.others {
+    for stat in oxs::decode(r)? {
         match stat {
+            Stat::PacketCount(count) => aggregate.packet_count = count,
+            Stat::ByteCount(count) => aggregate.byte_count = count,
             Stat::FlowCount(count) => aggregate.flow_count = count,
             other => aggregate.stats.push(other),
         }
