@@ -296,6 +296,8 @@ impl Input<'_> {
             byte_count: self.pick(&[0, 1, u64::MAX]),
             r#match: self.r#match(),
             instructions: self.instructions(),
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 
@@ -321,6 +323,7 @@ impl Input<'_> {
                 capabilities: self.u32(),
                 max_bands: self.u8(),
                 max_color: self.u8(),
+                features: None,
             }),
             2 => ReplyBody::PortDesc((0..self.u8() % 3).map(|_| any_port(self)).collect()),
             3 => ReplyBody::Other {
@@ -863,6 +866,7 @@ impl World {
                     packet_count: row.packet_count,
                     byte_count: row.byte_count,
                     r#match: row.r#match,
+                    stats: Vec::new(),
                 };
                 self.say(peer, Xid(0), &Message::FlowRemoved(removed));
             }

@@ -157,6 +157,7 @@ impl Script {
             in_port: PortNo::CONTROLLER,
             actions: parse_actions(actions).unwrap(),
             data: packet(key),
+            pipeline: Default::default(),
         }));
     }
 }

@@ -585,6 +585,7 @@ impl Membership {
                 let status = RoleMessage {
                     role: status.role,
                     generation_id: status.generation_id,
+                    short_id: None,
                 };
                 self.cluster
                     .handle_role_status(now, dpid, connection, status);
@@ -1025,6 +1026,7 @@ mod tests {
             let reply = RoleMessage {
                 role: self.role,
                 generation_id: self.generation,
+                short_id: None,
             };
             self.say(frame.xid(), &Message::RoleReply(reply));
         }
@@ -1079,6 +1081,7 @@ mod tests {
             role: Role::Secondary,
             reason: RoleReason::PRIMARY_REQUEST,
             generation_id: trial.generation,
+            properties: Vec::new(),
         };
         trial.say(Xid(0), &Message::RoleStatus(status));
         trial.answer();
@@ -1190,6 +1193,7 @@ mod tests {
             role: Role::Secondary,
             reason: RoleReason::PRIMARY_REQUEST,
             generation_id: trial.generation,
+            properties: Vec::new(),
         };
         trial.say(Xid(0), &Message::RoleStatus(status));
     }
@@ -1297,6 +1301,7 @@ mod tests {
             in_port: PortNo::CONTROLLER,
             actions: vec![Action::output(PortNo(2))],
             data: vec![0xff; 60].into(),
+            pipeline: Default::default(),
         });
         let packet = encode(Version::V13, Xid(7), &message).unwrap();
         for _ in 0..1000 {
@@ -1324,6 +1329,7 @@ mod tests {
             in_port: PortNo::CONTROLLER,
             actions: vec![Action::output(PortNo(2))],
             data: vec![0xff; 60].into(),
+            pipeline: Default::default(),
         });
         let packet = |version| encode(version, Xid(7), &message).unwrap();
         let mut trial = Trial::new();

@@ -224,6 +224,9 @@ fn wrong_action(action: &Action) -> Option<String> {
         Action::Experimenter { .. } => Some(
             "it has an action of Nicira's or another one that OpenFlow does not define".to_owned(),
         ),
+        Action::CopyField { .. } | Action::Meter(_) => {
+            Some("it has an action that only OpenFlow 1.5 has".to_owned())
+        }
         _ => None,
     }
 }

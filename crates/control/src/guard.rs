@@ -314,6 +314,7 @@ impl Guard {
         self.outputs.push_back(GuardOutput::Request(RoleMessage {
             role,
             generation_id,
+            short_id: None,
         }));
     }
 

@@ -181,6 +181,8 @@ impl Mirrors {
             watch_port: PortNo::ANY,
             watch_group: GroupId::ANY,
             actions: vec![Action::output(port)],
+            bucket_id: None,
+            properties: Vec::new(),
         };
         let mut groups = BTreeMap::new();
         for (port, targets) in self.outs(dpid) {
@@ -414,6 +416,8 @@ mod tests {
             watch_port: PortNo(watch_port),
             watch_group: GroupId::ANY,
             actions: vec![Action::PopVlan, action],
+            bucket_id: None,
+            properties: Vec::new(),
         };
         let back = Action::output(PortNo::IN_PORT);
         let plain = vec![bucket(1, out(1)), bucket(2, back), bucket(4, out(4))];

@@ -14,7 +14,7 @@ fn below(rng: &mut SplitMix64, end: u64) -> u64 {
 }
 
 /// A message of the switch to a controller.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Said {
     Reply(RoleMessage),
     Refused(ErrorKind),
@@ -132,6 +132,7 @@ impl World {
         let reply = RoleMessage {
             role: self.parties[at].role,
             generation_id: self.generation.unwrap_or(u64::MAX),
+            short_id: None,
         };
         self.say(at, Said::Reply(reply));
     }
@@ -145,6 +146,7 @@ impl World {
                         role: Role::Secondary,
                         reason: RoleReason::PRIMARY_REQUEST,
                         generation_id,
+                        properties: Vec::new(),
                     };
                     self.say(at, Said::Status(status));
                 }
@@ -190,7 +192,7 @@ impl World {
             guard.handle_timeout(now);
         }
         self.drain(at);
-        while let Some((due, said)) = self.parties[at].from_switch.front().copied()
+        while let Some((due, said)) = self.parties[at].from_switch.front().cloned()
             && due <= now
         {
             self.parties[at].from_switch.pop_front();
@@ -397,6 +399,7 @@ fn a_foreign_master_is_left_alone() {
                     RoleMessage {
                         role,
                         generation_id: id,
+                        short_id: None,
                     },
                 );
                 id += 1000;
@@ -431,6 +434,7 @@ fn a_foreign_master_that_fights_wins_after_a_few_claims() {
                 RoleMessage {
                     role,
                     generation_id,
+                    short_id: None,
                 },
             );
         }
@@ -527,6 +531,7 @@ fn a_hostile_switch_gets_few_messages() {
                     RoleMessage {
                         role,
                         generation_id,
+                        short_id: None,
                     },
                 ),
                 1 => {
@@ -539,6 +544,7 @@ fn a_hostile_switch_gets_few_messages() {
                         role,
                         reason: RoleReason(0),
                         generation_id,
+                        properties: Vec::new(),
                     },
                 ),
                 _ => guard.handle_timeout(now),

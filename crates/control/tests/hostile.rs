@@ -152,6 +152,7 @@ fn port(number: u32) -> Port {
         peer: 0,
         curr_speed: 0,
         max_speed: 0,
+        properties: Vec::new(),
     }
 }
 
@@ -188,6 +189,8 @@ fn row(kind: EntryKind, priority: u16, r#match: Match, out: PortNo) -> FlowStats
         byte_count: 60,
         r#match,
         instructions: vec![Instruction::ApplyActions(vec![Action::output(out)])],
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 
@@ -334,6 +337,7 @@ fn no_count_of_a_switch_is_too_large() {
         packet_count: u64::MAX,
         byte_count: u64::MAX,
         r#match: pair_match(A, B),
+        stats: Vec::new(),
     };
     for _ in 0..2 {
         bench.say(id, Xid(0), &Message::FlowRemoved(removed.clone()));

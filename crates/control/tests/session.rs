@@ -55,6 +55,7 @@ fn replay(case: &str) -> String {
                 config.role = Some(RoleMessage {
                     role: Role::Primary,
                     generation_id,
+                    short_id: None,
                 });
             }
             "guarded" => config.is_guarded = true,
@@ -152,6 +153,7 @@ fn said(name: &str, xid: Xid) -> Frame {
             let role = RoleMessage {
                 role: Role::Primary,
                 generation_id: 7,
+                short_id: None,
             };
             (Version::V13, Message::RoleReply(role))
         }
@@ -160,6 +162,7 @@ fn said(name: &str, xid: Xid) -> Frame {
                 role: Role::Secondary,
                 reason: RoleReason::PRIMARY_REQUEST,
                 generation_id: 8,
+                properties: Vec::new(),
             };
             (Version::V13, Message::RoleStatus(status))
         }
@@ -167,6 +170,7 @@ fn said(name: &str, xid: Xid) -> Frame {
             let role = RoleMessage {
                 role: Role::Equal,
                 generation_id: u64::MAX,
+                short_id: None,
             };
             (Version::V13, Message::RoleReply(role))
         }
@@ -174,6 +178,7 @@ fn said(name: &str, xid: Xid) -> Frame {
             let role = RoleMessage {
                 role: Role::Equal,
                 generation_id: 6,
+                short_id: None,
             };
             (Version::V13, Message::RoleReply(role))
         }
@@ -181,6 +186,7 @@ fn said(name: &str, xid: Xid) -> Frame {
             let role = RoleMessage {
                 role: Role::Secondary,
                 generation_id: 9,
+                short_id: None,
             };
             (Version::V13, Message::RoleReply(role))
         }
@@ -229,6 +235,7 @@ fn port(number: u32) -> Port {
         peer: 0,
         curr_speed: 0,
         max_speed: 0,
+        properties: Vec::new(),
     }
 }
 

@@ -93,6 +93,7 @@ impl Application for Script {
                 in_port: PortNo(1),
                 actions: vec![Action::output(PortNo(2))],
                 data: Bytes::from(vec![0; 1000]),
+                pipeline: Default::default(),
             });
             let frame = encode(Version::V13, frame.xid(), &packet_out).unwrap();
             self.outputs
@@ -519,6 +520,7 @@ async fn the_application_has_a_switch_only_while_no_other_controller_serves_it()
             role: Role::Secondary,
             reason: RoleReason::PRIMARY_REQUEST,
             generation_id,
+            properties: Vec::new(),
         })
     };
     // The next id: a newcomer's. A change of the application was refused meanwhile.

@@ -110,6 +110,8 @@ fn row(n: u32) -> FlowStats {
         byte_count: 0,
         r#match: Match::any().with(Field::EthDst, 0x0200_0000_0000 | u128::from(n)),
         instructions: Vec::new(),
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use crate::match_fields::MatchField;
-use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId};
+use crate::property::Property;
+use crate::stat::Stat;
+use crate::types::{BucketId, GroupId, MeterId, PortNo, QueueId, TableId};
 
 /// One action. The 1.0 codec maps its SET_VLAN_VID, SET_NW_SRC … to `SetField` and back where they
 /// say the same, and keeps those with no counterpart under their own names.
@@ -65,6 +67,21 @@ pub enum Action {
         /// Queue of the port.
         queue: QueueId,
     },
+    /// OFPAT_COPY_FIELD: copies bits of one field to another; 1.5.
+    CopyField {
+        /// Number of bits.
+        n_bits: u16,
+        /// First bit of the source.
+        src_offset: u16,
+        /// First bit of the destination.
+        dst_offset: u16,
+        /// Field to read.
+        src: FieldId,
+        /// Field to write.
+        dst: FieldId,
+    },
+    /// OFPAT_METER: sends the packet through a meter; 1.5, where it is no instruction.
+    Meter(MeterId),
     /// Vendor action (Nicira's among them): everything after the experimenter id, padding included.
     Experimenter {
         /// Experimenter id of the vendor.
@@ -107,8 +124,15 @@ pub enum Instruction {
     ApplyActions(Vec<Action>),
     /// OFPIT_CLEAR_ACTIONS: empties the action set.
     ClearActions,
-    /// OFPIT_METER: sends the packet through a meter.
+    /// OFPIT_METER: sends the packet through a meter; up to 1.4.
     Meter(MeterId),
+    /// OFPIT_STAT_TRIGGER: reports the entry when its statistics pass thresholds; 1.5.
+    StatTrigger {
+        /// OFPSTF_*: 1 at every multiple, 2 the first time only.
+        flags: u32,
+        /// Thresholds.
+        thresholds: Vec<Stat>,
+    },
     /// A vendor's instruction.
     Experimenter {
         /// Experimenter id of the vendor.
@@ -129,4 +153,17 @@ pub struct Bucket {
     pub watch_group: GroupId,
     /// Action set of the bucket.
     pub actions: Vec<Action>,
+    /// 1.5: number of the bucket in its group. `None` is its place in the list.
+    pub bucket_id: Option<BucketId>,
+    /// 1.5, but weight and what is watched.
+    pub properties: Vec<Property>,
+}
+
+/// A field by its OXM header (1.5.1, 7.2.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FieldId {
+    /// Class, field, mask bit and length.
+    pub header: u32,
+    /// Id of the vendor, of a field of class 0xffff.
+    pub experimenter: Option<u32>,
 }

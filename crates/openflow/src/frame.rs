@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::kind::MessageKind;
 use crate::types::{Version, Xid};
+use crate::wire::onf_kind;
 
 /// Bytes of the header that all versions share.
 pub const HEADER_LEN: usize = 8;
@@ -134,6 +135,12 @@ impl Frame {
     /// Type of the message, from version and type byte.
     pub fn kind(&self) -> MessageKind {
         MessageKind::from_wire(self.version_byte(), self.type_byte())
+    }
+
+    /// Type of the message that it stands for: an EXPERIMENTER message of 1.3 that the ONF gives the
+    /// meaning of one of 1.4 is of that type.
+    pub fn meaning(&self) -> MessageKind {
+        onf_kind(&self.bytes).unwrap_or_else(|| self.kind())
     }
 
     /// Transaction id.

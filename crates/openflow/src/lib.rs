@@ -2,8 +2,8 @@
 //!
 //! A message has two forms. A [`Frame`] is a checked header and the original bytes; relays forward
 //! it and queues hold it. A [`Message`] is the typed form, one for all versions, in the vocabulary
-//! of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0 and 1.3. Messages of
-//! other versions are framed and typed by their header ([`Frame::kind`]) and stay bytes.
+//! of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0, 1.3, 1.4 and 1.5.
+//! Messages of 1.1 and 1.2 are framed and typed by their header ([`Frame::kind`]) and stay bytes.
 //!
 //! ```
 //! use openflow::message::FlowMod;
@@ -29,15 +29,20 @@
 #![warn(missing_docs)]
 
 pub mod actions;
+mod bundle;
 pub mod error;
+mod flow_monitor;
 pub mod frame;
 pub mod hello;
 pub mod kind;
 pub mod match_fields;
 pub mod message;
 pub mod multipart;
+mod notice;
 #[cfg(feature = "packet")]
 pub mod packet;
+mod property;
+pub mod stat;
 #[cfg(feature = "table")]
 pub mod table;
 #[cfg(feature = "text")]
@@ -54,9 +59,10 @@ pub use message::Message;
 #[cfg(feature = "packet")]
 pub use packet::PacketFields;
 pub use types::{
-    BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, Version, Xid,
+    BucketId, BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId,
+    Version, Xid,
 };
-pub use wire::{decode, decode_rows, encode};
+pub use wire::{NiciraMessage, PacketIn2, decode, decode_nicira, decode_rows, encode};
 
 #[cfg(all(doctest, feature = "table", feature = "text"))]
 #[doc = include_str!("../README.md")]

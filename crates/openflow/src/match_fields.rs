@@ -5,16 +5,20 @@
 
 use bytes::Bytes;
 
-use crate::types::{MacAddr, PortNo};
+use crate::types::{MacAddr, PortNo, Version};
 
 /// Declares each basic field once: number, names (in a match and in an action of `ovs-ofctl`, and
 /// in the specification), width, mask, prerequisite.
 macro_rules! fields {
-    ($(
+    ({$(
         $(#[$doc:meta])* $name:ident = $number:literal,
         [$text:literal, $set_text:literal, $oxm:literal],
         $bits:literal, $maskable:literal, $prereq:expr;
-    )*) => {
+    )*} {$(
+        $(#[$later_doc:meta])* $later:ident = $later_number:literal,
+        [$later_text:literal, $later_set_text:literal, $later_oxm:literal],
+        $later_bits:literal, $later_maskable:literal, $later_prereq:expr, $since:ident;
+    )*}) => {
         /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -23,11 +27,16 @@ macro_rules! fields {
             $(
                 #[doc = concat!("`", $text, "` in `ovs-ofctl` syntax; ", $bits, " bits.")]
                 $(#[$doc])*
-                $name = $number
+                $name = $number,
+            )*
+            $(
+                #[doc = concat!("`", $later_text, "` in `ovs-ofctl` syntax; ", $later_bits, " bits.")]
+                $(#[$later_doc])*
+                $later = $later_number
             ),*
         }
 
-        /// Every basic field of 1.3 (and TCP flags, ACTSET_OUTPUT of 1.5), by number.
+        /// Every basic field of 1.3, by number.
         pub const FIELDS: &[FieldInfo] = &[$(FieldInfo {
             field: Field::$name,
             number: $number,
@@ -37,6 +46,20 @@ macro_rules! fields {
             bits: $bits,
             maskable: $maskable,
             prereq: $prereq,
+            since: Version::V10,
+        }),*];
+
+        /// Every basic field that 1.4 and 1.5 add, by number.
+        pub const LATER_FIELDS: &[FieldInfo] = &[$(FieldInfo {
+            field: Field::$later,
+            number: $later_number,
+            text: $later_text,
+            set_text: $later_set_text,
+            name: $later_oxm,
+            bits: $later_bits,
+            maskable: $later_maskable,
+            prereq: $later_prereq,
+            since: Version::$since,
         }),*];
     };
 }
@@ -61,6 +84,8 @@ pub struct FieldInfo {
     pub maskable: bool,
     /// Condition under which a match may name the field.
     pub prereq: Prereq,
+    /// First version with this field; 1.0 for all up to 1.3.
+    pub since: Version,
 }
 
 /// Condition under which a match may name a field (OpenFlow 1.3.1, table 12).
@@ -88,7 +113,7 @@ pub enum Prereq {
 
 use Prereq as P;
 
-fields! {
+fields! { {
     InPort = 0, ["in_port", "in_port_oxm", "in_port"], 32, false, P::None;
     InPhyPort = 1, ["in_phy_port", "in_phy_port", "in_phy_port"], 32, false, P::InPort;
     Metadata = 2, ["metadata", "metadata", "metadata"], 64, true, P::None;
@@ -131,7 +156,20 @@ fields! {
     PbbIsid = 37, ["pbb_isid", "pbb_isid", "pbb_isid"], 24, true, P::EthType(0x88e7);
     TunnelId = 38, ["tun_id", "tun_id", "tunnel_id"], 64, true, P::None;
     Ipv6Exthdr = 39, ["ipv6_exthdr", "ipv6_exthdr", "ipv6_exthdr"], 9, true, P::EthType(0x86dd);
-}
+} {
+    PbbUca = 41, ["pbb_uca", "pbb_uca", "pbb_uca"], 1, false, P::EthType(0x88e7), V14;
+    TcpFlags = 42, ["tcp_flags", "tcp_flags", "tcp_flags"], 12, true, P::IpProto(6), V15;
+    ActsetOutput = 43, ["actset_output", "actset_output", "actset_output"], 32, false, P::None, V15;
+    ///
+    /// Namespace and type; 0 is Ethernet.
+    PacketType = 44, ["packet_type", "packet_type", "packet_type"], 32, false, P::None, V15;
+} }
+
+/// Namespace of EtherTypes in a [`Field::PacketType`].
+pub const PACKET_TYPE_ETHERTYPE: u128 = 1 << 16;
+
+/// The first field of [`LATER_FIELDS`]; no field has number 40.
+const PBB_UCA: u8 = Field::PbbUca as u8;
 
 /// OFPXMC_OPENFLOW_BASIC.
 pub const OXM_CLASS_BASIC: u16 = 0x8000;
@@ -142,10 +180,16 @@ pub const VLAN_PRESENT: u128 = 0x1000;
 impl Field {
     /// Returns the field with this OXM number in class 0x8000.
     pub fn from_number(number: u8) -> Option<Field> {
-        FIELDS.get(usize::from(number)).map(|info| info.field)
+        let later = || {
+            number
+                .checked_sub(PBB_UCA)
+                .and_then(|n| LATER_FIELDS.get(usize::from(n)))
+        };
+        let info = FIELDS.get(usize::from(number)).or_else(later);
+        info.map(|info| info.field)
     }
 
-    /// Returns the field that has this name in `ovs-ofctl` or in the specification.
+    /// Returns the field of 1.3 that has this name in `ovs-ofctl` or in the specification.
     pub fn from_name(name: &str) -> Option<Field> {
         let name = match name {
             "dl_vlan_pcp" => "vlan_pcp",
@@ -158,7 +202,10 @@ impl Field {
     /// Returns the field's row of [`FIELDS`].
     #[inline]
     pub fn info(self) -> &'static FieldInfo {
-        &FIELDS[self as usize]
+        match FIELDS.get(self as usize) {
+            Some(info) => info,
+            None => &LATER_FIELDS[usize::from(self as u8 - PBB_UCA)],
+        }
     }
 
     /// Bytes of the value on the wire.
@@ -311,5 +358,11 @@ mod tests {
             assert_eq!(usize::from(info.number), at, "{}", info.text);
             assert_eq!(info.field as usize, at);
         }
+        for info in FIELDS.iter().chain(LATER_FIELDS) {
+            assert_eq!(Field::from_number(info.number), Some(info.field));
+            assert_eq!(info.field.info().number, info.number);
+        }
+        assert_eq!(Field::from_number(40), None);
+        assert_eq!(Field::from_number(45), None);
     }
 }

@@ -7,13 +7,18 @@
 use bytes::Bytes;
 
 use crate::actions::{Action, Bucket, Instruction};
+pub use crate::bundle::*;
 use crate::error::ErrorKind;
 pub use crate::hello::Hello;
 use crate::kind::MessageKind;
 use crate::match_fields::Match;
 pub use crate::multipart::{MultipartReply, MultipartRequest};
+pub use crate::notice::*;
+pub use crate::property::*;
+use crate::stat::Stat;
 use crate::types::{
-    BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, flags,
+    BucketId, BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId,
+    flags,
 };
 
 /// A message of any version, in the vocabulary of OpenFlow 1.3. Versions that lack a message or a
@@ -85,6 +90,16 @@ pub enum Message {
     SetAsync(AsyncConfig),
     /// OFPT_METER_MOD (7.3.4.4).
     MeterMod(MeterMod),
+    /// OFPT_TABLE_STATUS, 1.4 and later.
+    TableStatus(TableStatus),
+    /// OFPT_REQUESTFORWARD, 1.4 and later; 1.3 has it as an extension of the ONF.
+    RequestForward(RequestForward),
+    /// OFPT_BUNDLE_CONTROL, 1.4 and later; 1.3 has it as an extension of the ONF.
+    BundleControl(BundleControl),
+    /// OFPT_BUNDLE_ADD_MESSAGE, 1.4 and later; 1.3 has it as an extension of the ONF.
+    BundleAdd(BundleAdd),
+    /// OFPT_CONTROLLER_STATUS, 1.5.
+    ControllerStatus(ControllerStatus),
 }
 
 impl Message {
@@ -123,6 +138,11 @@ impl Message {
             Message::GetAsyncReply(_) => K::GetAsyncReply,
             Message::SetAsync(_) => K::SetAsync,
             Message::MeterMod(_) => K::MeterMod,
+            Message::TableStatus(_) => K::TableStatus,
+            Message::RequestForward(_) => K::RequestForward,
+            Message::BundleControl(_) => K::BundleControl,
+            Message::BundleAdd(_) => K::BundleAddMessage,
+            Message::ControllerStatus(_) => K::ControllerStatus,
         }
     }
 }
@@ -155,6 +175,12 @@ impl Experimenter {
     pub const ONF: u32 = 0x4f4e_4600;
     /// Type of the ONF's ROLE_STATUS for 1.3, in the first four bytes of the data.
     pub const ONF_ROLE_STATUS: u32 = 1911;
+    /// Type of the ONF's BUNDLE_CONTROL for 1.3.
+    pub const ONF_BUNDLE_CONTROL: u32 = 2300;
+    /// Type of the ONF's BUNDLE_ADD_MESSAGE for 1.3.
+    pub const ONF_BUNDLE_ADD_MESSAGE: u32 = 2301;
+    /// Type of the ONF's REQUESTFORWARD for 1.3.
+    pub const ONF_REQUEST_FORWARD: u32 = 2350;
 }
 
 /// OFPT_FEATURES_REPLY.
@@ -195,6 +221,10 @@ flags! {
         ARP_MATCH_IP = 1 << 7;
         /// Blocks ports that would make a loop.
         PORT_BLOCKED = 1 << 8;
+        /// Carries out bundles; 1.4 and later.
+        BUNDLES = 1 << 9;
+        /// Reports changes of entries; 1.4 and later.
+        FLOW_MONITORING = 1 << 10;
     }
 }
 
@@ -232,6 +262,8 @@ pub struct Port {
     pub curr_speed: u32,
     /// Highest speed in kbit/s; 1.1 and later.
     pub max_speed: u32,
+    /// 1.4 and later, but the Ethernet property, which is the fields above.
+    pub properties: Vec<PortProperty>,
 }
 
 /// A fixed text field of the protocol, trailing zeros cut off.
@@ -371,6 +403,9 @@ pub struct FlowRemoved {
     pub byte_count: u64,
     /// Match of the entry.
     pub r#match: Match,
+    /// 1.5: statistics without a field above. There, a field above is all ones if the switch does
+    /// not say it.
+    pub stats: Vec<Stat>,
 }
 
 /// OFPPR_*.
@@ -406,6 +441,8 @@ pub struct PacketOut {
     pub actions: Vec<Action>,
     /// Empty when `buffer_id` names the packet.
     pub data: Bytes,
+    /// 1.5: pipeline fields of the packet but `in_port`, such as its tunnel.
+    pub pipeline: Match,
 }
 
 /// OFPFC_*.
@@ -481,6 +518,8 @@ pub struct FlowMod {
     pub r#match: Match,
     /// 1.0 has its list of actions as one `ApplyActions`.
     pub instructions: Vec<Instruction>,
+    /// 1.4 and later: entries of less importance are evicted first.
+    pub importance: u16,
 }
 
 impl FlowMod {
@@ -500,6 +539,7 @@ impl FlowMod {
             flags: FlowModFlags::empty(),
             r#match,
             instructions: vec![Instruction::ApplyActions(actions)],
+            importance: 0,
         }
     }
 }
@@ -514,6 +554,10 @@ pub enum GroupModCommand {
     Modify = 1,
     /// OFPGC_DELETE: deletes a group, or all groups.
     Delete = 2,
+    /// OFPGC_INSERT_BUCKET: adds buckets to a group; 1.5.
+    InsertBucket = 3,
+    /// OFPGC_REMOVE_BUCKET: removes buckets of a group; 1.5.
+    RemoveBucket = 5,
 }
 
 /// OFPGT_*.
@@ -541,6 +585,10 @@ pub struct GroupMod {
     pub group_id: GroupId,
     /// Buckets of the group.
     pub buckets: Vec<Bucket>,
+    /// 1.5: the bucket after which to insert, or the one to remove; `None` for all of the group.
+    pub command_bucket: Option<BucketId>,
+    /// 1.5, in the order of the message.
+    pub properties: Vec<Property>,
 }
 
 /// OFPT_PORT_MOD (1.3.5, 7.3.4.3).
@@ -556,15 +604,8 @@ pub struct PortMod {
     pub mask: PortConfig,
     /// OFPPF_* in the numbering of 1.3; 0 leaves it alone.
     pub advertise: u32,
-}
-
-/// OFPT_TABLE_MOD (1.3.5, 7.3.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableMod {
-    /// Table; `ALL` for all tables.
-    pub table_id: TableId,
-    /// Deprecated in 1.3 and kept.
-    pub config: u32,
+    /// 1.4 and later, but the Ethernet property, which is the field above.
+    pub properties: Vec<PortModProperty>,
 }
 
 /// QUEUE_GET_CONFIG_REPLY.
@@ -608,65 +649,6 @@ pub enum QueueProperty {
         /// Bytes after the header.
         data: Bytes,
     },
-}
-
-/// OFPCR_ROLE_*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Role {
-    /// OFPCR_ROLE_NOCHANGE: asks for the role.
-    NoChange = 0,
-    /// OFPCR_ROLE_EQUAL: shares full access; the role at first.
-    Equal = 1,
-    /// OFPCR_ROLE_MASTER.
-    Primary = 2,
-    /// OFPCR_ROLE_SLAVE.
-    Secondary = 3,
-}
-
-/// ROLE_REQUEST and ROLE_REPLY (1.3.5, 7.3.9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RoleMessage {
-    /// Role asked for or held.
-    pub role: Role,
-    /// Master election: a request with an older one is refused as STALE.
-    pub generation_id: u64,
-}
-
-/// OFPCRR_*: the cause of a change of role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RoleReason(pub u8);
-
-impl RoleReason {
-    /// OFPCRR_MASTER_REQUEST: another controller asked to be master.
-    pub const PRIMARY_REQUEST: RoleReason = RoleReason(0);
-    /// OFPCRR_CONFIG: the switch's configuration has changed.
-    pub const CONFIG: RoleReason = RoleReason(1);
-    /// OFPCRR_EXPERIMENTER: a vendor's data have changed.
-    pub const EXPERIMENTER: RoleReason = RoleReason(2);
-}
-
-/// ROLE_STATUS (1.4.0, 7.4.4): the switch has changed the role of this connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RoleStatus {
-    /// The new role, never NOCHANGE.
-    pub role: Role,
-    /// Cause of the change.
-    pub reason: RoleReason,
-    /// Generation id of the last election; all ones if there was none.
-    pub generation_id: u64,
-}
-
-/// SET_ASYNC and GET_ASYNC_REPLY: bit n lets reason n through; `[0]` as master or equal, `[1]` as
-/// slave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AsyncConfig {
-    /// Mask of [`PacketInReason`].
-    pub packet_in_mask: [u32; 2],
-    /// Mask of [`PortReason`].
-    pub port_status_mask: [u32; 2],
-    /// Mask of [`FlowRemovedReason`].
-    pub flow_removed_mask: [u32; 2],
 }
 
 /// OFPMC_*.

@@ -7,8 +7,13 @@ use bytes::Bytes;
 
 use crate::actions::{Bucket, Instruction};
 use crate::error::DecodeError;
+pub use crate::flow_monitor::*;
 use crate::match_fields::Match;
-use crate::message::{FlowModFlags, GroupType, MeterBand, MeterFlags, Port};
+use crate::message::{
+    BundleFeatures, BundleFeaturesRequest, ControllerStatus, FlowModFlags, GroupType, MeterBand,
+    MeterFlags, PacketQueue, Port, PortStatsProperty, Property, TableMod,
+};
+use crate::stat::Stat;
 use crate::types::{Cookie, GroupId, MeterId, PortNo, QueueId, TableId};
 
 /// OFPT_MULTIPART_REQUEST (1.3.5, 7.3.5).
@@ -42,8 +47,8 @@ pub enum RequestBody {
     },
     /// OFPMP_GROUP: counters of a group, or of all with `ALL` (7.3.5.9).
     Group(GroupId),
-    /// OFPMP_GROUP_DESC: all groups (7.3.5.10).
-    GroupDesc,
+    /// OFPMP_GROUP_DESC: a group, or all with `ALL` (7.3.5.10); before 1.5 always all.
+    GroupDesc(GroupId),
     /// OFPMP_GROUP_FEATURES: abilities of groups (7.3.5.11).
     GroupFeatures,
     /// OFPMP_METER: counters of a meter, or of all with `ALL` (7.3.5.12).
@@ -54,8 +59,25 @@ pub enum RequestBody {
     MeterFeatures,
     /// Empty asks; tables in it set (1.3).
     TableFeatures(Vec<TableFeatures>),
-    /// OFPMP_PORT_DESC: all ports, 1.3 and later (7.3.5.7).
-    PortDesc,
+    /// OFPMP_PORT_DESC: a port, or all with `ANY`, 1.3 and later (7.3.5.7); before 1.5 always all.
+    PortDesc(PortNo),
+    /// OFPMP_TABLE_DESC: configuration of all tables, 1.4 and later.
+    TableDesc,
+    /// OFPMP_QUEUE_DESC: configuration of queues, 1.4 and later.
+    QueueDesc {
+        /// Port of the queues; `ANY` for all ports.
+        port: PortNo,
+        /// The queue; `ALL` for all queues.
+        queue: QueueId,
+    },
+    /// OFPMP_FLOW_MONITOR: reports of changes of entries, 1.4 and later.
+    FlowMonitor(Vec<FlowMonitor>),
+    /// OFPMP_FLOW_STATS of 1.5: counters of entries, without what they do.
+    FlowCounters(FlowStatsRequest),
+    /// OFPMP_CONTROLLER_STATUS: the switch's controllers, 1.5.
+    ControllerStatus,
+    /// OFPMP_BUNDLE_FEATURES: abilities of bundles, 1.5.
+    BundleFeatures(BundleFeaturesRequest),
     /// A vendor's question (7.3.5.15).
     Experimenter {
         /// Experimenter id of the vendor.
@@ -127,6 +149,18 @@ pub enum ReplyBody {
     TableFeatures(Vec<TableFeatures>),
     /// OFPMP_PORT_DESC: ports (7.3.5.7).
     PortDesc(Vec<Port>),
+    /// OFPMP_TABLE_DESC: tables, 1.4 and later.
+    TableDesc(Vec<TableMod>),
+    /// OFPMP_QUEUE_DESC: queues, 1.4 and later.
+    QueueDesc(Vec<PacketQueue>),
+    /// OFPMP_FLOW_MONITOR: changes of entries, 1.4 and later.
+    FlowMonitor(Vec<FlowUpdate>),
+    /// OFPMP_FLOW_STATS of 1.5: counters of entries.
+    FlowCounters(Vec<FlowCounters>),
+    /// OFPMP_CONTROLLER_STATUS: controllers, 1.5.
+    ControllerStatus(Vec<ControllerStatus>),
+    /// OFPMP_BUNDLE_FEATURES: abilities of bundles, 1.5.
+    BundleFeatures(BundleFeatures),
     /// A vendor's answer (7.3.5.15).
     Experimenter {
         /// Experimenter id of the vendor.
@@ -216,10 +250,30 @@ pub struct FlowStats {
     pub r#match: Match,
     /// Instructions of the entry.
     pub instructions: Vec<Instruction>,
+    /// 1.4 and later.
+    pub importance: u16,
+    /// 1.5: statistics without a field above. There, a field above is all ones if the switch does
+    /// not say it.
+    pub stats: Vec<Stat>,
+}
+
+/// Counters of an entry (1.5.1, 7.3.5.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowCounters {
+    /// Table of the entry.
+    pub table_id: TableId,
+    /// OFPFSR_*: cause of the report.
+    pub reason: u8,
+    /// Priority of the entry.
+    pub priority: u16,
+    /// Match of the entry.
+    pub r#match: Match,
+    /// Statistics, in the order of the message.
+    pub stats: Vec<Stat>,
 }
 
 /// Sums over entries (1.3.5, 7.3.5.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregateStats {
     /// Packets that matched.
     pub packet_count: u64,
@@ -227,6 +281,9 @@ pub struct AggregateStats {
     pub byte_count: u64,
     /// Number of entries.
     pub flow_count: u32,
+    /// 1.5: statistics without a field above. There, a field above is all ones if the switch does
+    /// not say it.
+    pub stats: Vec<Stat>,
 }
 
 /// Counters of a table (1.3.5, 7.3.5.4).
@@ -288,6 +345,8 @@ pub struct PortStats {
     pub duration_sec: u32,
     /// Time that the port has been up, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
+    /// 1.4 and later, but the Ethernet property, which is fields above.
+    pub properties: Vec<PortStatsProperty>,
 }
 
 /// Counters of a queue (1.3.5, 7.3.5.8).
@@ -307,6 +366,8 @@ pub struct QueueStats {
     pub duration_sec: u32,
     /// Time that the queue has existed, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
+    /// 1.4 and later, in the order of the message.
+    pub properties: Vec<Property>,
 }
 
 /// Counters of a group (1.3.5, 7.3.5.9).
@@ -337,6 +398,8 @@ pub struct GroupDesc {
     pub group_id: GroupId,
     /// Buckets of the group.
     pub buckets: Vec<Bucket>,
+    /// 1.5, in the order of the message.
+    pub properties: Vec<Property>,
 }
 
 /// Per group type: all, select, indirect, fast failover.
@@ -395,6 +458,8 @@ pub struct MeterFeatures {
     pub max_bands: u8,
     /// Highest color.
     pub max_color: u8,
+    /// 1.5: OFPMFF_* supported, if the switch says it.
+    pub features: Option<u32>,
 }
 
 /// Abilities of a table (1.3.5, 7.3.5.5).
@@ -408,8 +473,12 @@ pub struct TableFeatures {
     pub metadata_match: u64,
     /// Metadata bits that can be written.
     pub metadata_write: u64,
-    /// OFPTC_*.
+    /// OFPTC_* in 1.3 and 1.4, those supported in 1.5.
     pub config: u32,
+    /// 1.5: OFPTFC_*, what a request does with the tables; 0 replaces them.
+    pub command: u8,
+    /// 1.5: OFPTFF_*.
+    pub features: u32,
     /// Number of entries that the table can hold.
     pub max_entries: u32,
     /// Properties, in the order of the message.
@@ -447,7 +516,8 @@ pub enum TableFeatureProperty {
         /// Actions supported.
         ids: Vec<FeatureId>,
     },
-    /// OXM headers: OFPTFPT_MATCH 8, WILDCARDS 10, WRITE_SETFIELD 12/13, APPLY_SETFIELD 14/15.
+    /// OXM headers: OFPTFPT_MATCH 8, WILDCARDS 10, WRITE_SETFIELD 12/13, APPLY_SETFIELD 14/15;
+    /// in 1.5 WRITE_COPYFIELD 18/19 and APPLY_COPYFIELD 20/21.
     Fields {
         /// Type of the property.
         property: u16,

@@ -105,7 +105,7 @@ impl PacketFields {
     /// The value of `field`, 0 if there is none.
     #[inline]
     pub fn value(&self, field: Field) -> u128 {
-        self.values[field as usize]
+        self.values.get(field as usize).copied().unwrap_or(0)
     }
 
     /// Sets `field` to `value`, for what a switch knows besides the frame: metadata, tunnel id.

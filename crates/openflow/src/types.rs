@@ -72,6 +72,8 @@ id!(/// A port, in the 32-bit numbering of OpenFlow 1.1 and later.
     PortNo(u32));
 id!(/// A group.
     GroupId(u32));
+id!(/// A bucket of a group, in 1.5.
+    BucketId(u32));
 id!(/// A meter.
     MeterId(u32));
 id!(/// A queue of a port.
@@ -118,6 +120,17 @@ impl GroupId {
     pub const ALL: GroupId = GroupId(0xffff_fffc);
     /// OFPG_ANY: no restriction to a group.
     pub const ANY: GroupId = GroupId(0xffff_ffff);
+}
+
+impl BucketId {
+    /// OFPG_BUCKET_MAX: the largest number of a bucket.
+    pub const MAX: BucketId = BucketId(0xffff_ff00);
+    /// OFPG_BUCKET_FIRST: the first bucket of a group.
+    pub const FIRST: BucketId = BucketId(0xffff_fffd);
+    /// OFPG_BUCKET_LAST: the last bucket of a group.
+    pub const LAST: BucketId = BucketId(0xffff_fffe);
+    /// OFPG_BUCKET_ALL: all buckets of a group.
+    pub const ALL: BucketId = BucketId(0xffff_ffff);
 }
 
 impl MeterId {

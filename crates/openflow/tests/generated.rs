@@ -9,7 +9,7 @@ use openflow::message::{ErrorMessage, Experimenter, MultipartReply, MultipartReq
 use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
 use proptest::prelude::*;
 
-use common::generate::{Rng, v10, v13};
+use common::generate::{Rng, later, v10, v13};
 use common::{reframed, to_hex};
 
 proptest! {
@@ -23,9 +23,81 @@ proptest! {
         prop_assert_eq!(decode(&frame), Ok(message), "{}", to_hex(frame.bytes()));
     }
 
+    #[test]
+    fn what_is_written_in_1_4_is_read_back(seed: u64, xid: u32) {
+        reads_back(Version::V14, later::v14(&mut Rng(SplitMix64::new(seed))), Xid(xid))?;
+    }
+
+    #[test]
+    fn what_is_written_in_1_5_is_read_back(seed: u64, xid: u32) {
+        reads_back(Version::V15, later::v15(&mut Rng(SplitMix64::new(seed))), Xid(xid))?;
+    }
+
+    /// Nothing is lost silently: an older version says all of a message, or refuses it.
+    #[test]
+    fn a_later_message_is_said_or_refused_in_an_older_version(seed: u64, is_v15: bool) {
+        let g = &mut Rng(SplitMix64::new(seed));
+        let (older, message) = match is_v15 {
+            true => (vec![Version::V13, Version::V14], later::v15(g)),
+            false => (vec![Version::V13], later::v14(g)),
+        };
+        for version in older {
+            match encode(version, Xid(1), &message) {
+                Ok(frame) => prop_assert_eq!(decode(&frame), Ok(message.clone())),
+                Err(error) => {
+                    let words = format!("OpenFlow {version} has no ");
+                    prop_assert!(error.to_string().starts_with(&words), "{}", error);
+                }
+            }
+        }
+        for version in [Version::V11, Version::V12] {
+            if let Ok(frame) = encode(version, Xid(1), &message) {
+                prop_assert_eq!(decode(&frame), Ok(message.clone()));
+            }
+        }
+    }
+
+    /// Every cut of a message is refused or a shorter message, and never a panic.
+    #[test]
+    fn a_later_message_cut_anywhere_is_read_or_refused(
+        seed: u64,
+        is_v15: bool,
+        cut: prop::sample::Index,
+    ) {
+        let g = &mut Rng(SplitMix64::new(seed));
+        let (version, message) = match is_v15 {
+            true => (Version::V15, later::v15(g)),
+            false => (Version::V14, later::v14(g)),
+        };
+        let frame = encode(version, Xid(1), &message).expect("a message of its version");
+        let len = 8 + cut.index(frame.len() - 7);
+        match decode(&reframed(&frame.bytes()[..len])) {
+            Err(error) => prop_assert!(error.offset <= len, "{}", error),
+            Ok(message) => {
+                let written = encode(version, Xid(1), &message).expect("it was read");
+                prop_assert_eq!(decode(&written), Ok(message));
+            }
+        }
+    }
+
+    /// A message of the ONF for 1.3 has the body of the message of 1.4.
+    #[test]
+    fn a_bundle_of_1_3_is_read_back(seed: u64, xid: u32) {
+        let add = later::bundle_add(false, &mut Rng(SplitMix64::new(seed)));
+        let message = Message::BundleAdd(add);
+        match encode(Version::V13, Xid(xid), &message) {
+            Ok(frame) => {
+                prop_assert_eq!(frame.kind(), MessageKind::Experimenter);
+                prop_assert_eq!(decode(&frame), Ok(message));
+            }
+            // What the message within has of 1.4 has no words in 1.3.
+            Err(error) => prop_assert!(error.to_string().starts_with("OpenFlow 1.3 has no ")),
+        }
+    }
+
     /// Bytes that nobody meant: any answer is right but a panic, and what is read can be written.
     #[test]
-    fn noise_is_refused_or_read(version in 0..8u8, ty in 0..35u8, noise: Vec<u8>) {
+    fn noise_is_refused_or_read(version in 0..8u8, ty in 0..37u8, noise: Vec<u8>) {
         let mut bytes = vec![version, ty, 0, 0, 0, 0, 0, 0];
         bytes.extend(noise);
         let frame = reframed(&bytes);
@@ -54,9 +126,12 @@ proptest! {
             let written = encode(Version::V13, frame.xid(), &message).expect("it was read");
             prop_assert_eq!(&written.bytes()[..21], &frame.bytes()[..21]);
             prop_assert_eq!(&written.bytes()[24..], &frame.bytes()[24..]);
-            for version in [Version::V10, Version::V12, Version::V14] {
+            for version in [Version::V10, Version::V12] {
                 prop_assert!(encode(version, frame.xid(), &message).is_err());
             }
+            let later = encode(Version::V14, frame.xid(), &message).expect("a message of 1.4");
+            prop_assert_eq!(later.kind(), MessageKind::RoleStatus);
+            prop_assert_eq!(decode(&later), Ok(message));
         }
     }
 }
@@ -89,6 +164,13 @@ proptest! {
     }
 }
 
+fn reads_back(version: Version, message: Message, xid: Xid) -> Result<(), TestCaseError> {
+    let frame = encode(version, xid, &message).expect("a message of its version");
+    prop_assert_eq!(frame.xid(), xid);
+    prop_assert_eq!(decode(&frame), Ok(message), "{}", to_hex(frame.bytes()));
+    Ok(())
+}
+
 /// A frame of 1.0, and the message that it says: an entry without wildcards has the highest
 /// priority, whatever its message gives (1.0, section 3.4).
 fn written_in_1_0(seed: u64, xid: Xid) -> (Frame, Message) {
@@ -116,6 +198,10 @@ fn an_entry_without_wildcards_is_read_back_with_the_highest_priority() {
 fn the_generators_make_every_kind_of_message() {
     let seen = kinds(v13::message);
     assert_eq!(seen.len(), 29 + 16 + 16, "{seen:#?}");
+    let seen = kinds(later::v14);
+    assert_eq!(seen.len(), 31 + 19 + 19, "{seen:#?}");
+    let seen = kinds(later::v15);
+    assert_eq!(seen.len(), 32 + 22 + 22, "{seen:#?}");
     let seen = kinds(v10::message);
     assert_eq!(seen.len(), 20 + 8 + 8, "{seen:#?}");
 }

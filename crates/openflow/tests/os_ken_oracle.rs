@@ -10,14 +10,16 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use clock::SplitMix64;
-use openflow::message::{MeterBand, MeterBandKind, QueueProperty};
-use openflow::multipart::{ReplyBody, RequestBody, TableFeatureProperty, TableFeatures};
+use openflow::message::{BundleFeatureProperty, MeterBand, MeterBandKind, QueueProperty};
+use openflow::multipart::{
+    FlowUpdate, ReplyBody, RequestBody, TableFeatureProperty, TableFeatures,
+};
 use openflow::{Instruction, Message, Version, Xid, encode};
 
-use common::generate::{Rng, v10, v13};
+use common::generate::{Rng, later, v10, v13};
 use common::to_hex;
 
-const MESSAGES: usize = 5_000;
+const MESSAGES: usize = 10_000;
 const SEED: u64 = 20_130_425;
 
 #[test]
@@ -28,6 +30,16 @@ fn os_ken_writes_the_same_bytes_of_1_3() {
 #[test]
 fn os_ken_writes_the_same_bytes_of_1_0() {
     compare(Version::V10, v10::message, deviation_v10);
+}
+
+#[test]
+fn os_ken_writes_the_same_bytes_of_1_4() {
+    compare(Version::V14, later::v14, deviation_later);
+}
+
+#[test]
+fn os_ken_writes_the_same_bytes_of_1_5() {
+    compare(Version::V15, later::v15, deviation_later);
 }
 
 /// Checks that os-ken returns each message unchanged, leaving out messages that it cannot write.
@@ -160,6 +172,38 @@ fn deviation_v10(message: &Message) -> Option<&'static str> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// The same for 1.4 and 1.5.
+fn deviation_later(message: &Message) -> Option<&'static str> {
+    if format!("{message:?}").contains("CopyField {") {
+        return Some("reads the padding of COPY_FIELD as a field");
+    }
+    if format!("{message:?}").contains("Other { header: 214762") {
+        return Some("has no statistic without a name");
+    }
+    let is_padded = |p: &BundleFeatureProperty| match p {
+        BundleFeatureProperty::Other(p) => p.data.len() % 8 != 4,
+        BundleFeatureProperty::Time { .. } => false,
+    };
+    match message {
+        Message::BundleAdd(add) => deviation_later(&add.message),
+        Message::RequestForward(forward) => deviation_later(&forward.request),
+        Message::MultipartReply(reply) => match &reply.body {
+            ReplyBody::FlowMonitor(updates) => updates.iter().find_map(|update| match update {
+                FlowUpdate::Entry(entry) => of_instructions(&entry.instructions),
+                _ => None,
+            }),
+            ReplyBody::MeterFeatures(features) if features.features.is_none() => {
+                Some("takes the features of 1.5 to be there, which Open vSwitch leaves out")
+            }
+            ReplyBody::BundleFeatures(features) if features.properties.iter().any(is_padded) => {
+                Some("forgets the padding of a vendor's property of bundle features")
+            }
+            _ => deviation(message),
+        },
+        _ => deviation(message),
     }
 }
 

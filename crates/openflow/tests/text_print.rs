@@ -10,7 +10,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use clock::SplitMix64;
-use common::generate::{Rng, v10, v13};
+use common::generate::{Rng, later, v10, v13};
 use openflow::text::{parse_message, print, print_exact};
 use openflow::{Frame, Message, Version, Xid, decode, encode};
 
@@ -33,6 +33,13 @@ const RULES: &[Rule] = &[
     ("Open vSwitch refuses it for its meaning", |ours, theirs| {
         theirs.contains("***decode error") && !ours.contains("***decode error")
     }),
+    ("properties of vendors are not printed", |_, theirs| {
+        theirs.contains("CUSTOM Statistics") || theirs.contains("selection_method=")
+    }),
+    (
+        "Open vSwitch loses the eviction of a TABLE_MOD that says by what",
+        |ours, _| ours.starts_with("OFPT_TABLE_MOD") && ours.contains("eviction_flags="),
+    ),
     ("table features are listed", |ours, _| {
         ours.starts_with("OFPST_TABLE_FEATURES")
     }),
@@ -83,7 +90,7 @@ fn fixtures_print_as_ovs_ofctl_prints_them() {
     // What both programs read and nothing of a vendor is in: there the words are the same.
     let explained: usize = by_rule.values().sum();
     assert!(
-        equal > 1_700 && explained < 240,
+        equal > 2_140 && explained < 360,
         "{equal} equal, {explained} by rule"
     );
 }
@@ -114,6 +121,8 @@ fn every_fixture_reads_back_from_its_exact_text() {
 fn generated_messages_read_back_from_their_exact_text() {
     generated_reads_back(Version::V10, v10::message);
     generated_reads_back(Version::V13, v13::message);
+    generated_reads_back(Version::V14, later::v14);
+    generated_reads_back(Version::V15, later::v15);
 }
 
 fn generated_reads_back(version: Version, generate: fn(&mut Rng) -> Message) {

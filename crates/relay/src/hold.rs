@@ -571,6 +571,7 @@ fn packet_out(frame: &Frame, packet_in: &PacketIn, actions: &[Action]) -> Option
         in_port: packet_in.r#match.in_port()?,
         actions: actions.to_vec(),
         data: packet_in.data.clone(),
+        pipeline: Default::default(),
     };
     encode(version, XID, &Message::PacketOut(message)).ok()
 }

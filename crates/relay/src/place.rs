@@ -12,7 +12,7 @@ use sched::{Binding, Direction, Order, Place, Tag, class_of, key_of};
 
 /// The place of `frame`, with packets dealt to `flow_lanes` lanes.
 pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
-    let kind = frame.kind();
+    let kind = frame.meaning();
     match class_of(kind).order {
         Order::Fence => Place::Fence,
         Order::State => Place::State,
@@ -163,6 +163,18 @@ mod tests {
                 "{message:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_bundle_of_the_onf_is_a_fence_and_its_parts_are_state() {
+        let onf = |ty: u32| {
+            let ids = [0x4f4e_4600, ty].map(u32::to_be_bytes);
+            frame(4, 4, &[ids.as_flattened(), &[0, 0, 0, 1, 0, 4, 0, 1]])
+        };
+        let place = |frame: &Frame| place_of(frame, Direction::ToSwitch, LANES);
+        assert_eq!(place(&onf(2300)), Place::Fence, "BUNDLE_CONTROL");
+        assert_eq!(place(&onf(2301)), Place::State, "BUNDLE_ADD_MESSAGE");
+        assert_eq!(place(&onf(2302)), Place::State, "any other");
     }
 
     #[test]

@@ -185,7 +185,8 @@ impl Classifier {
     /// buffer that a PACKET_OUT names.
     fn read(&self, frame: &Frame, direction: Direction, kept: Option<&PacketFields>) -> Reading {
         let kind = frame.kind();
-        let order = class_of(kind).order;
+        // A bundle of 1.3 is an EXPERIMENTER message, and a fence like that of 1.4.
+        let order = class_of(frame.meaning()).order;
         let mut traffic = traffic_of(kind, self.profile);
         let reading = |subject, binding, port| Reading {
             traffic,

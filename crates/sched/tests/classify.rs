@@ -485,6 +485,18 @@ fn what_a_message_may_not_overtake_follows_from_what_it_is() {
     assert_eq!(binding(&free, &resubmitted, DOWN), Binding::State);
     assert_eq!(binding(&free, &packet_in(4, &udp), DOWN), Binding::Fence);
     assert_eq!(binding(&free, &frame(4, 20, &[]), DOWN), Binding::Fence);
+    let onf = |ty: u32| {
+        let ids = [0x4f4e_4600, ty].map(u32::to_be_bytes);
+        frame(4, 4, &[ids.as_flattened(), &[0, 0, 0, 1, 0, 4, 0, 1]])
+    };
+    assert_eq!(binding(&free, &onf(2300), DOWN), Binding::Fence, "a bundle");
+    assert_eq!(binding(&free, &onf(2301), DOWN), Binding::State, "its part");
+    for version in [5, 6] {
+        let control = frame(version, 33, &[&[0, 0, 0, 1, 0, 4, 0, 1]]);
+        assert_eq!(binding(&free, &control, DOWN), Binding::Fence);
+        let status = frame(version, 31, &[&[0; 16]]);
+        assert_eq!(binding(&free, &status, UP), Binding::State);
+    }
     assert_eq!(binding(&free, &frame(4, 2, &[]), UP), Binding::Free);
     assert_eq!(binding(&free, &frame(4, 18, &[]), DOWN), Binding::Exchange);
 }

@@ -103,6 +103,8 @@ fn set_foreign(network: &mut Network, switch: SwitchId) {
         group_type: GroupType::All,
         group_id: FOREIGN_GROUP,
         buckets: Vec::new(),
+        command_bucket: None,
+        properties: Vec::new(),
     };
     network.apply(switch, &Message::GroupMod(group));
     let r#match = Match::any().with(Field::EthType, 0x1234u16);
@@ -568,6 +570,8 @@ fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String
         group_type: GroupType::All,
         group_id: GroupId::ALL,
         buckets: Vec::new(),
+        command_bucket: None,
+        properties: Vec::new(),
     };
     for message in [Message::FlowMod(all), Message::GroupMod(groups)] {
         network.apply(switch, &message);

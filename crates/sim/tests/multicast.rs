@@ -500,6 +500,8 @@ fn a_switch_that_refuses_to_copy_floods() {
         group_type: GroupType::All,
         group_id: replication::group(0),
         buckets: Vec::new(),
+        command_bucket: None,
+        properties: Vec::new(),
     };
     let refused = encode(Version::V13, Xid(7), &Message::GroupMod(refused)).expect("it encodes");
     let error = ErrorMessage {

@@ -187,6 +187,8 @@ fn a_multipart_reply_without_end_is_given_up() {
         byte_count: 0,
         r#match: Match::any(),
         instructions: Vec::new(),
+        importance: 0,
+        stats: Vec::new(),
     };
     let part = MultipartReply {
         more: true,
@@ -245,6 +247,7 @@ fn forged_replies_change_nothing() {
                 packet_count: 0,
                 byte_count: 0,
                 r#match: Match::any(),
+                stats: Vec::new(),
             }),
         };
         network.say(line.switches[0], xid, &message);

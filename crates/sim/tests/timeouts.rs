@@ -120,6 +120,7 @@ fn the_end_of_an_earlier_entry_does_not_take_out_the_one_set_since() {
             packet_count: 1,
             byte_count: 64,
             r#match: set.r#match.clone(),
+            stats: Vec::new(),
         });
         let paths = |network: &mut Network| network.ask(|controller, _| controller.path_count());
         let before = paths(&mut network);

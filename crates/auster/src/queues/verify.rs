@@ -271,7 +271,7 @@ impl Switch {
             port: PortNo::ANY,
         };
         let mut found = None;
-        for body in switch.ask(RequestBody::PortDesc).await? {
+        for body in switch.ask(RequestBody::PortDesc(PortNo::ANY)).await? {
             if let ReplyBody::PortDesc(ports) = body {
                 let of_name = ports.iter().find(|known| known.name.to_text() == port);
                 found = found.or(of_name.map(|known| known.port_no));
@@ -620,6 +620,8 @@ mod tests {
             byte_count: 0,
             r#match: parse_match(words).unwrap(),
             instructions: vec![Instruction::ApplyActions(parse_actions(actions).unwrap())],
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 

@@ -120,7 +120,7 @@ impl Switch {
             Message::MultipartRequest(request) => {
                 let body = match request.body {
                     RequestBody::Desc => ReplyBody::Desc(Description::default()),
-                    RequestBody::PortDesc => ReplyBody::PortDesc((1..=2).map(port).collect()),
+                    RequestBody::PortDesc(_) => ReplyBody::PortDesc((1..=2).map(port).collect()),
                     RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
                     RequestBody::PortStats(_) => {
                         ReplyBody::PortStats((1..=2).map(counters).collect())
@@ -224,6 +224,7 @@ fn counters(n: u32) -> PortStats {
         collisions: 0,
         duration_sec: n,
         duration_nsec: 0,
+        properties: Vec::new(),
     }
 }
 
@@ -240,6 +241,7 @@ pub fn port(n: u32) -> Port {
         peer: 0,
         curr_speed: 0,
         max_speed: 0,
+        properties: Vec::new(),
     }
 }
 

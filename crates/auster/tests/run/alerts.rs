@@ -319,7 +319,7 @@ fn answer(dpid: DatapathId, fault: Fault, frame: &Frame, message: Message) -> Op
         Message::MultipartRequest(request) => {
             let body = match request.body {
                 RequestBody::Desc => ReplyBody::Desc(Description::default()),
-                RequestBody::PortDesc => ReplyBody::PortDesc([1, 2].map(port).to_vec()),
+                RequestBody::PortDesc(_) => ReplyBody::PortDesc([1, 2].map(port).to_vec()),
                 RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
                 _ => return None,
             };
@@ -342,6 +342,7 @@ fn port(number: u32) -> Port {
         peer: 0,
         curr_speed: 0,
         max_speed: 0,
+        properties: Vec::new(),
     }
 }
 

@@ -132,6 +132,7 @@ impl Switch {
             Step::Ask(RoleMessage {
                 role,
                 generation_id: generation.0,
+                short_id: None,
             })
         };
         if self.held == Held::NoRoles {

@@ -143,6 +143,7 @@ mod tests {
             packet_count: 0,
             byte_count: 0,
             r#match: entry.key.to_match(),
+            stats: Vec::new(),
         }
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use clock::{Duration, Instant, mix};
 use openflow::message::{Capabilities, GroupModCommand, MultipartRequest};
 use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
-use openflow::{DatapathId, ErrorKind, Field, Instruction, Message, PortNo, Version};
+use openflow::{DatapathId, ErrorKind, Field, GroupId, Instruction, Message, PortNo, Version};
 
 use crate::Location;
 use crate::edge::{DomainView, EdgeUpdate, FabricView};
@@ -493,7 +493,7 @@ impl Fabric {
                 .kept
                 .extend(holdings.hosts().into_iter().map(|(_, port)| port));
             self.nodes.entry(dpid).or_default().holdings = Some(holdings);
-            let body = RequestBody::GroupDesc;
+            let body = RequestBody::GroupDesc(GroupId::ALL);
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
             outbox.request(now, dpid, Request::Groups, &message);
         }

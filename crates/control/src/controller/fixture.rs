@@ -21,6 +21,7 @@ pub(crate) fn port(number: u32) -> Port {
         peer: 0,
         curr_speed: 0,
         max_speed: 0,
+        properties: Vec::new(),
     }
 }
 

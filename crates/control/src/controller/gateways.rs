@@ -247,11 +247,7 @@ impl Controller {
             return;
         }
         // A slave hears of ports only, as by default.
-        let config = AsyncConfig {
-            packet_in_mask: [ALL, 0],
-            port_status_mask: [0b111, 0b111],
-            flow_removed_mask: [0b1111, 0],
-        };
+        let config = AsyncConfig::of_v13([ALL, 0], [0b111, 0b111], [0b1111, 0]);
         self.outbox.send(dpid, &Message::SetAsync(config));
     }
 

@@ -68,6 +68,7 @@ impl Controller {
             in_port: packet.in_port.unwrap_or(none),
             actions: packet.actions,
             data: packet.data,
+            pipeline: Default::default(),
         });
         if wrong.is_empty() && encode(version, Xid(0), &message).is_err() {
             wrong.push(NotSent::NotInVersion);

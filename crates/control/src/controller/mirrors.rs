@@ -80,6 +80,8 @@ fn send_group(
         group_type: GroupType::All,
         group_id,
         buckets,
+        command_bucket: None,
+        properties: Vec::new(),
     };
     outbox.send(dpid, &Message::GroupMod(message));
 }
@@ -141,6 +143,8 @@ fn mend_groups(dpid: DatapathId, groups: &mut [GroupDesc], outbox: &mut Outbox) 
                 group_type: group.group_type,
                 group_id: group.group_id,
                 buckets: group.buckets.clone(),
+                command_bucket: None,
+                properties: Vec::new(),
             };
             outbox.send(dpid, &Message::GroupMod(message));
         }
@@ -254,7 +258,10 @@ impl Controller {
                 Request::MirroredRows,
                 RequestBody::Flow(FlowStatsRequest::all()),
             ),
-            (Request::MirroredGroups, RequestBody::GroupDesc),
+            (
+                Request::MirroredGroups,
+                RequestBody::GroupDesc(GroupId::ALL),
+            ),
         ];
         for (request, body) in bodies {
             let is_group = request == Request::MirroredGroups;

@@ -435,6 +435,7 @@ impl Controller {
             in_port: packet.in_port,
             actions: vec![Action::Group(group)],
             data: packet.data.clone(),
+            pipeline: Default::default(),
         };
         self.outbox
             .send(packet.at.dpid, &Message::PacketOut(message));

@@ -442,6 +442,7 @@ impl Outbox {
             },
             actions,
             data: data.into(),
+            pipeline: Default::default(),
         });
         self.counters.packet_outs += 1;
         self.send_as(at.dpid, xid, &message, false);
@@ -555,6 +556,7 @@ impl Outbox {
             in_port,
             actions,
             data: bytes::Bytes::copy_from_slice(data),
+            pipeline: Default::default(),
         };
         self.counters.packet_outs += 1;
         self.send(dpid, &Message::PacketOut(message));

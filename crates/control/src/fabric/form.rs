@@ -195,6 +195,8 @@ pub fn bond(place: PortNo, ports: &BTreeSet<PortNo>, shares: bool) -> Part {
         watch_port: *port,
         watch_group: GroupId::ANY,
         actions: vec![Action::output(*port)],
+        bucket_id: None,
+        properties: Vec::new(),
     };
     Part::Group {
         id: bond::group(place),
@@ -229,6 +231,8 @@ pub fn route(label: Label, route: &Route) -> Vec<Part> {
         watch_port,
         watch_group: GroupId::ANY,
         actions,
+        bucket_id: None,
+        properties: Vec::new(),
     };
     let alive = |port: PortNo| bucket(port, vec![Action::output(port)]);
     let marked = |to: PortNo| vec![set(Field::VlanPcp, MARK), Action::output(to)];
@@ -309,6 +313,8 @@ impl Part {
                 group_type,
                 group_id: id,
                 buckets,
+                command_bucket: None,
+                properties: Vec::new(),
             }),
             Part::Entry {
                 table_id,
@@ -331,6 +337,8 @@ impl Part {
                 group_type,
                 group_id: id,
                 buckets: Vec::new(),
+                command_bucket: None,
+                properties: Vec::new(),
             }),
             Part::Entry {
                 table_id,
@@ -714,7 +722,7 @@ mod tests {
         };
         use openflow::multipart::{ReplyBody, RequestBody};
         let rows = ask(RequestBody::Flow(FlowStatsRequest::all()));
-        let groups = ask(RequestBody::GroupDesc);
+        let groups = ask(RequestBody::GroupDesc(GroupId::ALL));
         let (ReplyBody::Flow(mut rows), ReplyBody::GroupDesc(groups)) = (rows, groups) else {
             panic!("rows and groups");
         };

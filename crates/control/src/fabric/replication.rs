@@ -136,6 +136,8 @@ pub fn copies(
         watch_port: PortNo::ANY,
         watch_group: GroupId::ANY,
         actions,
+        bucket_id: None,
+        properties: Vec::new(),
     };
     let here = ports.iter();
     let here = here.map(|(port, form)| bucket(vlan::output(None, vlan, *form, *port)));

@@ -436,6 +436,8 @@ mod tests {
             byte_count: 0,
             r#match: flow_mod.r#match.clone(),
             instructions: flow_mod.instructions.clone(),
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 

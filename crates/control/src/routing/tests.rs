@@ -471,6 +471,7 @@ fn a_late_report_ends_no_entry_that_was_set_again() {
         packet_count: 1,
         byte_count: 1,
         r#match: Match::any(),
+        stats: Vec::new(),
     };
     flows.handle_removed(later + Duration::from_millis(5), key, &removed);
     assert_eq!(flows.len(), 1, "it ended before");

@@ -582,6 +582,9 @@ impl Session {
                 | Message::FlowRemoved(_)
                 | Message::RoleStatus(_)
                 | Message::Experimenter(_)
+                | Message::RequestForward(_)
+                | Message::BundleControl(_)
+                | Message::BundleAdd(_)
         );
         if matches!(message, Message::FeaturesReply(_)) || (ours && is_reply) {
             self.counters.unexpected += 1;

@@ -64,7 +64,7 @@ impl Session {
                 self.guard(now, version, |roles| roles.guard.handle_refused(now, kind));
             }
             Message::RoleStatus(status) => {
-                let status = *status;
+                let status = status.clone();
                 self.guard(now, version, |roles| roles.guard.handle_status(now, status));
             }
             Message::PortStatus(PortStatus { reason, port }) => {

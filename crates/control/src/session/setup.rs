@@ -73,7 +73,7 @@ pub(super) fn questions(version: Version, role: Option<RoleMessage>) -> Vec<Mess
     let ask = |body| Message::MultipartRequest(MultipartRequest { more: false, body });
     let mut questions = vec![ask(RequestBody::Desc)];
     if version > Version::V10 {
-        questions.push(ask(RequestBody::PortDesc));
+        questions.push(ask(RequestBody::PortDesc(PortNo::ANY)));
         questions.extend(role.map(Message::RoleRequest));
     }
     questions

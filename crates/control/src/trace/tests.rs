@@ -27,6 +27,8 @@ fn entry(actions: Vec<Action>) -> FlowStats {
         byte_count: 0,
         r#match: Match::any(),
         instructions: vec![Instruction::ApplyActions(actions)],
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 
@@ -41,11 +43,14 @@ fn shared(ports: &[u32]) -> GroupDesc {
         watch_port: PortNo::ANY,
         watch_group: GroupId::ANY,
         actions: vec![out(*port)],
+        bucket_id: None,
+        properties: Vec::new(),
     };
     GroupDesc {
         group_type: GroupType::Select,
         group_id: GroupId(1),
         buckets: ports.iter().map(bucket).collect(),
+        properties: Vec::new(),
     }
 }
 

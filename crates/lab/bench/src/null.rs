@@ -210,6 +210,7 @@ fn packet_out(version: Version, out_port: u32) -> Result<Vec<u8>, EncodeError> {
         in_port: PortNo::CONTROLLER,
         actions: vec![output(out_port)],
         data: Bytes::new(),
+        pipeline: Default::default(),
     });
     Ok(encode(version, Xid(0), &message)?.bytes().to_vec())
 }

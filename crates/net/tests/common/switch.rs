@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
                         serial: Bytes::new(),
                         datapath: Bytes::new(),
                     }),
-                    RequestBody::PortDesc => ReplyBody::PortDesc(vec![]),
+                    RequestBody::PortDesc(_) => ReplyBody::PortDesc(vec![]),
                     RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
                     _ => {
                         self.kept.push(frame.clone());
@@ -132,6 +132,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
             Message::RoleRequest(RoleMessage { role, .. }) => Message::RoleReply(RoleMessage {
                 role,
                 generation_id: u64::MAX,
+                short_id: None,
             }),
             Message::BarrierRequest => Message::BarrierReply,
             Message::EchoRequest(data) => Message::EchoReply(data),

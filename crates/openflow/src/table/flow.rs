@@ -114,6 +114,7 @@ impl FlowEntry {
             packet_count: self.packet_count,
             byte_count: self.byte_count,
             r#match: self.r#match.clone(),
+            stats: Vec::new(),
         }
     }
 
@@ -133,6 +134,8 @@ impl FlowEntry {
             byte_count: self.byte_count,
             r#match: self.r#match.clone(),
             instructions: self.instructions.clone(),
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 

@@ -138,6 +138,9 @@ impl Groups {
                 let removed = self.map.remove(&m.group_id);
                 Ok(removed.map(|_| m.group_id).into_iter().collect())
             }
+            GroupModCommand::InsertBucket | GroupModCommand::RemoveBucket => {
+                Err(ErrorKind::GROUP_BAD_COMMAND)
+            }
         }
     }
 

@@ -238,7 +238,9 @@ impl Switch {
             }
             Message::SetAsync(asked) => {
                 let bit = 1 << PacketInReason::INVALID_TTL.0;
-                self.sends_expired = asked.packet_in_mask[0] & bit != 0;
+                if let Some(mask) = asked.packet_in_mask[0] {
+                    self.sends_expired = mask & bit != 0;
+                }
                 Vec::new()
             }
             Message::Hello(_) | Message::EchoReply(_) => Vec::new(),
@@ -324,6 +326,7 @@ impl Switch {
             group_type: group.group_type,
             group_id,
             buckets: group.buckets.clone(),
+            properties: Vec::new(),
         })
     }
 
@@ -481,6 +484,7 @@ impl Switch {
         Ok(Message::RoleReply(RoleMessage {
             role: self.role,
             generation_id: self.generation_id.unwrap_or(u64::MAX),
+            short_id: None,
         }))
     }
 
@@ -556,6 +560,7 @@ pub fn plain_port(port_no: PortNo) -> Port {
         peer: 0,
         curr_speed: 10_000_000,
         max_speed: 10_000_000,
+        properties: Vec::new(),
     }
 }
 

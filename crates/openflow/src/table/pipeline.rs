@@ -217,7 +217,7 @@ impl<'a> Walk<'a> {
                     packet.fields.set(Field::Metadata, new);
                 }
                 Instruction::GotoTable(table) => goto = Some(*table),
-                Instruction::Experimenter { .. } => {}
+                Instruction::Experimenter { .. } | Instruction::StatTrigger { .. } => {}
             }
         }
         Ok(goto)
@@ -420,7 +420,9 @@ fn order(instruction: &Instruction) -> u8 {
         Instruction::ClearActions => 2,
         Instruction::WriteActions(_) => 3,
         Instruction::WriteMetadata { .. } => 4,
-        Instruction::GotoTable(_) | Instruction::Experimenter { .. } => LAST,
+        Instruction::GotoTable(_)
+        | Instruction::Experimenter { .. }
+        | Instruction::StatTrigger { .. } => LAST,
     }
 }
 

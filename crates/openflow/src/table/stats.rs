@@ -43,6 +43,7 @@ pub(super) fn no_traffic(port_no: PortNo) -> PortStats {
         collisions: NOT_COUNTED,
         duration_sec: 0,
         duration_nsec: 0,
+        properties: Vec::new(),
     }
 }
 
@@ -69,6 +70,7 @@ pub(super) fn answer(
                 packet_count: entries.iter().map(|e| e.packet_count).sum(),
                 byte_count: entries.iter().map(|e| e.byte_count).sum(),
                 flow_count: entries.len() as u32,
+                stats: Vec::new(),
             }))
         }
         RequestBody::Table => in_parts(tables(switch), ReplyBody::Table),
@@ -91,7 +93,7 @@ pub(super) fn answer(
         }
         RequestBody::Queue { .. } => one(ReplyBody::Queue(Vec::new())),
         RequestBody::Group(id) => in_parts(groups(switch, now, *id), ReplyBody::Group),
-        RequestBody::GroupDesc => in_parts(switch.groups().collect(), ReplyBody::GroupDesc),
+        RequestBody::GroupDesc(_) => in_parts(switch.groups().collect(), ReplyBody::GroupDesc),
         RequestBody::GroupFeatures => one(ReplyBody::GroupFeatures(group_features(switch))),
         RequestBody::Meter(id) => in_parts(meters(switch, now, *id)?, ReplyBody::Meter),
         RequestBody::MeterConfig(id) => {
@@ -111,13 +113,23 @@ pub(super) fn answer(
             capabilities: 0xf,
             max_bands: u8::MAX,
             max_color: 0,
+            features: None,
         })),
-        RequestBody::PortDesc => in_parts(switch.ports().cloned().collect(), ReplyBody::PortDesc),
+        RequestBody::PortDesc(_) => {
+            in_parts(switch.ports().cloned().collect(), ReplyBody::PortDesc)
+        }
         // Tables cannot be set otherwise than they are.
         RequestBody::TableFeatures(set) if set.is_empty() => {
             in_parts(table_features(switch), ReplyBody::TableFeatures)
         }
-        RequestBody::TableFeatures(_) | RequestBody::Other { .. } => {
+        RequestBody::TableFeatures(_)
+        | RequestBody::Other { .. }
+        | RequestBody::TableDesc
+        | RequestBody::QueueDesc { .. }
+        | RequestBody::FlowMonitor(_)
+        | RequestBody::FlowCounters(_)
+        | RequestBody::ControllerStatus
+        | RequestBody::BundleFeatures(_) => {
             return Err(ErrorKind::BAD_MULTIPART);
         }
         RequestBody::Experimenter { .. } => return Err(ErrorKind::BAD_EXPERIMENTER),
@@ -204,6 +216,8 @@ fn table_features(switch: &Switch) -> Vec<TableFeatures> {
         config: 0,
         max_entries: u32::try_from(switch.options.entries_max).unwrap_or(u32::MAX),
         properties: [false, true].map(actions).to_vec(),
+        command: 0,
+        features: 0,
     };
     (0..switch.options.n_tables).map(features).collect()
 }

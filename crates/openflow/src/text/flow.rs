@@ -6,13 +6,14 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::actions::{Action, Bucket, Instruction};
+use crate::actions::{Action, Bucket, FieldId, Instruction};
 use crate::match_fields::{Field, Match, MatchField};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, GroupType};
-use crate::types::{BufferId, Cookie, GroupId, PortNo, TableId, Version};
+use crate::types::{BucketId, BufferId, Cookie, GroupId, PortNo, TableId, Version};
 
-use super::names;
+use super::nicira::Word;
 use super::values;
+use super::{later, names, nicira};
 
 /// The priority of a flow that names none.
 pub(super) const PRIORITY_DEFAULT: u16 = 32_768;
@@ -71,9 +72,29 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
     let eth_type = m.exact(Field::EthType).map(|v| v as u16);
     let ip_proto = m.exact(Field::IpProto).map(|v| v as u8);
     let shorthand = shorthand(eth_type, ip_proto);
+    let (mut marks, mut tracked, mut registers) = (Vec::new(), Vec::new(), Vec::new());
+    for field in &m.fields {
+        if let MatchField::Other { header, payload } = field {
+            match nicira::match_word(*header, payload) {
+                Some(Word::Mark(word)) => marks.push(word),
+                Some(Word::Tracked(word)) => tracked.push((*header >> 9, word)),
+                Some(Word::Register(word)) => registers.push((*header >> 9, word)),
+                None => {}
+            }
+        }
+    }
+    tracked.sort();
+    parts.0.extend(marks);
+    parts.plain(m, Field::ActsetOutput, "actset_output");
+    parts.0.extend(tracked.into_iter().map(|(_, word)| word));
+    if let Some(ty) = m.exact(Field::PacketType).filter(|ty| *ty != 0) {
+        parts.push(format!("packet_type=({},{:#x})", ty >> 16, ty & 0xffff));
+    }
     if let Some((name, _)) = shorthand {
         parts.push(name.into());
     }
+    registers.sort();
+    parts.0.extend(registers.into_iter().map(|(_, word)| word));
     parts.plain(m, Field::TunnelId, "tun_id");
     parts.plain(m, Field::Metadata, "metadata");
     parts.plain(m, Field::InPort, "in_port");
@@ -91,12 +112,37 @@ pub(super) fn match_parts(m: &Match) -> (Vec<String>, Vec<String>) {
     );
     let mut upper = Parts::default();
     transport(&mut upper, m, eth_type, ip_proto);
+    upper.plain(m, Field::PbbUca, "pbb_uca");
+    tcp_flags(&mut upper, m);
     for field in &m.fields {
-        if let MatchField::Other { header, payload } = field {
+        if let MatchField::Other { header, payload } = field
+            && nicira::match_word(*header, payload).is_none()
+        {
             upper.push(format!("oxm={header:#010x}:{}", values::hex(payload)));
         }
     }
     (parts.0, upper.0)
+}
+
+/// `syn|ack` for exactly these, `+syn-ack` for a masked match.
+fn tcp_flags(parts: &mut Parts, m: &Match) {
+    let Some((flags, mask)) = m.get(Field::TcpFlags).filter(|(_, mask)| *mask != 0) else {
+        return;
+    };
+    let is_set = |n: usize, bits: u128| bits >> n & 1 == 1;
+    let all = || names::TCP_FLAGS.into_iter().enumerate();
+    let text = if mask != Field::TcpFlags.ones() {
+        all()
+            .filter(|(n, _)| is_set(*n, mask))
+            .map(|(n, name)| format!("{}{name}", if is_set(n, flags) { '+' } else { '-' }))
+            .collect()
+    } else if flags == 0 {
+        "0".to_owned()
+    } else {
+        let set = all().filter(|(n, _)| is_set(*n, flags));
+        set.map(|(_, name)| name).collect::<Vec<_>>().join("|")
+    };
+    parts.push(format!("tcp_flags={text}"));
 }
 
 /// The protocol's shorthand, and whether it says the IP protocol too.
@@ -284,12 +330,23 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
         Action::SetTpSrc(port) => write!(w, "mod_tp_src:{port}"),
         Action::SetTpDst(port) => write!(w, "mod_tp_dst:{port}"),
         Action::Enqueue { port, queue } => write!(w, "enqueue:{port}:{}", queue.0),
+        Action::Meter(meter) => write!(w, "meter:{}", meter.0),
+        Action::CopyField {
+            n_bits,
+            src_offset,
+            dst_offset,
+            src,
+            dst,
+        } => {
+            let part = |id: &FieldId, from: u16| {
+                let unnamed = || format!("{:#010x}[{from}]", id.header);
+                nicira::sub_field(id.header, from, *n_bits).unwrap_or_else(unnamed)
+            };
+            let (src, dst) = (part(src, *src_offset), part(dst, *dst_offset));
+            write!(w, "move:{src}->{dst}")
+        }
         Action::Experimenter { experimenter, data } => {
-            write!(
-                w,
-                "experimenter({experimenter:#010x},{})",
-                values::hex(data)
-            )
+            w.write_str(&nicira::action_text(*experimenter, data))
         }
     }
 }
@@ -349,7 +406,7 @@ pub(super) fn instruction_rank(instruction: &Instruction) -> u8 {
         Instruction::WriteActions(_) => 3,
         Instruction::WriteMetadata { .. } => 4,
         Instruction::GotoTable(_) => 5,
-        Instruction::Experimenter { .. } => 6,
+        Instruction::Experimenter { .. } | Instruction::StatTrigger { .. } => 6,
     }
 }
 
@@ -371,9 +428,26 @@ fn instruction(w: &mut dyn Write, version: Version, instruction: &Instruction) -
         Instruction::ApplyActions(list) => actions(w, version, list),
         Instruction::ClearActions => w.write_str("clear_actions"),
         Instruction::Meter(meter) => write!(w, "meter:{}", meter.0),
+        Instruction::StatTrigger { flags, thresholds } => {
+            write!(w, "stat_trigger(flags={flags:#x}")?;
+            for stat in thresholds {
+                w.write_char(',')?;
+                later::stat(w, stat)?;
+            }
+            w.write_char(')')
+        }
         Instruction::Experimenter { experimenter, data } => {
             write!(w, "instruction({experimenter:#010x},{})", values::hex(data))
         }
+    }
+}
+
+pub(super) fn bucket_id(id: BucketId) -> String {
+    match id {
+        BucketId::FIRST => "first".into(),
+        BucketId::LAST => "last".into(),
+        BucketId::ALL => "all".into(),
+        id => id.0.to_string(),
     }
 }
 
@@ -385,6 +459,9 @@ pub(super) fn bucket(
     bucket: &Bucket,
 ) -> fmt::Result {
     w.write_str("bucket=")?;
+    if let Some(id) = bucket.bucket_id {
+        write!(w, "bucket_id:{},", bucket_id(id))?;
+    }
     if bucket.weight != bucket_weight_default(group_type) {
         write!(w, "weight:{},", bucket.weight)?;
     }
@@ -436,6 +513,9 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     }
     if m.out_port != PortNo::ANY {
         write!(w, "out_port:{} ", m.out_port)?;
+    }
+    if m.importance != 0 {
+        write!(w, "importance:{} ", m.importance)?;
     }
     flow_flags(w, m.flags)?;
     w.write_str("actions=")?;

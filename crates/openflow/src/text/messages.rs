@@ -6,27 +6,27 @@ use crate::actions::Bucket;
 use crate::frame::Frame;
 use crate::hello::Hello;
 use crate::message::*;
-use crate::types::{BufferId, Cookie, GroupId, MeterId, TableId, Version, Xid};
+use crate::types::{BucketId, BufferId, Cookie, GroupId, MeterId, TableId, Version, Xid};
 
-use super::{flow, names, packet, stats, values};
+use super::{flow, later, names, packet, roles, stats, values};
 
 impl Display for Message {
     /// The words of 1.3 without version and xid; several lines where `ovs-ofctl` has several.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut text = format!("{}:", header_name(self));
-        body(&mut text, Version::V13, self)?;
+        let mut text = format!("{}:", header_name(Version::V13, self));
+        body(&mut text, Version::V13, Xid(0), self)?;
         f.write_str(trimmed(&text))
     }
 }
 
 /// Header line and body, without the last newline.
 pub(super) fn message(version: Version, xid: Xid, message: &Message) -> String {
-    let mut text = header(&header_name(message), version.wire(), xid);
-    let _ = body(&mut text, version, message);
+    let mut text = header(&header_name(version, message), version.wire(), xid);
+    let _ = body(&mut text, version, xid, message);
     trimmed(&text).to_owned()
 }
 
-fn trimmed(text: &str) -> &str {
+pub(super) fn trimmed(text: &str) -> &str {
     text.strip_suffix('\n')
         .unwrap_or(text)
         .trim_end_matches(' ')
@@ -42,16 +42,16 @@ pub(super) fn header(name: &str, version: u8, xid: Xid) -> String {
 }
 
 /// `OFPT_HELLO`, `OFPST_FLOW request`, `NXT_FLOW_AGE`.
-fn header_name(message: &Message) -> String {
+fn header_name(version: Version, message: &Message) -> String {
     match message {
         Message::MultipartRequest(m) => format!("OFPST_{} request", stats::request_name(&m.body)),
         Message::MultipartReply(m) => format!("OFPST_{} reply", stats::reply_name(&m.body)),
-        Message::RoleStatus(_) => names::ONF_ROLE_STATUS.to_owned(),
+        message if version == Version::V13 => names::message_v13(message.kind()),
         message => names::message(message.kind()).to_owned(),
     }
 }
 
-fn body(w: &mut String, version: Version, message: &Message) -> fmt::Result {
+pub(super) fn body(w: &mut String, version: Version, xid: Xid, message: &Message) -> fmt::Result {
     match message {
         Message::FeaturesRequest
         | Message::GetConfigRequest
@@ -77,16 +77,21 @@ fn body(w: &mut String, version: Version, message: &Message) -> fmt::Result {
         }
         Message::GroupMod(m) => group_mod(w, version, m),
         Message::PortMod(m) => port_mod(w, m),
-        Message::TableMod(m) => table_mod(w, *m),
-        Message::MultipartRequest(m) => stats::request(w, m),
+        Message::TableMod(m) => later::table_mod(w, version, m),
+        Message::MultipartRequest(m) => stats::request(w, version, m),
         Message::MultipartReply(m) => stats::reply(w, version, m),
         Message::QueueGetConfigRequest { port } => write!(w, " port={port}"),
         Message::QueueGetConfigReply(m) => queue_config(w, m),
-        Message::RoleRequest(m) => role(w, *m, m.role != Role::NoChange),
-        Message::RoleReply(m) => role(w, *m, true),
-        Message::RoleStatus(m) => role_status(w, *m),
-        Message::GetAsyncReply(m) | Message::SetAsync(m) => async_config(w, m),
+        Message::RoleRequest(m) => roles::role(w, *m, m.role != Role::NoChange),
+        Message::RoleReply(m) => roles::role(w, *m, true),
+        Message::RoleStatus(m) => roles::role_status(w, m),
+        Message::GetAsyncReply(m) | Message::SetAsync(m) => roles::async_config(w, m),
         Message::MeterMod(m) => meter_mod(w, m),
+        Message::TableStatus(m) => later::table_status(w, m),
+        Message::RequestForward(m) => later::request_forward(w, version, m),
+        Message::BundleControl(m) => later::bundle_control(w, m),
+        Message::BundleAdd(m) => later::bundle_add(w, version, xid, m),
+        Message::ControllerStatus(m) => later::controller_status(w, m),
     }
 }
 
@@ -178,6 +183,10 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
     let name = |bit| {
         if version == Version::V10 && bit == Capabilities::GROUP_STATS.0 {
             return Some("STP");
+        }
+        let is_later = bit >= Capabilities::BUNDLES.0;
+        if is_later && version < Version::V14 {
+            return None;
         }
         Capabilities::NAMES
             .iter()
@@ -310,6 +319,12 @@ fn config(w: &mut String, _version: Version, m: SwitchConfig) -> fmt::Result {
 }
 
 fn packet_in(w: &mut String, m: &PacketIn) -> fmt::Result {
+    packet_in_head(w, m)?;
+    w.write_str(&packet::summary(&m.data))
+}
+
+/// The lines in front of the packet.
+pub(super) fn packet_in_head(w: &mut String, m: &PacketIn) -> fmt::Result {
     if m.table_id != TableId(0) {
         write!(w, " table_id={}", m.table_id.0)?;
     }
@@ -331,7 +346,8 @@ fn packet_in(w: &mut String, m: &PacketIn) -> fmt::Result {
         }
         Some(BufferId(buffer)) => write!(w, " buffer=0x{buffer:08x}")?,
     }
-    write!(w, "\n{}", packet::summary(&m.data))
+    w.push('\n');
+    Ok(())
 }
 
 fn flow_removed(w: &mut String, version: Version, m: &FlowRemoved) -> fmt::Result {
@@ -367,7 +383,18 @@ fn port_status(w: &mut String, m: &PortStatus) -> fmt::Result {
 }
 
 fn packet_out(w: &mut String, version: Version, m: &PacketOut) -> fmt::Result {
-    write!(w, " in_port={} actions=", m.in_port)?;
+    if m.pipeline.fields.is_empty() {
+        write!(w, " in_port={}", m.in_port)?;
+    } else {
+        let mut whole = m.pipeline.clone().with_in_port(m.in_port);
+        whole.fields.rotate_right(1);
+        write!(
+            w,
+            " {}",
+            flow::match_text(version, &whole, flow::PRIORITY_DEFAULT)
+        )?;
+    }
+    w.push_str(" actions=");
     flow::actions(w, version, &m.actions)?;
     match m.buffer_id {
         Some(BufferId(buffer)) => write!(w, " buffer=0x{buffer:08x}"),
@@ -386,24 +413,31 @@ fn group_mod(w: &mut String, version: Version, m: &GroupMod) -> fmt::Result {
         GroupModCommand::Add => "ADD",
         GroupModCommand::Modify => "MOD",
         GroupModCommand::Delete => "DEL",
+        GroupModCommand::InsertBucket => "INSERT_BUCKET",
+        GroupModCommand::RemoveBucket => "REMOVE_BUCKET",
     };
     write!(w, "\n {command} ")?;
-    group(w, version, m.group_id, m.group_type, &m.buckets)
+    let of_buckets = [GroupModCommand::InsertBucket, GroupModCommand::RemoveBucket];
+    let is_of_buckets = of_buckets.contains(&m.command);
+    if is_of_buckets {
+        let bucket = flow::bucket_id(m.command_bucket.unwrap_or(BucketId::ALL));
+        write!(w, "command_bucket_id:{bucket},")?;
+    }
+    let shown = Some(m.group_type).filter(|_| !is_of_buckets);
+    group(w, version, (m.group_id, m.group_type), shown, &m.buckets)
 }
 
 pub(super) fn group(
     w: &mut String,
     version: Version,
-    id: GroupId,
-    group_type: GroupType,
+    (id, group_type): (GroupId, GroupType),
+    shown_type: Option<GroupType>,
     buckets: &[Bucket],
 ) -> fmt::Result {
-    write!(
-        w,
-        "group_id={},type={}",
-        id.0,
-        names::group_type(group_type)
-    )?;
+    write!(w, "group_id={}", id.0)?;
+    if let Some(ty) = shown_type {
+        write!(w, ",type={}", names::group_type(ty))?;
+    }
     for bucket in buckets {
         w.push(',');
         flow::bucket(w, version, group_type, bucket)?;
@@ -425,23 +459,26 @@ fn port_mod(w: &mut String, m: &PortMod) -> fmt::Result {
     }
 }
 
-fn table_mod(w: &mut String, m: TableMod) -> fmt::Result {
-    match m.table_id {
-        // 1.3 has the bits of `config` for compatibility only: Open vSwitch prints none of them.
-        TableId::ALL => write!(w, " table_id: ALL_TABLES"),
-        TableId(id) => write!(w, " table_id={id}"),
-    }
-}
-
 /// Ordered by queue, under the port that was asked for.
 fn queue_config(w: &mut String, m: &QueueConfig) -> fmt::Result {
+    let of_port = |queue: &PacketQueue| PacketQueue {
+        port: m.port,
+        ..queue.clone()
+    };
+    queues(w, &m.queues.iter().map(of_port).collect::<Vec<_>>())
+}
+
+/// Ordered by port and queue.
+pub(super) fn queues(w: &mut String, list: &[PacketQueue]) -> fmt::Result {
     w.push(' ');
-    let mut queues: Vec<&PacketQueue> = m.queues.iter().collect();
-    queues.sort_by_key(|queue| queue.queue_id);
-    if !queues.is_empty() {
-        writeln!(w, "port={}", m.port)?;
-    }
+    let mut queues: Vec<&PacketQueue> = list.iter().collect();
+    queues.sort_by_key(|queue| (queue.port, queue.queue_id));
+    let mut port = None;
     for queue in queues {
+        if port != Some(queue.port) {
+            port = Some(queue.port);
+            writeln!(w, "port={}", queue.port)?;
+        }
         write!(w, "queue {}:", queue.queue_id.0)?;
         for property in &queue.properties {
             match property {
@@ -461,64 +498,6 @@ fn queue_rate(w: &mut String, name: &str, rate: u16) -> fmt::Result {
         u16::MAX => Ok(()),
         _ => write!(w, " {name}:(disabled)"),
     }
-}
-
-fn role(w: &mut String, m: RoleMessage, has_generation: bool) -> fmt::Result {
-    let role = match m.role {
-        Role::NoChange => "nochange",
-        Role::Equal => "equal",
-        Role::Primary => "primary",
-        Role::Secondary => "secondary",
-    };
-    write!(w, " role={role}")?;
-    // All ones: the switch knows of no election yet.
-    if has_generation && m.generation_id != u64::MAX {
-        write!(w, " generation_id={}", m.generation_id)?;
-    }
-    Ok(())
-}
-
-fn role_status(w: &mut String, m: RoleStatus) -> fmt::Result {
-    let held = RoleMessage {
-        role: m.role,
-        generation_id: m.generation_id,
-    };
-    role(w, held, true)?;
-    write!(w, " reason={}", names::role_reason(m.reason))
-}
-
-fn async_config(w: &mut String, m: &AsyncConfig) -> fmt::Result {
-    for (at, role) in ["primary", "secondary"].into_iter().enumerate() {
-        writeln!(w, "\n {role}:")?;
-        async_reasons(
-            w,
-            "PACKET_IN",
-            m.packet_in_mask[at],
-            names::packet_in_reason,
-        )?;
-        async_reasons(w, "PORT_STATUS", m.port_status_mask[at], names::port_reason)?;
-        async_reasons(
-            w,
-            "FLOW_REMOVED",
-            m.flow_removed_mask[at],
-            names::flow_removed_reason,
-        )?;
-        // Messages of 1.4 that 1.3 cannot ask for.
-        for later in ["ROLE_STATUS", "TABLE_STATUS", "REQUESTFORWARD"] {
-            async_reasons(w, later, 0, |_| String::new())?;
-        }
-    }
-    Ok(())
-}
-
-fn async_reasons(w: &mut String, of: &str, mask: u32, name: fn(u8) -> String) -> fmt::Result {
-    let reasons: Vec<String> = (0..32).filter(|n| mask >> n & 1 == 1).map(name).collect();
-    let reasons = if mask == 0 {
-        "(off)".into()
-    } else {
-        reasons.join(" ")
-    };
-    writeln!(w, "{of:>16}: {reasons}")
 }
 
 fn meter_mod(w: &mut String, m: &MeterMod) -> fmt::Result {

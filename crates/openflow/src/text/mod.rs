@@ -7,24 +7,30 @@
 //! there, they must agree.
 //!
 //! Deviations from Open vSwitch 3.1, by rule:
-//! - A vendor's message, action or field that this crate keeps as bytes is printed as such
+//! - Many of Nicira's actions and fields are printed in words, but only read from the `frame=` line
+//!   of [`print_exact`]. Any other vendor's message, action or field is printed as bytes
 //!   (`OFPT_EXPERIMENTER`, `experimenter(ID,DATA)`, `oxm=HEADER:PAYLOAD`).
 //! - What Open vSwitch refuses for its meaning (a bucket without weight, output to port 2³²−1) and
 //!   this codec can read is printed in words.
 //! - What neither can read is the header line, `***decode error: NAME***` and a hex dump; the name
 //!   may differ, and the header line is always there (`OFPT_99` for a type without a name).
+//! - OpenFlow 1.5's CONTROLLER_STATUS, FLOW_STATS, BUNDLE_FEATURES, statistics triggers and fields
+//!   that Open vSwitch does not read are printed in the same style.
 //! - TABLE_FEATURES lists its properties one a line instead of folding names into patterns.
 
 mod error;
 mod flow;
 mod items;
+mod later;
 mod messages;
 mod names;
+mod nicira;
 mod packet;
 mod read_actions;
 mod read_flow;
 mod read_match;
 mod read_message;
+mod roles;
 mod stats;
 mod values;
 
@@ -38,7 +44,7 @@ use std::fmt::Write;
 
 use crate::error::ErrorKind;
 use crate::frame::Frame;
-use crate::wire::decode;
+use crate::wire::{decode, decode_nicira};
 
 /// Prints a message in the words of `ovs-ofctl ofp-print`, without the last newline.
 ///
@@ -50,6 +56,9 @@ use crate::wire::decode;
 /// # Ok::<(), openflow::EncodeError>(())
 /// ```
 pub fn print(frame: &Frame) -> String {
+    if let Ok(Some(message)) = decode_nicira(frame) {
+        return nicira::message(frame, &message);
+    }
     let error = match (frame.version(), decode(frame)) {
         (Some(version), Ok(message)) => return messages::message(version, frame.xid(), &message),
         (_, Ok(_)) => ErrorKind::BAD_VERSION,

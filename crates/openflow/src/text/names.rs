@@ -2,8 +2,9 @@
 
 use crate::error::ErrorKind;
 use crate::kind::MessageKind;
-use crate::message::{GroupType, RoleReason};
-use crate::wire::is_role_status;
+use crate::match_fields::Field;
+use crate::message::{GroupType, Role, RoleReason};
+use crate::wire::{nicira_name, onf_kind};
 
 /// Shorthands: the Ethernet type they stand for and the protocol within, if any.
 pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
@@ -50,6 +51,10 @@ pub(super) fn error(kind: ErrorKind) -> String {
         11 => "OFPRRFC",
         12 => "OFPMMFC",
         13 => "OFPTFFC",
+        14 => "OFPBPC",
+        15 => "OFPACFC",
+        16 => "OFPMOFC",
+        17 => "OFPBFC",
         _ => return format!("type {} code {}", kind.ty, kind.code),
     };
     let Some(name) = kind.name() else {
@@ -67,6 +72,12 @@ pub(super) fn error(kind: ErrorKind) -> String {
         ErrorKind::GROUP_INVALID => "INVALID_GROUP",
         ErrorKind::GROUP_EXISTS | ErrorKind::METER_EXISTS => name,
         ErrorKind::METER_INVALID => "INVALID_METER",
+        ErrorKind::BUNDLE_BUNDLE_EXIST => "BUNDLE_EXIST",
+        ErrorKind::BUNDLE_BUNDLE_CLOSED => "BUNDLE_CLOSED",
+        ErrorKind::BUNDLE_IN_PROGRESS => "BUNDLE_IN_PROGRESS",
+        kind if kind.ty == ErrorKind::BUNDLE_UNKNOWN.ty => {
+            name.strip_prefix("BUNDLE_").unwrap_or(name)
+        }
         ErrorKind::TABLE_FEATURES_BAD_TYPE => return "OFPBPC_BAD_TYPE".into(),
         ErrorKind::TABLE_FEATURES_BAD_LEN => return "OFPBPC_BAD_LEN".into(),
         ErrorKind::TABLE_FEATURES_BAD_ARGUMENT => return "OFPBPC_BAD_VALUE".into(),
@@ -85,6 +96,9 @@ pub(super) fn error(kind: ErrorKind) -> String {
                 "ROLE_",
                 "METER_",
                 "TABLE_FEATURES_",
+                "PROPERTY_",
+                "ASYNC_CONFIG_",
+                "FLOW_MONITOR_",
             ];
             own.iter()
                 .find_map(|own| name.strip_prefix(own))
@@ -188,6 +202,47 @@ pub(super) const ACTION_TYPES_V10: &[(u16, &str)] = &[
     (10, "mod_tp_dst"),
 ];
 
+/// Flags of TCP, lowest first.
+pub(super) const TCP_FLAGS: [&str; 12] = [
+    "fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]",
+];
+
+/// The field's name in a move where Open vSwitch has an older one than the specification's.
+pub(super) fn nxm(field: Field) -> Option<&'static str> {
+    Some(match field {
+        Field::InPort => "NXM_OF_IN_PORT",
+        Field::EthDst => "NXM_OF_ETH_DST",
+        Field::EthSrc => "NXM_OF_ETH_SRC",
+        Field::EthType => "NXM_OF_ETH_TYPE",
+        Field::IpEcn => "NXM_NX_IP_ECN",
+        Field::IpProto => "NXM_OF_IP_PROTO",
+        Field::Ipv4Src => "NXM_OF_IP_SRC",
+        Field::Ipv4Dst => "NXM_OF_IP_DST",
+        Field::TcpSrc => "NXM_OF_TCP_SRC",
+        Field::TcpDst => "NXM_OF_TCP_DST",
+        Field::UdpSrc => "NXM_OF_UDP_SRC",
+        Field::UdpDst => "NXM_OF_UDP_DST",
+        Field::Icmpv4Type => "NXM_OF_ICMP_TYPE",
+        Field::Icmpv4Code => "NXM_OF_ICMP_CODE",
+        Field::ArpOp => "NXM_OF_ARP_OP",
+        Field::ArpSpa => "NXM_OF_ARP_SPA",
+        Field::ArpTpa => "NXM_OF_ARP_TPA",
+        Field::ArpSha => "NXM_NX_ARP_SHA",
+        Field::ArpTha => "NXM_NX_ARP_THA",
+        Field::Ipv6Src => "NXM_NX_IPV6_SRC",
+        Field::Ipv6Dst => "NXM_NX_IPV6_DST",
+        Field::Ipv6Flabel => "NXM_NX_IPV6_LABEL",
+        Field::Icmpv6Type => "NXM_NX_ICMPV6_TYPE",
+        Field::Icmpv6Code => "NXM_NX_ICMPV6_CODE",
+        Field::Ipv6NdTarget => "NXM_NX_ND_TARGET",
+        Field::Ipv6NdSll => "NXM_NX_ND_SLL",
+        Field::Ipv6NdTll => "NXM_NX_ND_TLL",
+        Field::TunnelId => "NXM_NX_TUN_ID",
+        Field::TcpFlags => "NXM_NX_TCP_FLAGS",
+        _ => return None,
+    })
+}
+
 /// The names of the action types in a bitmap, or `<none>`.
 pub(super) fn bitmap(types: &[(u16, &'static str)], bits: u32) -> String {
     let names: Vec<&str> = types
@@ -257,9 +312,6 @@ pub(super) const MESSAGES: &[(MessageKind, &str)] = &[
     (MessageKind::ControllerStatus, "OFPT_CONTROLLER_STATUS"),
 ];
 
-/// ROLE_STATUS as 1.3 has it.
-pub(super) const ONF_ROLE_STATUS: &str = "ONFT_ROLE_STATUS";
-
 /// Causes of a change of role (OFPCRR_*).
 pub(super) const ROLE_REASONS: &[(RoleReason, &str)] = &[
     (RoleReason::PRIMARY_REQUEST, "primary_request"),
@@ -270,6 +322,41 @@ pub(super) const ROLE_REASONS: &[(RoleReason, &str)] = &[
 pub(super) fn role_reason(reason: RoleReason) -> &'static str {
     let found = ROLE_REASONS.iter().find(|(known, _)| *known == reason);
     found.map_or("(unknown)", |(_, name)| name)
+}
+
+pub(super) fn table_reason(reason: u8) -> String {
+    match reason {
+        3 => "vacancy_down".into(),
+        4 => "vacancy_up".into(),
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn forward_reason(reason: u8) -> String {
+    match reason {
+        0 => "group_mod_request".into(),
+        1 => "meter_mod_request".into(),
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn role(role: Role) -> &'static str {
+    match role {
+        Role::NoChange => "nochange",
+        Role::Equal => "equal",
+        Role::Primary => "primary",
+        Role::Secondary => "secondary",
+    }
+}
+
+/// The message in 1.3, where the ONF gave it those of 1.4.
+pub(super) fn message_v13(kind: MessageKind) -> String {
+    let name = message(kind);
+    let is_onf = kind.to_wire(4).is_none();
+    match name.strip_prefix("OFPT_") {
+        Some(rest) if is_onf => format!("ONFT_{rest}"),
+        _ => name.to_owned(),
+    }
 }
 
 pub(super) fn message(kind: MessageKind) -> &'static str {
@@ -297,7 +384,32 @@ pub(super) const MULTIPART_TYPES: &[(u16, &str)] = &[
     (13, "PORT_DESC"),
 ];
 
-/// Names a message by its header, and a multipart message or ROLE_STATUS by its type too. `None`
+/// Multipart types of 1.4, then those of 1.5.
+const LATER_MULTIPART_TYPES: &[(u16, &str)] = &[
+    (14, "TABLE_DESC"),
+    (15, "QUEUE_DESC"),
+    (16, "FLOW_MONITOR"),
+    (17, "FLOW_STATS"),
+    (18, "CONTROLLER_STATUS"),
+    (19, "BUNDLE_FEATURES"),
+];
+
+/// Number of the types of [`LATER_MULTIPART_TYPES`] that a version has.
+fn later_multipart_types(version: u8) -> usize {
+    match version {
+        0..=4 => 0,
+        5 => 3,
+        _ => LATER_MULTIPART_TYPES.len(),
+    }
+}
+
+/// The multipart type of that number, in any version.
+pub(super) fn multipart(number: usize) -> &'static str {
+    let mut all = MULTIPART_TYPES.iter().chain(LATER_MULTIPART_TYPES);
+    all.nth(number).map_or("UNKNOWN", |(_, name)| name)
+}
+
+/// Names a message by its header, and a multipart message or one of the ONF by its type too. `None`
 /// for a type that its version does not have.
 pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String> {
     let kind = MessageKind::from_wire(version, type_byte);
@@ -305,14 +417,21 @@ pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String
         MessageKind::Unknown => return None,
         MessageKind::MultipartRequest => "request",
         MessageKind::MultipartReply => "reply",
-        _ if is_role_status(message) => return Some(ONF_ROLE_STATUS.to_owned()),
-        kind => return Some(self::message(kind).to_owned()),
+        kind => {
+            return Some(match (onf_kind(message), nicira_name(message)) {
+                (Some(kind), _) => message_v13(kind),
+                (_, Some(name)) => name.to_owned(),
+                _ => self::message(kind).to_owned(),
+            });
+        }
     };
     let ty = message
         .get(8..10)
         .map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    let later = &LATER_MULTIPART_TYPES[..later_multipart_types(version)];
     let known = MULTIPART_TYPES
         .iter()
+        .chain(later)
         .find(|(number, _)| Some(*number) == ty);
     match (known, ty) {
         (Some((_, name)), _) => Some(format!("OFPST_{name} {suffix}")),

@@ -4,7 +4,7 @@ use crate::match_fields::{FIELDS, Field, Match};
 use crate::packet::PacketFields;
 use crate::types::PortNo;
 
-use super::flow;
+use super::{flow, names};
 
 /// The fields of `data` in flow syntax, TTL, fragment, TCP flags and checksum included.
 pub(super) fn summary(data: &[u8]) -> String {
@@ -125,13 +125,10 @@ impl Headers {
         let (6, at) = self.l4? else {
             return None;
         };
-        const NAMES: [&str; 12] = [
-            "fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]",
-        ];
         // Only a header that is wholly there has flags.
         u16_at(data, at + 18)?;
         let flags = u16_at(data, at + 12)? & 0xfff;
-        let set: Vec<&str> = NAMES
+        let set: Vec<&str> = names::TCP_FLAGS
             .into_iter()
             .enumerate()
             .filter(|(n, _)| flags >> n & 1 == 1)

@@ -224,6 +224,8 @@ pub(super) fn read_group_mod(
         group_type,
         group_id: id.ok_or_else(|| missing("group_id=NUMBER"))?,
         buckets: read_buckets(version, group_type, buckets, base + head.len())?,
+        command_bucket: None,
+        properties: Vec::new(),
     })
 }
 
@@ -285,6 +287,8 @@ fn read_bucket(
         watch_port: PortNo::ANY,
         watch_group: GroupId::ANY,
         actions: Vec::new(),
+        bucket_id: None,
+        properties: Vec::new(),
     };
     let mut items = Items::new(text, base);
     let mut actions = items.remaining();

@@ -15,7 +15,7 @@ use super::items::{Item, Items};
 use super::read_actions::{read_actions, small};
 use super::read_flow::{Style, meter_id, read_flow_mod, read_group_mod, read_meter_mod};
 use super::read_match::{self, MatchReader, number};
-use super::{names, values};
+use super::{later, names, values};
 
 /// Starts the line that holds a whole message in hex.
 const FRAME_LINE: &str = "frame=";
@@ -56,7 +56,7 @@ pub fn parse_message(text: &str) -> Result<(Version, Xid, Message), TextError> {
     }
     match (frame.version(), decode(&frame)) {
         (Some(version), Ok(message)) => Ok((version, frame.xid(), message)),
-        (None, _) => Err(wrong("a message of OpenFlow 1.0 or 1.3")),
+        (None, _) => Err(wrong("a message of OpenFlow 1.0, 1.3, 1.4 or 1.5")),
         (_, Err(error)) => Err(wrong(&format!("a message that decodes: {error}"))),
     }
 }
@@ -111,11 +111,13 @@ fn read_words(text: &str) -> Result<(Version, Xid, Message), TextError> {
     let message = match name.strip_prefix("OFPST_") {
         Some(name) => Message::MultipartRequest(request(name, body)?),
         None => {
-            let words = names::MESSAGES.iter().copied();
-            let found = words
-                .chain([(MessageKind::RoleStatus, names::ONF_ROLE_STATUS)])
-                .find(|(_, word)| *word == name);
-            let kind = found.map(|(kind, _)| kind);
+            let of_v13 = name
+                .strip_prefix("ONFT_")
+                .map(|rest| format!("OFPT_{rest}"));
+            let name = of_v13.as_deref().unwrap_or(name);
+            let mut words = names::MESSAGES.iter();
+            let found = words.find(|(_, word)| *word == name);
+            let kind = found.map(|(kind, _)| *kind);
             read_body(
                 kind.ok_or_else(|| wrong("a message such as OFPT_FLOW_MOD"))?,
                 body,
@@ -160,6 +162,7 @@ fn read_body(kind: MessageKind, body: Body<'_>) -> Result<Message, TextError> {
         K::RoleReply => role(body, u64::MAX).map(Message::RoleReply),
         K::RoleStatus => role_status(body).map(Message::RoleStatus),
         K::GetAsyncRequest => nothing(Message::GetAsyncRequest),
+        K::BundleControl => bundle_control(body).map(Message::BundleControl),
         K::MeterMod => read_meter_mod(body.text, body.at).map(Message::MeterMod),
         _ => Err(body.wrong("the line frame=HEX too: words alone do not say all of this message")),
     }
@@ -251,6 +254,7 @@ fn packet_out(body: Body<'_>) -> Result<PacketOut, TextError> {
         in_port: PortNo::CONTROLLER,
         actions: Vec::new(),
         data: Bytes::new(),
+        pipeline: Default::default(),
     };
     each(body, |item| {
         match item.key {
@@ -333,6 +337,7 @@ fn port_mod(body: Body<'_>) -> Result<PortMod, TextError> {
         config: config("config:")?,
         mask: config("mask:")?,
         advertise,
+        properties: Vec::new(),
     })
 }
 
@@ -340,12 +345,15 @@ fn table_mod(body: Body<'_>) -> Result<TableMod, TextError> {
     let mut table = TableMod {
         table_id: TableId::ALL,
         config: 0,
+        properties: Vec::new(),
     };
     each(body, |item| {
         match (item.key, item.value) {
             // `table_id: ALL_TABLES` is two items.
             ("table_id", Some("")) | ("ALL_TABLES", None) => {}
             ("table_id", _) => table.table_id = TableId(small(item, 255)?),
+            ("eviction", _) => table.config |= switched(item, TableConfig::EVICTION)?,
+            ("vacancy", _) => table.config |= switched(item, TableConfig::VACANCY_EVENTS)?,
             _ => return Err(item.unknown("table_id=… or table_id: ALL_TABLES")),
         }
         Ok(())
@@ -353,10 +361,55 @@ fn table_mod(body: Body<'_>) -> Result<TableMod, TextError> {
     Ok(table)
 }
 
+fn switched(item: &Item<'_>, bit: TableConfig) -> Result<u32, TextError> {
+    match item.value()? {
+        "on" => Ok(bit.0),
+        "off" => Ok(0),
+        _ => Err(item.wrong("on or off")),
+    }
+}
+
+fn bundle_control(body: Body<'_>) -> Result<BundleControl, TextError> {
+    let (mut id, mut command, mut flags) = (0, None, 0u16);
+    each(body, |item| {
+        let flag = |word: &str| {
+            let found = later::BUNDLE_FLAGS.iter().find(|(_, name)| *name == word);
+            let named = found.map(|(bit, _)| u128::from(*bit));
+            named
+                .or_else(|| number(word))
+                .and_then(|bit| u16::try_from(bit).ok())
+        };
+        let wanted = "flags=atomic, ordered or a number";
+        match item.key {
+            "bundle_id" => id = small(item, u128::from(u32::MAX))?,
+            "type" => {
+                let word = item.value()?;
+                let named = |command: &BundleCommand| later::bundle_command(*command) == word;
+                let found = BundleCommand::ALL.into_iter().find(named);
+                command = Some(found.ok_or_else(|| item.wrong("a type such as OPEN_REQUEST"))?);
+            }
+            "flags" => flags |= flag(item.value()?).ok_or_else(|| item.wrong(wanted))?,
+            // More than one flag: each is a word of its own.
+            word if item.value.is_none() => {
+                flags |= flag(word).ok_or_else(|| item.unknown(wanted))?;
+            }
+            _ => return Err(item.unknown("bundle_id=…, type=… or flags=…")),
+        }
+        Ok(())
+    })?;
+    Ok(BundleControl {
+        bundle_id: id,
+        command: command.ok_or_else(|| body.wrong("type=…"))?,
+        flags: BundleFlags(flags),
+        properties: Vec::new(),
+    })
+}
+
 fn role(body: Body<'_>, generation_default: u64) -> Result<RoleMessage, TextError> {
     let mut message = RoleMessage {
         role: Role::NoChange,
         generation_id: generation_default,
+        short_id: None,
     };
     each(body, |item| match take_role(&mut message, item)? {
         true => Ok(()),
@@ -387,6 +440,7 @@ fn role_status(body: Body<'_>) -> Result<RoleStatus, TextError> {
     let mut held = RoleMessage {
         role: Role::NoChange,
         generation_id: u64::MAX,
+        short_id: None,
     };
     let mut reason = None;
     each(body, |item| {
@@ -410,6 +464,7 @@ fn role_status(body: Body<'_>) -> Result<RoleStatus, TextError> {
         role: held.role,
         reason,
         generation_id: held.generation_id,
+        properties: Vec::new(),
     })
 }
 
@@ -440,15 +495,18 @@ fn request(name: &str, body: Body<'_>) -> Result<MultipartRequest, TextError> {
         "FLOW" => RequestBody::Flow(flow_request(body)?),
         "AGGREGATE" => RequestBody::Aggregate(flow_request(body)?),
         "TABLE" => nothing(RequestBody::Table)?,
+        "TABLE_DESC" => nothing(RequestBody::TableDesc)?,
+        "CONTROLLER_STATUS" => nothing(RequestBody::ControllerStatus)?,
+        "FLOW_STATS" => RequestBody::FlowCounters(flow_request(body)?),
         "GROUP_FEATURES" => nothing(RequestBody::GroupFeatures)?,
         "METER_FEATURES" => nothing(RequestBody::MeterFeatures)?,
         "GROUP_DESC" => {
             only(body, "group_id", "ALL")?;
-            RequestBody::GroupDesc
+            RequestBody::GroupDesc(GroupId::ALL)
         }
         "PORT_DESC" => {
             only(body, "port", "ANY")?;
-            RequestBody::PortDesc
+            RequestBody::PortDesc(PortNo::ANY)
         }
         "PORT" | "QUEUE" | "GROUP" | "METER" | "METER_CONFIG" => subject(name, body)?,
         _ => return Err(body.wrong("the line frame=HEX too: words do not say all of this message")),

@@ -5,10 +5,11 @@ use std::fmt::{self, Write};
 use bytes::Bytes;
 
 use crate::multipart::*;
+use crate::stat::Stat;
 use crate::types::{GroupId, PortNo, QueueId, TableId, Version};
 
 use super::messages::{self, meter_id};
-use super::{flow, names, values};
+use super::{flow, later, names, values};
 
 pub(super) fn request_name(body: &RequestBody) -> String {
     let known = match body {
@@ -19,17 +20,23 @@ pub(super) fn request_name(body: &RequestBody) -> String {
         RequestBody::PortStats(_) => 4,
         RequestBody::Queue { .. } => 5,
         RequestBody::Group(_) => 6,
-        RequestBody::GroupDesc => 7,
+        RequestBody::GroupDesc(_) => 7,
         RequestBody::GroupFeatures => 8,
         RequestBody::Meter(_) => 9,
         RequestBody::MeterConfig(_) => 10,
         RequestBody::MeterFeatures => 11,
         RequestBody::TableFeatures(_) => 12,
-        RequestBody::PortDesc => 13,
+        RequestBody::PortDesc(_) => 13,
+        RequestBody::TableDesc => 14,
+        RequestBody::QueueDesc { .. } => 15,
+        RequestBody::FlowMonitor(_) => 16,
+        RequestBody::FlowCounters(_) => 17,
+        RequestBody::ControllerStatus => 18,
+        RequestBody::BundleFeatures(_) => 19,
         RequestBody::Experimenter { .. } => return "EXPERIMENTER".into(),
         RequestBody::Other { kind, .. } => return kind.to_string(),
     };
-    names::MULTIPART_TYPES[known].1.to_owned()
+    names::multipart(known).to_owned()
 }
 
 pub(super) fn reply_name(body: &ReplyBody) -> String {
@@ -48,28 +55,51 @@ pub(super) fn reply_name(body: &ReplyBody) -> String {
         ReplyBody::MeterFeatures(_) => 11,
         ReplyBody::TableFeatures(_) => 12,
         ReplyBody::PortDesc(_) => 13,
+        ReplyBody::TableDesc(_) => 14,
+        ReplyBody::QueueDesc(_) => 15,
+        ReplyBody::FlowMonitor(_) => 16,
+        ReplyBody::FlowCounters(_) => 17,
+        ReplyBody::ControllerStatus(_) => 18,
+        ReplyBody::BundleFeatures(_) => 19,
         ReplyBody::Experimenter { .. } => return "EXPERIMENTER".into(),
         ReplyBody::Other { kind, .. } => return kind.to_string(),
     };
-    names::MULTIPART_TYPES[known].1.to_owned()
+    names::multipart(known).to_owned()
 }
 
-pub(super) fn request(w: &mut String, m: &MultipartRequest) -> fmt::Result {
+pub(super) fn request(w: &mut String, version: Version, m: &MultipartRequest) -> fmt::Result {
     if m.more {
         w.push_str(" flags=[more]");
     }
     match &m.body {
         RequestBody::Desc
         | RequestBody::Table
+        | RequestBody::TableDesc
+        | RequestBody::ControllerStatus
         | RequestBody::GroupFeatures
         | RequestBody::MeterFeatures => Ok(()),
-        RequestBody::Flow(m) | RequestBody::Aggregate(m) => flow_request(w, m),
+        RequestBody::Flow(m) | RequestBody::Aggregate(m) | RequestBody::FlowCounters(m) => {
+            flow_request(w, m)
+        }
+        RequestBody::QueueDesc { port, queue } => {
+            write!(w, " port={port}")?;
+            match *queue {
+                QueueId::ALL => Ok(()),
+                queue => write!(w, " queue={}", queue_id(queue)),
+            }
+        }
+        RequestBody::FlowMonitor(monitors) => monitors
+            .iter()
+            .try_for_each(|m| later::flow_monitor(w, version, m)),
+        RequestBody::BundleFeatures(m) => {
+            write!(w, " flags={:#x}", m.flags)?;
+            later::bundle_features(w, &m.properties)
+        }
         RequestBody::PortStats(port) => write!(w, " port_no={port}"),
         RequestBody::Queue { port, queue } => write!(w, " port={port} queue={}", queue_id(*queue)),
         RequestBody::Group(group) => write!(w, " group_id={}", group_id(*group)),
-        // Both ask for all: only 1.5 can ask for one.
-        RequestBody::GroupDesc => write!(w, " group_id=ALL"),
-        RequestBody::PortDesc => write!(w, " port=ANY"),
+        RequestBody::GroupDesc(group) => write!(w, " group_id={}", group_id(*group)),
+        RequestBody::PortDesc(port) => write!(w, " port={port}"),
         RequestBody::Meter(meter) | RequestBody::MeterConfig(meter) => {
             write!(w, " meter={}", meter_id(*meter))
         }
@@ -91,6 +121,7 @@ pub(super) fn reply(w: &mut String, version: Version, m: &MultipartReply) -> fmt
                 packet_count,
                 byte_count,
                 flow_count,
+                ..
             } = m;
             write!(
                 w,
@@ -109,7 +140,8 @@ pub(super) fn reply(w: &mut String, version: Version, m: &MultipartReply) -> fmt
         ReplyBody::Group(groups) => groups.iter().try_for_each(|m| group_stats(w, m)),
         ReplyBody::GroupDesc(groups) => groups.iter().try_for_each(|m| {
             w.push_str("\n ");
-            messages::group(w, version, m.group_id, m.group_type, &m.buckets)
+            let shown = Some(m.group_type);
+            messages::group(w, version, (m.group_id, m.group_type), shown, &m.buckets)
         }),
         ReplyBody::GroupFeatures(m) => group_features(w, m),
         ReplyBody::Meter(meters) => meters.iter().try_for_each(|m| meter_stats(w, m)),
@@ -122,6 +154,22 @@ pub(super) fn reply(w: &mut String, version: Version, m: &MultipartReply) -> fmt
         ReplyBody::PortDesc(ports) => {
             w.push('\n');
             messages::ports(w, version, ports)
+        }
+        ReplyBody::TableDesc(tables) => tables.iter().try_for_each(|m| later::table_desc(w, m)),
+        ReplyBody::QueueDesc(queues) => messages::queues(w, queues),
+        ReplyBody::FlowMonitor(updates) => updates
+            .iter()
+            .try_for_each(|m| later::flow_update(w, version, m)),
+        ReplyBody::FlowCounters(rows) => rows
+            .iter()
+            .try_for_each(|m| later::flow_counters(w, version, m)),
+        ReplyBody::ControllerStatus(list) => list.iter().try_for_each(|m| {
+            w.push('\n');
+            later::controller_status(w, m)
+        }),
+        ReplyBody::BundleFeatures(m) => {
+            write!(w, " capabilities={:#x}", m.capabilities.0)?;
+            later::bundle_features(w, &m.properties)
         }
         ReplyBody::Experimenter { experimenter, data } => raw(w, Some(*experimenter), data),
         ReplyBody::Other { body, .. } => raw(w, None, body),
@@ -184,6 +232,19 @@ fn flow_stats(w: &mut String, version: Version, m: &FlowStats) -> fmt::Result {
         write!(w, "hard_timeout={}, ", m.hard_timeout)?;
     }
     flow::flow_flags(w, m.flags)?;
+    if m.importance != 0 {
+        write!(w, "importance={}, ", m.importance)?;
+    }
+    for stat in &m.stats {
+        match stat {
+            Stat::IdleTime(sec, _) if *sec <= i32::MAX as u32 => write!(w, "idle_age={sec}, ")?,
+            Stat::IdleTime(..) => {}
+            other => {
+                later::stat(w, other)?;
+                w.push_str(", ");
+            }
+        }
+    }
     let match_text = flow::match_text(version, &m.r#match, m.priority);
     if !match_text.is_empty() {
         write!(w, "{match_text} ")?;
@@ -450,6 +511,10 @@ fn table_property(property: &TableFeatureProperty) -> String {
                 13 => "write_set_field_miss",
                 14 => "apply_set_field",
                 15 => "apply_set_field_miss",
+                18 => "write_copy_field",
+                19 => "write_copy_field_miss",
+                20 => "apply_copy_field",
+                21 => "apply_copy_field_miss",
                 _ => "fields",
             };
             let fields: Vec<String> = headers.iter().map(|h| field_of_header(*h)).collect();

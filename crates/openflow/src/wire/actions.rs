@@ -5,10 +5,11 @@
 
 use crate::actions::{Action, Instruction};
 use crate::error::{DecodeError, EncodeError, ErrorKind};
-use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId};
+use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId, Version};
 
 use super::oxm;
 use super::reader::Reader;
+use super::v15::oxs;
 use super::writer::Writer;
 
 /// OFPAT_*.
@@ -29,6 +30,9 @@ mod action_type {
     pub const SET_FIELD: u16 = 25;
     pub const PUSH_PBB: u16 = 26;
     pub const POP_PBB: u16 = 27;
+    /// 1.5.
+    pub const COPY_FIELD: u16 = 28;
+    pub const METER: u16 = 29;
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
@@ -39,7 +43,10 @@ mod instruction_type {
     pub const WRITE_ACTIONS: u16 = 3;
     pub const APPLY_ACTIONS: u16 = 4;
     pub const CLEAR_ACTIONS: u16 = 5;
+    /// Up to 1.4.
     pub const METER: u16 = 6;
+    /// 1.5.
+    pub const STAT_TRIGGER: u16 = 7;
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
@@ -116,6 +123,19 @@ fn decode_action(r: &mut Reader) -> Result<Action, DecodeError> {
         }
         t::PUSH_PBB => (Action::PushPbb(a.u16()?), 2),
         t::POP_PBB => (Action::PopPbb, 4),
+        t::COPY_FIELD if a.is_since(Version::V15) => {
+            let (n_bits, src_offset, dst_offset) = (a.u16()?, a.u16()?, a.u16()?);
+            a.skip(2)?;
+            let copy = Action::CopyField {
+                n_bits,
+                src_offset,
+                dst_offset,
+                src: oxm::decode_id(&mut a)?,
+                dst: oxm::decode_id(&mut a)?,
+            };
+            (copy, a.left().min(7))
+        }
+        t::METER if a.is_since(Version::V15) => (Action::Meter(MeterId(a.u32()?)), 0),
         t::EXPERIMENTER => {
             let (experimenter, data) = (a.u32()?, a.rest());
             (Action::Experimenter { experimenter, data }, 0)
@@ -130,6 +150,7 @@ fn decode_action(r: &mut Reader) -> Result<Action, DecodeError> {
 fn encode_action(action: &Action, w: &mut Writer) -> Result<(), EncodeError> {
     use action_type as t;
     let start = w.at();
+    let is_v15 = w.is_since(Version::V15);
     let mut header = |ty: u16| {
         w.u16(ty);
         w.u16(0);
@@ -175,6 +196,28 @@ fn encode_action(action: &Action, w: &mut Writer) -> Result<(), EncodeError> {
         Action::DecNwTtl => header(t::DEC_NW_TTL),
         Action::CopyTtlOut => header(t::COPY_TTL_OUT),
         Action::CopyTtlIn => header(t::COPY_TTL_IN),
+        Action::CopyField { .. } | Action::Meter(_) if !is_v15 => {
+            return w.unsupported("action of OpenFlow 1.5");
+        }
+        Action::CopyField {
+            n_bits,
+            src_offset,
+            dst_offset,
+            src,
+            dst,
+        } => {
+            header(t::COPY_FIELD);
+            w.u16(*n_bits);
+            w.u16(*src_offset);
+            w.u16(*dst_offset);
+            w.zeros(2);
+            oxm::encode_id(*src, w)?;
+            oxm::encode_id(*dst, w)?;
+        }
+        Action::Meter(meter) => {
+            header(t::METER);
+            w.u32(meter.0);
+        }
         Action::Experimenter { experimenter, data } => {
             header(t::EXPERIMENTER);
             encode_experimenter(*experimenter, data, w)?;
@@ -213,7 +256,12 @@ fn decode_instruction(r: &mut Reader) -> Result<Instruction, DecodeError> {
             (Instruction::ApplyActions(decode_actions(&mut i)?), 0)
         }
         t::CLEAR_ACTIONS => (Instruction::ClearActions, 4),
-        t::METER => (Instruction::Meter(MeterId(i.u32()?)), 0),
+        t::METER if !i.is_since(Version::V15) => (Instruction::Meter(MeterId(i.u32()?)), 0),
+        t::STAT_TRIGGER if i.is_since(Version::V15) => {
+            let flags = i.u32()?;
+            let thresholds = oxs::decode(&mut i)?;
+            (Instruction::StatTrigger { flags, thresholds }, 0)
+        }
         t::EXPERIMENTER => {
             let (experimenter, data) = (i.u32()?, i.rest());
             (Instruction::Experimenter { experimenter, data }, 0)
@@ -228,6 +276,7 @@ fn decode_instruction(r: &mut Reader) -> Result<Instruction, DecodeError> {
 fn encode_instruction(instruction: &Instruction, w: &mut Writer) -> Result<(), EncodeError> {
     use instruction_type as t;
     let start = w.at();
+    let is_v15 = w.is_since(Version::V15);
     let mut header = |ty: u16| {
         w.u16(ty);
         w.u16(0);
@@ -254,6 +303,17 @@ fn encode_instruction(instruction: &Instruction, w: &mut Writer) -> Result<(), E
             encode_actions(actions, w)?;
         }
         Instruction::ClearActions => header(t::CLEAR_ACTIONS),
+        Instruction::Meter(_) if is_v15 => {
+            return w.unsupported("instruction METER: a meter is an action");
+        }
+        Instruction::StatTrigger { .. } if !is_v15 => {
+            return w.unsupported("instruction of OpenFlow 1.5");
+        }
+        Instruction::StatTrigger { flags, thresholds } => {
+            header(t::STAT_TRIGGER);
+            w.u32(*flags);
+            oxs::encode(thresholds, w)?;
+        }
         Instruction::Meter(meter) => {
             header(t::METER);
             w.u32(meter.0);

@@ -1,4 +1,4 @@
-//! Bytes to messages and back, per version. Nothing here is public but [`decode`] and [`encode`].
+//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and [`decode_nicira`].
 //!
 //! A refused message gets the OpenFlow error that Open vSwitch or the specification names. The
 //! reader only moves forward and never leaves its part. It allocates only for parts that it has
@@ -11,15 +11,21 @@
 //!   the body of a HELLO of 1.2 and earlier that makes no sense;
 //! - the priority of a FLOW_MOD of 1.0 without wildcards, which is the highest whatever it says;
 //! - up to three bytes after the last HELLO element;
+//! - in 1.4 and later, of properties that a message has fields for: their absence where it says
+//!   zero, and their place among the others;
 //! - what follows the header of an action or instruction id in table features that is no
 //!   experimenter's (OpenFlow 1.3.0 padded it).
 
 mod actions;
+mod nicira;
+mod onf;
 mod oxm;
 mod reader;
 mod symmetric;
 mod v10;
 mod v13;
+mod v14;
+mod v15;
 mod writer;
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
@@ -30,30 +36,47 @@ use crate::multipart::UnreadableRow;
 use crate::types::{Version, Xid};
 
 #[cfg(feature = "text")]
-pub(crate) use v13::is_role_status;
+pub(crate) use nicira::name as nicira_name;
+pub use nicira::{NiciraMessage, PacketIn2, decode_nicira};
+pub(crate) use onf::kind as onf_kind;
+use reader::Reader;
 use writer::Writer;
 
-/// Reads `frame` under its own version (1.0 and 1.3; the symmetric messages of every version).
+/// Reads `frame` under its own version (1.0 and 1.3 to 1.5; the symmetric messages of every version).
 ///
 /// # Errors
 /// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that is not
 /// read here is BAD_VERSION: whoever forwards frames forwards it unread.
 pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
-    if v13::is_role_status(frame.bytes()) {
-        return v13::decode(frame);
+    if let Some(kind) = onf::kind(frame.bytes()) {
+        return whole(frame, kind, onf::decode);
     }
     if let Some(message) = symmetric::decode(frame)? {
         return Ok(message);
     }
     let refused = |kind, what, offset| DecodeError { kind, what, offset };
-    match frame.version() {
-        Some(Version::V10 | Version::V13) if frame.kind() == MessageKind::Unknown => {
-            Err(refused(ErrorKind::BAD_TYPE, "message type", 1))
+    match (frame.version(), frame.kind()) {
+        (Some(Version::V11 | Version::V12) | None, _) => {
+            Err(refused(ErrorKind::BAD_VERSION, "message version", 0))
         }
-        Some(Version::V10) => v10::decode(frame),
-        Some(Version::V13) => v13::decode(frame),
-        _ => Err(refused(ErrorKind::BAD_VERSION, "message version", 0)),
+        (_, MessageKind::Unknown) => Err(refused(ErrorKind::BAD_TYPE, "message type", 1)),
+        (Some(Version::V10), _) => v10::decode(frame),
+        (Some(Version::V13), kind) => whole(frame, kind, v13::decode),
+        (Some(Version::V14), kind) => whole(frame, kind, v14::decode),
+        (Some(Version::V15), kind) => whole(frame, kind, v15::decode),
     }
+}
+
+/// Reads `frame` by `body`, which must use it up.
+fn whole(
+    frame: &Frame,
+    kind: MessageKind,
+    body: fn(MessageKind, &mut Reader) -> Result<Message, DecodeError>,
+) -> Result<Message, DecodeError> {
+    let mut r = Reader::body_of(frame, v13::name(kind));
+    let message = body(kind, &mut r)?;
+    r.done()?;
+    Ok(message)
 }
 
 /// Reads `frame` like [`decode`], but leaves out rows of flow statistics that cannot be read, if
@@ -68,7 +91,14 @@ pub fn decode_rows(frame: &Frame) -> Result<(Message, Vec<UnreadableRow>), Decod
     };
     let rows = match (frame.kind(), frame.version()) {
         (MessageKind::MultipartReply, Some(Version::V10)) => v10::decode_flow_rows(frame),
-        (MessageKind::MultipartReply, Some(Version::V13)) => v13::decode_flow_rows(frame),
+        (MessageKind::MultipartReply, Some(Version::V13 | Version::V14)) => {
+            let (row, unreadable) = (v13::flow::decode_stats, v13::flow::decode_unreadable);
+            v13::multipart::decode_flow_rows(frame, row, unreadable)
+        }
+        (MessageKind::MultipartReply, Some(Version::V15)) => {
+            let (row, unreadable) = (v15::flow::decode_desc, v15::flow::decode_unreadable);
+            v13::multipart::decode_flow_rows(frame, row, unreadable)
+        }
         _ => Ok(None),
     };
     let (reply, unreadable) = rows?.ok_or(error)?;
@@ -84,9 +114,9 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
         version,
         what: "message of this kind",
     };
-    let kind = match message {
-        Message::RoleStatus(_) if version == Version::V13 => MessageKind::Experimenter,
-        message => message.kind(),
+    let kind = match version {
+        Version::V13 if onf::ty(message.kind()).is_some() => MessageKind::Experimenter,
+        _ => message.kind(),
     };
     let Some(type_byte) = kind.to_wire(version.wire()) else {
         return Err(unsupported);
@@ -95,8 +125,10 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
     if !symmetric::encode(version, message, &mut w)? {
         match version {
             Version::V10 => v10::encode(message, &mut w)?,
-            Version::V13 => v13::encode(message, &mut w)?,
-            _ => return Err(unsupported),
+            Version::V11 | Version::V12 => return Err(unsupported),
+            Version::V13 => onf::encode_or(message, &mut w, v13::encode)?,
+            Version::V14 => v14::encode(message, &mut w)?,
+            Version::V15 => v15::encode(message, &mut w)?,
         }
     }
     w.finish("message")

@@ -7,8 +7,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::actions::FieldId;
 use crate::error::{DecodeError, EncodeError, ErrorKind};
-use crate::match_fields::{Field, Match, MatchField, OXM_CLASS_BASIC, Prereq, VLAN_PRESENT};
+use crate::match_fields::{
+    Field, Match, MatchField, OXM_CLASS_BASIC, PACKET_TYPE_ETHERTYPE, Prereq, VLAN_PRESENT,
+};
 
 use super::reader::Reader;
 use super::writer::Writer;
@@ -97,7 +100,9 @@ pub(super) fn decode_field(
     let class = (header >> 16) as u16;
     let number = (header >> 9 & 0x7f) as u8;
     let has_mask = header >> 8 & 1 == 1;
-    let Some(field) = Field::from_number(number).filter(|_| class == OXM_CLASS_BASIC) else {
+    let known = Field::from_number(number)
+        .filter(|field| class == OXM_CLASS_BASIC && r.is_since(field.info().since));
+    let Some(field) = known else {
         if class == OXM_CLASS_EXPERIMENTER && len < 4 {
             return refuse(errors.len);
         }
@@ -132,6 +137,9 @@ pub(super) fn encode_field(field: &MatchField, w: &mut Writer) -> Result<(), Enc
             if *value > field.ones() || mask.is_some_and(|mask| mask > field.ones()) {
                 return w.unsupported("value or mask wider than its field");
             }
+            if !w.is_since(field.info().since) {
+                return w.unsupported("such field");
+            }
             let len = field.len();
             w.u16(OXM_CLASS_BASIC);
             w.u8((*field as u8) << 1 | u8::from(mask.is_some()));
@@ -149,6 +157,29 @@ pub(super) fn encode_field(field: &MatchField, w: &mut Writer) -> Result<(), Enc
             w.u32(*header);
             w.bytes(payload);
         }
+    }
+    Ok(())
+}
+
+/// Reads the header of a TLV that has no value: an OXM id.
+pub(super) fn decode_id(r: &mut Reader) -> Result<FieldId, DecodeError> {
+    let header = r.u32()?;
+    let is_experimenter = header >> 16 == u32::from(OXM_CLASS_EXPERIMENTER);
+    let experimenter = is_experimenter.then(|| r.u32()).transpose()?;
+    Ok(FieldId {
+        header,
+        experimenter,
+    })
+}
+
+pub(super) fn encode_id(id: FieldId, w: &mut Writer) -> Result<(), EncodeError> {
+    let is_experimenter = id.header >> 16 == u32::from(OXM_CLASS_EXPERIMENTER);
+    if is_experimenter != id.experimenter.is_some() {
+        return w.unsupported("such id of a field");
+    }
+    w.u32(id.header);
+    if let Some(experimenter) = id.experimenter {
+        w.u32(experimenter);
     }
     Ok(())
 }
@@ -171,7 +202,11 @@ fn identity(field: &MatchField) -> (u32, Option<[u8; 4]>) {
 /// Reports whether the fields read so far allow a field that demands `prereq`.
 fn holds(prereq: Prereq, earlier: &Match) -> bool {
     let is = |field, value| earlier.exact(field) == Some(value);
-    let is_ethernet = |ty: u16| is(Field::EthType, u128::from(ty));
+    // A packet of another type than Ethernet says its EtherType there (1.5.1, 7.2.3.8).
+    let is_ethernet = |ty: u16| {
+        let ty = u128::from(ty);
+        is(Field::EthType, ty) || is(Field::PacketType, PACKET_TYPE_ETHERTYPE | ty)
+    };
     let is_ip = || is_ethernet(0x0800) || is_ethernet(0x86dd);
     let is_icmpv6 = || is_ethernet(0x86dd) && is(Field::IpProto, 58);
     let is_nd = |ty: u8| is_icmpv6() && is(Field::Icmpv6Type, u128::from(ty));

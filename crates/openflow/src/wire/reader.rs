@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::error::{DecodeError, ErrorKind};
 use crate::frame::{Frame, HEADER_LEN};
+use crate::types::{Version, Xid};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -30,6 +31,29 @@ impl<'a> Reader<'a> {
             short: ErrorKind::BAD_LEN,
             what,
         }
+    }
+
+    /// Whether `byte` is the version byte of the message.
+    pub fn is_of_version(&self, byte: u8) -> bool {
+        self.message[0] == byte
+    }
+
+    /// Transaction id of the message.
+    pub fn xid(&self) -> Xid {
+        match self.message[..HEADER_LEN].last_chunk() {
+            Some(bytes) => Xid(u32::from_be_bytes(*bytes)),
+            None => Xid(0),
+        }
+    }
+
+    /// Bytes of the message up to here.
+    pub fn len_so_far(&self) -> usize {
+        self.at
+    }
+
+    /// Whether the message is of `version` or a later one.
+    pub fn is_since(&self, version: Version) -> bool {
+        self.message[0] >= version.wire()
     }
 
     /// The next `len` bytes as a part of their own, where running out is `short` in `what`.

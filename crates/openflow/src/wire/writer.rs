@@ -24,6 +24,22 @@ impl Writer {
         Writer { version, buf }
     }
 
+    pub fn xid(&self) -> Xid {
+        match self.buf.get(4..8).and_then(|bytes| bytes.first_chunk()) {
+            Some(bytes) => Xid(u32::from_be_bytes(*bytes)),
+            None => Xid(0),
+        }
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether the message is of `version` or a later one.
+    pub fn is_since(&self, version: Version) -> bool {
+        self.version >= version
+    }
+
     pub fn finish(mut self, what: &'static str) -> Result<Frame> {
         self.close(0, 2, what)?;
         let frame = Frame::new(self.buf.freeze());
@@ -92,6 +108,15 @@ impl Writer {
         };
         self.buf[at..at + 2].copy_from_slice(&len.to_be_bytes());
         Ok(())
+    }
+
+    /// Fails if `what` is there: this version has no words for it.
+    pub fn refuse(&self, is_there: bool, what: &'static str) -> Result<()> {
+        if is_there {
+            self.unsupported(what)
+        } else {
+            Ok(())
+        }
     }
 
     /// This version has no words for `what`.

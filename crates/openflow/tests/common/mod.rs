@@ -32,11 +32,17 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files![
     "os-ken/of10",
     "os-ken/of13",
+    "os-ken/of14",
+    "os-ken/of15",
     "ovs/of10",
     "ovs/of13",
+    "ovs/of14",
+    "ovs/of15",
     "ovs-conformance/of13",
     "ovs-ofctl/of10",
     "ovs-ofctl/of13",
+    "ovs-ofctl/of14",
+    "ovs-ofctl/of15",
 ];
 
 pub fn fixtures() -> Vec<Fixture> {

@@ -196,3 +196,7 @@ READ |= {o.OFPT_ROLE_REPLY, o.OFPT_GET_ASYNC_REPLY, o.OFPT_BARRIER_REPLY}
 
 def before_writing(_message):
     pass
+
+
+def is_misread(_data):
+    return False

@@ -2,6 +2,7 @@
 
 import struct
 
+HEADER = "!BBHI"
 HEADER_SIZE = 8
 
 
@@ -66,3 +67,25 @@ def multipart(bodies, layout):
         bodies[kind](w)
 
     return walk
+
+
+def rewrite(v, data):
+    """A whole message, read and written by os-ken as far as it has a class that does both."""
+    version, kind, length, xid = struct.unpack_from(HEADER, data)
+
+    def read():
+        return v.p.msg_parser(v.DP, version, kind, length, xid, data)
+
+    if kind in v.WHOLE:
+        message = read()
+        v.before_writing(message)
+        message.serialize()
+        return message.buf
+    if kind in v.READ and not v.is_misread(data):
+        read()
+    w = Walk(data)
+    v.WALKS[kind](w)
+    if w.at != len(data):
+        raise ValueError(f"{len(data) - w.at} bytes are left")
+    struct.pack_into(HEADER, w.out, 0, version, kind, len(w.out), xid)
+    return w.out

@@ -56,6 +56,7 @@ fn sent_on(version: Version, data: Vec<u8>) -> Frame {
         in_port: PortNo::CONTROLLER,
         actions: vec![Action::output(PortNo(2))],
         data: data.into(),
+        pipeline: Default::default(),
     };
     let in_port = match version {
         Version::V10 => PortNo::ANY,

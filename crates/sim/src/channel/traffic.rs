@@ -120,6 +120,7 @@ fn packet_out(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
         in_port,
         actions: vec![action],
         data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_OUT_HEAD_BYTES),
+        pipeline: Default::default(),
     })
 }
 

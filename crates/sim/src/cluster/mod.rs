@@ -553,6 +553,7 @@ impl World {
         let request = RoleMessage {
             role: Role::Secondary,
             generation_id: generation.0,
+            short_id: None,
         };
         let (answer, _) = self.switches[switch].handle(member, request);
         if let RoleAnswer::Reply(status) = answer {

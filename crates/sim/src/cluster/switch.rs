@@ -82,6 +82,7 @@ impl ModelSwitch {
         let reply = RoleMessage {
             role: connection.role,
             generation_id: self.generation.unwrap_or(Generation::NONE).0,
+            short_id: None,
         };
         (RoleAnswer::Reply(reply), demoted)
     }

@@ -224,6 +224,7 @@ impl Script {
             in_port,
             actions: vec![Action::Output { port, max_len: 0 }],
             data,
+            pipeline: Default::default(),
         });
         let rank = if how < 2 {
             Rank::State
@@ -259,6 +260,7 @@ impl Script {
             packet_count: 1,
             byte_count: 100,
             r#match: flow_match(flow),
+            stats: Vec::new(),
         });
         self.encoded(number, &message)
     }

@@ -197,6 +197,8 @@ mod tests {
             packet_count: 0,
             byte_count: 0,
             instructions: Vec::new(),
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 

@@ -274,6 +274,7 @@ mod tests {
             collisions: 0,
             duration_sec: age_s,
             duration_nsec: 0,
+            properties: Vec::new(),
         }
     }
 

@@ -297,6 +297,7 @@ fn packet_out(
         },
         actions,
         data: data.clone(),
+        pipeline: Default::default(),
     };
     encode(version, xid, &Message::PacketOut(message)).ok()
 }

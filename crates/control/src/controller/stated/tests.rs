@@ -50,6 +50,8 @@ fn row(sent: &FlowMod) -> FlowStats {
         byte_count: 0,
         r#match: sent.r#match.clone(),
         instructions: sent.instructions.clone(),
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 
@@ -212,6 +214,7 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
         packet_count: 0,
         byte_count: 0,
         r#match: add.r#match,
+        stats: Vec::new(),
     };
     let lose = |setup: &mut Setup, count: usize| {
         let mut mended = 0;

@@ -176,6 +176,8 @@ fn row(sent: &FlowMod) -> FlowStats {
         packet_count: 0,
         byte_count: 0,
         instructions: sent.instructions.clone(),
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 

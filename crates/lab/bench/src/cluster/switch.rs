@@ -179,6 +179,7 @@ impl Switch {
                     role: Role::Secondary,
                     reason: RoleReason::PRIMARY_REQUEST,
                     generation_id: wanted,
+                    properties: Vec::new(),
                 };
                 self.push(before, Xid(0), &Message::RoleStatus(status));
             }
@@ -191,6 +192,7 @@ impl Switch {
         let reply = RoleMessage {
             role: self.lines[line].role.unwrap_or(Role::Equal),
             generation_id: self.generation.unwrap_or(u64::MAX),
+            short_id: None,
         };
         self.push(line, frame.xid(), &Message::RoleReply(reply));
     }
@@ -230,6 +232,7 @@ mod tests {
         Message::RoleRequest(RoleMessage {
             role,
             generation_id,
+            short_id: None,
         })
     }
 

@@ -59,11 +59,9 @@ pub fn answer_control(
             },
             ..request
         }),
-        Message::GetAsyncRequest => Message::GetAsyncReply(AsyncConfig {
-            packet_in_mask: [3, 0],
-            port_status_mask: [7, 7],
-            flow_removed_mask: [15, 0],
-        }),
+        Message::GetAsyncRequest => {
+            Message::GetAsyncReply(AsyncConfig::of_v13([3, 0], [7, 7], [15, 0]))
+        }
         Message::QueueGetConfigRequest { port } => Message::QueueGetConfigReply(QueueConfig {
             port,
             queues: Vec::new(),
@@ -72,7 +70,9 @@ pub fn answer_control(
             Some(body) => Message::MultipartReply(MultipartReply { more: false, body }),
             None => refusal(ErrorKind::BAD_MULTIPART, frame),
         },
-        Message::Experimenter(_) => refusal(ErrorKind::BAD_EXPERIMENTER, frame),
+        Message::Experimenter(_) | Message::BundleControl(_) | Message::BundleAdd(_) => {
+            refusal(ErrorKind::BAD_EXPERIMENTER, frame)
+        }
         _ => return None,
     })
 }
@@ -91,6 +91,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
         packet_count: 0,
         byte_count: 0,
         flow_count: 0,
+        stats: Vec::new(),
     };
     Some(match body {
         RequestBody::Desc => ReplyBody::Desc(Description {
@@ -106,7 +107,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
         RequestBody::PortStats(_) => ReplyBody::PortStats(Vec::new()),
         RequestBody::Queue { .. } => ReplyBody::Queue(Vec::new()),
         RequestBody::Group(_) => ReplyBody::Group(Vec::new()),
-        RequestBody::GroupDesc => ReplyBody::GroupDesc(Vec::new()),
+        RequestBody::GroupDesc(_) => ReplyBody::GroupDesc(Vec::new()),
         RequestBody::GroupFeatures => ReplyBody::GroupFeatures(GroupFeatures {
             types: 0,
             capabilities: 0,
@@ -121,10 +122,18 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
             capabilities: 0,
             max_bands: 0,
             max_color: 0,
+            features: None,
         }),
         RequestBody::TableFeatures(_) => ReplyBody::TableFeatures(Vec::new()),
-        RequestBody::PortDesc => ReplyBody::PortDesc(ports(layout, SPEED_KBPS)),
-        RequestBody::Experimenter { .. } | RequestBody::Other { .. } => return None,
+        RequestBody::PortDesc(_) => ReplyBody::PortDesc(ports(layout, SPEED_KBPS)),
+        RequestBody::TableDesc
+        | RequestBody::QueueDesc { .. }
+        | RequestBody::FlowMonitor(_)
+        | RequestBody::FlowCounters(_)
+        | RequestBody::ControllerStatus
+        | RequestBody::BundleFeatures(_)
+        | RequestBody::Experimenter { .. }
+        | RequestBody::Other { .. } => return None,
     })
 }
 
@@ -142,6 +151,7 @@ fn ports(layout: &Layout, speed: u32) -> Vec<Port> {
         peer: 0,
         curr_speed: speed,
         max_speed: speed,
+        properties: Vec::new(),
     };
     layout.ports().map(port).collect()
 }

@@ -112,6 +112,7 @@ pub(super) fn packet_out(to: &PacketIn, port: u32) -> PacketOut {
             Some(_) => Bytes::new(),
             None => to.data.clone(),
         },
+        pipeline: Default::default(),
     }
 }
 

@@ -108,7 +108,8 @@ proptest! {
             in_port: PortNo(2),
             actions: vec![output(port)],
             data: Bytes::from(data.clone()),
-        })).unwrap();
+pipeline: Default::default(),
+})).unwrap();
         let answer = Answer::read(version, frame.bytes()).unwrap();
         let floods = port > 100;
         prop_assert_eq!(answer.output, if floods { Output::Flood } else { Output::Port(port) });

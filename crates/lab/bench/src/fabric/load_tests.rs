@@ -65,6 +65,7 @@ fn packet_out(port: PortNo, data: Bytes) -> Message {
         in_port: PortNo::CONTROLLER,
         actions: vec![Action::output(port)],
         data,
+        pipeline: Default::default(),
     })
 }
 

@@ -51,12 +51,16 @@ fn group(kind: GroupType, id: u32, ports: &[u32]) -> Message {
         watch_port: PortNo(*port),
         watch_group: GroupId::ANY,
         actions: vec![out(*port)],
+        bucket_id: None,
+        properties: Vec::new(),
     };
     Message::GroupMod(GroupMod {
         command: GroupModCommand::Add,
         group_type: kind,
         group_id: GroupId(id),
         buckets: ports.iter().map(bucket).collect(),
+        command_bucket: None,
+        properties: Vec::new(),
     })
 }
 
@@ -250,6 +254,7 @@ fn lldp_of_the_controller_passes_the_links_and_is_sent_up_there() {
                     in_port: PortNo::CONTROLLER,
                     actions: vec![out(port.0)],
                     data: data.clone(),
+                    pipeline: Default::default(),
                 })
             })
             .collect();

@@ -259,11 +259,7 @@ fn delete(cookie: Cookie, cookie_mask: Cookie) -> FlowMod {
 /// SET_ASYNC for packet-ins by a miss or an action, or for nothing.
 pub fn listening(to_packet_ins: bool) -> Message {
     let reasons = if to_packet_ins { 0b11 } else { 0 };
-    Message::SetAsync(AsyncConfig {
-        packet_in_mask: [reasons, 0],
-        port_status_mask: [0, 0],
-        flow_removed_mask: [0, 0],
-    })
+    Message::SetAsync(AsyncConfig::of_v13([reasons, 0], [0, 0], [0, 0]))
 }
 
 async fn describe(channel: &mut Channel) -> Result<String, Failure> {

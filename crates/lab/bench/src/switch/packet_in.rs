@@ -207,6 +207,7 @@ pub fn relayed(packet: PacketIn, to: PortNo) -> Message {
         in_port,
         actions: vec![Action::output(to)],
         data,
+        pipeline: Default::default(),
     })
 }
 
@@ -271,6 +272,7 @@ mod tests {
             in_port: PortNo(1),
             actions: vec![Action::output(PortNo(2))],
             data: Bytes::from_static(&[0; FRAME_BYTES]),
+            pipeline: Default::default(),
         };
         let out = encode(Version::V13, Xid(1), &Message::PacketOut(packet)).unwrap();
         let echo = Message::EchoRequest(Bytes::from_static(&ECHO_DATA));

@@ -26,6 +26,8 @@ fn row(table: u8, priority: u16, r#match: Match, instructions: Vec<Instruction>)
         byte_count: 70,
         r#match,
         instructions,
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 
@@ -46,11 +48,14 @@ fn group(id: u32, group_type: GroupType, buckets: Vec<Vec<Action>>) -> GroupDesc
         },
         watch_group: GroupId::ANY,
         actions,
+        bucket_id: None,
+        properties: Vec::new(),
     };
     GroupDesc {
         group_type,
         group_id: GroupId(id),
         buckets: buckets.into_iter().enumerate().map(bucket).collect(),
+        properties: Vec::new(),
     }
 }
 

@@ -90,6 +90,8 @@ fn groups_refuse_loops_and_unknowns_and_take_their_entries_with_them() {
             group_type,
             group_id: GroupId(id),
             buckets,
+            command_bucket: None,
+            properties: Vec::new(),
         })
     };
     use {GroupModCommand as C, GroupType as T};

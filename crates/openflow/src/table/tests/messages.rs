@@ -146,6 +146,7 @@ fn a_packet_out_does_its_actions_or_goes_through_the_tables() {
         in_port,
         actions: vec![Action::output(port)],
         data: udp(2, 1).into(),
+        pipeline: Default::default(),
     };
     let sent = |s: &mut Switch, m: PacketOut| match s.packet_out(at(0), &m).unwrap().as_slice() {
         [Output::Port { port, .. }] => Some(port.0),
@@ -171,6 +172,7 @@ fn an_older_generation_is_stale() {
         Message::RoleRequest(RoleMessage {
             role,
             generation_id,
+            short_id: None,
         })
     };
     s.apply(at(0), &ask(Role::Primary, 5)).unwrap();
@@ -182,6 +184,7 @@ fn an_older_generation_is_stale() {
     let told = RoleMessage {
         role: Role::Primary,
         generation_id: 5,
+        short_id: None,
     };
     assert_eq!(reply, [Message::RoleReply(told)]);
 }

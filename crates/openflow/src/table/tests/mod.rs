@@ -69,6 +69,8 @@ fn add_group(switch: &mut Switch, id: u32, group_type: GroupType, buckets: Vec<B
         group_type,
         group_id: GroupId(id),
         buckets,
+        command_bucket: None,
+        properties: Vec::new(),
     };
     assert_eq!(switch.apply(at(0), &Message::GroupMod(m)), Ok(Vec::new()));
 }
@@ -79,6 +81,8 @@ fn bucket(actions: Vec<Action>) -> Bucket {
         watch_port: PortNo::ANY,
         watch_group: GroupId::ANY,
         actions,
+        bucket_id: None,
+        properties: Vec::new(),
     }
 }
 

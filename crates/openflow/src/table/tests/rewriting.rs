@@ -202,11 +202,7 @@ fn dscp_and_ttl_are_set_with_the_header_checksum_right() {
     add(&mut s, FlowMod::add(2, ip, actions));
     let outputs = s.process(at(0), P1, &udp(2, 53));
     assert!(outputs.is_empty(), "nobody has asked for it");
-    let all = Message::SetAsync(AsyncConfig {
-        packet_in_mask: [0b111, 0],
-        port_status_mask: [0b111, 0],
-        flow_removed_mask: [0b1111, 0],
-    });
+    let all = Message::SetAsync(AsyncConfig::of_v13([0b111, 0], [0b111, 0], [0b1111, 0]));
     s.apply(at(0), &all).expect("it takes it");
     let outputs = s.process(at(0), P1, &udp(2, 53));
     let [Output::Controller(p)] = outputs.as_slice() else {
@@ -261,6 +257,7 @@ fn reserved_ports_reach_the_ports_they_name() {
             config,
             mask: config,
             advertise: 0,
+            properties: Vec::new(),
         })
     };
     s.apply(at(0), &config(3, PortConfig::NO_FLOOD)).unwrap();

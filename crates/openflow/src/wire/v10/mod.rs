@@ -218,10 +218,12 @@ fn decode_flow_removed(frame: &Frame) -> Result<Message, DecodeError> {
         packet_count,
         byte_count,
         r#match,
+        stats: Vec::new(),
     }))
 }
 
 fn encode_flow_removed(m: &FlowRemoved, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!m.stats.is_empty(), "such statistics of an entry")?;
     if (m.table_id, m.hard_timeout) != (TableId(0), 0) {
         return w.unsupported("table or hard timeout in FLOW_REMOVED");
     }
@@ -252,10 +254,15 @@ fn decode_packet_out(frame: &Frame) -> Result<Message, DecodeError> {
         in_port,
         actions: actions::decode(&mut list)?,
         data: r.rest(),
+        pipeline: Match::any(),
     }))
 }
 
 fn encode_packet_out(m: &PacketOut, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(
+        !m.pipeline.fields.is_empty(),
+        "pipeline fields in PACKET_OUT",
+    )?;
     encode_buffer(m.buffer_id, w);
     w.u16(port_to_wire(m.in_port, w)?);
     let len_at = w.at();
@@ -295,6 +302,7 @@ fn decode_flow_mod(frame: &Frame) -> Result<Message, DecodeError> {
         flags,
         r#match,
         instructions: actions::decode_instructions(&mut r)?,
+        importance: 0,
     }))
 }
 
@@ -336,6 +344,7 @@ fn encode_flow_mod(m: &FlowMod, w: &mut Writer) -> Result<(), EncodeError> {
     if m.out_group != GroupId::ANY {
         return w.unsupported("out_group");
     }
+    w.refuse(m.importance != 0, "importance of an entry")?;
     matching::encode(&m.r#match, w)?;
     w.u64(m.cookie.0);
     w.u16(m.command as u16);

@@ -14,6 +14,8 @@ use super::numbers::{
     features_from_wire, features_to_wire, port_from_wire, port_to_wire, speed_of,
 };
 
+const PROPERTIES: &str = "properties of a port";
+
 /// LINK_DOWN, and the STP state in bits 8 and 9. Bits 1 and 2 are of later versions.
 const STATES: u32 = 1 | 3 << 8;
 
@@ -43,10 +45,12 @@ pub(super) fn decode_port(r: &mut Reader) -> Result<Port, DecodeError> {
         peer,
         curr_speed: speed_of(curr),
         max_speed: speed_of(supported),
+        properties: Vec::new(),
     })
 }
 
 pub(super) fn encode_port(p: &Port, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!p.properties.is_empty(), PROPERTIES)?;
     let speeds = (p.curr_speed, p.max_speed);
     if speeds != (0, 0) && speeds != (speed_of(p.curr), speed_of(p.supported)) {
         return w.unsupported("port speed but by its features");
@@ -90,6 +94,7 @@ pub(super) fn decode_mod(frame: &Frame) -> Result<Message, DecodeError> {
         config: PortConfig(r.u32()?),
         mask: PortConfig(r.u32()?),
         advertise: features_from_wire(r.u32()?),
+        properties: Vec::new(),
     };
     r.skip(4)?;
     r.done()?;
@@ -97,6 +102,7 @@ pub(super) fn decode_mod(frame: &Frame) -> Result<Message, DecodeError> {
 }
 
 pub(super) fn encode_mod(m: &PortMod, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!m.properties.is_empty(), PROPERTIES)?;
     w.u16(port_to_wire(m.port_no, w)?);
     w.bytes(&m.hw_addr.0);
     w.u32(m.config.0);

@@ -131,6 +131,7 @@ pub(super) fn decode_reply(frame: &Frame) -> Result<Message, DecodeError> {
                 packet_count: r.u64()?,
                 byte_count: r.u64()?,
                 flow_count: r.u32()?,
+                stats: Vec::new(),
             };
             r.skip(4)?;
             ReplyBody::Aggregate(stats)
@@ -205,6 +206,7 @@ pub(super) fn encode_reply(m: &MultipartReply, w: &mut Writer) -> Result<(), Enc
         }
         ReplyBody::Aggregate(stats) => {
             head(t::AGGREGATE, w);
+            w.refuse(!stats.stats.is_empty(), "such statistics of entries")?;
             w.u64(stats.packet_count);
             w.u64(stats.byte_count);
             w.u32(stats.flow_count);
@@ -309,10 +311,14 @@ fn flow_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
         byte_count: r.u64()?,
         r#match,
         instructions: actions::decode_instructions(&mut r)?,
+        importance: 0,
+        stats: Vec::new(),
     })
 }
 
 fn encode_flow_stats(s: &FlowStats, w: &mut Writer) -> Result<(), EncodeError> {
+    let later = !s.stats.is_empty() || s.importance != 0;
+    w.refuse(later, "such statistics of an entry")?;
     if !s.flags.is_empty() {
         return w.unsupported("flags in flow statistics");
     }
@@ -385,10 +391,12 @@ fn port_stats(r: &mut Reader) -> Result<PortStats, DecodeError> {
         collisions: r.u64()?,
         duration_sec: 0,
         duration_nsec: 0,
+        properties: Vec::new(),
     })
 }
 
 fn encode_port_stats(s: &PortStats, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!s.properties.is_empty(), "properties of port statistics")?;
     no_duration(s.duration_sec, s.duration_nsec, w)?;
     w.u16(port_to_wire(s.port_no, w)?);
     w.zeros(6);
@@ -422,10 +430,12 @@ fn queue_stats(r: &mut Reader) -> Result<QueueStats, DecodeError> {
         tx_errors: r.u64()?,
         duration_sec: 0,
         duration_nsec: 0,
+        properties: Vec::new(),
     })
 }
 
 fn encode_queue_stats(s: &QueueStats, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!s.properties.is_empty(), "properties of queue statistics")?;
     no_duration(s.duration_sec, s.duration_nsec, w)?;
     w.u16(port_to_wire(s.port_no, w)?);
     w.zeros(2);

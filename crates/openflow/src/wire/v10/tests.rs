@@ -146,7 +146,7 @@ fn what_1_0_has_no_words_for_is_refused_by_name() {
     };
     assert_eq!(changed(group), "such action");
     let more = false;
-    let body = RequestBody::PortDesc;
+    let body = RequestBody::PortDesc(PortNo::ANY);
     let request = Message::MultipartRequest(MultipartRequest { more, body });
     assert_eq!(refusal(request), "such statistics");
     let error = |kind| {
@@ -367,6 +367,8 @@ fn a_row_that_cannot_be_read_costs_that_row_only() {
         byte_count: 6,
         r#match: Match::any().with_in_port(PortNo(1)),
         instructions: vec![Instruction::ApplyActions(vec![Action::output(PortNo(2))])],
+        importance: 0,
+        stats: Vec::new(),
     };
     for version in [Version::V10, Version::V13] {
         let rows = vec![row(1, 10), row(2, 20), row(3, 30)];

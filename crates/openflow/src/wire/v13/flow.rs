@@ -3,13 +3,16 @@
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, FlowRemovedReason};
 use crate::multipart::{AggregateStats, FlowStats, FlowStatsRequest, UnreadableRow};
-use crate::types::{Cookie, GroupId, PortNo, TableId};
+use crate::types::{Cookie, GroupId, PortNo, TableId, Version};
 
 use super::super::actions::{decode_instructions, encode_instructions};
 use super::super::oxm::{decode_match, encode_match};
 use super::super::reader::Reader;
 use super::super::writer::Writer;
 use super::{decode_buffer_id, encode_buffer_id};
+
+/// Statistics without a field of their message.
+const STATS: &str = "such statistics of an entry";
 
 /// Every flag that 1.3 names; a FLOW_MOD with another one is refused.
 const FLOW_MOD_FLAGS: u16 = 0x1f;
@@ -28,7 +31,7 @@ pub(super) fn decode_flow_mod(r: &mut Reader) -> Result<FlowMod, DecodeError> {
     if flags.0 & !FLOW_MOD_FLAGS != 0 {
         return Err(bad_flags);
     }
-    r.skip(2)?;
+    let importance = decode_importance(r)?;
     Ok(FlowMod {
         cookie,
         cookie_mask,
@@ -43,7 +46,25 @@ pub(super) fn decode_flow_mod(r: &mut Reader) -> Result<FlowMod, DecodeError> {
         flags,
         r#match: decode_match(r)?,
         instructions: decode_instructions(r)?,
+        importance,
     })
+}
+
+/// 1.3 has padding in its place.
+fn decode_importance(r: &mut Reader) -> Result<u16, DecodeError> {
+    let importance = r.u16()?;
+    Ok(if r.is_since(Version::V14) {
+        importance
+    } else {
+        0
+    })
+}
+
+fn encode_importance(importance: u16, w: &mut Writer) -> Result<(), EncodeError> {
+    let is_there = importance != 0 && !w.is_since(Version::V14);
+    w.refuse(is_there, "importance of an entry")?;
+    w.u16(importance);
+    Ok(())
 }
 
 pub(super) fn encode_flow_mod(flow_mod: &FlowMod, w: &mut Writer) -> Result<(), EncodeError> {
@@ -61,7 +82,7 @@ pub(super) fn encode_flow_mod(flow_mod: &FlowMod, w: &mut Writer) -> Result<(), 
         return w.unsupported("such FLOW_MOD flag");
     }
     w.u16(flow_mod.flags.0);
-    w.zeros(2);
+    encode_importance(flow_mod.importance, w)?;
     encode_match(&flow_mod.r#match, w)?;
     encode_instructions(&flow_mod.instructions, w)
 }
@@ -79,6 +100,7 @@ pub(super) fn decode_flow_removed(r: &mut Reader) -> Result<FlowRemoved, DecodeE
         packet_count: r.u64()?,
         byte_count: r.u64()?,
         r#match: decode_match(r)?,
+        stats: Vec::new(),
     })
 }
 
@@ -86,6 +108,7 @@ pub(super) fn encode_flow_removed(
     removed: &FlowRemoved,
     w: &mut Writer,
 ) -> Result<(), EncodeError> {
+    w.refuse(!removed.stats.is_empty(), STATS)?;
     w.u64(removed.cookie.0);
     w.u16(removed.priority);
     w.u8(removed.reason.0);
@@ -99,7 +122,9 @@ pub(super) fn encode_flow_removed(
     encode_match(&removed.r#match, w)
 }
 
-pub(super) fn decode_stats_request(r: &mut Reader) -> Result<FlowStatsRequest, DecodeError> {
+pub(in crate::wire) fn decode_stats_request(
+    r: &mut Reader,
+) -> Result<FlowStatsRequest, DecodeError> {
     let table_id = TableId(r.u8()?);
     r.skip(3)?;
     let (out_port, out_group) = (PortNo(r.u32()?), GroupId(r.u32()?));
@@ -114,7 +139,7 @@ pub(super) fn decode_stats_request(r: &mut Reader) -> Result<FlowStatsRequest, D
     })
 }
 
-pub(super) fn encode_stats_request(
+pub(in crate::wire) fn encode_stats_request(
     request: &FlowStatsRequest,
     w: &mut Writer,
 ) -> Result<(), EncodeError> {
@@ -128,7 +153,7 @@ pub(super) fn encode_stats_request(
     encode_match(&request.r#match, w)
 }
 
-pub(super) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
+pub(in crate::wire) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
     let len = usize::from(r.peek_u16(0)?);
     let mut r = r.part(len, ErrorKind::BAD_LEN, "flow statistics")?;
     r.skip(2)?;
@@ -138,7 +163,8 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
     let priority = r.u16()?;
     let (idle_timeout, hard_timeout) = (r.u16()?, r.u16()?);
     let flags = FlowModFlags(r.u16()?);
-    r.skip(4)?;
+    let importance = decode_importance(&mut r)?;
+    r.skip(2)?;
     Ok(FlowStats {
         table_id,
         duration_sec,
@@ -152,11 +178,13 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
         byte_count: r.u64()?,
         r#match: decode_match(&mut r)?,
         instructions: decode_instructions(&mut r)?,
+        importance,
+        stats: Vec::new(),
     })
 }
 
 /// Reads the part of a row that identifies its entry.
-pub(super) fn decode_unreadable(
+pub(in crate::wire) fn decode_unreadable(
     r: &mut Reader,
     error: DecodeError,
 ) -> Result<UnreadableRow, DecodeError> {
@@ -177,6 +205,7 @@ pub(super) fn decode_unreadable(
 }
 
 pub(super) fn encode_stats(stats: &FlowStats, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!stats.stats.is_empty(), STATS)?;
     let start = w.at();
     w.zeros(2);
     w.u8(stats.table_id.0);
@@ -187,7 +216,8 @@ pub(super) fn encode_stats(stats: &FlowStats, w: &mut Writer) -> Result<(), Enco
     w.u16(stats.idle_timeout);
     w.u16(stats.hard_timeout);
     w.u16(stats.flags.0);
-    w.zeros(4);
+    encode_importance(stats.importance, w)?;
+    w.zeros(2);
     w.u64(stats.cookie.0);
     w.u64(stats.packet_count);
     w.u64(stats.byte_count);
@@ -201,14 +231,17 @@ pub(super) fn decode_aggregate(r: &mut Reader) -> Result<AggregateStats, DecodeE
         packet_count: r.u64()?,
         byte_count: r.u64()?,
         flow_count: r.u32()?,
+        stats: Vec::new(),
     };
     r.skip(4)?;
     Ok(stats)
 }
 
-pub(super) fn encode_aggregate(stats: &AggregateStats, w: &mut Writer) {
+pub(super) fn encode_aggregate(stats: &AggregateStats, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!stats.stats.is_empty(), STATS)?;
     w.u64(stats.packet_count);
     w.u64(stats.byte_count);
     w.u32(stats.flow_count);
     w.zeros(4);
+    Ok(())
 }

@@ -25,10 +25,17 @@ pub(super) fn decode_group_mod(r: &mut Reader) -> Result<GroupMod, DecodeError> 
         group_type,
         group_id: GroupId(r.u32()?),
         buckets: r.list(decode_bucket)?,
+        command_bucket: None,
+        properties: Vec::new(),
     })
 }
 
 pub(super) fn encode_group_mod(group_mod: &GroupMod, w: &mut Writer) -> Result<(), EncodeError> {
+    let of_v15 = [GroupModCommand::InsertBucket, GroupModCommand::RemoveBucket];
+    if of_v15.contains(&group_mod.command) || group_mod.command_bucket.is_some() {
+        return w.unsupported("change of single buckets");
+    }
+    w.refuse(!group_mod.properties.is_empty(), "properties of a group")?;
     w.u16(group_mod.command as u16);
     w.u8(group_mod.group_type as u8);
     w.zeros(1);
@@ -36,7 +43,7 @@ pub(super) fn encode_group_mod(group_mod: &GroupMod, w: &mut Writer) -> Result<(
     encode_buckets(&group_mod.buckets, w)
 }
 
-fn decode_type(r: &mut Reader) -> Result<GroupType, DecodeError> {
+pub(in crate::wire) fn decode_type(r: &mut Reader) -> Result<GroupType, DecodeError> {
     let refused = r.error(ErrorKind::GROUP_BAD_TYPE);
     match r.u8()? {
         0 => Ok(GroupType::All),
@@ -66,11 +73,16 @@ fn decode_bucket(r: &mut Reader) -> Result<Bucket, DecodeError> {
         watch_port,
         watch_group,
         actions: decode_actions(&mut r)?,
+        bucket_id: None,
+        properties: Vec::new(),
     })
 }
 
 fn encode_buckets(buckets: &[Bucket], w: &mut Writer) -> Result<(), EncodeError> {
     for bucket in buckets {
+        if bucket.bucket_id.is_some() || !bucket.properties.is_empty() {
+            return w.unsupported("number or properties of a bucket");
+        }
         let start = w.at();
         w.zeros(2);
         w.u16(bucket.weight);
@@ -128,10 +140,12 @@ pub(super) fn decode_desc(r: &mut Reader) -> Result<GroupDesc, DecodeError> {
         group_type,
         group_id: GroupId(r.u32()?),
         buckets: r.list(decode_bucket)?,
+        properties: Vec::new(),
     })
 }
 
 pub(super) fn encode_desc(desc: &GroupDesc, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!desc.properties.is_empty(), "properties of a group")?;
     let start = w.at();
     w.zeros(2);
     w.u8(desc.group_type as u8);

@@ -3,7 +3,7 @@
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand};
 use crate::multipart::{MeterConfig, MeterFeatures, MeterStats};
-use crate::types::MeterId;
+use crate::types::{MeterId, Version};
 
 use super::super::reader::Reader;
 use super::super::writer::Writer;
@@ -167,22 +167,36 @@ pub(super) fn encode_config(config: &MeterConfig, w: &mut Writer) -> Result<(), 
 }
 
 pub(super) fn decode_features(r: &mut Reader) -> Result<MeterFeatures, DecodeError> {
-    let features = MeterFeatures {
+    let mut features = MeterFeatures {
         max_meter: r.u32()?,
         band_types: r.u32()?,
         capabilities: r.u32()?,
         max_bands: r.u8()?,
         max_color: r.u8()?,
+        features: None,
     };
     r.skip(2)?;
+    // Open vSwitch leaves out what 1.5 appends.
+    if r.is_since(Version::V15) && !r.is_empty() {
+        features.features = Some(r.u32()?);
+        r.skip(4)?;
+    }
     Ok(features)
 }
 
-pub(super) fn encode_features(features: &MeterFeatures, w: &mut Writer) {
+pub(super) fn encode_features(features: &MeterFeatures, w: &mut Writer) -> Result<(), EncodeError> {
+    if features.features.is_some() && !w.is_since(Version::V15) {
+        return w.unsupported("such features of meters");
+    }
     w.u32(features.max_meter);
     w.u32(features.band_types);
     w.u32(features.capabilities);
     w.u8(features.max_bands);
     w.u8(features.max_color);
     w.zeros(2);
+    if let Some(features) = features.features {
+        w.u32(features);
+        w.zeros(4);
+    }
+    Ok(())
 }

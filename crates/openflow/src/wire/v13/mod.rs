@@ -1,47 +1,31 @@
-//! OpenFlow 1.3, by message family. Structures in the order of the specification (1.3.1, 7.3).
+//! OpenFlow 1.3, by message family, and what 1.4 and 1.5 share with it. Structures in the order of
+//! the specification (1.3.1, 7.3).
 
-mod flow;
-mod group;
+pub(super) mod flow;
+pub(super) mod group;
 mod meter;
-mod multipart;
+pub(super) mod multipart;
 mod packet;
-mod port;
-mod queue;
-mod switch;
+pub(super) mod port;
+pub(super) mod queue;
+pub(super) mod switch;
 mod table;
 mod table_features;
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
-use crate::frame::{Frame, HEADER_LEN};
 use crate::kind::MessageKind as K;
-use crate::message::{Experimenter, Message};
-use crate::types::{BufferId, PortNo, Version};
+use crate::message::Message;
+use crate::types::{BufferId, PortNo};
 
 use super::reader::Reader;
 use super::writer::Writer;
 
-pub(super) use multipart::decode_flow_rows;
-
 /// OFP_NO_BUFFER.
 const NO_BUFFER: u32 = 0xffff_ffff;
 
-/// Whether `message` begins like the ONF's ROLE_STATUS for 1.3, which is an EXPERIMENTER message.
-pub(crate) fn is_role_status(message: &[u8]) -> bool {
-    let ids = [Experimenter::ONF, Experimenter::ONF_ROLE_STATUS].map(u32::to_be_bytes);
-    let kind = |m: &[u8; HEADER_LEN]| K::from_wire(m[0], m[1]);
-    match message.split_first_chunk() {
-        Some((header, body)) if header[0] == Version::V13.wire() => {
-            kind(header) == K::Experimenter && body.starts_with(ids.as_flattened())
-        }
-        _ => false,
-    }
-}
-
-/// Reads `frame`, whose version is 1.3 and which is ROLE_STATUS or no symmetric message.
-pub(super) fn decode(frame: &Frame) -> Result<Message, DecodeError> {
-    let kind = frame.kind();
-    let r = &mut Reader::body_of(frame, name(kind));
-    let message = match kind {
+/// Reads the body of a message of `kind`, which is no symmetric one.
+pub(super) fn decode(kind: K, r: &mut Reader) -> Result<Message, DecodeError> {
+    Ok(match kind {
         K::FeaturesRequest => Message::FeaturesRequest,
         K::FeaturesReply => Message::FeaturesReply(switch::decode_features(r)?),
         K::GetConfigRequest => Message::GetConfigRequest,
@@ -55,8 +39,13 @@ pub(super) fn decode(frame: &Frame) -> Result<Message, DecodeError> {
         K::GroupMod => Message::GroupMod(group::decode_group_mod(r)?),
         K::PortMod => Message::PortMod(port::decode_port_mod(r)?),
         K::TableMod => Message::TableMod(table::decode_table_mod(r)?),
-        K::MultipartRequest => Message::MultipartRequest(multipart::decode_request(r)?),
-        K::MultipartReply => Message::MultipartReply(multipart::decode_reply(r)?),
+        K::MultipartRequest => Message::MultipartRequest(multipart::decode_request(
+            r,
+            multipart::decode_request_body,
+        )?),
+        K::MultipartReply => {
+            Message::MultipartReply(multipart::decode_reply(r, multipart::decode_reply_body)?)
+        }
         K::BarrierRequest => Message::BarrierRequest,
         K::BarrierReply => Message::BarrierReply,
         K::QueueGetConfigRequest => {
@@ -67,16 +56,13 @@ pub(super) fn decode(frame: &Frame) -> Result<Message, DecodeError> {
         K::QueueGetConfigReply => Message::QueueGetConfigReply(queue::decode_config(r)?),
         K::RoleRequest => Message::RoleRequest(switch::decode_role(r)?),
         K::RoleReply => Message::RoleReply(switch::decode_role(r)?),
-        K::Experimenter => Message::RoleStatus(switch::decode_role_status(r)?),
         K::GetAsyncRequest => Message::GetAsyncRequest,
         K::GetAsyncReply => Message::GetAsyncReply(switch::decode_async(r)?),
         K::SetAsync => Message::SetAsync(switch::decode_async(r)?),
         K::MeterMod => Message::MeterMod(meter::decode_meter_mod(r)?),
-        // The other symmetric messages are read elsewhere, the others have no number in 1.3.
+        // The symmetric messages are read elsewhere, the others have no number in 1.3.
         _ => return Err(r.error(ErrorKind::BAD_TYPE)),
-    };
-    r.done()?;
-    Ok(message)
+    })
 }
 
 /// Writes the body of `message`, which is no symmetric message and has a type byte in 1.3.
@@ -93,23 +79,26 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
         }
         Message::PacketIn(packet) => packet::encode_packet_in(packet, w)?,
         Message::FlowRemoved(removed) => flow::encode_flow_removed(removed, w)?,
-        Message::PortStatus(status) => port::encode_port_status(status, w),
+        Message::PortStatus(status) => port::encode_port_status(status, w)?,
         Message::PacketOut(packet) => packet::encode_packet_out(packet, w)?,
         Message::FlowMod(flow_mod) => flow::encode_flow_mod(flow_mod, w)?,
         Message::GroupMod(group_mod) => group::encode_group_mod(group_mod, w)?,
-        Message::PortMod(port_mod) => port::encode_port_mod(port_mod, w),
-        Message::TableMod(table_mod) => table::encode_table_mod(table_mod, w),
-        Message::MultipartRequest(request) => multipart::encode_request(request, w)?,
-        Message::MultipartReply(reply) => multipart::encode_reply(reply, w)?,
+        Message::PortMod(port_mod) => port::encode_port_mod(port_mod, w)?,
+        Message::TableMod(table_mod) => table::encode_table_mod(table_mod, w)?,
+        Message::MultipartRequest(request) => {
+            multipart::encode_request(request, w, multipart::encode_request_body)?;
+        }
+        Message::MultipartReply(reply) => {
+            multipart::encode_reply(reply, w, multipart::encode_reply_body)?;
+        }
         Message::QueueGetConfigRequest { port } => {
             w.u32(port.0);
             w.zeros(4);
         }
         Message::QueueGetConfigReply(config) => queue::encode_config(config, w)?,
-        Message::RoleRequest(role) | Message::RoleReply(role) => switch::encode_role(role, w),
-        Message::RoleStatus(status) => switch::encode_role_status(status, w)?,
+        Message::RoleRequest(role) | Message::RoleReply(role) => switch::encode_role(role, w)?,
         Message::GetAsyncReply(config) | Message::SetAsync(config) => {
-            switch::encode_async(config, w);
+            switch::encode_async(config, w)?;
         }
         Message::MeterMod(meter_mod) => meter::encode_meter_mod(meter_mod, w)?,
         Message::Hello(_)
@@ -117,12 +106,18 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
         | Message::EchoRequest(_)
         | Message::EchoReply(_)
         | Message::Experimenter(_) => unreachable!("symmetric messages are written elsewhere"),
+        Message::RoleStatus(_)
+        | Message::TableStatus(_)
+        | Message::RequestForward(_)
+        | Message::BundleControl(_)
+        | Message::BundleAdd(_)
+        | Message::ControllerStatus(_) => return w.unsupported("message of this kind"),
     }
     Ok(())
 }
 
 /// The name of a message in the errors that point into it.
-fn name(kind: K) -> &'static str {
+pub(super) fn name(kind: K) -> &'static str {
     match kind {
         K::FeaturesRequest => "FEATURES_REQUEST",
         K::FeaturesReply => "FEATURES_REPLY",
@@ -145,7 +140,12 @@ fn name(kind: K) -> &'static str {
         K::QueueGetConfigReply => "QUEUE_GET_CONFIG_REPLY",
         K::RoleRequest => "ROLE_REQUEST",
         K::RoleReply => "ROLE_REPLY",
-        K::Experimenter => "ROLE_STATUS",
+        K::RoleStatus => "ROLE_STATUS",
+        K::TableStatus => "TABLE_STATUS",
+        K::RequestForward => "REQUESTFORWARD",
+        K::BundleControl => "BUNDLE_CONTROL",
+        K::BundleAddMessage => "BUNDLE_ADD_MESSAGE",
+        K::ControllerStatus => "CONTROLLER_STATUS",
         K::GetAsyncRequest => "GET_ASYNC_REQUEST",
         K::GetAsyncReply => "GET_ASYNC_REPLY",
         K::SetAsync => "SET_ASYNC",
@@ -154,11 +154,11 @@ fn name(kind: K) -> &'static str {
     }
 }
 
-fn decode_buffer_id(r: &mut Reader) -> Result<Option<BufferId>, DecodeError> {
+pub(super) fn decode_buffer_id(r: &mut Reader) -> Result<Option<BufferId>, DecodeError> {
     let id = r.u32()?;
     Ok((id != NO_BUFFER).then_some(BufferId(id)))
 }
 
-fn encode_buffer_id(id: Option<BufferId>, w: &mut Writer) {
+pub(super) fn encode_buffer_id(id: Option<BufferId>, w: &mut Writer) {
     w.u32(id.map_or(NO_BUFFER, |id| id.0));
 }

@@ -3,16 +3,16 @@
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::multipart::{
-    Description, MultipartReply, MultipartRequest, ReplyBody, RequestBody, UnreadableRow,
+    Description, FlowStats, MultipartReply, MultipartRequest, ReplyBody, RequestBody, UnreadableRow,
 };
-use crate::types::GroupId;
+use crate::types::{GroupId, PortNo};
 
 use super::super::reader::Reader;
 use super::super::writer::Writer;
 use super::{flow, group, meter, port, queue, table, table_features};
 
 /// OFPMP_*.
-mod mp {
+pub(in crate::wire) mod mp {
     pub const DESC: u16 = 0;
     pub const FLOW: u16 = 1;
     pub const AGGREGATE: u16 = 2;
@@ -27,6 +27,14 @@ mod mp {
     pub const METER_FEATURES: u16 = 11;
     pub const TABLE_FEATURES: u16 = 12;
     pub const PORT_DESC: u16 = 13;
+    /// 1.4 and later.
+    pub const TABLE_DESC: u16 = 14;
+    pub const QUEUE_DESC: u16 = 15;
+    pub const FLOW_MONITOR: u16 = 16;
+    /// 1.5.
+    pub const FLOW_COUNTERS: u16 = 17;
+    pub const CONTROLLER_STATUS: u16 = 18;
+    pub const BUNDLE_FEATURES: u16 = 19;
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
@@ -37,9 +45,21 @@ const MORE: u16 = 1;
 const DESC_STR_LEN: usize = 256;
 const SERIAL_NUM_LEN: usize = 32;
 
-pub(super) fn decode_request(r: &mut Reader) -> Result<MultipartRequest, DecodeError> {
+/// Reads a request, its body by `body`.
+pub(in crate::wire) fn decode_request(
+    r: &mut Reader,
+    body: fn(u16, &mut Reader) -> Result<RequestBody, DecodeError>,
+) -> Result<MultipartRequest, DecodeError> {
     let (kind, more) = decode_header(r)?;
-    let body = match kind {
+    let body = body(kind, r)?;
+    Ok(MultipartRequest { more, body })
+}
+
+pub(in crate::wire) fn decode_request_body(
+    kind: u16,
+    r: &mut Reader,
+) -> Result<RequestBody, DecodeError> {
+    Ok(match kind {
         mp::DESC => RequestBody::Desc,
         mp::FLOW => RequestBody::Flow(flow::decode_stats_request(r)?),
         mp::AGGREGATE => RequestBody::Aggregate(flow::decode_stats_request(r)?),
@@ -54,13 +74,13 @@ pub(super) fn decode_request(r: &mut Reader) -> Result<MultipartRequest, DecodeE
             r.skip(4)?;
             RequestBody::Group(group)
         }
-        mp::GROUP_DESC => RequestBody::GroupDesc,
+        mp::GROUP_DESC => RequestBody::GroupDesc(GroupId::ALL),
         mp::GROUP_FEATURES => RequestBody::GroupFeatures,
         mp::METER => RequestBody::Meter(meter::decode_request(r)?),
         mp::METER_CONFIG => RequestBody::MeterConfig(meter::decode_request(r)?),
         mp::METER_FEATURES => RequestBody::MeterFeatures,
         mp::TABLE_FEATURES => RequestBody::TableFeatures(r.list(table_features::decode)?),
-        mp::PORT_DESC => RequestBody::PortDesc,
+        mp::PORT_DESC => RequestBody::PortDesc(PortNo::ANY),
         mp::EXPERIMENTER => RequestBody::Experimenter {
             experimenter: r.u32()?,
             data: r.rest(),
@@ -69,22 +89,30 @@ pub(super) fn decode_request(r: &mut Reader) -> Result<MultipartRequest, DecodeE
             kind,
             body: r.rest(),
         },
-    };
-    Ok(MultipartRequest { more, body })
+    })
 }
 
-pub(super) fn encode_request(
+/// Writes a request, its body by `body`.
+pub(in crate::wire) fn encode_request(
     request: &MultipartRequest,
     w: &mut Writer,
+    body: fn(&RequestBody, &mut Writer) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
     encode_header(request_kind(&request.body), request.more, w);
-    match &request.body {
+    body(&request.body, w)
+}
+
+pub(in crate::wire) fn encode_request_body(
+    body: &RequestBody,
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
+    match body {
         RequestBody::Desc
         | RequestBody::Table
-        | RequestBody::GroupDesc
+        | RequestBody::GroupDesc(GroupId::ALL)
         | RequestBody::GroupFeatures
         | RequestBody::MeterFeatures
-        | RequestBody::PortDesc => {}
+        | RequestBody::PortDesc(PortNo::ANY) => {}
         RequestBody::Flow(request) | RequestBody::Aggregate(request) => {
             flow::encode_stats_request(request, w)?;
         }
@@ -110,6 +138,14 @@ pub(super) fn encode_request(
             w.bytes(data);
         }
         RequestBody::Other { body, .. } => w.bytes(body),
+        RequestBody::GroupDesc(_) => return w.unsupported("description of one group"),
+        RequestBody::PortDesc(_) => return w.unsupported("description of one port"),
+        RequestBody::TableDesc
+        | RequestBody::QueueDesc { .. }
+        | RequestBody::FlowMonitor(_)
+        | RequestBody::FlowCounters(_)
+        | RequestBody::ControllerStatus
+        | RequestBody::BundleFeatures(_) => return w.unsupported("such multipart request"),
     }
     Ok(())
 }
@@ -123,21 +159,39 @@ fn request_kind(body: &RequestBody) -> u16 {
         RequestBody::PortStats(_) => mp::PORT_STATS,
         RequestBody::Queue { .. } => mp::QUEUE,
         RequestBody::Group(_) => mp::GROUP,
-        RequestBody::GroupDesc => mp::GROUP_DESC,
+        RequestBody::GroupDesc(_) => mp::GROUP_DESC,
         RequestBody::GroupFeatures => mp::GROUP_FEATURES,
         RequestBody::Meter(_) => mp::METER,
         RequestBody::MeterConfig(_) => mp::METER_CONFIG,
         RequestBody::MeterFeatures => mp::METER_FEATURES,
         RequestBody::TableFeatures(_) => mp::TABLE_FEATURES,
-        RequestBody::PortDesc => mp::PORT_DESC,
+        RequestBody::PortDesc(_) => mp::PORT_DESC,
+        RequestBody::TableDesc => mp::TABLE_DESC,
+        RequestBody::QueueDesc { .. } => mp::QUEUE_DESC,
+        RequestBody::FlowMonitor(_) => mp::FLOW_MONITOR,
+        RequestBody::FlowCounters(_) => mp::FLOW_COUNTERS,
+        RequestBody::ControllerStatus => mp::CONTROLLER_STATUS,
+        RequestBody::BundleFeatures(_) => mp::BUNDLE_FEATURES,
         RequestBody::Experimenter { .. } => mp::EXPERIMENTER,
         RequestBody::Other { kind, .. } => *kind,
     }
 }
 
-pub(super) fn decode_reply(r: &mut Reader) -> Result<MultipartReply, DecodeError> {
+/// Reads a reply, its body by `body`.
+pub(in crate::wire) fn decode_reply(
+    r: &mut Reader,
+    body: fn(u16, &mut Reader) -> Result<ReplyBody, DecodeError>,
+) -> Result<MultipartReply, DecodeError> {
     let (kind, more) = decode_header(r)?;
-    let body = match kind {
+    let body = body(kind, r)?;
+    Ok(MultipartReply { more, body })
+}
+
+pub(in crate::wire) fn decode_reply_body(
+    kind: u16,
+    r: &mut Reader,
+) -> Result<ReplyBody, DecodeError> {
+    Ok(match kind {
         mp::DESC => ReplyBody::Desc(decode_desc(r)?),
         mp::FLOW => ReplyBody::Flow(r.list(flow::decode_stats)?),
         mp::AGGREGATE => ReplyBody::Aggregate(flow::decode_aggregate(r)?),
@@ -160,42 +214,54 @@ pub(super) fn decode_reply(r: &mut Reader) -> Result<MultipartReply, DecodeError
             kind,
             body: r.rest(),
         },
-    };
-    Ok(MultipartReply { more, body })
+    })
 }
 
 /// A reply of flow statistics, with the rows that cannot be read as far as they can.
 pub(in crate::wire) fn decode_flow_rows(
     frame: &Frame,
+    row: fn(&mut Reader) -> Result<FlowStats, DecodeError>,
+    unreadable: fn(&mut Reader, DecodeError) -> Result<UnreadableRow, DecodeError>,
 ) -> Result<Option<(MultipartReply, Vec<UnreadableRow>)>, DecodeError> {
     let mut r = Reader::body_of(frame, "MULTIPART_REPLY");
     let (kind, more) = decode_header(&mut r)?;
     if kind != mp::FLOW {
         return Ok(None);
     }
-    let rows = r.rows(
-        "flow statistics",
-        flow::decode_stats,
-        flow::decode_unreadable,
-    );
-    let (rows, unreadable) = rows?;
+    let (rows, unreadable) = r.rows("flow statistics", row, unreadable)?;
     let body = ReplyBody::Flow(rows);
     Ok(Some((MultipartReply { more, body }, unreadable)))
 }
 
-pub(super) fn encode_reply(reply: &MultipartReply, w: &mut Writer) -> Result<(), EncodeError> {
+/// Writes a reply, its body by `body`.
+pub(in crate::wire) fn encode_reply(
+    reply: &MultipartReply,
+    w: &mut Writer,
+    body: fn(&ReplyBody, &mut Writer) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
     encode_header(reply_kind(&reply.body), reply.more, w);
-    match &reply.body {
+    body(&reply.body, w)
+}
+
+pub(in crate::wire) fn encode_reply_body(
+    body: &ReplyBody,
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
+    match body {
         ReplyBody::Desc(desc) => encode_desc(desc, w)?,
         ReplyBody::Flow(flows) => {
             flows.iter().try_for_each(|s| flow::encode_stats(s, w))?;
         }
-        ReplyBody::Aggregate(stats) => flow::encode_aggregate(stats, w),
+        ReplyBody::Aggregate(stats) => flow::encode_aggregate(stats, w)?,
         ReplyBody::Table(tables) => {
             tables.iter().try_for_each(|s| table::encode_stats(s, w))?;
         }
-        ReplyBody::PortStats(ports) => ports.iter().for_each(|s| port::encode_stats(s, w)),
-        ReplyBody::Queue(queues) => queues.iter().for_each(|s| queue::encode_stats(s, w)),
+        ReplyBody::PortStats(ports) => {
+            ports.iter().try_for_each(|s| port::encode_stats(s, w))?;
+        }
+        ReplyBody::Queue(queues) => {
+            queues.iter().try_for_each(|s| queue::encode_stats(s, w))?;
+        }
         ReplyBody::Group(groups) => {
             groups.iter().try_for_each(|s| group::encode_stats(s, w))?;
         }
@@ -209,18 +275,26 @@ pub(super) fn encode_reply(reply: &MultipartReply, w: &mut Writer) -> Result<(),
         ReplyBody::MeterConfig(meters) => {
             meters.iter().try_for_each(|c| meter::encode_config(c, w))?;
         }
-        ReplyBody::MeterFeatures(features) => meter::encode_features(features, w),
+        ReplyBody::MeterFeatures(features) => meter::encode_features(features, w)?,
         ReplyBody::TableFeatures(tables) => {
             tables
                 .iter()
                 .try_for_each(|f| table_features::encode(f, w))?;
         }
-        ReplyBody::PortDesc(ports) => ports.iter().for_each(|p| port::encode_port(p, w)),
+        ReplyBody::PortDesc(ports) => {
+            ports.iter().try_for_each(|p| port::encode_port(p, w))?;
+        }
         ReplyBody::Experimenter { experimenter, data } => {
             w.u32(*experimenter);
             w.bytes(data);
         }
         ReplyBody::Other { body, .. } => w.bytes(body),
+        ReplyBody::TableDesc(_)
+        | ReplyBody::QueueDesc(_)
+        | ReplyBody::FlowMonitor(_)
+        | ReplyBody::FlowCounters(_)
+        | ReplyBody::ControllerStatus(_)
+        | ReplyBody::BundleFeatures(_) => return w.unsupported("such multipart reply"),
     }
     Ok(())
 }
@@ -241,6 +315,12 @@ fn reply_kind(body: &ReplyBody) -> u16 {
         ReplyBody::MeterFeatures(_) => mp::METER_FEATURES,
         ReplyBody::TableFeatures(_) => mp::TABLE_FEATURES,
         ReplyBody::PortDesc(_) => mp::PORT_DESC,
+        ReplyBody::TableDesc(_) => mp::TABLE_DESC,
+        ReplyBody::QueueDesc(_) => mp::QUEUE_DESC,
+        ReplyBody::FlowMonitor(_) => mp::FLOW_MONITOR,
+        ReplyBody::FlowCounters(_) => mp::FLOW_COUNTERS,
+        ReplyBody::ControllerStatus(_) => mp::CONTROLLER_STATUS,
+        ReplyBody::BundleFeatures(_) => mp::BUNDLE_FEATURES,
         ReplyBody::Experimenter { .. } => mp::EXPERIMENTER,
         ReplyBody::Other { kind, .. } => *kind,
     }

@@ -1,6 +1,7 @@
 //! Packets to and from the controller.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
+use crate::match_fields::Match;
 use crate::message::{PacketIn, PacketInReason, PacketOut};
 use crate::types::{Cookie, PortNo, TableId};
 
@@ -55,10 +56,15 @@ pub(super) fn decode_packet_out(r: &mut Reader) -> Result<PacketOut, DecodeError
         in_port,
         actions: decode_actions(&mut actions)?,
         data: r.rest(),
+        pipeline: Match::any(),
     })
 }
 
 pub(super) fn encode_packet_out(packet: &PacketOut, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(
+        !packet.pipeline.fields.is_empty(),
+        "pipeline fields in PACKET_OUT",
+    )?;
     encode_buffer_id(packet.buffer_id, w);
     w.u32(packet.in_port.0);
     let actions_len_at = w.at();

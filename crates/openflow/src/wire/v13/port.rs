@@ -1,12 +1,14 @@
 //! Ports: descriptions, changes, counters.
 
-use crate::error::DecodeError;
+use crate::error::{DecodeError, EncodeError};
 use crate::message::{Port, PortConfig, PortMod, PortName, PortReason, PortState, PortStatus};
 use crate::multipart::PortStats;
 use crate::types::{MacAddr, PortNo};
 
 use super::super::reader::Reader;
 use super::super::writer::Writer;
+
+const PROPERTIES: &str = "properties of a port";
 
 pub(super) fn decode_port(r: &mut Reader) -> Result<Port, DecodeError> {
     let port_no = PortNo(r.u32()?);
@@ -25,10 +27,12 @@ pub(super) fn decode_port(r: &mut Reader) -> Result<Port, DecodeError> {
         peer: r.u32()?,
         curr_speed: r.u32()?,
         max_speed: r.u32()?,
+        properties: Vec::new(),
     })
 }
 
-pub(super) fn encode_port(port: &Port, w: &mut Writer) {
+pub(super) fn encode_port(port: &Port, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!port.properties.is_empty(), PROPERTIES)?;
     w.u32(port.port_no.0);
     w.zeros(4);
     w.bytes(&port.hw_addr.0);
@@ -42,6 +46,7 @@ pub(super) fn encode_port(port: &Port, w: &mut Writer) {
     w.u32(port.peer);
     w.u32(port.curr_speed);
     w.u32(port.max_speed);
+    Ok(())
 }
 
 pub(super) fn decode_port_status(r: &mut Reader) -> Result<PortStatus, DecodeError> {
@@ -51,10 +56,10 @@ pub(super) fn decode_port_status(r: &mut Reader) -> Result<PortStatus, DecodeErr
     Ok(PortStatus { reason, port })
 }
 
-pub(super) fn encode_port_status(status: &PortStatus, w: &mut Writer) {
+pub(super) fn encode_port_status(status: &PortStatus, w: &mut Writer) -> Result<(), EncodeError> {
     w.u8(status.reason.0);
     w.zeros(7);
-    encode_port(&status.port, w);
+    encode_port(&status.port, w)
 }
 
 pub(super) fn decode_port_mod(r: &mut Reader) -> Result<PortMod, DecodeError> {
@@ -68,12 +73,14 @@ pub(super) fn decode_port_mod(r: &mut Reader) -> Result<PortMod, DecodeError> {
         config: PortConfig(r.u32()?),
         mask: PortConfig(r.u32()?),
         advertise: r.u32()?,
+        properties: Vec::new(),
     };
     r.skip(4)?;
     Ok(port_mod)
 }
 
-pub(super) fn encode_port_mod(port_mod: &PortMod, w: &mut Writer) {
+pub(super) fn encode_port_mod(port_mod: &PortMod, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!port_mod.properties.is_empty(), PROPERTIES)?;
     w.u32(port_mod.port_no.0);
     w.zeros(4);
     w.bytes(&port_mod.hw_addr.0);
@@ -82,9 +89,10 @@ pub(super) fn encode_port_mod(port_mod: &PortMod, w: &mut Writer) {
     w.u32(port_mod.mask.0);
     w.u32(port_mod.advertise);
     w.zeros(4);
+    Ok(())
 }
 
-pub(super) fn decode_stats_request(r: &mut Reader) -> Result<PortNo, DecodeError> {
+pub(in crate::wire) fn decode_stats_request(r: &mut Reader) -> Result<PortNo, DecodeError> {
     let port = PortNo(r.u32()?);
     r.skip(4)?;
     Ok(port)
@@ -114,10 +122,12 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<PortStats, DecodeError> {
         collisions: r.u64()?,
         duration_sec: r.u32()?,
         duration_nsec: r.u32()?,
+        properties: Vec::new(),
     })
 }
 
-pub(super) fn encode_stats(stats: &PortStats, w: &mut Writer) {
+pub(super) fn encode_stats(stats: &PortStats, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!stats.properties.is_empty(), PROPERTIES)?;
     w.u32(stats.port_no.0);
     w.zeros(4);
     for counter in [
@@ -138,4 +148,5 @@ pub(super) fn encode_stats(stats: &PortStats, w: &mut Writer) {
     }
     w.u32(stats.duration_sec);
     w.u32(stats.duration_nsec);
+    Ok(())
 }

@@ -110,7 +110,7 @@ pub(super) fn decode_stats_request(r: &mut Reader) -> Result<(PortNo, QueueId), 
     Ok((PortNo(r.u32()?), QueueId(r.u32()?)))
 }
 
-pub(super) fn decode_stats(r: &mut Reader) -> Result<QueueStats, DecodeError> {
+pub(in crate::wire) fn decode_stats(r: &mut Reader) -> Result<QueueStats, DecodeError> {
     Ok(QueueStats {
         port_no: PortNo(r.u32()?),
         queue_id: QueueId(r.u32()?),
@@ -119,10 +119,20 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<QueueStats, DecodeError> {
         tx_errors: r.u64()?,
         duration_sec: r.u32()?,
         duration_nsec: r.u32()?,
+        properties: Vec::new(),
     })
 }
 
-pub(super) fn encode_stats(stats: &QueueStats, w: &mut Writer) {
+pub(super) fn encode_stats(stats: &QueueStats, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(
+        !stats.properties.is_empty(),
+        "properties of queue statistics",
+    )?;
+    encode_counters(stats, w);
+    Ok(())
+}
+
+pub(in crate::wire) fn encode_counters(stats: &QueueStats, w: &mut Writer) {
     w.u32(stats.port_no.0);
     w.u32(stats.queue_id.0);
     w.u64(stats.tx_bytes);

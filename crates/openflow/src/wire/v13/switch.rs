@@ -1,10 +1,7 @@
 //! The switch as a whole: features, configuration, roles, asynchronous messages.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
-use crate::message::{
-    AsyncConfig, Capabilities, Experimenter, Role, RoleMessage, RoleReason, RoleStatus,
-    SwitchConfig, SwitchFeatures,
-};
+use crate::message::{AsyncConfig, Capabilities, Role, RoleMessage, SwitchConfig, SwitchFeatures};
 use crate::types::DatapathId;
 
 use super::super::reader::Reader;
@@ -55,7 +52,7 @@ pub(super) fn encode_config(config: &SwitchConfig, w: &mut Writer) {
     w.u16(config.miss_send_len);
 }
 
-fn role_from_wire(role: u32) -> Option<Role> {
+pub(in crate::wire) fn role_from_wire(role: u32) -> Option<Role> {
     match role {
         0 => Some(Role::NoChange),
         1 => Some(Role::Equal),
@@ -73,59 +70,45 @@ pub(super) fn decode_role(r: &mut Reader) -> Result<RoleMessage, DecodeError> {
     Ok(RoleMessage {
         role,
         generation_id,
+        short_id: None,
     })
 }
 
-pub(super) fn encode_role(message: &RoleMessage, w: &mut Writer) {
+pub(super) fn encode_role(message: &RoleMessage, w: &mut Writer) -> Result<(), EncodeError> {
+    if message.short_id.is_some() {
+        return w.unsupported("number of a controller");
+    }
     w.u32(message.role as u32);
     w.zeros(4);
     w.u64(message.generation_id);
-}
-
-/// Reads the body of an ONF ROLE_STATUS, experimenter id and type included.
-pub(super) fn decode_role_status(r: &mut Reader) -> Result<RoleStatus, DecodeError> {
-    r.skip(8)?;
-    let refused = r.error(ErrorKind::ROLE_BAD_ROLE);
-    let role = role_from_wire(r.u32()?).filter(|role| *role != Role::NoChange);
-    let role = role.ok_or(refused)?;
-    let reason = RoleReason(r.u8()?);
-    r.skip(3)?;
-    let generation_id = r.u64()?;
-    Ok(RoleStatus {
-        role,
-        reason,
-        generation_id,
-    })
-}
-
-pub(super) fn encode_role_status(status: &RoleStatus, w: &mut Writer) -> Result<(), EncodeError> {
-    if status.role == Role::NoChange {
-        return w.unsupported("NOCHANGE in ROLE_STATUS");
-    }
-    w.u32(Experimenter::ONF);
-    w.u32(Experimenter::ONF_ROLE_STATUS);
-    w.u32(status.role as u32);
-    w.u8(status.reason.0);
-    w.zeros(3);
-    w.u64(status.generation_id);
     Ok(())
 }
 
 pub(super) fn decode_async(r: &mut Reader) -> Result<AsyncConfig, DecodeError> {
-    Ok(AsyncConfig {
-        packet_in_mask: [r.u32()?, r.u32()?],
-        port_status_mask: [r.u32()?, r.u32()?],
-        flow_removed_mask: [r.u32()?, r.u32()?],
-    })
+    let mut pair = || Ok([r.u32()?, r.u32()?]);
+    Ok(AsyncConfig::of_v13(pair()?, pair()?, pair()?))
 }
 
-pub(super) fn encode_async(config: &AsyncConfig, w: &mut Writer) {
-    for masks in [
+pub(super) fn encode_async(config: &AsyncConfig, w: &mut Writer) -> Result<(), EncodeError> {
+    let masks = [
         config.packet_in_mask,
         config.port_status_mask,
         config.flow_removed_mask,
-    ] {
-        w.u32(masks[0]);
-        w.u32(masks[1]);
+    ];
+    for mask in masks.as_flattened() {
+        match mask {
+            Some(mask) => w.u32(*mask),
+            None => return w.unsupported("filter that leaves notices as they are"),
+        }
     }
+    let known = AsyncConfig {
+        packet_in_mask: config.packet_in_mask,
+        port_status_mask: config.port_status_mask,
+        flow_removed_mask: config.flow_removed_mask,
+        ..AsyncConfig::default()
+    };
+    if *config != known {
+        return w.unsupported("filter of such notices");
+    }
+    Ok(())
 }

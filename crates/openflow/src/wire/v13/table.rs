@@ -12,13 +12,20 @@ pub(super) fn decode_table_mod(r: &mut Reader) -> Result<TableMod, DecodeError> 
     let table_id = TableId(r.u8()?);
     r.skip(3)?;
     let config = r.u32()?;
-    Ok(TableMod { table_id, config })
+    let properties = Vec::new();
+    Ok(TableMod {
+        table_id,
+        config,
+        properties,
+    })
 }
 
-pub(super) fn encode_table_mod(table_mod: &TableMod, w: &mut Writer) {
+pub(super) fn encode_table_mod(table_mod: &TableMod, w: &mut Writer) -> Result<(), EncodeError> {
+    w.refuse(!table_mod.properties.is_empty(), "properties of a table")?;
     w.u8(table_mod.table_id.0);
     w.zeros(3);
     w.u32(table_mod.config);
+    Ok(())
 }
 
 pub(super) fn decode_stats(r: &mut Reader) -> Result<TableStats, DecodeError> {

@@ -47,6 +47,7 @@ pub fn message(g: &mut Rng) -> Message {
             in_port: port_no(g),
             actions: g.list(6, action),
             data: g.bytes(200),
+            pipeline: Default::default(),
         }),
         14..=17 => Message::FlowMod(flow_mod(g)),
         18 => Message::PortMod(PortMod {
@@ -55,6 +56,7 @@ pub fn message(g: &mut Rng) -> Message {
             config: PortConfig(g.u32()),
             mask: PortConfig(g.u32()),
             advertise: port_features(g),
+            properties: Vec::new(),
         }),
         19 => Message::BarrierRequest,
         20 => Message::BarrierReply,
@@ -132,6 +134,7 @@ fn flow_removed(g: &mut Rng) -> FlowRemoved {
         packet_count: g.long(),
         byte_count: g.long(),
         r#match: any_match(g),
+        stats: Vec::new(),
     }
 }
 
@@ -220,6 +223,7 @@ fn reply(g: &mut Rng) -> ReplyBody {
             packet_count: g.long(),
             byte_count: g.long(),
             flow_count: g.u32(),
+            stats: Vec::new(),
         }),
         3 => ReplyBody::Table(g.list(4, |g| TableStats {
             table_id: TableId(g.u8()),
@@ -241,6 +245,7 @@ fn reply(g: &mut Rng) -> ReplyBody {
             tx_errors: g.long(),
             duration_sec: 0,
             duration_nsec: 0,
+            properties: Vec::new(),
         })),
         6 => ReplyBody::Experimenter {
             experimenter: g.u32(),
@@ -267,6 +272,8 @@ fn flow_stats(g: &mut Rng) -> FlowStats {
         byte_count: g.long(),
         r#match: any_match(g),
         instructions: vec![Instruction::ApplyActions(g.list(4, action))],
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 
@@ -287,6 +294,7 @@ fn port_stats(g: &mut Rng) -> PortStats {
         collisions: g.long(),
         duration_sec: 0,
         duration_nsec: 0,
+        properties: Vec::new(),
     }
 }
 
@@ -305,6 +313,7 @@ fn port(g: &mut Rng) -> Port {
         peer: port_features(g),
         curr_speed: speed_kbps(curr),
         max_speed: speed_kbps(supported),
+        properties: Vec::new(),
     }
 }
 

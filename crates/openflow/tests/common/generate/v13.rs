@@ -58,6 +58,7 @@ fn message_of_kind(kind: u64, g: &mut Rng) -> Message {
             in_port: PortNo(g.u32()),
             actions: g.list(6, action),
             data: g.bytes(200),
+            pipeline: Default::default(),
         }),
         14 => Message::FlowMod(flow_mod(g)),
         15 => Message::GroupMod(GroupMod {
@@ -69,6 +70,8 @@ fn message_of_kind(kind: u64, g: &mut Rng) -> Message {
             group_type: group_type(g),
             group_id: GroupId(g.u32()),
             buckets: g.list(4, bucket),
+            command_bucket: None,
+            properties: Vec::new(),
         }),
         16 => Message::PortMod(PortMod {
             port_no: PortNo(g.u32()),
@@ -76,10 +79,12 @@ fn message_of_kind(kind: u64, g: &mut Rng) -> Message {
             config: PortConfig(g.u32()),
             mask: PortConfig(g.u32()),
             advertise: g.u32(),
+            properties: Vec::new(),
         }),
         17 => Message::TableMod(TableMod {
             table_id: TableId(g.u8()),
             config: g.u32(),
+            properties: Vec::new(),
         }),
         18 => Message::MultipartRequest(multipart_request(g)),
         19 => Message::MultipartReply(multipart_reply(g)),
@@ -101,6 +106,7 @@ fn message_of_kind(kind: u64, g: &mut Rng) -> Message {
             role: g.pick(&[Role::Equal, Role::Primary, Role::Secondary]),
             reason: RoleReason(g.below(4) as u8),
             generation_id: g.long(),
+            properties: Vec::new(),
         }),
         _ => Message::MeterMod(MeterMod {
             command: g.pick(&[
@@ -172,6 +178,7 @@ fn flow_removed(g: &mut Rng) -> FlowRemoved {
         packet_count: g.long(),
         byte_count: g.long(),
         r#match: any_match(g),
+        stats: Vec::new(),
     }
 }
 
@@ -190,6 +197,7 @@ fn flow_mod(g: &mut Rng) -> FlowMod {
         flags: FlowModFlags(g.u16() & 0x1f),
         r#match: any_match(g),
         instructions: g.list(4, instruction),
+        importance: 0,
     }
 }
 
@@ -197,15 +205,12 @@ fn role(g: &mut Rng) -> RoleMessage {
     RoleMessage {
         role: g.pick(&[Role::NoChange, Role::Equal, Role::Primary, Role::Secondary]),
         generation_id: g.long(),
+        short_id: None,
     }
 }
 
 fn async_config(g: &mut Rng) -> AsyncConfig {
-    AsyncConfig {
-        packet_in_mask: [g.u32(), g.u32()],
-        port_status_mask: [g.u32(), g.u32()],
-        flow_removed_mask: [g.u32(), g.u32()],
-    }
+    AsyncConfig::of_v13([g.u32(), g.u32()], [g.u32(), g.u32()], [g.u32(), g.u32()])
 }
 
 pub fn multipart_request(g: &mut Rng) -> MultipartRequest {
@@ -220,13 +225,13 @@ pub fn multipart_request(g: &mut Rng) -> MultipartRequest {
             queue: QueueId(g.u32()),
         },
         6 => RequestBody::Group(GroupId(g.u32())),
-        7 => RequestBody::GroupDesc,
+        7 => RequestBody::GroupDesc(GroupId::ALL),
         8 => RequestBody::GroupFeatures,
         9 => RequestBody::Meter(MeterId(g.u32())),
         10 => RequestBody::MeterConfig(MeterId(g.u32())),
         11 => RequestBody::MeterFeatures,
         12 => RequestBody::TableFeatures(g.list(3, table_features)),
-        13 => RequestBody::PortDesc,
+        13 => RequestBody::PortDesc(PortNo::ANY),
         14 => RequestBody::Experimenter {
             experimenter: g.u32(),
             data: g.bytes(64),
@@ -256,6 +261,7 @@ pub fn multipart_reply(g: &mut Rng) -> MultipartReply {
             packet_count: g.long(),
             byte_count: g.long(),
             flow_count: g.u32(),
+            stats: Vec::new(),
         }),
         3 => ReplyBody::Table(g.list(6, table_stats)),
         4 => ReplyBody::PortStats(g.list(4, port_stats)),
@@ -265,6 +271,7 @@ pub fn multipart_reply(g: &mut Rng) -> MultipartReply {
             group_type: group_type(g),
             group_id: GroupId(g.u32()),
             buckets: g.list(4, bucket),
+            properties: Vec::new(),
         })),
         8 => ReplyBody::GroupFeatures(GroupFeatures {
             types: g.u32(),
@@ -284,6 +291,7 @@ pub fn multipart_reply(g: &mut Rng) -> MultipartReply {
             capabilities: g.u32(),
             max_bands: g.u8(),
             max_color: g.u8(),
+            features: None,
         }),
         12 => ReplyBody::TableFeatures(g.list(3, table_features)),
         13 => ReplyBody::PortDesc(g.list(6, port)),
@@ -327,6 +335,8 @@ fn flow_stats(g: &mut Rng) -> FlowStats {
         byte_count: g.long(),
         r#match: any_match(g),
         instructions: g.list(3, instruction),
+        importance: 0,
+        stats: Vec::new(),
     }
 }
 
@@ -357,6 +367,7 @@ fn port_stats(g: &mut Rng) -> PortStats {
         collisions: g.long(),
         duration_sec: g.u32(),
         duration_nsec: g.u32(),
+        properties: Vec::new(),
     }
 }
 
@@ -369,6 +380,7 @@ fn queue_stats(g: &mut Rng) -> QueueStats {
         tx_errors: g.long(),
         duration_sec: g.u32(),
         duration_nsec: g.u32(),
+        properties: Vec::new(),
     }
 }
 
@@ -405,6 +417,8 @@ fn table_features(g: &mut Rng) -> TableFeatures {
         config: g.u32(),
         max_entries: g.u32(),
         properties: g.list(6, table_feature_property),
+        command: 0,
+        features: 0,
     }
 }
 
@@ -501,6 +515,8 @@ pub fn bucket(g: &mut Rng) -> Bucket {
         watch_port: PortNo(g.u32()),
         watch_group: GroupId(g.u32()),
         actions: g.list(4, action),
+        bucket_id: None,
+        properties: Vec::new(),
     }
 }
 
@@ -684,5 +700,6 @@ pub fn port(g: &mut Rng) -> Port {
         peer: g.u32(),
         curr_speed: g.u32(),
         max_speed: g.u32(),
+        properties: Vec::new(),
     }
 }

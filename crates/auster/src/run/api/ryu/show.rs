@@ -35,6 +35,12 @@ pub fn bodies(bodies: Vec<ReplyBody>) -> Value {
             ReplyBody::GroupFeatures(_)
             | ReplyBody::TableFeatures(_)
             | ReplyBody::Experimenter { .. }
+            | ReplyBody::TableDesc(_)
+            | ReplyBody::QueueDesc(_)
+            | ReplyBody::FlowMonitor(_)
+            | ReplyBody::FlowCounters(_)
+            | ReplyBody::ControllerStatus(_)
+            | ReplyBody::BundleFeatures(_)
             | ReplyBody::Other { .. } => {}
         }
     }
@@ -92,6 +98,8 @@ fn flow_length(row: &FlowStats) -> usize {
         }
         Instruction::WriteMetadata { .. } => 24,
         Instruction::Experimenter { data, .. } => 8 + data.len(),
+        // OpenFlow 1.3 has no statistics triggers.
+        Instruction::StatTrigger { .. } => 0,
         Instruction::GotoTable(_) | Instruction::ClearActions | Instruction::Meter(_) => 8,
     };
     let instructions: usize = row.instructions.iter().map(instruction).sum();
@@ -324,7 +332,7 @@ fn actions(instructions: &[Instruction]) -> Vec<Value> {
                 shown.push(json!(format!("METER:{}", bare(meter_id(*meter)))));
             }
             // Ryu leaves these out.
-            Instruction::Experimenter { .. } => {}
+            Instruction::Experimenter { .. } | Instruction::StatTrigger { .. } => {}
         }
     }
     shown
@@ -360,6 +368,8 @@ fn action(action: &Action) -> String {
         Action::Enqueue { port, queue } => {
             format!("ENQUEUE:{}:{}", bare(port_no(*port)), queue.0)
         }
+        Action::CopyField { .. } => "COPY_FIELD".to_owned(),
+        Action::Meter(meter) => format!("METER:{}", bare(meter_id(*meter))),
         Action::Experimenter { experimenter, .. } => {
             format!("EXPERIMENTER: {{experimenter:{experimenter}}}")
         }
@@ -466,6 +476,8 @@ mod tests {
             byte_count: 0,
             r#match: Match::any().with_in_port(PortNo(1)),
             instructions: vec![Instruction::ApplyActions(vec![Action::output(PortNo(2))])],
+            importance: 0,
+            stats: Vec::new(),
         };
         let expected = json!({
             "length": 88, "table_id": 0, "duration_sec": 2, "duration_nsec": 6_000_000,
@@ -532,6 +544,7 @@ mod tests {
             capabilities: 0b1111,
             max_bands: 255,
             max_color: 0,
+            features: None,
         };
         let shown = meter_features(&found);
         assert_eq!(shown["band_types"], json!(["DROP", "DSCP_REMARK"]));

@@ -159,8 +159,8 @@ fn body(
         "meterconfig" => RequestBody::MeterConfig(MeterId(number(first, MeterId::ALL.0)?)),
         "meterfeatures" => RequestBody::MeterFeatures,
         "group" => RequestBody::Group(GroupId(number(first, GroupId::ALL.0)?)),
-        "groupdesc" => RequestBody::GroupDesc,
-        "portdesc" => RequestBody::PortDesc,
+        "groupdesc" => RequestBody::GroupDesc(GroupId::ALL),
+        "portdesc" => RequestBody::PortDesc(PortNo::ANY),
         "tablefeatures" | "groupfeatures" | "queueconfig" | "queuedesc" | "meterdesc" | "role" => {
             let detail = format!("/stats/{kind} is not told by auster");
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));

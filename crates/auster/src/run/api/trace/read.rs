@@ -7,7 +7,7 @@ use openflow::message::{Port, PortConfig};
 use openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, ReplyBody, RequestBody};
 use openflow::table::explain::{Report, Step};
 use openflow::table::{FlowEntry, plain_port};
-use openflow::{Cookie, DatapathId, Field, MacAddr, Match, Version};
+use openflow::{Cookie, DatapathId, Field, GroupId, MacAddr, Match, PortNo, Version};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -92,7 +92,10 @@ impl Api {
                 })
                 .collect();
         } else {
-            for body in [RequestBody::GroupDesc, RequestBody::PortDesc] {
+            for body in [
+                RequestBody::GroupDesc(GroupId::ALL),
+                RequestBody::PortDesc(PortNo::ANY),
+            ] {
                 for body in ask(body).await? {
                     match body {
                         ReplyBody::GroupDesc(more) => groups.extend(more),
@@ -217,6 +220,7 @@ mod tests {
             packet_count: 0,
             byte_count: 0,
             flow_count: u32::MAX,
+            stats: Vec::new(),
         });
         let parts = [part.clone(), part];
         assert_eq!(entry_count(&parts), 2 * u64::from(u32::MAX));

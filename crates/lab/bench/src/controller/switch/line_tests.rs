@@ -110,6 +110,7 @@ fn lldp(bench: &mut Bench, port: u32) {
             max_len: 0,
         }],
         data: data.into(),
+        pipeline: Default::default(),
     };
     bench.tell(0, &Message::PacketOut(out));
 }

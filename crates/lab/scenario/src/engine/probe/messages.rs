@@ -110,6 +110,7 @@ fn message(kind: &str, number: u32) -> Message {
                 packet_count: 1,
                 byte_count: 1,
                 flow_count: number,
+                stats: Vec::new(),
             }),
         }),
     }

@@ -124,6 +124,7 @@ mod tests {
                     max_len: 0,
                 }],
                 data,
+                pipeline: Default::default(),
             }),
         };
         let encoded = encode(Version::V13, Xid(1), &message).unwrap();

@@ -1,0 +1,186 @@
+//! Messages that hold a message: bundles and forwarded requests (1.4, 7.3.9 and 7.4.6).
+
+use crate::error::{DecodeError, EncodeError, ErrorKind};
+use crate::frame::{Frame, HEADER_LEN};
+use crate::kind::MessageKind as K;
+use crate::message::{
+    BundleAdd, BundleCommand, BundleControl, BundleFlags, BundleProperty, Message, RequestForward,
+    Time,
+};
+use crate::types::{Version, Xid};
+
+use super::super::reader::Reader;
+use super::super::writer::Writer;
+use super::super::{decode, encode};
+use super::property;
+
+/// OFPBPT_TIME.
+const TIME: u16 = 1;
+
+/// Messages that a bundle may hold: those that change something.
+const BUNDLED: [K; 6] = [
+    K::PortMod,
+    K::FlowMod,
+    K::GroupMod,
+    K::PacketOut,
+    K::TableMod,
+    K::MeterMod,
+];
+
+/// Requests that a switch forwards.
+const FORWARDED: [K; 2] = [K::GroupMod, K::MeterMod];
+
+pub(in crate::wire) fn decode_control(r: &mut Reader) -> Result<BundleControl, DecodeError> {
+    let bundle_id = r.u32()?;
+    let refused = error(r, ErrorKind::BUNDLE_BAD_TYPE);
+    let number = usize::from(r.u16()?);
+    let command = *BundleCommand::ALL.get(number).ok_or(refused)?;
+    Ok(BundleControl {
+        bundle_id,
+        command,
+        flags: BundleFlags(r.u16()?),
+        properties: decode_properties(r)?,
+    })
+}
+
+pub(in crate::wire) fn encode_control(
+    control: &BundleControl,
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
+    w.u32(control.bundle_id);
+    w.u16(control.command as u16);
+    w.u16(control.flags.0);
+    encode_properties(&control.properties, w)
+}
+
+pub(in crate::wire) fn decode_add(r: &mut Reader) -> Result<BundleAdd, DecodeError> {
+    let bundle_id = r.u32()?;
+    r.skip(2)?;
+    let flags = BundleFlags(r.u16()?);
+    let at = error(r, ErrorKind::BUNDLE_MSG_BAD_XID);
+    let (xid, message) = decode_message(r, &BUNDLED)?;
+    if xid != r.xid() {
+        return Err(at);
+    }
+    // The message is padded if a property follows.
+    if !r.is_empty() {
+        r.skip(r.len_so_far().next_multiple_of(8) - r.len_so_far())?;
+    }
+    Ok(BundleAdd {
+        bundle_id,
+        flags,
+        message: Box::new(message),
+        properties: decode_properties(r)?,
+    })
+}
+
+pub(in crate::wire) fn encode_add(add: &BundleAdd, w: &mut Writer) -> Result<(), EncodeError> {
+    w.u32(add.bundle_id);
+    w.zeros(2);
+    w.u16(add.flags.0);
+    encode_message(w.xid(), &add.message, &BUNDLED, w)?;
+    if !add.properties.is_empty() {
+        w.align8(0);
+    }
+    encode_properties(&add.properties, w)
+}
+
+pub(in crate::wire) fn decode_forward(r: &mut Reader) -> Result<RequestForward, DecodeError> {
+    let (xid, request) = decode_message(r, &FORWARDED)?;
+    Ok(RequestForward {
+        xid,
+        request: Box::new(request),
+    })
+}
+
+pub(in crate::wire) fn encode_forward(
+    forward: &RequestForward,
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
+    encode_message(forward.xid, &forward.request, &FORWARDED, w)
+}
+
+/// A whole message of this one's version, whose kind is one of `allowed`. None of those holds a
+/// message, so nothing nests.
+fn decode_message(r: &mut Reader, allowed: &[K]) -> Result<(Xid, Message), DecodeError> {
+    let refused = error(r, ErrorKind::BUNDLE_MSG_BAD_LEN);
+    let at = refused.offset;
+    let len = usize::from(r.peek_u16(2).map_err(|_| refused)?);
+    if len < HEADER_LEN || len > r.left() {
+        return Err(refused);
+    }
+    let unsupported = error(r, ErrorKind::BUNDLE_MSG_UNSUP);
+    let frame = Frame::new(r.bytes(len)?).map_err(|_| refused)?;
+    if !r.is_of_version(frame.version_byte()) || !allowed.contains(&frame.kind()) {
+        return Err(unsupported);
+    }
+    let message = decode(&frame).map_err(|error| DecodeError {
+        offset: at + error.offset,
+        ..error
+    })?;
+    Ok((frame.xid(), message))
+}
+
+fn encode_message(
+    xid: Xid,
+    message: &Message,
+    allowed: &[K],
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
+    if !allowed.contains(&message.kind()) {
+        return w.unsupported("such message in another one");
+    }
+    let frame = encode(w.version(), xid, message)?;
+    w.bytes(frame.bytes());
+    Ok(())
+}
+
+/// `kind` here. 1.3 has no errors of bundles: the extension has those of messages.
+fn error(r: &Reader, kind: ErrorKind) -> DecodeError {
+    let of_v13 = match kind {
+        ErrorKind::BUNDLE_MSG_BAD_LEN => ErrorKind::BAD_LEN,
+        _ => ErrorKind::BAD_TYPE,
+    };
+    r.error(if r.is_since(Version::V14) {
+        kind
+    } else {
+        of_v13
+    })
+}
+
+fn decode_properties(r: &mut Reader) -> Result<Vec<BundleProperty>, DecodeError> {
+    let known = |ty, r: &mut Reader| {
+        if ty != TIME || !r.is_since(Version::V15) {
+            return Ok(None);
+        }
+        r.skip(4)?;
+        Ok(Some(BundleProperty::Time(decode_time(r)?)))
+    };
+    property::list(r, known, BundleProperty::Other)
+}
+
+fn encode_properties(list: &[BundleProperty], w: &mut Writer) -> Result<(), EncodeError> {
+    list.iter().try_for_each(|property| match property {
+        BundleProperty::Time(_) if !w.is_since(Version::V15) => w.unsupported("time of a bundle"),
+        BundleProperty::Time(time) => property::put(TIME, w, |w| {
+            w.zeros(4);
+            encode_time(*time, w);
+        }),
+        BundleProperty::Other(property) => property::put_raw(property, w),
+    })
+}
+
+pub(in crate::wire) fn decode_time(r: &mut Reader) -> Result<Time, DecodeError> {
+    let (seconds, nanoseconds) = (r.u64()?, r.u32()?);
+    r.skip(4)?;
+    Ok(Time {
+        seconds,
+        nanoseconds,
+    })
+}
+
+pub(in crate::wire) fn encode_time(time: Time, w: &mut Writer) {
+    w.u64(time.seconds);
+    w.u32(time.nanoseconds);
+    w.zeros(4);
+}
