@@ -202,6 +202,7 @@ fn queue_counters(number: u32) -> QueueStats {
         tx_errors: n,
         duration_sec: 0,
         duration_nsec: 0,
+        properties: Vec::new(),
     }
 }
 

@@ -203,6 +203,8 @@ impl Entry {
             byte_count: self.counts().1,
             r#match: self.matching.clone(),
             instructions: self.instructions.clone(),
+            importance: 0,
+            stats: Vec::new(),
         }
     }
 
@@ -221,6 +223,7 @@ impl Entry {
             packet_count: self.counts().0,
             byte_count: self.counts().1,
             r#match: self.matching.clone(),
+            stats: Vec::new(),
         }
     }
 }

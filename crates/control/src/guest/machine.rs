@@ -301,8 +301,8 @@ impl Machine {
             // A guest has none, and to delete them all is no mistake.
             Message::GroupMod(group) => match group.command {
                 GroupModCommand::Add => return Err(ErrorKind::GROUP_OUT_OF_GROUPS),
-                GroupModCommand::Modify => return Err(ErrorKind::GROUP_UNKNOWN_GROUP),
                 GroupModCommand::Delete => {}
+                _ => return Err(ErrorKind::GROUP_UNKNOWN_GROUP),
             },
             Message::MeterMod(meter) => match meter.command {
                 MeterModCommand::Add => return Err(ErrorKind::METER_OUT_OF_METERS),
@@ -357,19 +357,17 @@ impl Machine {
         Ok(RoleMessage {
             role: session.role.unwrap_or(Role::Equal),
             generation_id: session.generation_id.unwrap_or(u64::MAX),
+            short_id: None,
         })
     }
 
     /// Messages that a connection gets unasked; by default as the specification says (1.3.5, 7.3.10).
     fn asynchronous(&self) -> AsyncConfig {
-        self.session.asynchronous.unwrap_or(AsyncConfig {
-            packet_in_mask: [0b11, 0],
-            port_status_mask: [0b111, 0b111],
-            flow_removed_mask: [0b1111, 0],
-        })
+        let asked = self.session.asynchronous.clone();
+        asked.unwrap_or_else(|| AsyncConfig::of_v13([0b11, 0], [0b111, 0b111], [0b1111, 0]))
     }
 
-    fn wants(&self, masks: impl Fn(&AsyncConfig) -> [u32; 2], reason: u8) -> bool {
+    fn wants(&self, masks: impl Fn(&AsyncConfig) -> [Option<u32>; 2], reason: u8) -> bool {
         let [as_equal, as_secondary] = masks(&self.asynchronous());
         let mask = match self.session.role {
             Some(Role::Secondary) => as_secondary,
@@ -377,7 +375,7 @@ impl Machine {
         };
         self.session.has_greeted
             && mask
-                .checked_shr(reason.into())
+                .and_then(|mask| mask.checked_shr(reason.into()))
                 .is_some_and(|bit| bit & 1 == 1)
     }
 

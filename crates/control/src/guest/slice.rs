@@ -311,6 +311,7 @@ mod tests {
             in_port,
             actions: parse_actions(actions).unwrap(),
             data: data.clone().into(),
+            pipeline: Match::default(),
         };
         let check = |own, in_port, actions| slice(own).check_packet(&packet(in_port, actions));
         let none = PortNo::CONTROLLER;

@@ -85,6 +85,7 @@ mod tests {
             tx_errors,
             duration_sec: 0,
             duration_nsec: 0,
+            properties: Vec::new(),
         };
         let mut rows: Vec<QueueStats> = (0..9).map(|queue| row(queue, 0)).collect();
         rows[1].tx_errors = u64::MAX;

@@ -68,7 +68,7 @@ impl Machine {
                 return Err(ErrorKind::QUEUE_BAD_PORT);
             }
             RequestBody::Desc
-            | RequestBody::PortDesc
+            | RequestBody::PortDesc(_)
             | RequestBody::Table
             | RequestBody::PortStats(_)
             | RequestBody::Queue { .. } => request.body.clone(),
@@ -92,7 +92,7 @@ impl Machine {
     fn answer_alone(&self, body: &RequestBody) -> Result<ReplyBody, ErrorKind> {
         Ok(match body {
             RequestBody::Group(_) => ReplyBody::Group(Vec::new()),
-            RequestBody::GroupDesc => ReplyBody::GroupDesc(Vec::new()),
+            RequestBody::GroupDesc(_) => ReplyBody::GroupDesc(Vec::new()),
             RequestBody::GroupFeatures => ReplyBody::GroupFeatures(GroupFeatures {
                 types: 0,
                 capabilities: 0,
@@ -107,6 +107,7 @@ impl Machine {
                 capabilities: 0,
                 max_bands: 0,
                 max_color: 0,
+                features: None,
             }),
             RequestBody::TableFeatures(set) if set.is_empty() => {
                 let tables = (0u8..).zip(&self.tables);
@@ -155,7 +156,7 @@ impl Machine {
                     self.answer(xid, body);
                 }
             }
-            RequestBody::PortDesc => {
+            RequestBody::PortDesc(_) => {
                 let ports = bodies.into_iter().flat_map(|body| match body {
                     ReplyBody::PortDesc(ports) => ports,
                     _ => Vec::new(),
@@ -227,6 +228,7 @@ impl Machine {
                 packet_count,
                 byte_count,
                 flow_count: keys.len() as u32,
+                stats: Vec::new(),
             });
             return self.answer(xid, body);
         }
@@ -283,6 +285,8 @@ fn features(table: u8) -> TableFeatures {
         metadata_match: u64::MAX,
         metadata_write: u64::MAX,
         config: 0,
+        command: 0,
+        features: 0,
         max_entries: ENTRIES_MAX as u32,
         properties: [false, true].map(actions).to_vec(),
     }

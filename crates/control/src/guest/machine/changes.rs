@@ -349,6 +349,7 @@ impl Machine {
                     self.slice.check(actions, patterns)?;
                 }
                 Instruction::Meter(_) => return Err(ErrorKind::METER_UNKNOWN_METER),
+                Instruction::StatTrigger { .. } => return Err(ErrorKind::UNSUP_INST),
                 Instruction::Experimenter { .. } => return Err(ErrorKind::INST_BAD_EXPERIMENTER),
                 Instruction::WriteMetadata { .. } | Instruction::ClearActions => {}
             }

@@ -28,6 +28,7 @@ fn what_a_guest_cannot_have_gets_its_error_with_the_message() {
             in_port,
             actions: parse_actions(actions).unwrap(),
             data: data.into(),
+            pipeline: Match::default(),
         })
     };
     let instead = |instructions: Vec<Instruction>| {
@@ -147,6 +148,7 @@ fn a_guest_has_packets_of_its_entries_and_no_more_than_its_rate() {
     let secondary = RoleMessage {
         role: Role::Secondary,
         generation_id: 1,
+        short_id: None,
     };
     bench.send(0, &Message::RoleRequest(secondary));
     bench.now += Duration::from_secs(1);
@@ -358,7 +360,7 @@ fn ports_and_barriers_are_a_guests_own() {
         });
         ports.collect()
     };
-    assert_eq!(ports(bench.send(0, &ask(RequestBody::PortDesc))), [1, 2]);
+    assert_eq!(ports(bench.send(0, &ask(RequestBody::PortDesc(PortNo::ANY)))), [1, 2]);
     assert_eq!(
         ports(bench.send(0, &ask(RequestBody::PortStats(PortNo::ANY)))),
         [1, 2]

@@ -201,6 +201,7 @@ fn garbage_ends_in_errors() {
                     in_port: PortNo(1),
                     actions: parse_actions("output:1").unwrap(),
                     data: tcp(80),
+                    pipeline: Match::default(),
                 }),
                 _ => Message::FlowMod(any_flow_mod(&mut random, Some(1))),
             };
