@@ -234,6 +234,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
             in_port: PortNo::CONTROLLER,
             actions: parse_actions(&format!("output:{port}")).unwrap(),
             data: packet.data.clone(),
+            pipeline: Default::default(),
         })
     };
     assert_eq!(one.ask(&out(1)), []);

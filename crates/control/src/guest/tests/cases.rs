@@ -360,7 +360,10 @@ fn ports_and_barriers_are_a_guests_own() {
         });
         ports.collect()
     };
-    assert_eq!(ports(bench.send(0, &ask(RequestBody::PortDesc(PortNo::ANY)))), [1, 2]);
+    assert_eq!(
+        ports(bench.send(0, &ask(RequestBody::PortDesc(PortNo::ANY)))),
+        [1, 2]
+    );
     assert_eq!(
         ports(bench.send(0, &ask(RequestBody::PortStats(PortNo::ANY)))),
         [1, 2]
