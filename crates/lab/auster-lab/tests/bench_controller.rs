@@ -117,6 +117,7 @@ fn packet_out(to: &PacketIn, port: PortNo) -> Message {
         in_port: to.r#match.in_port().unwrap(),
         actions: output(port),
         data: to.data.clone(),
+        pipeline: Default::default(),
     })
 }
 
