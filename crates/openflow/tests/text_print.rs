@@ -33,6 +33,10 @@ const RULES: &[Rule] = &[
     ("Open vSwitch refuses it for its meaning", |ours, theirs| {
         theirs.contains("***decode error") && !ours.contains("***decode error")
     }),
+    (
+        "a continuation is the switch's own, and printed as bytes",
+        |ours, theirs| ours.contains("\n continuation=") && theirs.contains("\n continuation."),
+    ),
     ("properties of vendors are not printed", |_, theirs| {
         theirs.contains("CUSTOM Statistics") || theirs.contains("selection_method=")
     }),
