@@ -93,6 +93,8 @@ class Shape:
 class Bed:
     """One network: bridges, hosts in namespaces, a controller and, if wanted, relays."""
 
+    protocol = "OpenFlow13"
+
     def __init__(self, auster, shape, dir, relayed=False, delayed=False, config=None,
                  relay_words=()):
         self.auster, self.shape, self.dir = auster, shape, pathlib.Path(dir)
@@ -146,7 +148,7 @@ class Bed:
         for n in self.shape.switches:
             self.to_do[n % 2].extend(
                 ["--", "add-br", self.bridge(n), "--", "set", "bridge", self.bridge(n),
-                 "datapath_type=netdev", "fail-mode=secure", "protocols=OpenFlow13",
+                 "datapath_type=netdev", "fail-mode=secure", f"protocols={self.protocol}",
                  f"other-config:datapath-id={n:016x}", "other-config:disable-in-band=true"])
         for a, b in self.shape.links:
             one, other = self.new_port(a), self.new_port(b)
@@ -227,7 +229,7 @@ class Bed:
 
     def ofctl(self, n, command, *words):
         path = f"{self.dir}/v{n % 2}/{self.bridge(n)}.mgmt"
-        return run("ovs-ofctl", "-O", "OpenFlow13", command, path, *words).stdout
+        return run("ovs-ofctl", "-O", self.protocol, command, path, *words).stdout
 
     def new_port(self, n):
         self.last_port[n] += 1

@@ -331,7 +331,7 @@ impl Access {
 /// Whether a switch has the tables.
 pub(crate) fn can_decide(up: &SwitchUp) -> bool {
     let has_groups = up.features.capabilities.contains(Capabilities::GROUP_STATS);
-    up.version == Version::V13 && has_groups && up.features.n_tables >= TABLES_MIN
+    up.version >= Version::V13 && has_groups && up.features.n_tables >= TABLES_MIN
 }
 
 /// Whether a packet is judged nowhere: LLDP, and what bridges and their neighbours say to each

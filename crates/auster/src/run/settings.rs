@@ -5,6 +5,7 @@ pub mod effective;
 pub mod schema;
 pub mod table;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use driver::DriverConfig;
 use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Security};
 use net::workers::Workers;
-use openflow::DatapathId;
+use openflow::{DatapathId, Version};
 use toml::de::DeTable;
 
 use super::Args;
@@ -27,7 +28,7 @@ use super::access;
 use super::api;
 use super::cluster;
 use super::drain;
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use super::gateways;
 use super::guests;
 use super::metrics;
@@ -683,9 +684,24 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
         "packet_ins_max",
         "messages_max",
         "packet_in_rate_max",
+        "versions",
     ];
     fields.only(table, "session", &known);
     let session = &mut config.session;
+    if table.contains_key("versions") {
+        let versions = fields.list(table, "versions", "[\"1.0\", \"1.3\"]", session_version);
+        let versions: BTreeSet<Version> = versions.into_iter().collect();
+        if !versions.is_empty() {
+            session.versions = versions.into_iter().collect();
+        } else if let Some(value) = table.get("versions")
+            && fields::items(table, "versions").is_empty()
+        {
+            fields.problem(
+                &value.span(),
+                "versions is empty; it must be such as [\"1.3\"]",
+            );
+        }
+    }
     let mut millis = |key, to: &mut Duration| {
         let found = fields.integer(table, key, 10..=600_000);
         *to = found.map_or(*to, Duration::from_millis);
@@ -709,6 +725,17 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     if let Some(rate) = fields.integer(table, "packet_in_rate_max", 1..=10_000_000) {
         config.packet_in_rate_max = u32::try_from(rate).expect("in the range");
     }
+}
+
+/// The versions that a session can have.
+const SPOKEN: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
+
+/// A version that switches may speak with us.
+fn session_version(text: &str) -> Result<Version, String> {
+    let spoken = SPOKEN
+        .into_iter()
+        .find(|version| version.to_string() == text);
+    spoken.ok_or_else(|| format!("'{text}' is none of 1.0, 1.3, 1.4 and 1.5"))
 }
 
 fn warn(doubts: &[String]) {

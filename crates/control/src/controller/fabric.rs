@@ -384,7 +384,7 @@ impl Fabric {
         let node = self.nodes.entry(dpid).or_default();
         let has_groups = up.features.capabilities.contains(Capabilities::GROUP_STATS);
         let has_tables = up.features.n_tables >= TABLES_MIN;
-        node.is_capable = up.version == Version::V13 && has_groups && has_tables;
+        node.is_capable = up.version >= Version::V13 && has_groups && has_tables;
         (node.is_connected, node.is_ready) = (true, false);
         (node.holdings, node.told) = (None, None);
     }

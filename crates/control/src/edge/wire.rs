@@ -143,6 +143,8 @@ pub(super) struct Templates {
     tag: Option<u16>,
     flow_mod: Vec<u8>,
     packet_out: Vec<u8>,
+    /// Where the actions of a packet-out begin.
+    actions_of_packet_out: usize,
     leads_on: bool,
     /// The same messages towards an egress.
     labelled: Option<Labelled>,
@@ -159,7 +161,6 @@ struct Labelled {
 
 /// The places of the label's actions: after those before them, the VLAN id and the group.
 const ACTIONS_OF_FLOW_MOD: usize = 88;
-const ACTIONS_OF_PACKET_OUT: usize = 24;
 const VID: usize = 16;
 const GROUP: usize = 44;
 
@@ -234,6 +235,12 @@ impl Templates {
             version: config.version,
             flow_mod: bytes_of(config.version, Message::FlowMod(flow_mod)),
             packet_out: packet_out_head(config.version, vec![Action::output(PortNo(2))]),
+            actions_of_packet_out: match config.version {
+                Version::V10 => 16,
+                // Before them is a match with the port.
+                Version::V15 => 32,
+                _ => 24,
+            },
             labelled,
             bonds: BTreeSet::new(),
             mirrors: BTreeMap::new(),
@@ -332,14 +339,9 @@ impl Templates {
         let buffer_id = answer.buffer_id.map_or(NO_BUFFER, |id| id.0);
         put(message, 8, &buffer_id.to_be_bytes());
         match answer.exit {
-            Exit::Egress(label) => put_label(message, ACTIONS_OF_PACKET_OUT, label),
-            Exit::Port(port) => {
-                let port_at = match self.version {
-                    Version::V10 => 20,
-                    _ => 28,
-                };
-                self.put_port(message, port_at, port);
-            }
+            Exit::Egress(label) => put_label(message, self.actions_of_packet_out, label),
+            // Behind the type and the length of the output.
+            Exit::Port(port) => self.put_port(message, self.actions_of_packet_out + 4, port),
         }
         out.put_slice(data);
         true
@@ -507,7 +509,12 @@ mod tests {
     }
 
     fn version() -> impl Strategy<Value = Version> {
-        prop_oneof![Just(Version::V10), Just(Version::V13)]
+        prop_oneof![
+            Just(Version::V10),
+            Just(Version::V13),
+            Just(Version::V14),
+            Just(Version::V15),
+        ]
     }
 
     fn message(bytes: BytesMut) -> (Xid, Message) {
@@ -546,105 +553,105 @@ mod tests {
     }
 
     proptest! {
-            /// The bytes patched in are what the codec would have written.
-            #[test]
-            fn answers_are_what_the_codec_makes_of_them(
-                version in version(),
-                xid: u32,
-                in_port in 1u32..0xff00,
-                out_port in 1u32..0xff00,
-                src: [u8; 6],
-                dst: [u8; 6],
-                buffer_id in prop::option::of(0u32..u32::MAX),
-                leads_on: bool,
-                label in prop::option::of(1u16..4095),
-                data in prop::collection::vec(any::<u8>(), 14..200),
-            ) {
-                let label = label.filter(|_| version == Version::V13).map(Label);
-                let templates = Templates::new(&config(version), leads_on, Some(0x88a8));
-                let answer = Answer {
-                    in_port: PortNo(in_port),
-                    src: MacAddr(src),
-                    dst: MacAddr(dst),
-                    exit: label.map_or(Exit::Port(PortNo(out_port)), Exit::Egress),
-                    buffer_id: buffer_id.map(BufferId),
-                    data: &data,
-                    is_copy: false,
-                    crossing: None,
-                };
-                let mut out = BytesMut::new();
-                templates.flow_mod(xid, &answer, &mut out);
-                let entry = Entry {
-                    key: EntryKey::pair(answer.in_port, answer.src, answer.dst),
-                    kind: EntryKind::Local,
-                    out: PortNo(out_port),
-                    idle_timeout_s: 60,
-                    hard_timeout_s: 7,
-                    notify: false,
-                };
-                let mut wanted = FlowMod {
-                    buffer_id: answer.buffer_id,
-                    ..entry.to_add(0x1234)
-                };
-                let mut actions = vec![Action::output(PortNo(out_port))];
-                if let Some(label) = label {
-                    actions = form::ingress_actions(0x88a8, label);
-                    wanted.instructions = vec![Instruction::ApplyActions(actions.clone())];
-                } else if leads_on && version == Version::V13 {
-                    Entry::lead_on(&mut wanted.instructions);
-                }
-                let wanted = Message::FlowMod(wanted);
-                let wanted = encode(version, Xid(xid), &wanted).unwrap();
-                prop_assert_eq!(&out[..], &wanted.bytes()[..]);
-
-                let mut out = BytesMut::new();
-                prop_assert!(templates.packet_out(xid, &answer, &mut out));
-                let (found_xid, found) = message(out);
-                let wanted = PacketOut {
-                    buffer_id: answer.buffer_id,
-                    in_port: if version == Version::V10 { PortNo::ANY } else { PortNo::CONTROLLER },
-                    actions,
-                    data: if buffer_id.is_some() { vec![].into() } else { data.clone().into() },
-    pipeline: Default::default(),
-    };
-                prop_assert_eq!((found_xid, found), (Xid(xid), Message::PacketOut(wanted)));
+        /// The bytes patched in are what the codec would have written.
+        #[test]
+        fn answers_are_what_the_codec_makes_of_them(
+            version in version(),
+            xid: u32,
+            in_port in 1u32..0xff00,
+            out_port in 1u32..0xff00,
+            src: [u8; 6],
+            dst: [u8; 6],
+            buffer_id in prop::option::of(0u32..u32::MAX),
+            leads_on: bool,
+            label in prop::option::of(1u16..4095),
+            data in prop::collection::vec(any::<u8>(), 14..200),
+        ) {
+            let label = label.filter(|_| version >= Version::V13).map(Label);
+            let templates = Templates::new(&config(version), leads_on, Some(0x88a8));
+            let answer = Answer {
+                in_port: PortNo(in_port),
+                src: MacAddr(src),
+                dst: MacAddr(dst),
+                exit: label.map_or(Exit::Port(PortNo(out_port)), Exit::Egress),
+                buffer_id: buffer_id.map(BufferId),
+                data: &data,
+                is_copy: false,
+                crossing: None,
+            };
+            let mut out = BytesMut::new();
+            templates.flow_mod(xid, &answer, &mut out);
+            let entry = Entry {
+                key: EntryKey::pair(answer.in_port, answer.src, answer.dst),
+                kind: EntryKind::Local,
+                out: PortNo(out_port),
+                idle_timeout_s: 60,
+                hard_timeout_s: 7,
+                notify: false,
+            };
+            let mut wanted = FlowMod {
+                buffer_id: answer.buffer_id,
+                ..entry.to_add(0x1234)
+            };
+            let mut actions = vec![Action::output(PortNo(out_port))];
+            if let Some(label) = label {
+                actions = form::ingress_actions(0x88a8, label);
+                wanted.instructions = vec![Instruction::ApplyActions(actions.clone())];
+            } else if leads_on && version >= Version::V13 {
+                Entry::lead_on(&mut wanted.instructions);
             }
+            let wanted = Message::FlowMod(wanted);
+            let wanted = encode(version, Xid(xid), &wanted).unwrap();
+            prop_assert_eq!(&out[..], &wanted.bytes()[..]);
 
-            /// The fields are those that the codec reads, and packets that are not simple are left
-            /// alone.
-            #[test]
-            fn packet_ins_are_read_as_the_codec_reads_them(
-                version in version(),
-                (packet_in, eth_type) in packet_in(),
-            ) {
-                prop_assume!(version == Version::V13 || packet_in.r#match.fields.len() == 1);
-                let frame = encode(version, Xid(9), &Message::PacketIn(packet_in.clone())).unwrap();
-                let found = read_packet_in(version, frame.bytes());
-                let found = found.filter(|packet| may_send_on(packet, false));
-                let is_simple = packet_in.r#match.fields.len() == 1
-                    && packet_in.data[0] & 1 == 0
-                    && ![0x88cc, 0x0806, 0x8100, 0x88a8].contains(&eth_type)
-                    && (packet_in.buffer_id.is_some()
-                        || usize::from(packet_in.total_len) == packet_in.data.len());
-                prop_assert_eq!(found.is_some(), is_simple);
-                if let Some(answer) = found {
-                    prop_assert_eq!(Some(answer.in_port), packet_in.r#match.in_port());
-                    prop_assert_eq!(answer.buffer_id, packet_in.buffer_id);
-                    prop_assert_eq!(answer.data, &packet_in.data[..]);
-                    prop_assert_eq!(&answer.dst.0, &packet_in.data[..6]);
-                    prop_assert_eq!(&answer.src.0, &packet_in.data[6..12]);
-                }
-            }
+            let mut out = BytesMut::new();
+            prop_assert!(templates.packet_out(xid, &answer, &mut out));
+            let (found_xid, found) = message(out);
+            let wanted = PacketOut {
+                buffer_id: answer.buffer_id,
+                in_port: if version == Version::V10 { PortNo::ANY } else { PortNo::CONTROLLER },
+                actions,
+                data: if buffer_id.is_some() { vec![].into() } else { data.clone().into() },
+                pipeline: Default::default(),
+            };
+            prop_assert_eq!((found_xid, found), (Xid(xid), Message::PacketOut(wanted)));
+        }
 
-            /// Bytes cut or changed anywhere cause no panic.
-            #[test]
-            fn no_bytes_are_too_strange(
-                version in version(),
-                bytes in prop::collection::vec(any::<u8>(), 0..80),
-            ) {
-                let _ = read_packet_in(version, &bytes);
+        /// The fields are those that the codec reads, and packets that are not simple are left
+        /// alone.
+        #[test]
+        fn packet_ins_are_read_as_the_codec_reads_them(
+            version in version(),
+            (packet_in, eth_type) in packet_in(),
+        ) {
+            prop_assume!(version >= Version::V13 || packet_in.r#match.fields.len() == 1);
+            let frame = encode(version, Xid(9), &Message::PacketIn(packet_in.clone())).unwrap();
+            let found = read_packet_in(version, frame.bytes());
+            let found = found.filter(|packet| may_send_on(packet, false));
+            let is_simple = packet_in.r#match.fields.len() == 1
+                && packet_in.data[0] & 1 == 0
+                && ![0x88cc, 0x0806, 0x8100, 0x88a8].contains(&eth_type)
+                && (packet_in.buffer_id.is_some()
+                    || usize::from(packet_in.total_len) == packet_in.data.len());
+            prop_assert_eq!(found.is_some(), is_simple);
+            if let Some(answer) = found {
+                prop_assert_eq!(Some(answer.in_port), packet_in.r#match.in_port());
+                prop_assert_eq!(answer.buffer_id, packet_in.buffer_id);
+                prop_assert_eq!(answer.data, &packet_in.data[..]);
+                prop_assert_eq!(&answer.dst.0, &packet_in.data[..6]);
+                prop_assert_eq!(&answer.src.0, &packet_in.data[6..12]);
             }
         }
+
+        /// Bytes cut or changed anywhere cause no panic.
+        #[test]
+        fn no_bytes_are_too_strange(
+            version in version(),
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let _ = read_packet_in(version, &bytes);
+        }
+    }
 
     #[test]
     fn what_does_not_fit_into_a_packet_out_is_not_sent() {

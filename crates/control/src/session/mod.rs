@@ -52,7 +52,7 @@ const ERROR_DATA_LEN: usize = 128;
 
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// The versions to offer; the codec has 1.3 and 1.0.
+    /// The versions to offer: 1.0, 1.3, 1.4 and 1.5 of which the highest that both know is spoken.
     pub versions: Vec<Version>,
     /// Time from the start of the connection to the peer's HELLO.
     pub hello_timeout: Duration,
@@ -458,7 +458,13 @@ impl Session {
             }
         };
         let Some(version) = negotiate(&self.config.versions, theirs, &hello) else {
-            let text = Bytes::from_static(b"auster speaks OpenFlow 1.3 and 1.0");
+            let spoken: Vec<String> = self
+                .config
+                .versions
+                .iter()
+                .map(Version::to_string)
+                .collect();
+            let text = Bytes::from(format!("auster speaks OpenFlow {}", spoken.join(", ")));
             self.send_error_data(answer_in, frame.xid(), ErrorKind::HELLO_INCOMPATIBLE, text);
             let ours = self.config.versions.iter();
             return self.close(CloseReason::VersionMismatch {

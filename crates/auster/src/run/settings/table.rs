@@ -512,6 +512,12 @@ pub const SETTINGS: &[Setting] = &[
         LATER,
         "Packet-ins of a switch per second",
     ),
+    row(
+        "session.versions",
+        "[\"1.0\", \"1.3\"]",
+        LATER,
+        "Versions of OpenFlow that are offered",
+    ),
     row("qos", "", NOW, "Queues, services, policies and circuits"),
     row(
         "vlan",
