@@ -26,6 +26,8 @@ mod switch;
 mod taps;
 #[path = "run/upgrade.rs"]
 mod upgrade;
+#[path = "run/versions.rs"]
+mod versions;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;

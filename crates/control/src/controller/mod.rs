@@ -83,6 +83,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::PortStatus;
+use openflow::multipart::ReplyBody;
 use openflow::{DatapathId, Frame, MacAddr, Message, PortNo, decode_rows};
 use sha2::{Digest, Sha256};
 
@@ -392,6 +393,9 @@ impl Controller {
             for row in &mut unreadable {
                 row.table_id = numbering.our_number(row.table_id);
             }
+        }
+        if let Message::MultipartReply(reply) = &mut message {
+            forget_numbers(&mut reply.body);
         }
         if let Message::MultipartReply(reply) = &mut message
             && matches!(
@@ -790,6 +794,15 @@ impl Controller {
             }
             None => None,
         }
+    }
+}
+
+/// Takes the numbers of buckets away, which 1.5 has: ours are the places that the buckets have in
+/// any version.
+fn forget_numbers(body: &mut ReplyBody) {
+    if let ReplyBody::GroupDesc(groups) = body {
+        let buckets = groups.iter_mut().flat_map(|group| &mut group.buckets);
+        buckets.for_each(|bucket| bucket.bucket_id = None);
     }
 }
 

@@ -288,7 +288,10 @@ impl Does {
                 mask: None,
             })
         });
-        let mut actions: Vec<Action> = mark.into_iter().collect();
+        // In 1.5 a meter is an action.
+        let is_action = version >= Version::V15;
+        let metered = self.meter.filter(|_| is_action).map(Action::Meter);
+        let mut actions: Vec<Action> = metered.into_iter().chain(mark).collect();
         match (self.then, self.queue) {
             (Then::Output(port), Some(queue)) if version == Version::V10 => {
                 actions.push(Action::Enqueue { port, queue });
@@ -300,8 +303,8 @@ impl Does {
                 }
             }
         }
-        let mut instructions: Vec<Instruction> =
-            self.meter.map(Instruction::Meter).into_iter().collect();
+        let metered = self.meter.filter(|_| !is_action).map(Instruction::Meter);
+        let mut instructions: Vec<Instruction> = metered.into_iter().collect();
         if !actions.is_empty() {
             instructions.push(Instruction::ApplyActions(actions));
         }
@@ -335,6 +338,7 @@ impl Does {
                 value,
                 ..
             }) => self.mark = Some(*value as u8),
+            Action::Meter(meter) if self.meter.is_none() => self.meter = Some(*meter),
             Action::SetNwTos(tos) => self.mark = Some(tos >> 2),
             Action::SetQueue(queue) => self.queue = Some(*queue),
             Action::Output { port, .. } => self.then = Then::Output(*port),
@@ -490,7 +494,9 @@ mod tests {
             },
         ] {
             let flow = flow(POLICY_TABLE, does);
-            assert_eq!(sent(Version::V13, &flow), flow);
+            for version in [Version::V13, Version::V14, Version::V15] {
+                assert_eq!(sent(version, &flow), flow);
+            }
         }
         assert_eq!(
             sent(Version::V13, &Flow::policy_miss()),
