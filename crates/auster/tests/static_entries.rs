@@ -5,6 +5,7 @@ mod common;
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Instant;
 
 use common::dummy::DummySwitch;
 use common::running::Running;
@@ -179,7 +180,7 @@ fn many_at_once_are_all_or_none_and_those_with_a_timeout_end() {
         "{told}"
     );
     let (_, all) = served.ask("GET", "/v1/flows", &Value::Null);
-    assert_eq!(all, json!({"flows": []}));
+    assert_eq!(all, json!({"flows": [], "total": 0, "next": null}));
 
     let mut short = one(3);
     short["hard_timeout"] = json!(2);
@@ -213,6 +214,67 @@ fn many_at_once_are_all_or_none_and_those_with_a_timeout_end() {
     );
     assert_eq!(served.ask("DELETE", "/v1/flows/ann", &Value::Null).0, 204);
     wait_until("all are gone", || rows(&switch).is_empty());
+}
+
+/// As many as an owner may have: all are set, and then only what differs.
+#[test]
+fn four_thousand_entries_are_set_and_what_differs_is_changed() {
+    const COUNT: usize = 4096;
+    const PART: usize = 256;
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state").display().to_string();
+    let mut switch = DummySwitch::start(4);
+    switch.restart();
+    let served = Served::start(&switch, &["--state", &state]);
+    let put = |out: &dyn Fn(usize) -> usize| {
+        let began = Instant::now();
+        for first in (0..COUNT).step_by(PART) {
+            let one = |n: usize| {
+                let entry = json!({
+                    "switch": "1", "match": format!("tcp,tp_dst={n}"),
+                    "actions": format!("output:{}", out(n)),
+                });
+                (format!("n{n:04}"), entry)
+            };
+            let part: serde_json::Map<String, Value> = (first..first + PART).map(one).collect();
+            let (status, answer) = served.ask("PATCH", "/v1/flows/ann", &part.into());
+            assert_eq!(status, 200, "{answer}");
+        }
+        eprintln!("{COUNT} entries asked for in {:?}", began.elapsed());
+        wait_until("all are in use", || {
+            let all = pages(&served, "/v1/flows/ann?limit=1000&");
+            all.iter().filter(|flow| flow["state"] == "in_use").count() == COUNT
+        });
+        eprintln!("{COUNT} entries in use after {:?}", began.elapsed());
+    };
+    put(&|_| 1);
+    let held = |out: &str| {
+        let rows = rows(&switch);
+        rows.iter().filter(|row| row.ends_with(out)).count()
+    };
+    assert_eq!(held("actions=output:1"), COUNT);
+    put(&|n| 1 + n / (COUNT - 3));
+    assert_eq!((held("output:1"), held("output:2")), (COUNT - 3, 3));
+    let all = pages(&served, "/v1/flows?limit=1000&");
+    assert!(all.is_sorted_by_key(|flow| flow["name"].as_str().unwrap().to_owned()));
+    assert_eq!(all.len(), COUNT);
+    assert_eq!(served.ask("GET", "/v1/flows?after=x", &Value::Null).0, 400);
+    assert_eq!(served.ask("DELETE", "/v1/flows/ann", &Value::Null).0, 204);
+    wait_until("all are gone", || rows(&switch).is_empty());
+}
+
+/// All entries of a list.
+fn pages(served: &Served, path: &str) -> Vec<Value> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let (status, page) = served.ask("GET", &format!("{path}{after}"), &Value::Null);
+        assert_eq!(status, 200, "{page}");
+        all.extend(page["flows"].as_array().unwrap().iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => after = format!("after={next}"),
+            None => return all,
+        }
+    }
 }
 
 /// The requests of a program that was written for Ryu.

@@ -43,6 +43,16 @@ pub struct FlowName {
     pub name: String,
 }
 
+impl FlowName {
+    /// A name before all others of an owner.
+    pub(crate) fn first(owner: &str) -> FlowName {
+        FlowName {
+            owner: owner.to_owned(),
+            name: String::new(),
+        }
+    }
+}
+
 impl fmt::Display for FlowName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.owner, self.name)
@@ -276,6 +286,35 @@ pub struct FlowView {
     pub state: FlowState,
     /// Packets and bytes, as last read.
     pub counts: Option<(u64, u64)>,
+}
+
+/// Some of the static entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowPage {
+    pub flows: Vec<FlowView>,
+    /// All that were asked for, on this page or not.
+    pub total: usize,
+    pub has_more: bool,
+}
+
+/// A choice of entries on a switch by their match, as flow-mods have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    All,
+    /// Those that take none but packets of this match.
+    Within(Pattern),
+    /// The one of this match and stated priority.
+    One(Pattern, u16),
+}
+
+impl Chosen {
+    pub(crate) fn has(&self, key: &FlowKey, priority: u16) -> bool {
+        match self {
+            Chosen::All => true,
+            Chosen::Within(wide) => key.pattern.is_within(wide),
+            Chosen::One(pattern, at) => key.pattern == *pattern && priority == *at,
+        }
+    }
 }
 
 /// The entries of which changes are checked.

@@ -102,7 +102,9 @@ impl Net {
     }
 
     fn states(&mut self) -> Vec<FlowState> {
-        let views = self.network.ask(|controller, _| controller.flows(None));
+        let views = self
+            .network
+            .ask(|controller, _| controller.flows(None, None, usize::MAX).flows);
         views.into_iter().map(|view| view.state).collect()
     }
 

@@ -3,8 +3,8 @@
 use control::flows::{
     Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem,
 };
-use openflow::DatapathId;
-use openflow::text::{parse_actions, parse_match};
+use openflow::text::{parse_actions_of, parse_match};
+use openflow::{DatapathId, Match};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -121,18 +121,27 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         }
     });
     let actions = words(reader, node, "actions", "output:3");
-    let actions = actions.and_then(|(place, text)| match parse_actions(text) {
-        Ok(actions) => {
-            for why in action_problems(&actions, matching.as_ref().map(|(m, _)| m)) {
-                reader.wrong(&place, format!("actions: {why}"));
+    let any = Match::any();
+    let of = matching.as_ref().map_or(&any, |(m, _)| m);
+    let actions = actions.and_then(
+        |(place, text)| match parse_actions_of(text, of, &|_| None) {
+            Ok((Some(_), _)) => {
+                let text = "actions: meters are auster's own; state a policy for a rate";
+                reader.wrong(&place, text.to_owned());
+                None
             }
-            Some((actions, text))
-        }
-        Err(error) => {
-            reader.wrong(&place, format!("actions: {error}"));
-            None
-        }
-    });
+            Ok((None, actions)) => {
+                for why in action_problems(&actions, matching.as_ref().map(|(m, _)| m)) {
+                    reader.wrong(&place, format!("actions: {why}"));
+                }
+                Some((actions, text))
+            }
+            Err(error) => {
+                reader.wrong(&place, format!("actions: {error}"));
+                None
+            }
+        },
+    );
     let ((m, matching), (actions, written)) = matching.zip(actions)?;
     let entry = StaticEntry {
         dpid: dpid?,
@@ -219,6 +228,47 @@ mod tests {
             .collect()
     }
 
+    /// Actions are read with their match, as ovs-ofctl does.
+    #[test]
+    fn old_words_become_the_actions_of_the_match() {
+        for (matching, actions, expected) in [
+            (
+                "ip",
+                "mod_vlan_vid:7,output:1",
+                "push_vlan:0x8100,set_field:4103->vlan_vid,output:1",
+            ),
+            (
+                "dl_vlan=5",
+                "mod_vlan_vid:7,output:1",
+                "set_field:4103->vlan_vid,output:1",
+            ),
+            ("dl_vlan=5", "strip_vlan,output:1", "pop_vlan,output:1"),
+            (
+                "udp",
+                "mod_tp_dst:53,output:1",
+                "set_field:53->udp_dst,output:1",
+            ),
+            (
+                "ip",
+                "mod_nw_tos:184,output:1",
+                "set_field:46->ip_dscp,output:1",
+            ),
+        ] {
+            let body = json!({"switch": "1", "match": matching, "actions": actions});
+            let name = FlowName::default();
+            let entry = read(&mut Reader::default(), &name, &Node::of_json(&body)).unwrap();
+            let text = openflow::Instruction::ApplyActions(entry.actions).to_string();
+            assert_eq!(text, expected, "{matching} {actions}");
+        }
+        let wrong = mistakes(with("actions", json!("mod_tp_dst:53,output:1")));
+        assert!(wrong[0].contains("tcp, udp or sctp"), "{wrong:?}");
+        let wrong = mistakes(with("actions", json!("meter:1,output:1")));
+        assert!(
+            wrong[0].starts_with("/actions actions: meters"),
+            "{wrong:?}"
+        );
+    }
+
     fn with(key: &str, value: Value) -> Value {
         let mut body = json!({"switch": "1", "match": "ip", "actions": "output:1"});
         body[key] = value;
@@ -267,7 +317,12 @@ mod tests {
             ("actions", json!(null), "", "actions is missing: such as"),
             ("actions", json!("outptu:3"), "/actions", "outptu"),
             ("actions", json!("output:x"), "/actions", "x"),
-            ("actions", json!("goto_table:1"), "/actions", "actions only"),
+            (
+                "actions",
+                json!("goto_table:1"),
+                "/actions",
+                "actions and a meter only",
+            ),
             (
                 "actions",
                 json!("group:1"),

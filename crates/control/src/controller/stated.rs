@@ -10,6 +10,7 @@ mod tests;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use clock::{Budget, Duration, Instant};
@@ -19,8 +20,8 @@ use openflow::{DatapathId, ErrorKind, Instruction, Message, Xid};
 
 use crate::entry;
 use crate::flows::{
-    Around, CHANGES_PER_S, FlowEdit, FlowKey, FlowName, FlowProblem, FlowState, FlowView,
-    PER_OWNER_MAX, StaticEntry, problems,
+    Around, CHANGES_PER_S, Chosen, FlowEdit, FlowKey, FlowName, FlowPage, FlowProblem, FlowState,
+    FlowView, PER_OWNER_MAX, StaticEntry, problems,
 };
 use crate::pipeline::PATH_TABLE;
 
@@ -465,15 +466,27 @@ impl StaticEntries {
         };
         let place = self
             .switches
-            .get(&dpid)
-            .and_then(|switch| switch.places.get(&key));
-        let Some(held) = place.and_then(|place| place.held.as_ref()) else {
+            .get_mut(&dpid)
+            .and_then(|switch| switch.places.get_mut(&key));
+        let Some((place, held)) = place.and_then(|place| {
+            let held = place.held.take()?;
+            Some((place, held))
+        }) else {
             return;
         };
         let age = held.sent_at.map(|at| outbox.now.since(at));
         let timeouts = (held.entry.idle_timeout_s, held.entry.hard_timeout_s);
-        if entry::is_earlier(removed, age, timeouts) {
-            return;
+        let is_earlier =
+            entry::is_earlier(removed, age, timeouts) || entry::has_lived_longer(removed, age);
+        let is_replaced = place.is_stale || !held.does_as(&place.last);
+        match (is_earlier, place.wanted.is_some() && is_replaced) {
+            (true, _) => {
+                place.held = Some(held);
+                return;
+            }
+            // The one in its place has still to be sent.
+            (false, true) => return,
+            (false, false) => place.held = Some(held),
         }
         match self.is_lasting(dpid, &key) {
             Some(true) => {
@@ -568,12 +581,50 @@ impl Controller {
         left_out
     }
 
-    /// The static entries, of one owner or of all.
-    pub fn flows(&self, owner: Option<&str>) -> Vec<FlowView> {
-        let all = self.stated.wanted.iter();
-        let its = all.filter(|(name, _)| owner.is_none_or(|owner| name.owner == owner));
-        its.map(|(name, entry)| self.stated.view(name, entry))
-            .collect()
+    /// Static entries by name: the first ones after a name, of one owner or of all.
+    pub fn flows(&self, owner: Option<&str>, after: Option<&FlowName>, limit: usize) -> FlowPage {
+        let (stated, first) = (&self.stated, FlowName::first(owner.unwrap_or_default()));
+        let from = match after {
+            Some(after) if *after >= first => Bound::Excluded(after),
+            _ => Bound::Included(&first),
+        };
+        let later = stated.wanted.range((from, Bound::Unbounded));
+        let mut its = later.take_while(|(name, _)| owner.is_none_or(|owner| name.owner == owner));
+        let flows = its.by_ref().take(limit);
+        FlowPage {
+            flows: flows
+                .map(|(name, entry)| stated.view(name, entry))
+                .collect(),
+            total: match owner {
+                Some(owner) => stated.owners.get(owner).map_or(0, |owner| owner.count),
+                None => stated.wanted.len(),
+            },
+            has_more: its.next().is_some(),
+        }
+    }
+
+    /// The names of an owner's static entries.
+    pub fn flow_names(&self, owner: &str) -> Vec<FlowName> {
+        let later = self.stated.wanted.range(FlowName::first(owner)..);
+        let its = later.take_while(|(name, _)| name.owner == owner);
+        its.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// An owner's static entries on a switch whose places are chosen.
+    pub fn flows_at(&self, owner: &str, dpid: DatapathId, chosen: &Chosen) -> Vec<FlowView> {
+        let switch = self.stated.switches.get(&dpid);
+        let places = switch.into_iter().flat_map(|switch| &switch.places);
+        let names = places.filter_map(|(key, place)| {
+            let name = place.wanted.as_ref().filter(|name| name.owner == owner)?;
+            let is_it = chosen.has(key, place.last.priority);
+            is_it.then_some(name)
+        });
+        names.filter_map(|name| self.flow(name)).collect()
+    }
+
+    /// Whether a static entry lasts; `None` if there is none.
+    pub fn is_lasting_flow(&self, name: &FlowName) -> Option<bool> {
+        Some(self.stated.wanted.get(name)?.is_lasting())
     }
 
     /// One static entry.

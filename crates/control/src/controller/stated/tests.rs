@@ -53,6 +53,23 @@ fn row(sent: &FlowMod) -> FlowStats {
     }
 }
 
+/// A switch's report that somebody has deleted an entry.
+fn removed(sent: &FlowMod) -> FlowRemoved {
+    FlowRemoved {
+        cookie: sent.cookie,
+        priority: sent.priority,
+        reason: FlowRemovedReason::DELETE,
+        table_id: sent.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        idle_timeout: sent.idle_timeout,
+        hard_timeout: sent.hard_timeout,
+        packet_count: 0,
+        byte_count: 0,
+        r#match: sent.r#match.clone(),
+    }
+}
+
 impl Setup {
     /// A switch that has been compared.
     fn new() -> Setup {
@@ -179,6 +196,36 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     assert_eq!(setup.state("one"), None);
 }
 
+/// Neither of one that still waits for its owner's rate, nor of one that was sent since.
+#[test]
+fn the_end_of_an_earlier_form_is_not_that_of_the_next() {
+    let mut setup = Setup::new();
+    let [first, next] = ["output:1", "output:2"].map(|actions| entry("ip", actions, 30));
+    setup.put("one", &first);
+    let end = |setup: &mut Setup, lived_s: u32| {
+        let removed = FlowRemoved {
+            reason: FlowRemovedReason::HARD_TIMEOUT,
+            duration_sec: lived_s,
+            ..removed(&first.to_add(1))
+        };
+        let outbox = &mut setup.outbox;
+        setup.stated.handle_removed(SWITCH, &removed, outbox);
+    };
+    setup.sleep(31);
+    setup.exhaust();
+    setup.put("one", &next);
+    end(&mut setup, 30);
+    assert_eq!(setup.state("one"), Some(FlowState::Sent));
+    setup.sleep(1);
+    setup.stated.advance(&mut setup.outbox);
+    setup.xid(&next);
+    setup.sleep(31);
+    end(&mut setup, 62);
+    assert_eq!(setup.state("one"), Some(FlowState::Sent));
+    end(&mut setup, 30);
+    assert_eq!(setup.state("one"), None);
+}
+
 #[test]
 fn nothing_is_kept_of_a_switch_that_no_entry_names_any_more() {
     let mut setup = Setup::new();
@@ -199,20 +246,7 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
     let mut setup = Setup::new();
     let one = entry("ip", "output:1", 0);
     setup.put("one", &one);
-    let add = one.to_add(1);
-    let removed = FlowRemoved {
-        cookie: add.cookie,
-        priority: add.priority,
-        reason: FlowRemovedReason::DELETE,
-        table_id: add.table_id,
-        duration_sec: 0,
-        duration_nsec: 0,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        packet_count: 0,
-        byte_count: 0,
-        r#match: add.r#match,
-    };
+    let removed = removed(&one.to_add(1));
     let lose = |setup: &mut Setup, count: usize| {
         let mut mended = 0;
         for _ in 0..count {

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::{delete, post};
 use clock::Fnv1a;
 use control::flows::{
-    Band, FlowName, FlowView, OWNER_RYU, StaticEntry, action_problems, match_problem,
+    Band, Chosen, FlowName, FlowView, OWNER_RYU, StaticEntry, action_problems, match_problem,
 };
 use openflow::table::Pattern;
 use openflow::{Action, DatapathId, Instruction, Match, MatchField, PortNo, QueueId};
@@ -66,33 +66,19 @@ async fn change(
     let body = json(request).await?.unwrap_or_else(|| json!({}));
     let asked = read(&body, is_deletion).map_err(wrong_fields)?;
     connected(&api, asked.dpid).await?;
-    let there = api.flows(Some(OWNER_RYU.to_owned())).await?;
-    let there = there
-        .into_iter()
-        .filter(|view| view.entry.dpid == asked.dpid);
-    let (wide, priority) = (asked.pattern(), asked.priority);
-    let is_it = |view: &FlowView| {
-        let pattern = Pattern::new(&view.entry.r#match).unwrap_or_default();
-        pattern == wide && view.entry.priority == priority
-    };
-    let is_within = |view: &FlowView| {
-        Pattern::new(&view.entry.r#match).is_ok_and(|pattern| pattern.is_within(&wide))
-    };
+    let (wide, one) = (Chosen::Within(asked.pattern()), asked.one());
     let wishes: Vec<Wish> = match command.as_str() {
         "add" => vec![wish(asked.name(), asked.entry())],
-        "modify" => there
-            .filter(is_within)
-            .map(|view| asked.changed(view))
-            .collect(),
-        "modify_strict" => there
-            .filter(is_it)
-            .map(|view| asked.changed(view))
-            .collect(),
-        "delete" => there
-            .filter(is_within)
-            .map(|view| (view.name, None))
-            .collect(),
-        "delete_strict" => there.filter(is_it).map(|view| (view.name, None)).collect(),
+        "modify" | "modify_strict" => {
+            let chosen = if command == "modify" { wide } else { one };
+            let there = its(&api, asked.dpid, chosen).await?.into_iter();
+            there.map(|view| asked.changed(view)).collect()
+        }
+        "delete" | "delete_strict" => {
+            let chosen = if command == "delete" { wide } else { one };
+            let there = its(&api, asked.dpid, chosen).await?.into_iter();
+            there.map(|view| (view.name, None)).collect()
+        }
         _ => {
             let detail =
                 format!("'{command}' is none of add, modify, modify_strict, delete, delete_strict");
@@ -110,11 +96,18 @@ async fn change(
 async fn clear(State(api): State<Api>, Path(dpid): Path<String>) -> Result<StatusCode, Problem> {
     let dpid = dpid_of(&dpid)?;
     connected(&api, dpid).await?;
-    let there = api.flows(Some(OWNER_RYU.to_owned())).await?.into_iter();
-    let its = there.filter(|view| view.entry.dpid == dpid);
-    let names: BTreeSet<FlowName> = its.map(|view| view.name).collect();
+    let there = its(&api, dpid, Chosen::All).await?.into_iter();
+    let names: BTreeSet<FlowName> = there.map(|view| view.name).collect();
     delete_all(&api, names).await?;
     Ok(StatusCode::OK)
+}
+
+/// Ryu's entries on a switch that a command is about.
+async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
+    let there = api
+        .driver
+        .ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen));
+    there.await.ok_or_else(Problem::busy)
 }
 
 /// Ryu answers 404 for a switch that is not connected.
@@ -145,6 +138,11 @@ fn words(actions: &[Action]) -> String {
 impl Asked {
     fn pattern(&self) -> Pattern {
         Pattern::new(&self.r#match).unwrap_or_default()
+    }
+
+    /// The choice of the entry with this match and priority.
+    fn one(&self) -> Chosen {
+        Chosen::One(self.pattern(), self.priority)
     }
 
     fn name(&self) -> FlowName {
