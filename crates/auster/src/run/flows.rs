@@ -1,14 +1,15 @@
 //! Static entries as the API has them: JSON with a match and actions in the words of ovs-ofctl.
 
+use control::flows::parts::{PartId, PartKind};
 use control::flows::{
-    Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem,
+    Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem, not_stated,
 };
-use openflow::text::{parse_actions_of, parse_match};
+use openflow::text::{Named, parse_actions_of, parse_match};
 use openflow::{DatapathId, Match};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::qos::tree::{Node, Place, Reader};
+use super::qos::tree::{Node, Place, Reader, is_name};
 
 /// Bytes of a match or of actions.
 const WORDS_MAX: usize = 2000;
@@ -44,7 +45,8 @@ pub struct StatedFlow {
     /// In the words of ovs-ofctl; an empty one matches all packets.
     #[schema(example = "ip,nw_dst=10.0.0.2")]
     pub r#match: String,
-    /// In the words of ovs-ofctl; `drop` or an empty text drops.
+    /// In the words of ovs-ofctl; `drop` or an empty text drops. `group:NAME` and `meter:NAME`
+    /// lead to the owner's own.
     #[schema(example = "output:3")]
     pub actions: String,
     /// Seconds without a packet after which it ends; 0 for never.
@@ -123,31 +125,38 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
     let actions = words(reader, node, "actions", "output:3");
     let any = Match::any();
     let of = matching.as_ref().map_or(&any, |(m, _)| m);
-    let actions = actions.and_then(
-        |(place, text)| match parse_actions_of(text, of, &|_| None) {
-            Ok((Some(_), _)) => {
-                let text = "actions: meters are auster's own; state a policy for a rate";
-                reader.wrong(&place, text.to_owned());
-                None
+    let numbers = |named: Named<'_>| {
+        let (kind, text) = match named {
+            Named::Group(text) => (PartKind::Group, text),
+            Named::Meter(text) => (PartKind::Meter, text),
+        };
+        let of = FlowName {
+            owner: name.owner.clone(),
+            name: text.to_owned(),
+        };
+        is_name(text).then(|| kind.number(&of))
+    };
+    let actions = actions.and_then(|(place, text)| match parse_actions_of(text, of, &numbers) {
+        Ok((meter, actions)) => {
+            let of_meter = meter.and_then(|meter| not_stated(PartId::Meter(meter)));
+            let m = matching.as_ref().map(|(m, _)| m);
+            for why in action_problems(&actions, m).into_iter().chain(of_meter) {
+                reader.wrong(&place, format!("actions: {why}"));
             }
-            Ok((None, actions)) => {
-                for why in action_problems(&actions, matching.as_ref().map(|(m, _)| m)) {
-                    reader.wrong(&place, format!("actions: {why}"));
-                }
-                Some((actions, text))
-            }
-            Err(error) => {
-                reader.wrong(&place, format!("actions: {error}"));
-                None
-            }
-        },
-    );
-    let ((m, matching), (actions, written)) = matching.zip(actions)?;
+            Some((meter, actions, text))
+        }
+        Err(error) => {
+            reader.wrong(&place, format!("actions: {error}"));
+            None
+        }
+    });
+    let ((m, matching), (meter, actions, written)) = matching.zip(actions)?;
     let entry = StaticEntry {
         dpid: dpid?,
         band,
         priority: priority.unwrap_or(0) as u16,
         r#match: m,
+        meter,
         actions,
         idle_timeout_s: idle_timeout.unwrap_or(0) as u16,
         hard_timeout_s: hard_timeout.unwrap_or(0) as u16,
@@ -157,7 +166,7 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
 }
 
 /// A text of one line that is not too long.
-fn words<'n>(
+pub fn words<'n>(
     reader: &mut Reader,
     node: &'n Node,
     key: &str,
@@ -190,13 +199,18 @@ pub fn stated(entry: &StaticEntry) -> StatedFlow {
     }
 }
 
-pub fn show(view: &FlowView) -> FlowDocument {
-    let (state, reason) = match &view.state {
+/// A state, and why the switch does not take it.
+pub fn state_words(state: &FlowState) -> (&'static str, Option<String>) {
+    match state {
         FlowState::Wanted => ("wanted", None),
         FlowState::Sent => ("sent", None),
         FlowState::InUse => ("in_use", None),
         FlowState::Refused(why) => ("refused", Some(why.clone())),
-    };
+    }
+}
+
+pub fn show(view: &FlowView) -> FlowDocument {
+    let (state, reason) = state_words(&view.state);
     FlowDocument {
         owner: view.name.owner.clone(),
         name: view.name.name.clone(),
@@ -262,11 +276,18 @@ mod tests {
         }
         let wrong = mistakes(with("actions", json!("mod_tp_dst:53,output:1")));
         assert!(wrong[0].contains("tcp, udp or sctp"), "{wrong:?}");
-        let wrong = mistakes(with("actions", json!("meter:1,output:1")));
-        assert!(
-            wrong[0].starts_with("/actions actions: meters"),
-            "{wrong:?}"
-        );
+        let wrong = mistakes(with("actions", json!("meter:0x6000,output:1")));
+        assert!(wrong[0].contains("auster's own"), "{wrong:?}");
+        let body = with("actions", json!("meter:slow,group:both"));
+        let of = |owner: &str| {
+            let name = FlowName {
+                owner: owner.to_owned(),
+                name: "detour".to_owned(),
+            };
+            let entry = read(&mut Reader::default(), &name, &Node::of_json(&body)).unwrap();
+            (entry.meter, entry.actions)
+        };
+        assert!(of("ann").0.is_some() && of("ann") != of("bob"));
     }
 
     fn with(key: &str, value: Value) -> Value {
@@ -325,9 +346,9 @@ mod tests {
             ),
             (
                 "actions",
-                json!("group:1"),
+                json!("group:0x61750001"),
                 "/actions",
-                "groups are auster's own",
+                "auster's own",
             ),
             (
                 "actions",

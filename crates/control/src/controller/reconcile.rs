@@ -110,6 +110,9 @@ impl Controller {
             Reply::Whole(Request::StaticRows, bodies) => {
                 self.static_rows_read(dpid, bodies);
             }
+            Reply::Whole(request @ (Request::StaticGroups | Request::StaticMeters), bodies) => {
+                self.static_parts_read(dpid, request, bodies);
+            }
             Reply::Whole(Request::Access, bodies) => {
                 self.access.handle_rows(dpid, bodies, &mut self.outbox);
             }

@@ -103,7 +103,10 @@ impl Controller {
         if self.taps.handle_error(dpid, message) {
             return;
         }
-        self.stated.handle_refused(dpid, xid, error);
+        let refused = (xid, error);
+        if self.stated.handle_refused(dpid, refused, &mut self.outbox) {
+            return;
+        }
         if tables::is_refused(message) {
             return self.outbox.alarm(Alarm::AccessRefused { dpid, error });
         }
@@ -170,7 +173,13 @@ impl Controller {
             Request::Qos => self.qos_unconfirmed(now, dpid),
             Request::Groups => self.leave_fabric(now, dpid, None),
             Request::Access => {}
-            Request::Static | Request::StaticRows => self.stated.handle_unanswered(dpid, request),
+            Request::Static
+            | Request::StaticRows
+            | Request::StaticGroups
+            | Request::StaticMeters => {
+                self.stated
+                    .handle_unanswered(dpid, request, &mut self.outbox);
+            }
             Request::MirroredRows | Request::MirroredGroups => self.mirrored_unanswered(now, dpid),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());

@@ -898,7 +898,9 @@ impl Controller {
             | Request::MirroredRows
             | Request::MirroredGroups
             | Request::Static
-            | Request::StaticRows => {}
+            | Request::StaticRows
+            | Request::StaticGroups
+            | Request::StaticMeters => {}
         }
     }
 

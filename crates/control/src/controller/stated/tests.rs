@@ -11,21 +11,21 @@ use crate::requests::Requests;
 
 use super::*;
 
-const SWITCH: DatapathId = DatapathId(1);
+pub(super) const SWITCH: DatapathId = DatapathId(1);
 
-struct Setup {
-    stated: StaticEntries,
-    outbox: Outbox,
+pub(super) struct Setup {
+    pub(super) stated: StaticEntries,
+    pub(super) outbox: Outbox,
 }
 
-fn name(name: &str) -> FlowName {
+pub(super) fn name(name: &str) -> FlowName {
     FlowName {
         owner: "ann".to_owned(),
         name: name.to_owned(),
     }
 }
 
-fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {
+pub(super) fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {
     StaticEntry {
         dpid: SWITCH,
         r#match: parse_match(matching).expect("a match"),
@@ -72,7 +72,7 @@ fn removed(sent: &FlowMod) -> FlowRemoved {
 
 impl Setup {
     /// A switch that has been compared.
-    fn new() -> Setup {
+    pub(super) fn new() -> Setup {
         let config = ControllerConfig::default();
         let mut setup = Setup {
             stated: StaticEntries::default(),
@@ -86,17 +86,17 @@ impl Setup {
         setup
     }
 
-    fn put(&mut self, of: &str, entry: &StaticEntry) {
+    pub(super) fn put(&mut self, of: &str, entry: &StaticEntry) {
         let edit = FlowEdit::Put(name(of), Box::new(entry.clone()));
         self.stated.edit(vec![edit], &mut self.outbox);
     }
 
-    fn sleep(&mut self, s: u64) {
+    pub(super) fn sleep(&mut self, s: u64) {
         self.outbox.now += Duration::from_secs(s);
     }
 
     /// The owner may change nothing for now.
-    fn exhaust(&mut self) {
+    pub(super) fn exhaust(&mut self) {
         let now = self.outbox.now;
         let mut budget = Budget::new(now, CHANGES_PER_S, 1);
         assert!(budget.take(now));
@@ -104,7 +104,7 @@ impl Setup {
     }
 
     /// The xid of the entry that was sent last.
-    fn xid(&self, entry: &StaticEntry) -> Xid {
+    pub(super) fn xid(&self, entry: &StaticEntry) -> Xid {
         let held = self.stated.switches[&SWITCH].places[&entry.key()]
             .held
             .as_ref();
@@ -112,11 +112,15 @@ impl Setup {
     }
 
     fn refuse(&mut self, xid: Xid) {
-        let error = ErrorKind::FLOW_MOD_TABLE_FULL;
-        self.stated.handle_refused(SWITCH, xid, error);
+        self.refuse_as(xid, ErrorKind::FLOW_MOD_TABLE_FULL);
     }
 
-    fn state(&self, of: &str) -> Option<FlowState> {
+    pub(super) fn refuse_as(&mut self, xid: Xid, error: ErrorKind) {
+        let outbox = &mut self.outbox;
+        self.stated.handle_refused(SWITCH, (xid, error), outbox);
+    }
+
+    pub(super) fn state(&self, of: &str) -> Option<FlowState> {
         let entry = self.stated.wanted.get(&name(of))?;
         Some(self.stated.view(&name(of), entry).state)
     }
@@ -280,16 +284,16 @@ fn switches_take_turns_and_deletions_come_last() {
         ..FlowKey::default()
     };
     let [one, two] = [1, 2].map(DatapathId);
-    waiting.insert((true, one, key(1)));
-    waiting.insert((false, one, key(2)));
-    waiting.insert((true, two, key(3)));
+    waiting.insert(one, Work::Empty(key(1)));
+    waiting.insert(one, Work::Set(key(2)));
+    waiting.insert(two, Work::Empty(key(3)));
     let mut taken = Vec::new();
-    while let Some((dpid, key)) = waiting.first() {
+    while let Some((dpid, Work::Set(key) | Work::Empty(key))) = waiting.first() {
         waiting.pop_first();
         taken.push((dpid, key.priority));
         // The first switch changes all the time.
         if taken.len() == 1 {
-            waiting.insert((false, one, key));
+            waiting.insert(one, Work::Set(key));
         }
     }
     assert_eq!(taken, [(one, 2), (two, 3), (one, 2), (one, 1)]);

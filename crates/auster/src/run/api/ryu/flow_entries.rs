@@ -10,11 +10,14 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, post};
 use clock::Fnv1a;
+use control::flows::parts::PartId;
 use control::flows::{
     Band, Chosen, FlowName, FlowView, OWNER_RYU, StaticEntry, action_problems, match_problem,
+    not_stated,
 };
+use openflow::QueueId;
 use openflow::table::Pattern;
-use openflow::{Action, DatapathId, Instruction, Match, MatchField, PortNo, QueueId};
+use openflow::{Action, DatapathId, GroupId, Instruction, Match, MatchField, MeterId, PortNo};
 use serde_json::{Map, Value, json};
 
 use super::super::entries::{Wish, delete_all};
@@ -52,6 +55,7 @@ struct Asked {
     dpid: DatapathId,
     priority: u16,
     r#match: Match,
+    meter: Option<MeterId>,
     actions: Vec<Action>,
     idle_timeout_s: u16,
     hard_timeout_s: u16,
@@ -103,7 +107,7 @@ async fn clear(State(api): State<Api>, Path(dpid): Path<String>) -> Result<Statu
 }
 
 /// Ryu's entries on a switch that a command is about.
-async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
+pub async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
     let there = api
         .driver
         .ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen));
@@ -111,7 +115,7 @@ async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView
 }
 
 /// Ryu answers 404 for a switch that is not connected.
-async fn connected(api: &Api, dpid: DatapathId) -> Result<(), Problem> {
+pub async fn connected(api: &Api, dpid: DatapathId) -> Result<(), Problem> {
     let views = api.switches().await?;
     let mut up = views.iter().filter(|view| view.connection.is_some());
     match up.any(|view| view.dpid == dpid) {
@@ -128,11 +132,12 @@ fn wish(name: FlowName, entry: StaticEntry) -> Wish {
     (name, Some((entry, node)))
 }
 
-fn words(actions: &[Action]) -> String {
-    match actions.is_empty() {
-        true => "drop".to_owned(),
-        false => Instruction::ApplyActions(actions.to_vec()).to_string(),
-    }
+fn words(meter: Option<MeterId>, actions: &[Action]) -> String {
+    let meter = meter.map(|meter| Instruction::Meter(meter).to_string());
+    let actions = (!actions.is_empty()).then(|| Instruction::ApplyActions(actions.to_vec()));
+    let actions = actions.map_or_else(|| "drop".to_owned(), |actions| actions.to_string());
+    let all: Vec<String> = meter.into_iter().chain([actions]).collect();
+    all.join(",")
 }
 
 impl Asked {
@@ -161,18 +166,20 @@ impl Asked {
             band: Band::Ryu,
             priority: self.priority,
             r#match: self.r#match.clone(),
+            meter: self.meter,
             actions: self.actions.clone(),
             idle_timeout_s: self.idle_timeout_s,
             hard_timeout_s: self.hard_timeout_s,
-            words: (self.r#match.to_string(), words(&self.actions)),
+            words: (self.r#match.to_string(), words(self.meter, &self.actions)),
         }
     }
 
     /// An entry that is there, with these actions.
     fn changed(&self, view: FlowView) -> Wish {
         let mut entry = view.entry;
+        entry.meter = self.meter;
         entry.actions.clone_from(&self.actions);
-        entry.words.1 = words(&self.actions);
+        entry.words.1 = words(self.meter, &self.actions);
         wish(view.name, entry)
     }
 }
@@ -232,18 +239,32 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
             Match::any()
         }
     };
-    let actions = match fields.get("actions") {
-        _ if is_deletion => Vec::new(),
-        None => Vec::new(),
-        Some(Value::Array(list)) => actions(list, &mut wrong),
+    let (meter, actions) = match fields.get("actions") {
+        _ if is_deletion => (None, Vec::new()),
+        None => (None, Vec::new()),
+        Some(Value::Array(list)) => {
+            let (meters, others): (Vec<&Value>, Vec<&Value>) =
+                list.iter().partition(|value| value["type"] == "METER");
+            let meter = meters.last().and_then(|value| match meter_id(value) {
+                Ok(id) => Some(id),
+                Err(why) => {
+                    wrong.push(("actions/meter_id".to_owned(), why));
+                    None
+                }
+            });
+            (meter, actions(&others, &mut wrong))
+        }
         Some(_) => {
             wrong.push(("actions".to_owned(), "is no list".to_owned()));
-            Vec::new()
+            (None, Vec::new())
         }
     };
     if wrong.is_empty() {
         wrong.extend(match_problem(&m).map(|why| ("match".to_owned(), why)));
-        let why = action_problems(&actions, Some(&m)).into_iter();
+        let of_meter = meter.and_then(|meter| not_stated(PartId::Meter(meter)));
+        let why = action_problems(&actions, Some(&m))
+            .into_iter()
+            .chain(of_meter);
         wrong.extend(why.map(|why| ("actions".to_owned(), why)));
     }
     match dpid.filter(|_| wrong.is_empty()) {
@@ -251,6 +272,7 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
             dpid: DatapathId(dpid as u64),
             priority,
             r#match: m,
+            meter,
             actions,
             idle_timeout_s,
             hard_timeout_s,
@@ -259,7 +281,14 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
     }
 }
 
-fn actions(list: &[Value], wrong: &mut Wrong) -> Vec<Action> {
+fn meter_id(value: &Value) -> Result<MeterId, String> {
+    let id = value.get("meter_id").ok_or("is missing")?;
+    let id = u32::try_from(integer(id)?).map_err(|_| "is too much")?;
+    Ok(MeterId(id))
+}
+
+/// A list of actions. What is wrong is noted below `actions`.
+pub fn actions(list: &[&Value], wrong: &mut Wrong) -> Vec<Action> {
     let mut actions = Vec::new();
     for (n, value) in list.iter().enumerate() {
         match action(value) {
@@ -307,10 +336,11 @@ fn action(value: &Value) -> Result<Action, (&'static str, String)> {
         "SET_QUEUE" => Action::SetQueue(QueueId(number("queue_id", u32::MAX.into())? as u32)),
         "SET_NW_TTL" => Action::SetNwTtl(small("nw_ttl")?),
         "DEC_NW_TTL" => Action::DecNwTtl,
+        "GROUP" => Action::Group(GroupId(number("group_id", u32::MAX.into())? as u32)),
         _ => {
             let why = format!(
-                "{kind} is not taken by auster; it takes OUTPUT, SET_FIELD, SET_QUEUE, and those \
-                 that push, pop or set VLAN tags, MPLS labels and TTLs"
+                "{kind} is not taken by auster; it takes OUTPUT, GROUP, METER, SET_FIELD, SET_QUEUE, \
+                 and those that push, pop or set VLAN tags, MPLS labels and TTLs"
             );
             return Err(("type", why));
         }
@@ -345,7 +375,7 @@ fn set_field(value: &Value) -> Result<Action, (&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use openflow::Field;
-    use openflow::text::{parse_actions, parse_match};
+    use openflow::text::{parse_actions, parse_actions_of, parse_match};
 
     use super::*;
 
@@ -377,6 +407,17 @@ mod tests {
             entry.words.1,
             "push_vlan:0x8100,set_field:4102->vlan_vid,output:2"
         );
+    }
+
+    #[test]
+    fn an_entry_leads_to_a_group_and_a_meter() {
+        let body = json!({"dpid": 1, "actions": [
+            {"type": "METER", "meter_id": 3}, {"type": "GROUP", "group_id": "0x7"}
+        ]});
+        let entry = read(&body, false).unwrap().entry();
+        assert_eq!(entry.words.1, "meter:3,group:7");
+        let read = parse_actions_of(&entry.words.1, &Match::any(), &|_| None);
+        assert_eq!(read, Ok((entry.meter, entry.actions)));
     }
 
     #[test]

@@ -53,14 +53,7 @@ async fn of_two_parts(
 }
 
 /// The requests that change a switch without the controller's knowledge.
-const CHANGES: [&str; 6] = [
-    "flowentry",
-    "meterentry",
-    "groupentry",
-    "experimenter",
-    "role",
-    "portdesc",
-];
+const CHANGES: [&str; 3] = ["experimenter", "role", "portdesc"];
 
 async fn not_ours() -> Problem {
     let detail = "auster run looks after its switches' tables and its role itself; ask for queues, \
