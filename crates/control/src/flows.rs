@@ -419,7 +419,8 @@ pub(crate) fn problems(edits: &[FlowEdit], around: &Around<'_>) -> Vec<FlowProbl
             let (word, owner) = (id.kind().word(), &name.owner);
             let text = match id.is_given() {
                 true => format!(
-                    "{owner} has no {word} of this name on switch {}",
+                    "{owner} has no {word} of this name on switch {}, where one with a number of \
+                     its own is named by that",
                     entry.dpid
                 ),
                 false => format!("{owner} has no {id} on switch {}", entry.dpid),

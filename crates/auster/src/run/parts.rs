@@ -250,8 +250,8 @@ mod tests {
         let meter = |value: &str| (PartKind::Meter, json!({"switch": "1", "meter": value}));
         for ((kind, body), expected) in [
             (group("switch", json!("x")), "/switch switch: "),
-            (group("number", json!(0)), "/number number: "),
-            (group("number", json!(0x6175_0001)), "/number number: "),
+            (group("number", json!(0)), "/number number is"),
+            (group("number", json!(0x6175_0001)), "/number number is"),
             (group("group", json!(null)), " group is missing: such as"),
             (group("group", json!("bucket=output:1")), "/group group: "),
             (

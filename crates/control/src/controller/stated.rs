@@ -4,6 +4,8 @@
 //! connects and at each reading of their counters, and mends what differs. Entries with a timeout
 //! end for good. Changes of an owner beyond its rate wait, each place once.
 
+mod asked;
+mod part_place;
 mod parts;
 #[cfg(test)]
 mod parts_tests;
@@ -13,27 +15,25 @@ mod tests;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use clock::{Budget, Duration, Instant};
 use openflow::message::FlowRemoved;
-use openflow::multipart::{FlowStats, ReplyBody};
+use openflow::multipart::FlowStats;
 use openflow::{DatapathId, ErrorKind, Instruction, Message, Xid};
 
 use crate::entry;
 use crate::flows::parts::{PartEdit, PartId, Parts, StaticPart};
 use crate::flows::{
-    Around, CHANGES_PER_S, Chosen, FlowEdit, FlowKey, FlowName, FlowPage, FlowProblem, FlowState,
-    FlowView, PER_OWNER_MAX, StaticEntry, problems,
+    Around, CHANGES_PER_S, FlowEdit, FlowKey, FlowName, FlowProblem, FlowState, FlowView,
+    PER_OWNER_MAX, StaticEntry, problems,
 };
 use crate::pipeline::PATH_TABLE;
 
-use super::Controller;
 use super::entries::delete_of;
 use super::event::Event;
 use super::outbox::{Outbox, Request, Timer};
-use parts::{PartPlace, PartsRead};
+use part_place::{PartPlace, PartsRead};
 use waiting::{Waiting, Work};
 
 /// Time between two readings of the counters.
@@ -434,7 +434,7 @@ impl StaticEntries {
         match request {
             Request::StaticRows => switch.asked_at = None,
             Request::StaticGroups | Request::StaticMeters => {
-                return self.handle_parts(dpid, request, None, outbox);
+                self.handle_parts(dpid, request, None, outbox);
             }
             _ => {
                 switch.is_fencing = false;
@@ -630,110 +630,5 @@ impl StaticEntries {
             state,
             counts: held.and_then(|held| held.counts),
         }
-    }
-}
-
-impl Controller {
-    /// Changes static entries alone, as [`Controller::edit_stated`] does.
-    ///
-    /// # Errors
-    /// All reasons, by entry and field.
-    pub fn edit_flows(
-        &mut self,
-        now: Instant,
-        edits: Vec<FlowEdit>,
-    ) -> Result<(), Vec<FlowProblem>> {
-        let edited = self.edit_stated(now, Vec::new(), edits);
-        edited.map_err(|(_, problems)| problems)
-    }
-
-    /// Makes these the lasting entries, as far as they can be. Returns the others, with the reason.
-    fn fit_flows(
-        &mut self,
-        now: Instant,
-        wanted: Vec<(FlowName, StaticEntry)>,
-    ) -> Vec<(FlowName, String)> {
-        self.outbox.now = now;
-        let (edits, left_out) = self.stated.fitting(wanted);
-        self.stated.edit(edits, &mut self.outbox);
-        left_out
-    }
-
-    /// Static entries by name: the first ones after a name, of one owner or of all.
-    pub fn flows(&self, owner: Option<&str>, after: Option<&FlowName>, limit: usize) -> FlowPage {
-        let (stated, first) = (&self.stated, FlowName::first(owner.unwrap_or_default()));
-        let from = match after {
-            Some(after) if *after >= first => Bound::Excluded(after),
-            _ => Bound::Included(&first),
-        };
-        let later = stated.wanted.range((from, Bound::Unbounded));
-        let mut its = later.take_while(|(name, _)| owner.is_none_or(|owner| name.owner == owner));
-        let flows = its.by_ref().take(limit);
-        FlowPage {
-            flows: flows
-                .map(|(name, entry)| stated.view(name, entry))
-                .collect(),
-            total: match owner {
-                Some(owner) => stated.owners.get(owner).map_or(0, |owner| owner.count),
-                None => stated.wanted.len(),
-            },
-            has_more: its.next().is_some(),
-        }
-    }
-
-    /// The names of an owner's static entries.
-    pub fn flow_names(&self, owner: &str) -> Vec<FlowName> {
-        let later = self.stated.wanted.range(FlowName::first(owner)..);
-        let its = later.take_while(|(name, _)| name.owner == owner);
-        its.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// An owner's static entries on a switch whose places are chosen.
-    pub fn flows_at(&self, owner: &str, dpid: DatapathId, chosen: &Chosen) -> Vec<FlowView> {
-        let switch = self.stated.switches.get(&dpid);
-        let places = switch.into_iter().flat_map(|switch| &switch.places);
-        let names = places.filter_map(|(key, place)| {
-            let name = place.wanted.as_ref().filter(|name| name.owner == owner)?;
-            let is_it = chosen.has(key, place.last.priority);
-            is_it.then_some(name)
-        });
-        names.filter_map(|name| self.flow(name)).collect()
-    }
-
-    /// Whether a static entry lasts; `None` if there is none.
-    pub fn is_lasting_flow(&self, name: &FlowName) -> Option<bool> {
-        Some(self.stated.wanted.get(name)?.is_lasting())
-    }
-
-    /// One static entry.
-    pub fn flow(&self, name: &FlowName) -> Option<FlowView> {
-        let entry = self.stated.wanted.get(name)?;
-        Some(self.stated.view(name, entry))
-    }
-
-    pub(super) fn static_due(&mut self, now: Instant) {
-        self.stated.handle_due(now, &mut self.outbox);
-    }
-
-    pub(super) fn static_confirmed(&mut self, dpid: DatapathId) {
-        self.stated.handle_confirmed(dpid, &mut self.outbox);
-    }
-
-    pub(super) fn static_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
-        self.stated.handle_removed(dpid, removed, &mut self.outbox);
-    }
-
-    pub(super) fn static_rows_read(&mut self, dpid: DatapathId, bodies: Vec<ReplyBody>) {
-        self.stated.handle_rows(dpid, bodies, &mut self.outbox);
-    }
-
-    pub(super) fn reconcile_static(
-        &mut self,
-        dpid: DatapathId,
-        is_known: bool,
-        rows: &mut Vec<FlowStats>,
-    ) -> [usize; 3] {
-        self.stated
-            .reconcile(dpid, is_known, rows, &mut self.outbox)
     }
 }

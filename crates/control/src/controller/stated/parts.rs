@@ -9,188 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::Instant;
-use openflow::message::{FlowRemovedReason, GroupModCommand, MeterModCommand, MultipartRequest};
-use openflow::message::{GroupMod, MeterMod};
+use openflow::message::{FlowRemovedReason, MultipartRequest};
 use openflow::multipart::{ReplyBody, RequestBody};
-use openflow::{Action, DatapathId, ErrorKind, Instruction, Message, MeterId, Version, Xid};
-use openflow::{decode, encode};
+use openflow::{DatapathId, ErrorKind, Message, MeterId, Version, Xid};
 
 use crate::flows::parts::{
-    PartEdit, PartId, PartKind, PartMod, PartName, PartProblem, PartView, PartsAround, StaticPart,
-    problems,
+    PartEdit, PartId, PartKind, PartName, PartProblem, PartView, PartsAround, StaticPart, problems,
 };
-use crate::flows::{FlowEdit, FlowKey, FlowName, FlowProblem, FlowState, StaticEntry};
+use crate::flows::{FlowEdit, FlowKey, FlowName, FlowState, StaticEntry};
 
-use super::super::Controller;
 use super::super::outbox::{Outbox, Request};
+use super::part_place::{HeldPart, PartPlace, TURNS_MAX, found_in};
 use super::waiting::Work;
-use super::{MISSED_MAX, Refusal, Spot, StaticEntries, Switch, may_mend};
-
-/// Attempts in turn to add what the switch says is there, or to modify what it says is not.
-const TURNS_MAX: u8 = 3;
-
-/// The reading of a switch's groups and meters.
-#[derive(Default)]
-pub(super) struct PartsRead {
-    /// When those under way were asked for.
-    asked_at: BTreeMap<PartKind, Instant>,
-    /// Those deleted since.
-    emptied: BTreeSet<PartId>,
-    /// What it had when it connected is known, as far as it says.
-    is_compared: bool,
-}
-
-impl PartsRead {
-    pub(super) fn note_asked(&mut self, kind: PartKind, now: Instant) {
-        self.asked_at.insert(kind, now);
-    }
-}
-
-/// A number of a switch's groups or meters.
-pub(super) struct PartPlace {
-    wanted: Option<PartName>,
-    owner: String,
-    /// The last one that should have been here.
-    last: Arc<StaticPart>,
-    held: Option<HeldPart>,
-    /// It was deleted, and the switch has still to confirm that.
-    is_going: bool,
-    is_stale: bool,
-    /// The form in which the switch reports it, if that is not ours; and one that it has reported
-    /// once.
-    form: Option<PartMod>,
-    odd: Option<PartMod>,
-    refused: Option<Refusal>,
-    /// It was here when the connection ended, or an earlier process may have set it.
-    was_held: bool,
-    missed: u8,
-    turns: u8,
-}
-
-struct HeldPart {
-    part: Arc<StaticPart>,
-    xid: Option<Xid>,
-    sent_at: Option<Instant>,
-    is_confirmed: bool,
-}
-
-impl PartPlace {
-    fn new(owner: &str, last: Arc<StaticPart>) -> PartPlace {
-        PartPlace {
-            wanted: None,
-            owner: owner.to_owned(),
-            last,
-            held: None,
-            is_going: false,
-            is_stale: false,
-            form: None,
-            odd: None,
-            refused: None,
-            was_held: false,
-            missed: 0,
-            turns: 0,
-        }
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
-    pub(super) fn confirm(&mut self) {
-        if let Some(held) = &mut self.held {
-            held.is_confirmed = true;
-            self.turns = 0;
-        }
-    }
-
-    /// Forgets a number whose deletion the switch has confirmed.
-    pub(super) fn forget_gone(places: &mut BTreeMap<PartId, PartPlace>, id: PartId) {
-        if places.get(&id).is_some_and(|place| place.is_going) {
-            places.remove(&id);
-        }
-    }
-
-    /// What is kept of them when a connection has ended: the wanted ones, and those still to be
-    /// deleted.
-    pub(super) fn after_end(places: BTreeMap<PartId, PartPlace>) -> BTreeMap<PartId, PartPlace> {
-        let kept = places.into_iter().filter_map(|(id, place)| {
-            let kept = PartPlace {
-                was_held: place.held.is_some() || place.was_held,
-                wanted: place.wanted,
-                ..PartPlace::new(&place.owner, place.last)
-            };
-            (kept.wanted.is_some() || kept.was_held).then_some((id, kept))
-        });
-        kept.collect()
-    }
-
-    /// Whether a report is what the switch was sent, or its own form of it: one that it reports
-    /// twice, the second time after it was set once more.
-    fn takes(&mut self, dpid: DatapathId, found: PartMod, outbox: &Outbox) -> bool {
-        let sent = reported(dpid, &self.last, outbox);
-        if sent.iter().chain(&self.form).any(|form| *form == found) {
-            return true;
-        }
-        let is_second = self.odd.as_ref() == Some(&found);
-        match is_second {
-            true => self.form = self.odd.take(),
-            false => self.odd = Some(found),
-        }
-        is_second
-    }
-}
-
-/// The form in which a switch reports what it was sent.
-fn reported(dpid: DatapathId, part: &StaticPart, outbox: &Outbox) -> Option<PartMod> {
-    let message = part.to_add();
-    let message = outbox.led(dpid, &message).unwrap_or(message);
-    let frame = encode(outbox.version(dpid)?, Xid(0), &message).ok()?;
-    match decode(&frame).ok()? {
-        Message::GroupMod(group) => Some(PartMod::Group(group)),
-        Message::MeterMod(meter) => Some(PartMod::Meter(meter)),
-        _ => None,
-    }
-}
-
-/// The groups or meters of a report.
-fn found_in(bodies: Vec<ReplyBody>) -> BTreeMap<PartId, PartMod> {
-    let mut found = BTreeMap::new();
-    for body in bodies {
-        match body {
-            ReplyBody::GroupDesc(groups) => found.extend(groups.into_iter().map(|group| {
-                let of = GroupMod {
-                    command: GroupModCommand::Add,
-                    group_type: group.group_type,
-                    group_id: group.group_id,
-                    buckets: group.buckets,
-                };
-                (PartId::Group(group.group_id), PartMod::Group(of))
-            })),
-            ReplyBody::MeterConfig(meters) => found.extend(meters.into_iter().map(|meter| {
-                let of = MeterMod {
-                    command: MeterModCommand::Add,
-                    flags: meter.flags,
-                    meter_id: meter.meter_id,
-                    bands: meter.bands,
-                };
-                (PartId::Meter(meter.meter_id), PartMod::Meter(of))
-            })),
-            _ => {}
-        }
-    }
-    found
-}
-
-/// Whether instructions lead to a group or a meter.
-pub(super) fn are_led_to(instructions: &[Instruction]) -> bool {
-    instructions.iter().any(|instruction| match instruction {
-        Instruction::Meter(_) => true,
-        Instruction::ApplyActions(actions) => actions
-            .iter()
-            .any(|action| matches!(action, Action::Group(_))),
-        _ => false,
-    })
-}
+use super::{Refusal, Spot, StaticEntries, Switch, may_mend};
 
 impl Switch {
     /// Why an entry cannot be there for a group or a meter that the switch does not take.
@@ -253,13 +84,13 @@ impl StaticEntries {
         is_put || holder.is_some_and(|name| name.of.owner == owner)
     }
 
-    fn part_holder(&self, dpid: DatapathId, id: PartId) -> Option<&PartName> {
+    pub(super) fn part_holder(&self, dpid: DatapathId, id: PartId) -> Option<&PartName> {
         self.switches.get(&dpid)?.parts.get(&id)?.wanted.as_ref()
     }
 
     /// All reasons not to make these changes, with those of entries. With an outbox, also the
     /// entries that lead to what goes, and switches that have neither groups nor meters.
-    fn check_parts(
+    pub(super) fn check_parts(
         &self,
         edits: &[PartEdit],
         flows: &[FlowEdit],
@@ -294,7 +125,7 @@ impl StaticEntries {
     }
 
     /// The same; `may_be_there`: an earlier process may have set them.
-    fn stage(&mut self, edits: Vec<PartEdit>, now: Instant, may_be_there: bool) {
+    pub(super) fn stage(&mut self, edits: Vec<PartEdit>, now: Instant, may_be_there: bool) {
         let named = edits.into_iter().map(|edit| match edit {
             PartEdit::Put(name, part) => (name, Some(part)),
             PartEdit::Delete(name) => (name, None),
@@ -620,194 +451,5 @@ impl StaticEntries {
             part: part.clone(),
             state,
         }
-    }
-}
-
-impl PartPlace {
-    /// Compares what the switch reports of this number. Returns whether it has to be set.
-    fn read(
-        &mut self,
-        dpid: DatapathId,
-        found: Option<PartMod>,
-        (asked_at, may_mend): (Instant, &mut dyn FnMut() -> bool),
-        outbox: &Outbox,
-    ) -> bool {
-        if self.wanted.is_none() {
-            // Those that are gone need not be deleted.
-            self.was_held &= found.is_some();
-            return false;
-        }
-        let is_again = self
-            .refused
-            .as_ref()
-            .is_some_and(|refused| refused.is_for_now);
-        if is_again {
-            self.refused = None;
-        }
-        let Some(held) = &mut self.held else {
-            let is_there = found.is_some();
-            self.is_stale = !found.is_some_and(|found| self.takes(dpid, found, outbox));
-            self.odd = None;
-            if is_there {
-                self.held = Some(HeldPart {
-                    part: self.last.clone(),
-                    xid: None,
-                    sent_at: None,
-                    is_confirmed: !self.is_stale,
-                });
-            }
-            return self.is_stale;
-        };
-        let is_newer = held.sent_at.is_some_and(|at| at >= asked_at);
-        if is_newer || self.is_stale || held.part.add != self.last.add {
-            return is_again;
-        }
-        held.is_confirmed = true;
-        match found {
-            Some(found) => {
-                self.missed = 0;
-                let is_right = self.takes(dpid, found, outbox);
-                self.is_stale = !is_right && may_mend();
-                if !is_right && !self.is_stale {
-                    self.odd = None;
-                }
-                self.is_stale
-            }
-            None if self.missed >= MISSED_MAX => {
-                self.held = None;
-                self.refused = Some(Refusal {
-                    why: "the switch takes it, and does not have it later".to_owned(),
-                    is_for_now: false,
-                });
-                false
-            }
-            None if may_mend() => {
-                self.missed += 1;
-                self.held = None;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-impl Controller {
-    /// All reasons not to make these changes together.
-    pub fn check_stated(
-        &self,
-        parts: &[PartEdit],
-        flows: &[FlowEdit],
-    ) -> (Vec<PartProblem>, Vec<FlowProblem>) {
-        let outbox = Some(&self.outbox);
-        let of_parts = self.stated.check_parts(parts, flows, outbox);
-        (of_parts, self.stated.check(flows, parts, outbox))
-    }
-
-    /// Changes stated groups and meters, and static entries, all of them or none. To delete one
-    /// that is not there is no mistake.
-    ///
-    /// # Errors
-    /// All reasons, by name and field.
-    pub fn edit_stated(
-        &mut self,
-        now: Instant,
-        parts: Vec<PartEdit>,
-        flows: Vec<FlowEdit>,
-    ) -> Result<(), (Vec<PartProblem>, Vec<FlowProblem>)> {
-        self.outbox.now = now;
-        let problems = self.check_stated(&parts, &flows);
-        if !(problems.0.is_empty() && problems.1.is_empty()) {
-            return Err(problems);
-        }
-        self.stated.stage_parts(parts, now);
-        self.stated.edit(flows, &mut self.outbox);
-        Ok(())
-    }
-
-    /// Makes these groups, meters and entries the lasting ones, as far as they can be. Returns the
-    /// others, with the reason.
-    pub fn fit_stated(
-        &mut self,
-        now: Instant,
-        parts: Vec<(PartName, StaticPart)>,
-        flows: Vec<(FlowName, StaticEntry)>,
-    ) -> (Vec<(PartName, String)>, Vec<(FlowName, String)>) {
-        self.outbox.now = now;
-        let mut puts: BTreeMap<PartName, StaticPart> = parts.into_iter().collect();
-        let mut left_out = Vec::new();
-        loop {
-            let put = |(name, part): (&PartName, &StaticPart)| {
-                PartEdit::Put(name.clone(), Box::new(part.clone()))
-            };
-            let gone = self
-                .stated
-                .parts
-                .keys()
-                .filter(|name| !puts.contains_key(*name));
-            let gone: Vec<PartEdit> = gone.cloned().map(PartEdit::Delete).collect();
-            let edits: Vec<PartEdit> = puts.iter().map(put).collect();
-            let whole: Vec<PartEdit> = edits.iter().chain(&gone).cloned().collect();
-            let before = puts.len();
-            for problem in self.stated.check_parts(&whole, &[], None) {
-                if puts.remove(&problem.name).is_some() {
-                    left_out.push((problem.name, problem.text));
-                }
-            }
-            if puts.len() != before {
-                continue;
-            }
-            // Entries that go still lead to those that go.
-            let is_other = |edit: &PartEdit| match edit {
-                PartEdit::Put(name, part) => self
-                    .stated
-                    .parts
-                    .get(name)
-                    .is_none_or(|there| **there != **part),
-                PartEdit::Delete(_) => true,
-            };
-            let edits = edits.into_iter().filter(is_other).collect();
-            self.stated.stage(edits, now, true);
-            let flows = self.fit_flows(now, flows);
-            self.stated.stage_parts(gone, now);
-            self.stated.edit(Vec::new(), &mut self.outbox);
-            return (left_out, flows);
-        }
-    }
-
-    /// The stated groups, or meters.
-    pub fn parts(&self, kind: PartKind) -> Vec<PartView> {
-        let all = self
-            .stated
-            .parts
-            .iter()
-            .filter(|(name, _)| name.kind == kind);
-        all.map(|(name, part)| self.stated.part_view(name, part))
-            .collect()
-    }
-
-    /// One of them.
-    pub fn part(&self, name: &PartName) -> Option<PartView> {
-        let part = self.stated.parts.get(name)?;
-        Some(self.stated.part_view(name, part))
-    }
-
-    /// Whether there is one of this name.
-    pub fn has_stated(&self, name: &PartName) -> bool {
-        self.stated.parts.contains_key(name)
-    }
-
-    /// The name of the one with a number.
-    pub fn part_of(&self, dpid: DatapathId, id: PartId) -> Option<PartName> {
-        self.stated.part_holder(dpid, id).cloned()
-    }
-
-    pub(in super::super) fn static_parts_read(
-        &mut self,
-        dpid: DatapathId,
-        request: Request,
-        bodies: Vec<ReplyBody>,
-    ) {
-        self.stated
-            .handle_parts(dpid, request, Some(bodies), &mut self.outbox);
     }
 }

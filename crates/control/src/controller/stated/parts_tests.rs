@@ -1,6 +1,6 @@
 //! Groups and meters alone: what a switch answers to them.
 
-use openflow::multipart::GroupDesc;
+use openflow::multipart::{GroupDesc, ReplyBody};
 use openflow::text::{parse_group_of, parse_meter_of};
 use openflow::{GroupId, MeterId};
 

@@ -14,7 +14,7 @@ use crate::pipeline::PATH_TABLE;
 use super::super::entries::delete_row;
 use super::super::outbox::{Outbox, Request, Timer};
 use super::{
-    Held, MISSED_MAX, Place, READ_INTERVAL, Refusal, StaticEntries, Work, may_mend, parts,
+    Held, MISSED_MAX, Place, READ_INTERVAL, Refusal, StaticEntries, Work, may_mend, part_place,
 };
 
 /// Whether a row has a static entry's cookie.
@@ -158,7 +158,7 @@ impl StaticEntries {
         let mut leads_to_parts = false;
         for row in rows.extract_if(.., |row| is_static(row)) {
             let key = key_of(&row);
-            leads_to_parts |= parts::are_led_to(&row.instructions);
+            leads_to_parts |= part_place::are_led_to(&row.instructions);
             let switch = self.switches.get_mut(&dpid);
             let places = switch.map(|switch| &mut switch.places);
             let place = key.as_ref().zip(places);

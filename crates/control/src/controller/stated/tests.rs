@@ -2,6 +2,7 @@
 
 use clock::SplitMix64;
 use openflow::message::{FlowMod, FlowRemovedReason};
+use openflow::multipart::ReplyBody;
 use openflow::text::{parse_actions, parse_match};
 
 use crate::ConnectionId;

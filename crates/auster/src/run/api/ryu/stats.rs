@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
+use control::flows::OWNER_RYU;
 use openflow::multipart::{FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, GroupId, MeterId, PortNo, QueueId, TableId};
 use serde_json::{Map, Value, json};
@@ -87,7 +88,11 @@ async fn answer(
     let filter = Filter::parse(filter.unwrap_or_else(|| json!({})))?;
     let body = body(kind, parts, filter.request)?;
     let dpid = dpid_of(dpid)?;
-    let mut bodies = api.ask_switch(dpid, body).await?;
+    let bodies = api.ask_switch(dpid, body).await?;
+    let mut bodies = match has_filter {
+        true => with_stated_priorities(api, dpid, bodies).await?,
+        false => bodies,
+    };
     if let Some(priority) = filter.priority {
         for body in &mut bodies {
             if let ReplyBody::Flow(rows) = body {
@@ -97,6 +102,28 @@ async fn answer(
     }
     let shown = json!({dpid.0.to_string(): show::bodies(bodies)});
     Ok(Json(shown).into_response())
+}
+
+/// Entries that programs for Ryu have set have the priority that they stated.
+async fn with_stated_priorities(
+    api: &Api,
+    dpid: DatapathId,
+    mut bodies: Vec<ReplyBody>,
+) -> Result<Vec<ReplyBody>, Problem> {
+    let bodies = api.driver.ask(move |controller| {
+        let rows = bodies.iter_mut().flat_map(|body| match body {
+            ReplyBody::Flow(rows) => &mut rows[..],
+            _ => &mut [],
+        });
+        for row in rows {
+            let stated = controller.flow_of(dpid, row);
+            if let Some((_, entry)) = stated.filter(|(name, _)| name.owner == OWNER_RYU) {
+                row.priority = entry.priority;
+            }
+        }
+        bodies
+    });
+    bodies.await.ok_or_else(Problem::busy)
 }
 
 /// The datapath id in Ryu's forms, decimal or `0x…`, or in the form that other paths show.
