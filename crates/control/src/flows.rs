@@ -118,6 +118,8 @@ pub struct StaticEntry {
     pub hard_timeout_s: u16,
     /// Match and actions as their owner has written them.
     pub words: (String, String),
+    /// Cookie and flags as a program for Ryu has stated them. The switch has auster's own.
+    pub stated: (u64, u16),
 }
 
 /// The identity of an entry in its switch.

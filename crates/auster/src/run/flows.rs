@@ -55,6 +55,18 @@ pub struct StatedFlow {
     /// Seconds after which it ends; 0 for never.
     #[schema(required = false)]
     pub hard_timeout: u16,
+    /// As a program for Ryu has stated it, with which it is shown to such programs.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub cookie: u64,
+    /// The same.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub flags: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An entry, and what has become of it.
@@ -79,7 +91,12 @@ pub struct FlowDocument {
 /// Reads an entry. All mistakes are noted by their fields.
 pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticEntry> {
     let before = reader.problems.len();
-    if !reader.only(node, "static entry", &FIELDS) {
+    let is_ryus = name.owner == control::flows::OWNER_RYU;
+    let known: &[&str] = match is_ryus {
+        true => &[&FIELDS[..], &["cookie", "flags"]].concat(),
+        false => &FIELDS,
+    };
+    if !reader.only(node, "static entry", known) {
         return None;
     }
     for (key, own) in [("owner", &name.owner), ("name", &name.name)] {
@@ -98,7 +115,6 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         }
     }
     let dpid = reader.parsed(node, "switch", "0000000000000001", str::parse::<DatapathId>);
-    let is_ryus = name.owner == control::flows::OWNER_RYU;
     let band = reader.parsed(node, "table", "before", |text| match text {
         "before" => Ok(Band::Before),
         "after" => Ok(Band::After),
@@ -109,6 +125,8 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
     let priority = reader.number(node, "priority", 0..=band.priority_max().into());
     let mut seconds = |key| reader.number(node, key, 0..=u16::MAX.into());
     let (idle_timeout, hard_timeout) = (seconds("idle_timeout"), seconds("hard_timeout"));
+    let cookie = reader.number(node, "cookie", 0..=u64::MAX);
+    let flags = reader.number(node, "flags", 0..=1);
     let matching = words(reader, node, "match", "ip,nw_dst=10.0.0.2");
     let matching = matching.and_then(|(place, text)| match parse_match(text) {
         Ok(m) => {
@@ -161,6 +179,7 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         idle_timeout_s: idle_timeout.unwrap_or(0) as u16,
         hard_timeout_s: hard_timeout.unwrap_or(0) as u16,
         words: (matching.to_owned(), written.to_owned()),
+        stated: (cookie.unwrap_or(0), flags.unwrap_or(0) as u16),
     };
     (reader.problems.len() == before).then_some(entry)
 }
@@ -196,6 +215,8 @@ pub fn stated(entry: &StaticEntry) -> StatedFlow {
         actions: entry.words.1.clone(),
         idle_timeout: entry.idle_timeout_s,
         hard_timeout: entry.hard_timeout_s,
+        cookie: entry.stated.0,
+        flags: entry.stated.1.into(),
     }
 }
 

@@ -35,7 +35,8 @@ pub fn router() -> Router<Api> {
         .route("/stats/flowentry/clear/{dpid}", delete(clear))
 }
 
-/// The fields of a body. Cookies are auster's, which also hears of the end of each entry.
+/// The fields of a body. Cookies in switches are auster's, which also hears of the end of each
+/// entry; those of the program are kept beside.
 const FIELDS: [&str; 10] = [
     "dpid",
     "cookie",
@@ -59,6 +60,10 @@ struct Asked {
     actions: Vec<Action>,
     idle_timeout_s: u16,
     hard_timeout_s: u16,
+    cookie: u64,
+    /// Of those that are to be changed or deleted.
+    cookie_mask: u64,
+    flags: u16,
 }
 
 async fn change(
@@ -76,11 +81,13 @@ async fn change(
         "modify" | "modify_strict" => {
             let chosen = if command == "modify" { wide } else { one };
             let there = its(&api, asked.dpid, chosen).await?.into_iter();
+            let there = there.filter(|view| asked.has_cookie(view));
             there.map(|view| asked.changed(view)).collect()
         }
         "delete" | "delete_strict" => {
             let chosen = if command == "delete" { wide } else { one };
             let there = its(&api, asked.dpid, chosen).await?.into_iter();
+            let there = there.filter(|view| asked.has_cookie(view));
             there.map(|view| (view.name, None)).collect()
         }
         _ => {
@@ -145,6 +152,10 @@ impl Asked {
         Pattern::new(&self.r#match).unwrap_or_default()
     }
 
+    fn has_cookie(&self, view: &FlowView) -> bool {
+        (view.entry.stated.0 ^ self.cookie) & self.cookie_mask == 0
+    }
+
     /// The choice of the entry with this match and priority.
     fn one(&self) -> Chosen {
         Chosen::One(self.pattern(), self.priority)
@@ -171,6 +182,7 @@ impl Asked {
             idle_timeout_s: self.idle_timeout_s,
             hard_timeout_s: self.hard_timeout_s,
             words: (self.r#match.to_string(), words(self.meter, &self.actions)),
+            stated: (self.cookie, self.flags),
         }
     }
 
@@ -206,7 +218,8 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
     let (priority, idle_timeout_s) = (u16_of("priority"), u16_of("idle_timeout"));
     let (hard_timeout_s, flags) = (u16_of("hard_timeout"), u16_of("flags"));
     let dpid = number("dpid", u64::MAX.into());
-    let mask = number("cookie_mask", u64::MAX.into()).unwrap_or(0);
+    let mut u64_of = |key: &str| number(key, u64::MAX.into()).unwrap_or(0) as u64;
+    let (cookie, cookie_mask) = (u64_of("cookie"), u64_of("cookie_mask"));
     let table = match fields.get("table_id").and_then(Value::as_str) {
         Some("ALL" | "OFPTT_ALL") => Some(255),
         _ => number("table_id", 255),
@@ -223,9 +236,6 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
     }
     if flags > 1 {
         refuse("flags", "may have bit 0 alone (OFPFF_SEND_FLOW_REM)");
-    }
-    if mask != 0 && is_deletion {
-        refuse("cookie_mask", "must be 0: cookies are auster's own");
     }
     let m = match fields.get("match") {
         None => Match::any(),
@@ -276,6 +286,9 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
             actions,
             idle_timeout_s,
             hard_timeout_s,
+            cookie,
+            cookie_mask,
+            flags,
         }),
         None => Err(wrong),
     }
@@ -399,6 +412,7 @@ mod tests {
         assert_eq!((asked.priority, asked.idle_timeout_s), (11_111, 30));
         assert_eq!(asked.r#match.exact(Field::InPort), Some(1));
         let entry = asked.entry();
+        assert_eq!(entry.stated, (1, 1));
         assert_eq!(entry.problems(), []);
         // The words say the same.
         assert_eq!(parse_match(&entry.words.0), Ok(entry.r#match.clone()));
@@ -454,7 +468,7 @@ mod tests {
             "actions/2/type",
         ];
         assert_eq!(wrong, expected.map(str::to_owned).into());
-        let deletion = json!({"dpid": 1, "table_id": "OFPTT_ALL", "cookie_mask": 1});
+        let deletion = json!({"dpid": 1, "table_id": "OFPTT_ALL", "cookie_mask": -1});
         let wrong = read(&deletion, true).unwrap_err();
         assert_eq!(wrong.len(), 1, "{wrong:?}");
     }

@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
 use control::flows::OWNER_RYU;
-use openflow::multipart::{FlowStatsRequest, ReplyBody, RequestBody};
+use openflow::message::FlowModFlags;
+use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, GroupId, MeterId, PortNo, QueueId, TableId};
 use serde_json::{Map, Value, json};
 
@@ -86,26 +87,35 @@ async fn answer(
         None
     };
     let filter = Filter::parse(filter.unwrap_or_else(|| json!({})))?;
-    let body = body(kind, parts, filter.request)?;
+    let (cookie, mask) = (filter.request.cookie, filter.request.cookie_mask);
+    let mut request = filter.request;
+    if kind != "aggregateflow" {
+        // Programs for Ryu have cookies of their own, which switches do not know.
+        request.cookie_mask = Cookie(0);
+    }
+    let body = body(kind, parts, request)?;
     let dpid = dpid_of(dpid)?;
     let bodies = api.ask_switch(dpid, body).await?;
     let mut bodies = match has_filter {
-        true => with_stated_priorities(api, dpid, bodies).await?,
+        true => as_stated(api, dpid, bodies).await?,
         false => bodies,
     };
-    if let Some(priority) = filter.priority {
-        for body in &mut bodies {
-            if let ReplyBody::Flow(rows) = body {
-                rows.retain(|row| u128::from(row.priority) == priority);
-            }
+    let is_it = |row: &FlowStats| {
+        let has_cookie = (row.cookie.0 ^ cookie.0) & mask.0 == 0;
+        let priority = u128::from(row.priority);
+        has_cookie && filter.priority.is_none_or(|asked| asked == priority)
+    };
+    for body in &mut bodies {
+        if let ReplyBody::Flow(rows) = body {
+            rows.retain(is_it);
         }
     }
     let shown = json!({dpid.0.to_string(): show::bodies(bodies)});
     Ok(Json(shown).into_response())
 }
 
-/// Entries that programs for Ryu have set have the priority that they stated.
-async fn with_stated_priorities(
+/// Entries that programs for Ryu have set, with the priorities, cookies and flags that they stated.
+async fn as_stated(
     api: &Api,
     dpid: DatapathId,
     mut bodies: Vec<ReplyBody>,
@@ -119,6 +129,8 @@ async fn with_stated_priorities(
             let stated = controller.flow_of(dpid, row);
             if let Some((_, entry)) = stated.filter(|(name, _)| name.owner == OWNER_RYU) {
                 row.priority = entry.priority;
+                let (cookie, flags) = entry.stated;
+                (row.cookie, row.flags) = (Cookie(cookie), FlowModFlags(flags));
             }
         }
         bodies
