@@ -334,7 +334,7 @@ fn entries_lead_to_groups_and_meters_of_their_owner() {
     assert_eq!(rows(&switch), [""; 0]);
 }
 
-/// As many as an owner may have: all are set, and then only what differs.
+/// All that an owner may have are set, and then only what differs.
 #[test]
 fn four_thousand_entries_are_set_and_what_differs_is_changed() {
     const COUNT: usize = 4096;
@@ -502,7 +502,7 @@ fn groups_and_meters_in_the_words_of_ryu() {
     ask(
         "flowentry/add",
         json!({
-            "dpid": 1, "priority": 7, "match": {"in_port": 1}, "actions": [
+            "dpid": 1, "priority": 7, "cookie": 9, "match": {"in_port": 1}, "actions": [
                 {"type": "METER", "meter_id": 3}, {"type": "GROUP", "group_id": 50}
             ]
         }),
@@ -513,6 +513,16 @@ fn groups_and_meters_in_the_words_of_ryu() {
         dump.contains(&row)
     };
     wait_until("the entry is there", has_row);
+    // The program sees what it has stated.
+    let (_, shown) = served.ask("POST", "/stats/flow/1", &json!({"match": {"in_port": 1}}));
+    let shown = &shown["1"][0];
+    assert_eq!(
+        [&shown["priority"], &shown["cookie"], &shown["flags"]],
+        [&json!(7), &json!(9), &json!(0)]
+    );
+    let other = json!({"cookie": 8, "cookie_mask": 15, "match": {"in_port": 1}});
+    let (_, none) = served.ask("POST", "/stats/flow/1", &other);
+    assert_eq!(none["1"], json!([]));
     let (_, counts) = served.ask("GET", "/stats/group/1/50", &Value::Null);
     assert_eq!(counts["1"][0]["group_id"], 50, "{counts}");
     // A deletion takes the entries along, as a switch does.

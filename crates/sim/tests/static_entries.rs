@@ -59,8 +59,7 @@ fn entry(dpid: u64, matching: &str, actions: &str) -> StaticEntry {
     }
 }
 
-/// What an entry of the property does: one of [`ACTIONS`], or it leads to its owner's group or
-/// meter.
+/// An entry of the property: with one of [`ACTIONS`], or with its owner's group or meter.
 fn doing(entry: StaticEntry, owner: u8, actions: usize) -> StaticEntry {
     let number = u32::from(owner) + 1;
     let led = match ACTIONS.get(actions) {

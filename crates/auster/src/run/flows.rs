@@ -55,11 +55,11 @@ pub struct StatedFlow {
     /// Seconds after which it ends; 0 for never.
     #[schema(required = false)]
     pub hard_timeout: u16,
-    /// As a program for Ryu has stated it, with which it is shown to such programs.
+    /// The cookie that a program for Ryu has stated, and with which such programs see the entry.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(required = false)]
     pub cookie: u64,
-    /// The same.
+    /// The flags that it has stated.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(required = false)]
     pub flags: u64,

@@ -71,7 +71,7 @@ struct Switch {
     places: BTreeMap<FlowKey, Place>,
     parts: BTreeMap<PartId, PartPlace>,
     parts_read: PartsRead,
-    /// What was sent since the last barrier, and before the barrier that is under way.
+    /// Messages sent since the last barrier, and those before the barrier that is under way.
     fresh: BTreeMap<Xid, Spot>,
     fenced: BTreeMap<Xid, Spot>,
     is_fencing: bool,

@@ -134,7 +134,7 @@ impl fmt::Display for PartName {
     }
 }
 
-/// What a group or a meter does: the message that adds it.
+/// The message that adds a group or a meter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartMod {
     Group(GroupMod),
@@ -148,7 +148,7 @@ pub struct StaticPart {
     pub add: PartMod,
     /// The number is its owner's choice.
     pub is_numbered: bool,
-    /// As its owner has written it.
+    /// The words of its owner.
     pub words: String,
 }
 

@@ -182,7 +182,8 @@ async fn get_group(
     api.get_part(named(PartKind::Group, path)?).await
 }
 
-/// Make a group, or replace the one that is so called. It is kept, and set again whenever it is gone.
+/// Make a group, or replace the one that is so called. It is kept, and set again whenever it is
+/// gone.
 #[utoipa::path(put, path = "/v1/groups/{owner}/{name}", tag = "flows",
     operation_id = "put_group",
     params(
@@ -270,7 +271,8 @@ async fn get_meter(
     api.get_part(named(PartKind::Meter, path)?).await
 }
 
-/// Make a meter, or replace the one that is so called. It is kept, and set again whenever it is gone.
+/// Make a meter, or replace the one that is so called. It is kept, and set again whenever it is
+/// gone.
 #[utoipa::path(put, path = "/v1/meters/{owner}/{name}", tag = "flows",
     operation_id = "put_meter",
     params(

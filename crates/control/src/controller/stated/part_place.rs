@@ -23,7 +23,7 @@ pub(super) struct PartsRead {
     pub(super) asked_at: BTreeMap<PartKind, Instant>,
     /// Those deleted since.
     pub(super) emptied: BTreeSet<PartId>,
-    /// What it had when it connected is known, as far as it says.
+    /// Whether it is known, as far as it says, what it had when it connected.
     pub(super) is_compared: bool,
 }
 
@@ -97,7 +97,7 @@ impl PartPlace {
         }
     }
 
-    /// What is kept of them when a connection has ended: the wanted ones, and those still to be
+    /// Those that are kept when a connection has ended: the wanted ones, and those still to be
     /// deleted.
     pub(super) fn after_end(places: BTreeMap<PartId, PartPlace>) -> BTreeMap<PartId, PartPlace> {
         let kept = places.into_iter().filter_map(|(id, place)| {

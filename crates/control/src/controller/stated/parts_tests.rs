@@ -1,6 +1,6 @@
 //! Groups and meters alone: what a switch answers to them.
 
-use openflow::multipart::{GroupDesc, ReplyBody};
+use openflow::multipart::{GroupDesc, MeterConfig, ReplyBody};
 use openflow::text::{parse_group_of, parse_meter_of};
 use openflow::{GroupId, MeterId};
 
@@ -171,6 +171,37 @@ fn a_group_that_is_missing_or_another_is_set_again() {
     setup.read_groups(&[]);
     assert!(setup.part_xid(&one).is_some());
     assert_ne!(setup.xid(&led), first, "it leads there");
+}
+
+/// Open vSwitch reports a burst for a meter that states none.
+#[test]
+fn a_meter_is_not_set_again_for_a_burst_of_the_switchs() {
+    let mut setup = Setup::new();
+    let one = meter(3, "kbps,band=type=drop,rate=10");
+    setup.put_part(&one);
+    setup.confirm();
+    let read = |setup: &mut Setup, burst_size: u32, rate: u32| {
+        setup.sleep(1);
+        let now = setup.outbox.now;
+        let switch = setup.stated.switches.get_mut(&SWITCH).expect("a switch");
+        switch.parts_read.note_asked(PartKind::Meter, now);
+        let PartMod::Meter(mut add) = one.add.clone() else {
+            panic!("a meter");
+        };
+        (add.bands[0].burst_size, add.bands[0].rate) = (burst_size, rate);
+        let body = ReplyBody::MeterConfig(vec![MeterConfig {
+            flags: add.flags,
+            meter_id: add.meter_id,
+            bands: add.bands,
+        }]);
+        let (request, outbox) = (Request::StaticMeters, &mut setup.outbox);
+        setup
+            .stated
+            .handle_parts(SWITCH, request, Some(vec![body]), outbox);
+        setup.part_xid(&one)
+    };
+    assert_eq!(read(&mut setup, 10, 10), None);
+    assert!(read(&mut setup, 10, 20).is_some());
 }
 
 #[test]

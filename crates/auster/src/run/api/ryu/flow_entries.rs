@@ -61,7 +61,7 @@ struct Asked {
     idle_timeout_s: u16,
     hard_timeout_s: u16,
     cookie: u64,
-    /// Of those that are to be changed or deleted.
+    /// Chooses among those that are to be changed or deleted.
     cookie_mask: u64,
     flags: u16,
 }
@@ -352,8 +352,8 @@ fn action(value: &Value) -> Result<Action, (&'static str, String)> {
         "GROUP" => Action::Group(GroupId(number("group_id", u32::MAX.into())? as u32)),
         _ => {
             let why = format!(
-                "{kind} is not taken by auster; it takes OUTPUT, GROUP, METER, SET_FIELD, SET_QUEUE, \
-                 and those that push, pop or set VLAN tags, MPLS labels and TTLs"
+                "{kind} is not taken by auster; it takes OUTPUT, GROUP, METER, SET_FIELD, \
+                 SET_QUEUE, and those that push, pop or set VLAN tags, MPLS labels and TTLs"
             );
             return Err(("type", why));
         }
