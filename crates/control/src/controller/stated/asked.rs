@@ -1,5 +1,5 @@
-//! Static entries as the programs around the controller ask for them, and the reports that its other
-//! modules hand over.
+//! Static entries as the programs around the controller ask for them, and the reports that its
+//! other modules hand over.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
