@@ -117,7 +117,7 @@ class Changes(FakeTest):
             ("PUT", "/v1/flows/a/b", {"priority": 3}),
             ("GET", "/v1/flows/a/b", None),
             ("GET", "/v1/flows/a/c", None),
-            ("GET", "/v1/flows/a", None),
+            ("GET", "/v1/flows/a?limit=1000", None),
             ("DELETE", "/v1/flows/a/c", None),
             ("PATCH", "/v1/flows/a", {"b": None, "d": {}}),
             ("DELETE", "/v1/flows/a", None),

@@ -24,6 +24,7 @@ mod load;
 pub(crate) mod metrics;
 mod mirrors;
 mod multicast;
+pub(crate) mod parts;
 pub(crate) mod process;
 mod qos;
 mod record;

@@ -5,6 +5,7 @@ mod common;
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Instant;
 
 use common::dummy::DummySwitch;
 use common::running::Running;
@@ -179,7 +180,7 @@ fn many_at_once_are_all_or_none_and_those_with_a_timeout_end() {
         "{told}"
     );
     let (_, all) = served.ask("GET", "/v1/flows", &Value::Null);
-    assert_eq!(all, json!({"flows": []}));
+    assert_eq!(all, json!({"flows": [], "total": 0, "next": null}));
 
     let mut short = one(3);
     short["hard_timeout"] = json!(2);
@@ -213,6 +214,185 @@ fn many_at_once_are_all_or_none_and_those_with_a_timeout_end() {
     );
     assert_eq!(served.ask("DELETE", "/v1/flows/ann", &Value::Null).0, 204);
     wait_until("all are gone", || rows(&switch).is_empty());
+}
+
+/// Groups and meters come before the entries that lead to them, and stay whatever restarts.
+#[test]
+fn entries_lead_to_groups_and_meters_of_their_owner() {
+    const GROUP: &str = "/v1/groups/ann/both";
+    const METER: &str = "/v1/meters/ann/slow";
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state").display().to_string();
+    let mut switch = DummySwitch::start(4);
+    switch.restart();
+    let mut served = Served::start(&switch, &["--state", &state]);
+    let put = |served: &Served, path: &str, body: Value| {
+        let (status, answer) = served.ask("PUT", path, &body);
+        assert!([200, 201].contains(&status), "{path}: {answer}");
+        answer
+    };
+    let led = json!({
+        "switch": "1", "match": "ip,nw_dst=10.0.0.2", "actions": "meter:slow,group:both"
+    });
+    let (status, answer) = served.ask("PUT", ENTRY, &led);
+    assert_eq!(
+        (status, answer["errors"].as_array().unwrap().len()),
+        (422, 2),
+        "{answer}"
+    );
+    let group = json!({"switch": "1", "group": "type=all,bucket=output:1,bucket=output:2"});
+    let meter = json!({
+        "switch": "1", "number": 7, "meter": "kbps,burst,band=type=drop,rate=1000,burst_size=10"
+    });
+    let number = put(&served, GROUP, group)["number"].as_u64().unwrap();
+    put(&served, METER, meter);
+    let led = json!({
+        "switch": "1", "match": "ip,nw_dst=10.0.0.2", "actions": "meter:7,group:both"
+    });
+    put(&served, ENTRY, led);
+    let are_in_use = |served: &Served| {
+        let states = [GROUP, METER, ENTRY].map(|path| served.state(path));
+        states.iter().all(|state| state == "in_use")
+    };
+    let groups = |switch: &DummySwitch| switch.ofctl("dump-groups", &[]);
+    let meters = |switch: &DummySwitch| switch.ofctl("dump-meters", &[]);
+    let row = format!("priority=9000,ip,nw_dst=10.0.0.2 actions=meter:7,group:{number}");
+    let has_all = |switch: &DummySwitch| {
+        let buckets = "type=all,bucket=actions=output:1,bucket=actions=output:2";
+        rows(switch).contains(&row)
+            && groups(switch).contains(&format!("group_id={number},{buckets}"))
+            && meters(switch).contains("meter=7 kbps burst")
+    };
+    wait_until("all are in use", || are_in_use(&served));
+    assert!(has_all(&switch), "{}{:?}", groups(&switch), rows(&switch));
+
+    // Somebody else deletes the group, and the entry goes with it.
+    switch.ofctl("del-groups", &[]);
+    wait_until("both are there again", || {
+        has_all(&switch) && are_in_use(&served)
+    });
+    switch.ofctl(
+        "mod-group",
+        &[&format!("group_id={number},type=all,bucket=output:3")],
+    );
+    wait_until("it is as it should be", || has_all(&switch));
+    switch.ofctl("del-meters", &[]);
+    wait_until("the meter is there again", || {
+        has_all(&switch) && are_in_use(&served)
+    });
+
+    // The switch begins anew; then the controller does.
+    switch.restart();
+    wait_until("all are there after the switch's restart", || {
+        are_in_use(&served) && has_all(&switch)
+    });
+    served.running.child.kill().unwrap();
+    served.running.child.wait().unwrap();
+    let stray = "group_id=0x60000001,type=all,bucket=output:1";
+    switch.ofctl("add-group", &[stray]);
+    let served = Served::start(&switch, &["--state", &state]);
+    wait_until("all are in use again", || are_in_use(&served));
+    wait_until("a group of nobody is gone", || {
+        !groups(&switch).contains("1610612737")
+    });
+    assert!(has_all(&switch), "{}{:?}", groups(&switch), rows(&switch));
+
+    // One that the switch refuses, and the entry that leads to it.
+    put(
+        &served,
+        METER,
+        json!({
+            "switch": "1", "number": 7, "meter": "kbps,band=type=dscp_remark,rate=9,prec_level=1"
+        }),
+    );
+    wait_until("both say so", || {
+        [METER, ENTRY]
+            .iter()
+            .all(|path| served.state(path) == "refused")
+    });
+    let (_, entry) = served.ask("GET", ENTRY, &Value::Null);
+    assert!(
+        entry["reason"].as_str().unwrap().contains("meter ann/slow"),
+        "{entry}"
+    );
+    put(
+        &served,
+        METER,
+        json!({"switch": "1", "number": 7, "meter": "pktps,band=type=drop,rate=9"}),
+    );
+    wait_until("both are in use", || are_in_use(&served));
+
+    let (status, answer) = served.ask("DELETE", GROUP, &Value::Null);
+    assert_eq!(status, 422, "an entry leads to it: {answer}");
+    for path in [ENTRY, GROUP, METER] {
+        assert_eq!(served.ask("DELETE", path, &Value::Null).0, 204);
+    }
+    wait_until("nothing is left", || {
+        let has_none = |dump: String, word: &str| !dump.contains(word);
+        has_none(groups(&switch), "group_id=") && has_none(meters(&switch), "meter=")
+    });
+    assert_eq!(rows(&switch), [""; 0]);
+}
+
+/// All that an owner may have are set, and then only what differs.
+#[test]
+fn four_thousand_entries_are_set_and_what_differs_is_changed() {
+    const COUNT: usize = 4096;
+    const PART: usize = 256;
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state").display().to_string();
+    let mut switch = DummySwitch::start(4);
+    switch.restart();
+    let served = Served::start(&switch, &["--state", &state]);
+    let put = |out: &dyn Fn(usize) -> usize| {
+        let began = Instant::now();
+        for first in (0..COUNT).step_by(PART) {
+            let one = |n: usize| {
+                let entry = json!({
+                    "switch": "1", "match": format!("tcp,tp_dst={n}"),
+                    "actions": format!("output:{}", out(n)),
+                });
+                (format!("n{n:04}"), entry)
+            };
+            let part: serde_json::Map<String, Value> = (first..first + PART).map(one).collect();
+            let (status, answer) = served.ask("PATCH", "/v1/flows/ann", &part.into());
+            assert_eq!(status, 200, "{answer}");
+        }
+        eprintln!("{COUNT} entries asked for in {:?}", began.elapsed());
+        wait_until("all are in use", || {
+            let all = pages(&served, "/v1/flows/ann?limit=1000&");
+            all.iter().filter(|flow| flow["state"] == "in_use").count() == COUNT
+        });
+        eprintln!("{COUNT} entries in use after {:?}", began.elapsed());
+    };
+    put(&|_| 1);
+    let held = |out: &str| {
+        let rows = rows(&switch);
+        rows.iter().filter(|row| row.ends_with(out)).count()
+    };
+    assert_eq!(held("actions=output:1"), COUNT);
+    put(&|n| 1 + n / (COUNT - 3));
+    assert_eq!((held("output:1"), held("output:2")), (COUNT - 3, 3));
+    let all = pages(&served, "/v1/flows?limit=1000&");
+    assert!(all.is_sorted_by_key(|flow| flow["name"].as_str().unwrap().to_owned()));
+    assert_eq!(all.len(), COUNT);
+    assert_eq!(served.ask("GET", "/v1/flows?after=x", &Value::Null).0, 400);
+    assert_eq!(served.ask("DELETE", "/v1/flows/ann", &Value::Null).0, 204);
+    wait_until("all are gone", || rows(&switch).is_empty());
+}
+
+/// All entries of a list.
+fn pages(served: &Served, path: &str) -> Vec<Value> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let (status, page) = served.ask("GET", &format!("{path}{after}"), &Value::Null);
+        assert_eq!(status, 200, "{page}");
+        all.extend(page["flows"].as_array().unwrap().iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => after = format!("after={next}"),
+            None => return all,
+        }
+    }
 }
 
 /// The requests of a program that was written for Ryu.
@@ -272,4 +452,86 @@ fn entries_in_the_words_of_ryu() {
     wait_until("none is left again", || held().is_empty());
     let (status, told) = served.ask("POST", "/stats/flowentry/add", &json!({"dpid": 7}));
     assert_eq!(status, 404, "{told}");
+}
+
+#[test]
+fn groups_and_meters_in_the_words_of_ryu() {
+    let mut switch = DummySwitch::start(4);
+    switch.restart();
+    let served = Served::start(&switch, &[]);
+    let ask = |command: &str, body: Value| {
+        let (status, answer) = served.ask("POST", &format!("/stats/{command}"), &body);
+        assert_eq!(status, 200, "{command}: {answer}");
+    };
+    let get = |path: &str| {
+        let (status, answer) = served.ask("GET", &format!("/stats/{path}/1"), &Value::Null);
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer["1"].clone()
+    };
+    let group = |port: u32| {
+        json!({
+            "dpid": 1, "type": "ALL", "group_id": 50,
+            "buckets": [{"actions": [{"type": "OUTPUT", "port": port}]}]
+        })
+    };
+    let shown = |port: u32| {
+        json!([{
+            "type": "ALL", "group_id": 50, "buckets": [{
+                "weight": 0, "watch_port": 4_294_967_295_u32, "watch_group": 4_294_967_295_u32,
+                "actions": [format!("OUTPUT:{port}")]
+            }]
+        }])
+    };
+    ask("groupentry/modify", group(3));
+    assert_eq!(get("groupdesc"), json!([]), "there is none to modify");
+    ask("groupentry/add", group(1));
+    ask(
+        "meterentry/add",
+        json!({
+            "dpid": 1, "flags": "KBPS", "meter_id": 3, "bands": [{"type": "DROP", "rate": 1000}]
+        }),
+    );
+    wait_until("the group is there", || get("groupdesc") == shown(1));
+    let meter = json!([{
+        "flags": ["KBPS"], "meter_id": 3,
+        "bands": [{"type": "DROP", "rate": 1000, "burst_size": 1000}]
+    }]);
+    wait_until("the meter is there", || get("meterconfig") == meter);
+    ask("groupentry/modify", group(2));
+    wait_until("it is another one", || get("groupdesc") == shown(2));
+    ask(
+        "flowentry/add",
+        json!({
+            "dpid": 1, "priority": 7, "cookie": 9, "match": {"in_port": 1}, "actions": [
+                {"type": "METER", "meter_id": 3}, {"type": "GROUP", "group_id": 50}
+            ]
+        }),
+    );
+    let row = "priority=10007,in_port=1 actions=meter:3,group:50".to_owned();
+    let has_row = || {
+        let dump = switch.ofctl("dump-flows", &["--no-stats"]);
+        dump.contains(&row)
+    };
+    wait_until("the entry is there", has_row);
+    // The program sees what it has stated.
+    let (_, shown) = served.ask("POST", "/stats/flow/1", &json!({"match": {"in_port": 1}}));
+    let shown = &shown["1"][0];
+    assert_eq!(
+        [&shown["priority"], &shown["cookie"], &shown["flags"]],
+        [&json!(7), &json!(9), &json!(0)]
+    );
+    let other = json!({"cookie": 8, "cookie_mask": 15, "match": {"in_port": 1}});
+    let (_, none) = served.ask("POST", "/stats/flow/1", &other);
+    assert_eq!(none["1"], json!([]));
+    let (_, counts) = served.ask("GET", "/stats/group/1/50", &Value::Null);
+    assert_eq!(counts["1"][0]["group_id"], 50, "{counts}");
+    // A deletion takes the entries along, as a switch does.
+    ask("groupentry/delete", json!({"dpid": 1, "group_id": 50}));
+    wait_until("the entry is gone", || !has_row());
+    wait_until("the group is gone", || get("groupdesc") == json!([]));
+    ask("meterentry/delete", json!({"dpid": 1, "meter_id": 3}));
+    wait_until("the meter is gone", || get("meterconfig") == json!([]));
+    let body = json!({"dpid": 1, "group_id": 0x6175_0001_u32, "type": "X"});
+    let (status, answer) = served.ask("POST", "/stats/groupentry/add", &body);
+    assert_eq!(status, 400, "{answer}");
 }

@@ -111,12 +111,19 @@ pub(crate) fn is_earlier(
     match removed.reason {
         FlowRemovedReason::IDLE_TIMEOUT => is_too_soon(idle_s),
         FlowRemovedReason::HARD_TIMEOUT => is_too_soon(hard_s),
-        _ => {
-            let lived = Duration::from_secs(removed.duration_sec.into())
-                + Duration::from_nanos(removed.duration_nsec.into());
-            age.is_some_and(|age| lived > age)
-        }
+        _ => age.is_some_and(|age| lived(removed) > age),
     }
+}
+
+fn lived(removed: &FlowRemoved) -> Duration {
+    Duration::from_secs(removed.duration_sec.into())
+        + Duration::from_nanos(removed.duration_nsec.into())
+}
+
+/// Whether an ended entry has lived longer than the one of its key that was sent so long ago, also
+/// by a clock that runs faster than ours.
+pub(crate) fn has_lived_longer(removed: &FlowRemoved, age: Option<Duration>) -> bool {
+    age.is_some_and(|age| lived(removed) > age + age / CLOCK_PART)
 }
 
 /// The generation in a cookie of ours.

@@ -9,17 +9,20 @@
 //! | before all of them but LLDP's | 9,000 to 9,999 |
 //! | of programs for Ryu, before all of them | 10,000 to 63,035 |
 //!
-//! Access lists and mirrors come before the table of paths.
+//! Access lists and mirrors come before the table of paths. [`parts`] are groups and meters.
+
+pub mod parts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use openflow::message::{FlowMod, FlowModFlags};
 use openflow::table::{Pattern, check_actions};
-use openflow::{Action, DatapathId, ErrorKind, Field, Match, MatchField, PortNo, Version, Xid};
-use openflow::{Message, encode};
+use openflow::{Action, DatapathId, ErrorKind, Field, Instruction, Match, MatchField, MeterId};
+use openflow::{Message, PortNo, Version, Xid, encode};
 
 use crate::entry::{ETH_TYPE_LLDP, EntryKind};
+use parts::PartId;
 
 /// The owner of entries that programs for Ryu set.
 pub const OWNER_RYU: &str = "ryu";
@@ -41,6 +44,16 @@ const RYU: u16 = 10_000;
 pub struct FlowName {
     pub owner: String,
     pub name: String,
+}
+
+impl FlowName {
+    /// A name before all others of an owner.
+    pub(crate) fn first(owner: &str) -> FlowName {
+        FlowName {
+            owner: owner.to_owned(),
+            name: String::new(),
+        }
+    }
 }
 
 impl fmt::Display for FlowName {
@@ -97,12 +110,16 @@ pub struct StaticEntry {
     pub band: Band,
     pub priority: u16,
     pub r#match: Match,
+    /// The meter before the actions.
+    pub meter: Option<MeterId>,
     /// None of them: packets are dropped.
     pub actions: Vec<Action>,
     pub idle_timeout_s: u16,
     pub hard_timeout_s: u16,
     /// Match and actions as their owner has written them.
     pub words: (String, String),
+    /// Cookie and flags as a program for Ryu has stated them. The switch has auster's own.
+    pub stated: (u64, u16),
 }
 
 /// The identity of an entry in its switch.
@@ -135,13 +152,29 @@ impl StaticEntry {
 
     pub(crate) fn to_add(&self, generation: u16) -> FlowMod {
         let priority = self.band.priority(self.priority);
+        let meter = self.meter.map(Instruction::Meter).into_iter();
+        let actions = Instruction::ApplyActions(self.actions.clone());
         FlowMod {
             cookie: EntryKind::Static.cookie(generation),
             idle_timeout: self.idle_timeout_s,
             hard_timeout: self.hard_timeout_s,
             flags: FlowModFlags::SEND_FLOW_REM,
-            ..FlowMod::add(priority, self.r#match.clone(), self.actions.clone())
+            instructions: meter.chain([actions]).collect(),
+            ..FlowMod::add(priority, self.r#match.clone(), Vec::new())
         }
+    }
+
+    pub fn leads_to(&self, id: PartId) -> bool {
+        self.parts().any(|of| of == id)
+    }
+
+    /// The groups and the meter that it leads to.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = PartId> {
+        let groups = self.actions.iter().filter_map(|action| match action {
+            Action::Group(group) => Some(PartId::Group(*group)),
+            _ => None,
+        });
+        groups.chain(self.meter.map(PartId::Meter))
     }
 
     /// Everything that is wrong with it whatever else there is, by field.
@@ -156,7 +189,11 @@ impl StaticEntry {
             problems.push(("priority", text));
         }
         problems.extend(match_problem(&self.r#match).map(|why| ("match", why)));
-        let wrong = action_problems(&self.actions, Some(&self.r#match));
+        let mut wrong = action_problems(&self.actions, Some(&self.r#match));
+        wrong.extend(
+            self.meter
+                .and_then(|meter| not_stated(PartId::Meter(meter))),
+        );
         problems.extend(wrong.into_iter().map(|why| ("actions", why)));
         problems
     }
@@ -220,7 +257,7 @@ fn wrong_action(action: &Action) -> Option<String> {
             }
             _ => None,
         },
-        Action::Group(_) => Some("groups are auster's own; output to ports".to_owned()),
+        Action::Group(group) => not_stated(PartId::Group(*group)),
         Action::Experimenter { .. } => Some(
             "it has an action of Nicira's or another one that OpenFlow does not define".to_owned(),
         ),
@@ -229,6 +266,13 @@ fn wrong_action(action: &Action) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Why nothing static can lead to a group or a meter of this number.
+pub fn not_stated(id: PartId) -> Option<String> {
+    let most = id.kind().stated_max();
+    let is_it = id.is_given() || (1..=most).contains(&id.number());
+    (!is_it).then(|| format!("{id} is none of 1 to {most}; the others are auster's own"))
 }
 
 fn action_text(error: ErrorKind) -> String {
@@ -248,6 +292,14 @@ pub enum FlowEdit {
     /// Puts an entry in the place of the one of this name, if there is one.
     Put(FlowName, Box<StaticEntry>),
     Delete(FlowName),
+}
+
+impl FlowEdit {
+    pub(crate) fn name(&self) -> &FlowName {
+        match self {
+            FlowEdit::Put(name, _) | FlowEdit::Delete(name) => name,
+        }
+    }
 }
 
 /// A reason why a change is not made.
@@ -281,6 +333,35 @@ pub struct FlowView {
     pub counts: Option<(u64, u64)>,
 }
 
+/// Some of the static entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowPage {
+    pub flows: Vec<FlowView>,
+    /// All that were asked for, on this page or not.
+    pub total: usize,
+    pub has_more: bool,
+}
+
+/// A choice of entries on a switch by their match, as flow-mods have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    All,
+    /// Those that take none but packets of this match.
+    Within(Pattern),
+    /// The one of this match and stated priority.
+    One(Pattern, u16),
+}
+
+impl Chosen {
+    pub(crate) fn has(&self, key: &FlowKey, priority: u16) -> bool {
+        match self {
+            Chosen::All => true,
+            Chosen::Within(wide) => key.pattern.is_within(wide),
+            Chosen::One(pattern, at) => key.pattern == *pattern && priority == *at,
+        }
+    }
+}
+
 /// The entries of which changes are checked.
 pub(crate) struct Around<'a> {
     /// The entry of a name.
@@ -291,6 +372,8 @@ pub(crate) struct Around<'a> {
     pub all: usize,
     /// The version of a connected switch.
     pub version: &'a dyn Fn(DatapathId) -> Option<Version>,
+    /// Whether an owner has a group or a meter.
+    pub has_part: &'a dyn Fn(&str, DatapathId, PartId) -> bool,
 }
 
 /// All reasons not to make these changes together. The last change of a name counts.
@@ -334,6 +417,22 @@ pub(crate) fn problems(edits: &[FlowEdit], around: &Around<'_>) -> Vec<FlowProbl
         {
             wrong(name, field, text);
         }
+        let missing = entry
+            .parts()
+            .filter(|id| !(around.has_part)(&name.owner, entry.dpid, *id));
+        for id in missing.collect::<BTreeSet<PartId>>() {
+            let (word, owner) = (id.kind().word(), &name.owner);
+            let text = match id.is_given() {
+                true => format!(
+                    "{owner} has no {word} of this name on switch {}, where one with a number of \
+                     its own is named by that",
+                    entry.dpid
+                ),
+                false => format!("{owner} has no {id} on switch {}", entry.dpid),
+            };
+            let text = format!("{text}; PUT /v1/{word}s/{owner}/NAME first");
+            wrong(name, "actions", text);
+        }
         let key = entry.key();
         let stays = |holder: &&FlowName| match after.get(holder) {
             Some(Some(next)) => next.dpid == entry.dpid && next.key() == key,
@@ -372,6 +471,7 @@ pub(crate) fn problems(edits: &[FlowEdit], around: &Around<'_>) -> Vec<FlowProbl
 mod tests {
     use openflow::text::{parse_actions, parse_match};
 
+    use super::parts::PartKind;
     use super::*;
 
     pub(super) fn entry(matching: &str, actions: &str) -> StaticEntry {
@@ -414,7 +514,8 @@ mod tests {
             ("oxm=0x00010c04", "drop", "match", "of Nicira's"),
             ("", "TABLE", "actions", "TABLE is for packets"),
             ("", "output:4294967287", "actions", "no switch has a port"),
-            ("", "group:1", "actions", "groups are auster's own"),
+            ("", "group:0", "actions", "none of 1 to"),
+            ("", "group:0x61750001", "actions", "auster's own"),
             (
                 "",
                 "set_field:10.0.0.1->ip_dst",
@@ -477,6 +578,7 @@ mod tests {
             of_owner: &|owner| if owner == "x" { PER_OWNER_MAX } else { 0 },
             all: PER_OWNER_MAX,
             version: &|_| None,
+            has_part: &|owner, _, id| owner == "x" && id == PartKind::Group.id(7),
         };
         let put = |name: &FlowName, entry: &StaticEntry| {
             FlowEdit::Put(name.clone(), Box::new(entry.clone()))
@@ -506,5 +608,17 @@ mod tests {
             FlowEdit::Delete(a.clone()),
         ];
         assert_eq!(found(&one_for_one), [""; 0]);
+        let led = entry("arp", "group:7");
+        assert_eq!(found(&[put(&a, &led)]), [""; 0]);
+        assert_eq!(
+            found(&[put(&b, &led)]),
+            ["actions"],
+            "it is another owner's"
+        );
+        let metered = StaticEntry {
+            meter: Some(MeterId(7)),
+            ..led
+        };
+        assert_eq!(found(&[put(&a, &metered)]), ["actions"]);
     }
 }

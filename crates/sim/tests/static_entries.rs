@@ -1,14 +1,17 @@
-//! Static entries: whatever happens, a switch at rest holds those that are wanted, and no other.
+//! Static entries with their groups and meters: whatever happens, a switch at rest holds those that
+//! are wanted, and no other.
 
 use std::collections::BTreeMap;
 
 use clock::Duration;
 use control::controller::Event;
 use control::entry::EntryKind;
+use control::flows::parts::{PartEdit, PartKind, PartMod, PartName, StaticPart};
 use control::flows::{Band, FlowEdit, FlowName, FlowState, PER_OWNER_MAX, StaticEntry};
 use openflow::message::{FlowMod, FlowModCommand, FlowRemovedReason};
-use openflow::text::{parse_actions, parse_match};
-use openflow::{Cookie, DatapathId, Instruction, Match, Message, TableId, Version, Xid};
+use openflow::text::{parse_actions, parse_group_mod, parse_group_of, parse_match, parse_meter_of};
+use openflow::{Cookie, DatapathId, GroupId, Instruction, Match, Message, MeterId, TableId};
+use openflow::{Version, Xid};
 use proptest::prelude::*;
 use sim::network::{Network, NetworkConfig, SwitchId};
 
@@ -30,6 +33,12 @@ const ACTIONS: [&str; 4] = [
     "CONTROLLER",
 ];
 
+const GROUPS: [&str; 2] = [
+    "type=all,bucket=output:1,bucket=output:2",
+    "type=select,bucket=output:1",
+];
+const METERS: [&str; 2] = ["kbps,band=type=drop,rate=10", "pktps,band=type=drop,rate=9"];
+
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -48,6 +57,43 @@ fn entry(dpid: u64, matching: &str, actions: &str) -> StaticEntry {
         actions: parse_actions(actions).expect("actions"),
         ..StaticEntry::default()
     }
+}
+
+/// An entry of the property: with one of [`ACTIONS`], or with its owner's group or meter.
+fn doing(entry: StaticEntry, owner: u8, actions: usize) -> StaticEntry {
+    let number = u32::from(owner) + 1;
+    let led = match ACTIONS.get(actions) {
+        Some(words) => (*words).to_owned(),
+        None if actions == ACTIONS.len() => format!("group:{number}"),
+        None => "output:1".to_owned(),
+    };
+    StaticEntry {
+        actions: parse_actions(&led).expect("actions"),
+        meter: (actions > ACTIONS.len()).then_some(MeterId(number)),
+        ..entry
+    }
+}
+
+/// The group or the meter of an owner.
+fn part(owner: u8, kind: PartKind, dpid: u64, form: usize) -> (PartName, StaticPart) {
+    let number = u32::from(owner) + 1;
+    let words = [GROUPS, METERS][usize::from(kind == PartKind::Meter)][form];
+    let add = match kind {
+        PartKind::Group => parse_group_of(GroupId(number), words).map(PartMod::Group),
+        PartKind::Meter => parse_meter_of(MeterId(number), words).map(PartMod::Meter),
+    };
+    let part = StaticPart {
+        dpid: DatapathId(dpid),
+        add: add.expect("words"),
+        is_numbered: true,
+        words: words.to_owned(),
+    };
+    (part_name(owner, kind), part)
+}
+
+fn part_name(owner: u8, kind: PartKind) -> PartName {
+    let of = name(["ann", "bob"][usize::from(owner)], "part");
+    PartName { kind, of }
 }
 
 struct Net {
@@ -76,6 +122,22 @@ impl Net {
         is_taken
     }
 
+    fn edit_part(&mut self, edit: PartEdit) -> bool {
+        let mut is_taken = false;
+        self.network.tell_controller(|controller, now| {
+            is_taken = controller.edit_stated(now, vec![edit], Vec::new()).is_ok();
+        });
+        is_taken
+    }
+
+    /// The groups and meters of a switch, in words.
+    fn parts(&self, at: usize) -> Vec<String> {
+        let switch = self.network.switch(self.switches[at]);
+        let groups = switch.groups().map(|group| format!("{group:?}"));
+        let meters = switch.meters().map(|meter| format!("{meter:?}"));
+        groups.chain(meters).collect()
+    }
+
     fn put(&mut self, name: FlowName, entry: StaticEntry) -> bool {
         self.edit(vec![FlowEdit::Put(name, Box::new(entry))])
     }
@@ -102,7 +164,9 @@ impl Net {
     }
 
     fn states(&mut self) -> Vec<FlowState> {
-        let views = self.network.ask(|controller, _| controller.flows(None));
+        let views = self
+            .network
+            .ask(|controller, _| controller.flows(None, None, usize::MAX).flows);
         views.into_iter().map(|view| view.state).collect()
     }
 
@@ -138,6 +202,13 @@ impl Net {
             .count()
     }
 
+    /// Changes of entries, groups and meters.
+    fn changes(&self) -> u64 {
+        let kinds = [14, 15, 29];
+        let of = |at: &SwitchId| kinds.map(|kind| self.network.heard(*at, kind));
+        self.switches.iter().flat_map(of).sum()
+    }
+
     fn flow_mods(&self, at: usize) -> u64 {
         self.network.heard(self.switches[at], 14)
     }
@@ -147,14 +218,22 @@ impl Net {
 enum Step {
     Put(u8, u8, u64, usize, u16, usize),
     Delete(u8, u8),
+    PutPart(u8, PartKind, u64, usize),
+    DeletePart(u8, PartKind),
     /// Puts and deletes at once.
     Swap(u8, u8, u8, usize),
     Disconnect(usize),
     Foreign(usize, bool),
+    /// Somebody else deletes all groups of a switch.
+    ForeignGroups(usize),
     /// Somebody else writes into places of static entries.
     Overwrite(usize, usize, u16),
     Restart,
     Wait(u64),
+}
+
+fn kind() -> impl Strategy<Value = PartKind> {
+    prop_oneof![Just(PartKind::Group), Just(PartKind::Meter)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -162,7 +241,11 @@ fn step() -> impl Strategy<Value = Step> {
     let (at, matching, priority) = (0..2usize, 0..MATCHES.len(), 0..2u16);
     prop_oneof![
         6 => (owner.clone(), own.clone(), 1..=2u64, matching.clone(), priority.clone(),
-            0..ACTIONS.len()).prop_map(|(a, b, c, d, e, f)| Step::Put(a, b, c, d, e, f)),
+            0..ACTIONS.len() + 2).prop_map(|(a, b, c, d, e, f)| Step::Put(a, b, c, d, e, f)),
+        4 => (owner.clone(), kind(), 1..=2u64, 0..GROUPS.len())
+            .prop_map(|(a, b, c, d)| Step::PutPart(a, b, c, d)),
+        1 => (owner.clone(), kind()).prop_map(|(a, b)| Step::DeletePart(a, b)),
+        1 => at.clone().prop_map(Step::ForeignGroups),
         2 => (owner.clone(), own.clone()).prop_map(|(a, b)| Step::Delete(a, b)),
         1 => (owner, own.clone(), own, 0..ACTIONS.len())
             .prop_map(|(a, b, c, d)| Step::Swap(a, b, c, d)),
@@ -185,6 +268,8 @@ proptest! {
         let version = if is_old { Version::V10 } else { Version::V13 };
         let mut net = Net::new(version, 2);
         let mut wanted: BTreeMap<FlowName, StaticEntry> = BTreeMap::new();
+        let mut parts: BTreeMap<PartName, StaticPart> = BTreeMap::new();
+        let mut has_parts = false;
         let owned = |owner: u8, own: u8| name(["ann", "bob"][usize::from(owner)], own);
         for step in steps {
             match step {
@@ -192,7 +277,7 @@ proptest! {
                     let entry = StaticEntry {
                         priority,
                         band: [Band::Before, Band::After][usize::from(owner)],
-                        ..entry(dpid, MATCHES[matching], ACTIONS[actions])
+                        ..doing(entry(dpid, MATCHES[matching], ""), owner, actions)
                     };
                     if net.put(owned(owner, own), entry.clone()) {
                         wanted.insert(owned(owner, own), entry);
@@ -202,12 +287,29 @@ proptest! {
                     prop_assert!(net.edit(vec![FlowEdit::Delete(owned(owner, own))]));
                     wanted.remove(&owned(owner, own));
                 }
+                // Switches of 1.0 have none, and those that are away cannot be asked.
+                Step::PutPart(..) if is_old => {}
+                Step::PutPart(owner, kind, dpid, form) => {
+                    let (name, part) = part(owner, kind, dpid, form);
+                    let edit = PartEdit::Put(name.clone(), Box::new(part.clone()));
+                    if net.edit_part(edit) {
+                        has_parts = true;
+                        parts.insert(name, part);
+                    }
+                }
+                Step::DeletePart(owner, kind) => {
+                    let name = part_name(owner, kind);
+                    if net.edit_part(PartEdit::Delete(name.clone())) {
+                        parts.remove(&name);
+                    }
+                }
+                Step::ForeignGroups(at) => {
+                    let all = parse_group_mod("delete group_id=all").expect("all");
+                    net.network.apply(net.switches[at], &Message::GroupMod(all));
+                }
                 Step::Swap(owner, from, to, actions) => {
                     let Some(there) = wanted.get(&owned(owner, from)).cloned() else { continue };
-                    let there = StaticEntry {
-                        actions: parse_actions(ACTIONS[actions]).expect("actions"),
-                        ..there
-                    };
+                    let there = doing(there, owner, actions);
                     let edits = vec![
                         FlowEdit::Delete(owned(owner, from)),
                         FlowEdit::Put(owned(owner, to), Box::new(there.clone())),
@@ -228,11 +330,17 @@ proptest! {
                     net.network.apply(net.switches[at], &Message::FlowMod(foreign));
                 }
                 Step::Restart => {
+                    // Nobody knows of a group whose deletion is lost with the process.
+                    if has_parts {
+                        net.network.run_for(Duration::from_secs(5));
+                    }
                     net.network.kill_controller();
                     net.network.start_controller(7);
                     let all: Vec<_> = wanted.clone().into_iter().collect();
+                    let of_parts: Vec<_> = parts.clone().into_iter().collect();
                     net.network.tell_controller(|controller, now| {
-                        assert_eq!(controller.fit_flows(now, all), []);
+                        let left_out = controller.fit_stated(now, of_parts, all);
+                        assert_eq!(left_out, (vec![], vec![]));
                     });
                 }
                 Step::Wait(time) => net.network.run_for(ms(time)),
@@ -244,16 +352,20 @@ proptest! {
         prop_assert!(states.iter().all(|state| *state == FlowState::InUse), "{:?}", states);
         // The same entries on a network where nothing else has happened.
         let mut other = Net::new(version, 2);
+        for (name, part) in parts {
+            prop_assert!(other.edit_part(PartEdit::Put(name, Box::new(part))));
+        }
         for (name, entry) in wanted {
             prop_assert!(other.put(name, entry));
         }
         other.network.run_for(ms(2000));
         for at in 0..2 {
             prop_assert_eq!(net.held(at), other.held(at));
+            prop_assert_eq!(net.parts(at), other.parts(at));
         }
-        let before = net.flow_mods(0) + net.flow_mods(1);
+        let before = net.changes();
         net.network.run_for(REST);
-        prop_assert_eq!(net.flow_mods(0) + net.flow_mods(1), before, "it is quiet");
+        prop_assert_eq!(net.changes(), before, "it is quiet");
     }
 }
 

@@ -1,14 +1,15 @@
 //! Static entries as the API has them: JSON with a match and actions in the words of ovs-ofctl.
 
+use control::flows::parts::{PartId, PartKind};
 use control::flows::{
-    Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem,
+    Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem, not_stated,
 };
-use openflow::DatapathId;
-use openflow::text::{parse_actions, parse_match};
+use openflow::text::{Named, parse_actions_of, parse_match};
+use openflow::{DatapathId, Match};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::qos::tree::{Node, Place, Reader};
+use super::qos::tree::{Node, Place, Reader, is_name};
 
 /// Bytes of a match or of actions.
 const WORDS_MAX: usize = 2000;
@@ -44,7 +45,8 @@ pub struct StatedFlow {
     /// In the words of ovs-ofctl; an empty one matches all packets.
     #[schema(example = "ip,nw_dst=10.0.0.2")]
     pub r#match: String,
-    /// In the words of ovs-ofctl; `drop` or an empty text drops.
+    /// In the words of ovs-ofctl; `drop` or an empty text drops. `group:NAME` and `meter:NAME`
+    /// lead to the owner's own.
     #[schema(example = "output:3")]
     pub actions: String,
     /// Seconds without a packet after which it ends; 0 for never.
@@ -53,6 +55,18 @@ pub struct StatedFlow {
     /// Seconds after which it ends; 0 for never.
     #[schema(required = false)]
     pub hard_timeout: u16,
+    /// The cookie that a program for Ryu has stated, and with which such programs see the entry.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub cookie: u64,
+    /// The flags that it has stated.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub flags: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An entry, and what has become of it.
@@ -77,7 +91,12 @@ pub struct FlowDocument {
 /// Reads an entry. All mistakes are noted by their fields.
 pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticEntry> {
     let before = reader.problems.len();
-    if !reader.only(node, "static entry", &FIELDS) {
+    let is_ryus = name.owner == control::flows::OWNER_RYU;
+    let known: &[&str] = match is_ryus {
+        true => &[&FIELDS[..], &["cookie", "flags"]].concat(),
+        false => &FIELDS,
+    };
+    if !reader.only(node, "static entry", known) {
         return None;
     }
     for (key, own) in [("owner", &name.owner), ("name", &name.name)] {
@@ -96,7 +115,6 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         }
     }
     let dpid = reader.parsed(node, "switch", "0000000000000001", str::parse::<DatapathId>);
-    let is_ryus = name.owner == control::flows::OWNER_RYU;
     let band = reader.parsed(node, "table", "before", |text| match text {
         "before" => Ok(Band::Before),
         "after" => Ok(Band::After),
@@ -107,6 +125,8 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
     let priority = reader.number(node, "priority", 0..=band.priority_max().into());
     let mut seconds = |key| reader.number(node, key, 0..=u16::MAX.into());
     let (idle_timeout, hard_timeout) = (seconds("idle_timeout"), seconds("hard_timeout"));
+    let cookie = reader.number(node, "cookie", 0..=u64::MAX);
+    let flags = reader.number(node, "flags", 0..=1);
     let matching = words(reader, node, "match", "ip,nw_dst=10.0.0.2");
     let matching = matching.and_then(|(place, text)| match parse_match(text) {
         Ok(m) => {
@@ -121,34 +141,51 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         }
     });
     let actions = words(reader, node, "actions", "output:3");
-    let actions = actions.and_then(|(place, text)| match parse_actions(text) {
-        Ok(actions) => {
-            for why in action_problems(&actions, matching.as_ref().map(|(m, _)| m)) {
+    let any = Match::any();
+    let of = matching.as_ref().map_or(&any, |(m, _)| m);
+    let numbers = |named: Named<'_>| {
+        let (kind, text) = match named {
+            Named::Group(text) => (PartKind::Group, text),
+            Named::Meter(text) => (PartKind::Meter, text),
+        };
+        let of = FlowName {
+            owner: name.owner.clone(),
+            name: text.to_owned(),
+        };
+        is_name(text).then(|| kind.number(&of))
+    };
+    let actions = actions.and_then(|(place, text)| match parse_actions_of(text, of, &numbers) {
+        Ok((meter, actions)) => {
+            let of_meter = meter.and_then(|meter| not_stated(PartId::Meter(meter)));
+            let m = matching.as_ref().map(|(m, _)| m);
+            for why in action_problems(&actions, m).into_iter().chain(of_meter) {
                 reader.wrong(&place, format!("actions: {why}"));
             }
-            Some((actions, text))
+            Some((meter, actions, text))
         }
         Err(error) => {
             reader.wrong(&place, format!("actions: {error}"));
             None
         }
     });
-    let ((m, matching), (actions, written)) = matching.zip(actions)?;
+    let ((m, matching), (meter, actions, written)) = matching.zip(actions)?;
     let entry = StaticEntry {
         dpid: dpid?,
         band,
         priority: priority.unwrap_or(0) as u16,
         r#match: m,
+        meter,
         actions,
         idle_timeout_s: idle_timeout.unwrap_or(0) as u16,
         hard_timeout_s: hard_timeout.unwrap_or(0) as u16,
         words: (matching.to_owned(), written.to_owned()),
+        stated: (cookie.unwrap_or(0), flags.unwrap_or(0) as u16),
     };
     (reader.problems.len() == before).then_some(entry)
 }
 
 /// A text of one line that is not too long.
-fn words<'n>(
+pub fn words<'n>(
     reader: &mut Reader,
     node: &'n Node,
     key: &str,
@@ -178,16 +215,23 @@ pub fn stated(entry: &StaticEntry) -> StatedFlow {
         actions: entry.words.1.clone(),
         idle_timeout: entry.idle_timeout_s,
         hard_timeout: entry.hard_timeout_s,
+        cookie: entry.stated.0,
+        flags: entry.stated.1.into(),
     }
 }
 
-pub fn show(view: &FlowView) -> FlowDocument {
-    let (state, reason) = match &view.state {
+/// A state, and why the switch does not take it.
+pub fn state_words(state: &FlowState) -> (&'static str, Option<String>) {
+    match state {
         FlowState::Wanted => ("wanted", None),
         FlowState::Sent => ("sent", None),
         FlowState::InUse => ("in_use", None),
         FlowState::Refused(why) => ("refused", Some(why.clone())),
-    };
+    }
+}
+
+pub fn show(view: &FlowView) -> FlowDocument {
+    let (state, reason) = state_words(&view.state);
     FlowDocument {
         owner: view.name.owner.clone(),
         name: view.name.name.clone(),
@@ -217,6 +261,54 @@ mod tests {
         wrong
             .map(|wrong| format!("{} {}", wrong.place.pointer, wrong.text))
             .collect()
+    }
+
+    /// Actions are read with their match, as ovs-ofctl does.
+    #[test]
+    fn old_words_become_the_actions_of_the_match() {
+        for (matching, actions, expected) in [
+            (
+                "ip",
+                "mod_vlan_vid:7,output:1",
+                "push_vlan:0x8100,set_field:4103->vlan_vid,output:1",
+            ),
+            (
+                "dl_vlan=5",
+                "mod_vlan_vid:7,output:1",
+                "set_field:4103->vlan_vid,output:1",
+            ),
+            ("dl_vlan=5", "strip_vlan,output:1", "pop_vlan,output:1"),
+            (
+                "udp",
+                "mod_tp_dst:53,output:1",
+                "set_field:53->udp_dst,output:1",
+            ),
+            (
+                "ip",
+                "mod_nw_tos:184,output:1",
+                "set_field:46->ip_dscp,output:1",
+            ),
+        ] {
+            let body = json!({"switch": "1", "match": matching, "actions": actions});
+            let name = FlowName::default();
+            let entry = read(&mut Reader::default(), &name, &Node::of_json(&body)).unwrap();
+            let text = openflow::Instruction::ApplyActions(entry.actions).to_string();
+            assert_eq!(text, expected, "{matching} {actions}");
+        }
+        let wrong = mistakes(with("actions", json!("mod_tp_dst:53,output:1")));
+        assert!(wrong[0].contains("tcp, udp or sctp"), "{wrong:?}");
+        let wrong = mistakes(with("actions", json!("meter:0x6000,output:1")));
+        assert!(wrong[0].contains("auster's own"), "{wrong:?}");
+        let body = with("actions", json!("meter:slow,group:both"));
+        let of = |owner: &str| {
+            let name = FlowName {
+                owner: owner.to_owned(),
+                name: "detour".to_owned(),
+            };
+            let entry = read(&mut Reader::default(), &name, &Node::of_json(&body)).unwrap();
+            (entry.meter, entry.actions)
+        };
+        assert!(of("ann").0.is_some() && of("ann") != of("bob"));
     }
 
     fn with(key: &str, value: Value) -> Value {
@@ -267,12 +359,17 @@ mod tests {
             ("actions", json!(null), "", "actions is missing: such as"),
             ("actions", json!("outptu:3"), "/actions", "outptu"),
             ("actions", json!("output:x"), "/actions", "x"),
-            ("actions", json!("goto_table:1"), "/actions", "actions only"),
             (
                 "actions",
-                json!("group:1"),
+                json!("goto_table:1"),
                 "/actions",
-                "groups are auster's own",
+                "actions and a meter only",
+            ),
+            (
+                "actions",
+                json!("group:0x61750001"),
+                "/actions",
+                "auster's own",
             ),
             (
                 "actions",

@@ -69,11 +69,14 @@ impl DummySwitch {
     pub fn restart(&mut self) {
         let mut killed = self.daemons.pop().expect("the switch runs");
         killed.kill().and_then(|()| killed.wait()).expect("it ends");
-        let _ = std::fs::remove_file(self.path("ovs-vswitchd.ctl"));
+        for socket in ["ovs-vswitchd.ctl", "br0.mgmt"] {
+            let _ = std::fs::remove_file(self.path(socket));
+        }
         self.start_switch();
         self.wait_for("ovs-vswitchd.ctl");
         // It returns once the bridge is there.
         self.vsctl(&["set", "bridge", "br0", "other-config:started=again"]);
+        self.wait_for("br0.mgmt");
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

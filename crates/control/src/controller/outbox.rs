@@ -129,6 +129,9 @@ pub(super) enum Request {
     Guest(u8, Ticket),
     /// The entries of all guests.
     GuestRows,
+    /// Its groups and meters, for those that are stated.
+    StaticGroups,
+    StaticMeters,
     /// The entries and groups, to give them the copies of other mirrors.
     MirroredRows,
     MirroredGroups,
@@ -394,7 +397,7 @@ impl Outbox {
     }
 
     /// A message with the groups of bonds and the copies of mirrors. `None`: it has neither.
-    fn led(&mut self, dpid: DatapathId, message: &Message) -> Option<Message> {
+    pub(super) fn led(&self, dpid: DatapathId, message: &Message) -> Option<Message> {
         let mut led = self.bonds.lead_message(dpid, message);
         if !self.mirrors.is_empty() {
             let mut copying = led.clone().unwrap_or_else(|| message.clone());

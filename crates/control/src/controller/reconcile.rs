@@ -118,6 +118,9 @@ impl Controller {
                 self.guests
                     .handle_rows(dpid, Some(bodies), &mut self.outbox);
             }
+            Reply::Whole(request @ (Request::StaticGroups | Request::StaticMeters), bodies) => {
+                self.static_parts_read(dpid, request, bodies);
+            }
             Reply::Whole(Request::Access, bodies) => {
                 self.access.handle_rows(dpid, bodies, &mut self.outbox);
             }

@@ -4,6 +4,11 @@
 //! connects and at each reading of their counters, and mends what differs. Entries with a timeout
 //! end for good. Changes of an owner beyond its rate wait, each place once.
 
+mod asked;
+mod part_place;
+mod parts;
+#[cfg(test)]
+mod parts_tests;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -14,21 +19,22 @@ use std::sync::Arc;
 
 use clock::{Budget, Duration, Instant};
 use openflow::message::FlowRemoved;
-use openflow::multipart::{FlowStats, ReplyBody};
+use openflow::multipart::FlowStats;
 use openflow::{DatapathId, ErrorKind, Instruction, Message, Xid};
 
 use crate::entry;
+use crate::flows::parts::{PartEdit, PartId, Parts, StaticPart};
 use crate::flows::{
     Around, CHANGES_PER_S, FlowEdit, FlowKey, FlowName, FlowProblem, FlowState, FlowView,
     PER_OWNER_MAX, StaticEntry, problems,
 };
 use crate::pipeline::PATH_TABLE;
 
-use super::Controller;
 use super::entries::delete_of;
 use super::event::Event;
 use super::outbox::{Outbox, Request, Timer};
-use waiting::Waiting;
+use part_place::{PartPlace, PartsRead};
+use waiting::{Waiting, Work};
 
 /// Time between two readings of the counters.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
@@ -43,6 +49,7 @@ const MENDED_PER_S: u32 = 20;
 #[derive(Default)]
 pub(super) struct StaticEntries {
     wanted: BTreeMap<FlowName, Arc<StaticEntry>>,
+    parts: Parts<Arc<StaticPart>>,
     switches: BTreeMap<DatapathId, Switch>,
     owners: BTreeMap<String, Owner>,
     read_at: Option<Instant>,
@@ -51,6 +58,8 @@ pub(super) struct StaticEntries {
 
 struct Owner {
     count: usize,
+    /// Its groups and meters.
+    parts: usize,
     budget: Budget,
     waiting: Waiting,
 }
@@ -60,14 +69,25 @@ struct Switch {
     /// It is connected, and what it holds has been compared.
     is_compared: bool,
     places: BTreeMap<FlowKey, Place>,
-    /// Entries sent since the last barrier, and those before the barrier that is under way.
-    fresh: BTreeMap<Xid, FlowKey>,
-    fenced: BTreeMap<Xid, FlowKey>,
+    parts: BTreeMap<PartId, PartPlace>,
+    parts_read: PartsRead,
+    /// Messages sent since the last barrier, and those before the barrier that is under way.
+    fresh: BTreeMap<Xid, Spot>,
+    fenced: BTreeMap<Xid, Spot>,
     is_fencing: bool,
     /// When the reading under way was asked for, and the places emptied since.
     asked_at: Option<Instant>,
     emptied: BTreeSet<FlowKey>,
     mending: Option<Budget>,
+}
+
+/// The subject of a message.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Spot {
+    Entry(FlowKey),
+    Part(PartId),
+    /// A group or a meter that was deleted.
+    Gone(PartId),
 }
 
 /// Whether one more entry of a switch may be mended now.
@@ -128,7 +148,8 @@ impl Held {
     /// Whether it does what another one would do.
     fn does_as(&self, other: &StaticEntry) -> bool {
         let timeouts = |entry: &StaticEntry| (entry.idle_timeout_s, entry.hard_timeout_s);
-        self.entry.actions == other.actions && timeouts(&self.entry) == timeouts(other)
+        let is_same = self.entry.meter == other.meter && self.entry.actions == other.actions;
+        is_same && timeouts(&self.entry) == timeouts(other)
     }
 }
 
@@ -155,13 +176,19 @@ impl Place {
 impl StaticEntries {
     /// All reasons not to make these changes. With an outbox, also what the versions of connected
     /// switches do not have.
-    fn check(&self, edits: &[FlowEdit], outbox: Option<&Outbox>) -> Vec<FlowProblem> {
+    fn check(
+        &self,
+        edits: &[FlowEdit],
+        parts: &[PartEdit],
+        outbox: Option<&Outbox>,
+    ) -> Vec<FlowProblem> {
         let around = Around {
             entry: &|name| self.wanted.get(name).map(|entry| &**entry),
             holder: &|dpid, key| self.switches.get(&dpid)?.places.get(key)?.wanted.as_ref(),
             of_owner: &|owner| self.owners.get(owner).map_or(0, |owner| owner.count),
             all: self.wanted.len(),
             version: &|dpid| outbox?.version(dpid),
+            has_part: &|owner, dpid, id| self.has_part(parts, owner, dpid, id),
         };
         problems(edits, &around)
     }
@@ -192,6 +219,7 @@ impl StaticEntries {
     fn owner(&mut self, name: &str, now: Instant) -> &mut Owner {
         self.owners.entry(name.to_owned()).or_insert_with(|| Owner {
             count: 0,
+            parts: 0,
             budget: Budget::new(now, CHANGES_PER_S, PER_OWNER_MAX as u32),
             waiting: Waiting::default(),
         })
@@ -211,9 +239,8 @@ impl StaticEntries {
             && place.wanted.as_ref() == Some(name)
         {
             place.wanted = None;
-            self.owner(&name.owner, now)
-                .waiting
-                .insert((true, dpid, key));
+            let waiting = &mut self.owner(&name.owner, now).waiting;
+            waiting.insert(dpid, Work::Empty(key));
         }
     }
 
@@ -222,7 +249,7 @@ impl StaticEntries {
         let is_new = self.wanted.insert(name.clone(), entry.clone()).is_none();
         let owner = self.owner(&name.owner, now);
         owner.count += usize::from(is_new);
-        owner.waiting.insert((false, dpid, key.clone()));
+        owner.waiting.insert(dpid, Work::Set(key.clone()));
         let switch = self.switches.entry(dpid).or_default();
         let place = switch.places.entry(key);
         let place = place.or_insert_with(|| Place::new(entry.clone()));
@@ -243,15 +270,24 @@ impl StaticEntries {
         let names: Vec<String> = self.owners.keys().cloned().collect();
         for name in names {
             while let Some(owner) = self.owners.get_mut(&name)
-                && let Some((dpid, key)) = owner.waiting.first()
+                && let Some((dpid, work)) = owner.waiting.first()
             {
-                if self.needs_change(dpid, &key) {
+                let is_needed = match &work {
+                    Work::Set(key) | Work::Empty(key) => self.needs_change(dpid, key),
+                    Work::SetPart(id) | Work::DropPart(id) => self.needs_part(dpid, *id),
+                };
+                if is_needed {
                     let owner = self.owner(&name, now);
                     if !owner.budget.take(now) {
                         is_late = true;
                         break;
                     }
-                    self.change(dpid, &key, outbox);
+                    match &work {
+                        Work::Set(key) | Work::Empty(key) => self.change(dpid, key, outbox),
+                        Work::SetPart(id) | Work::DropPart(id) => {
+                            self.change_part(dpid, *id, outbox);
+                        }
+                    }
                 }
                 if let Some(owner) = self.owners.get_mut(&name) {
                     owner.waiting.pop_first();
@@ -260,7 +296,8 @@ impl StaticEntries {
         }
         // An owner that comes back has no more than before.
         self.owners.retain(|_, owner| {
-            let is_idle = owner.count == 0 && owner.waiting.is_empty();
+            let has_none = owner.count == 0 && owner.parts == 0;
+            let is_idle = has_none && owner.waiting.is_empty();
             !is_idle || !owner.budget.has(now, PER_OWNER_MAX as u32)
         });
         self.fence(outbox);
@@ -280,20 +317,33 @@ impl StaticEntries {
         };
         if place.is_needless() {
             switch.places.remove(key);
-            // A switch that has never connected is kept for its entries only.
-            if switch.places.is_empty() && !switch.is_compared {
-                self.switches.remove(&dpid);
-            }
+            self.forget_if_needless(dpid);
             return false;
         }
         let entry = place.wanted.as_ref().and_then(|name| self.wanted.get(name));
+        // A group or a meter that comes later has the entry set.
+        let has_parts = entry.is_none_or(|entry| {
+            let mut parts = entry.parts();
+            parts.all(|id| switch.parts.get(&id).is_some_and(|part| part.is_held()))
+        });
         switch.is_compared
+            && has_parts
             && match (entry, &place.held, &place.refused) {
                 (Some(_), _, Some(_)) => false,
                 (Some(entry), Some(held), None) => place.is_stale || !held.does_as(entry),
                 (Some(_), None, None) => true,
                 (None, ..) => true,
             }
+    }
+
+    /// A switch that has never connected is kept for its entries, groups and meters only.
+    fn forget_if_needless(&mut self, dpid: DatapathId) {
+        let is_needless = self.switches.get(&dpid).is_some_and(|switch| {
+            !switch.is_compared && switch.places.is_empty() && switch.parts.is_empty()
+        });
+        if is_needless {
+            self.switches.remove(&dpid);
+        }
     }
 
     /// Makes a place of a switch what it should be.
@@ -323,7 +373,7 @@ impl StaticEntries {
                     ..Held::new(entry.clone(), Some(outbox.now))
                 });
                 place.is_stale = false;
-                switch.fresh.insert(xid, key.clone());
+                switch.fresh.insert(xid, Spot::Entry(key.clone()));
             }
             None => {
                 place.refused = Some(Refusal {
@@ -351,24 +401,41 @@ impl StaticEntries {
     fn handle_confirmed(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.is_fencing = false;
-            let fresh: BTreeSet<&FlowKey> = switch.fresh.values().collect();
-            for (_, key) in std::mem::take(&mut switch.fenced) {
-                let is_fresh = fresh.contains(&key);
-                let place = switch.places.get_mut(&key).filter(|_| !is_fresh);
-                if let Some(held) = place.and_then(|place| place.held.as_mut()) {
-                    held.is_confirmed = true;
+            let fresh: BTreeSet<&Spot> = switch.fresh.values().collect();
+            let fenced = std::mem::take(&mut switch.fenced).into_values();
+            for spot in fenced.filter(|spot| !fresh.contains(spot)) {
+                match spot {
+                    Spot::Entry(key) => {
+                        let place = switch.places.get_mut(&key);
+                        if let Some(held) = place.and_then(|place| place.held.as_mut()) {
+                            held.is_confirmed = true;
+                        }
+                    }
+                    Spot::Part(id) => {
+                        let part = switch.parts.get_mut(&id);
+                        part.into_iter().for_each(PartPlace::confirm);
+                    }
+                    Spot::Gone(id) => PartPlace::forget_gone(&mut switch.parts, id),
                 }
             }
         }
         self.fence(outbox);
     }
 
-    pub(super) fn handle_unanswered(&mut self, dpid: DatapathId, request: Request) {
+    pub(super) fn handle_unanswered(
+        &mut self,
+        dpid: DatapathId,
+        request: Request,
+        outbox: &mut Outbox,
+    ) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         match request {
             Request::StaticRows => switch.asked_at = None,
+            Request::StaticGroups | Request::StaticMeters => {
+                self.handle_parts(dpid, request, None, outbox);
+            }
             _ => {
                 switch.is_fencing = false;
                 switch.fresh.append(&mut switch.fenced);
@@ -376,17 +443,38 @@ impl StaticEntries {
         }
     }
 
-    /// Notes that a switch has refused an entry, if this was one.
-    pub(super) fn handle_refused(&mut self, dpid: DatapathId, xid: Xid, error: ErrorKind) {
+    /// Notes that a switch has refused an entry, a group or a meter, if this was one. Returns
+    /// whether it was a group or a meter.
+    pub(super) fn handle_refused(
+        &mut self,
+        dpid: DatapathId,
+        (xid, error): (Xid, ErrorKind),
+        outbox: &mut Outbox,
+    ) -> bool {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return false;
+        };
+        let spot = switch.fresh.remove(&xid);
+        match spot.or_else(|| switch.fenced.remove(&xid)) {
+            Some(Spot::Entry(key)) => {
+                self.entry_refused(dpid, &key, (xid, error));
+                false
+            }
+            Some(Spot::Part(id)) => {
+                self.part_refused(dpid, id, (xid, error), outbox);
+                true
+            }
+            Some(Spot::Gone(_)) => true,
+            None => false,
+        }
+    }
+
+    fn entry_refused(&mut self, dpid: DatapathId, key: &FlowKey, (xid, error): (Xid, ErrorKind)) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        let key = switch.fresh.remove(&xid);
-        let Some(key) = key.or_else(|| switch.fenced.remove(&xid)) else {
-            return;
-        };
         // One that was sent later may be taken.
-        let place = switch.places.get_mut(&key);
+        let place = switch.places.get_mut(key);
         let held =
             place.and_then(|place| Some((place.held.take_if(|it| it.xid == Some(xid))?, place)));
         let Some((held, place)) = held else {
@@ -397,7 +485,9 @@ impl StaticEntries {
             true => {
                 place.refused = Some(Refusal {
                     why: format!("the switch refuses it: {error}"),
-                    is_for_now: error == ErrorKind::FLOW_MOD_TABLE_FULL,
+                    // Its group or meter may have gone meanwhile.
+                    is_for_now: error == ErrorKind::FLOW_MOD_TABLE_FULL
+                        || place.last.parts().next().is_some(),
                 });
             }
             false => (place.held, place.is_stale) = (Some(held), true),
@@ -420,12 +510,11 @@ impl StaticEntries {
         });
         *switch = Switch {
             places: kept.collect(),
+            parts: PartPlace::after_end(std::mem::take(&mut switch.parts)),
             mending: switch.mending,
             ..Switch::default()
         };
-        if switch.places.is_empty() {
-            self.switches.remove(&dpid);
-        }
+        self.forget_if_needless(dpid);
     }
 
     /// Takes an entry with a timeout away, which has ended.
@@ -449,8 +538,8 @@ impl StaticEntries {
         let Some(name) = place.and_then(|place| place.wanted.clone()) else {
             return;
         };
-        let waiting = (false, dpid, key.clone());
-        self.owner(&name.owner, outbox.now).waiting.insert(waiting);
+        let waiting = &mut self.owner(&name.owner, outbox.now).waiting;
+        waiting.insert(dpid, Work::Set(key.clone()));
         outbox.event(Event::FlowMended { dpid, name });
     }
 
@@ -465,20 +554,33 @@ impl StaticEntries {
         };
         let place = self
             .switches
-            .get(&dpid)
-            .and_then(|switch| switch.places.get(&key));
-        let Some(held) = place.and_then(|place| place.held.as_ref()) else {
+            .get_mut(&dpid)
+            .and_then(|switch| switch.places.get_mut(&key));
+        let Some((place, held)) = place.and_then(|place| {
+            let held = place.held.take()?;
+            Some((place, held))
+        }) else {
             return;
         };
         let age = held.sent_at.map(|at| outbox.now.since(at));
         let timeouts = (held.entry.idle_timeout_s, held.entry.hard_timeout_s);
-        if entry::is_earlier(removed, age, timeouts) {
-            return;
+        let is_earlier =
+            entry::is_earlier(removed, age, timeouts) || entry::has_lived_longer(removed, age);
+        let is_replaced = place.is_stale || !held.does_as(&place.last);
+        match (is_earlier, place.wanted.is_some() && is_replaced) {
+            (true, _) => {
+                place.held = Some(held);
+                return;
+            }
+            // The one in its place has still to be sent.
+            (false, true) => return,
+            (false, false) => place.held = Some(held),
         }
         match self.is_lasting(dpid, &key) {
             Some(true) => {
                 let switch = self.switches.get_mut(&dpid);
                 if switch.is_some_and(|it| may_mend(&mut it.mending, outbox.now)) {
+                    self.doubt_parts(dpid, &key, removed.reason, outbox);
                     self.forget_held(dpid, &key);
                     self.mend(dpid, &key, outbox);
                     self.advance(outbox);
@@ -513,9 +615,11 @@ impl StaticEntries {
         let place = switch.and_then(|switch| switch.places.get(&entry.key()));
         let is_compared = switch.is_some_and(|switch| switch.is_compared);
         let held = place.and_then(|place| place.held.as_ref());
-        let refused = place.and_then(|place| place.refused.as_ref());
+        let of_part = switch.and_then(|switch| switch.refused_part(entry));
+        let own = place.and_then(|place| place.refused.as_ref());
+        let refused = of_part.or_else(|| own.map(|refused| refused.why.clone()));
         let state = match (refused, held) {
-            (Some(refused), _) => FlowState::Refused(refused.why.clone()),
+            (Some(why), _) => FlowState::Refused(why),
             _ if !is_compared => FlowState::Wanted,
             (None, Some(held)) if held.is_confirmed && held.does_as(entry) => FlowState::InUse,
             _ => FlowState::Sent,
@@ -526,85 +630,5 @@ impl StaticEntries {
             state,
             counts: held.and_then(|held| held.counts),
         }
-    }
-}
-
-impl Controller {
-    /// All reasons not to make these changes.
-    pub fn check_flows(&self, edits: &[FlowEdit]) -> Vec<FlowProblem> {
-        self.stated.check(edits, Some(&self.outbox))
-    }
-
-    /// Changes static entries, all of `edits` or none. To delete one that is not there is no
-    /// mistake.
-    ///
-    /// # Errors
-    /// All reasons, by entry and field.
-    pub fn edit_flows(
-        &mut self,
-        now: Instant,
-        edits: Vec<FlowEdit>,
-    ) -> Result<(), Vec<FlowProblem>> {
-        self.outbox.now = now;
-        let problems = self.check_flows(&edits);
-        match problems.is_empty() {
-            true => {
-                self.stated.edit(edits, &mut self.outbox);
-                Ok(())
-            }
-            false => Err(problems),
-        }
-    }
-
-    /// Makes these the lasting entries, as far as they can be. Returns the others, with the reason.
-    pub fn fit_flows(
-        &mut self,
-        now: Instant,
-        wanted: Vec<(FlowName, StaticEntry)>,
-    ) -> Vec<(FlowName, String)> {
-        self.outbox.now = now;
-        let (edits, left_out) = self.stated.fitting(wanted);
-        self.stated.edit(edits, &mut self.outbox);
-        left_out
-    }
-
-    /// The static entries, of one owner or of all.
-    pub fn flows(&self, owner: Option<&str>) -> Vec<FlowView> {
-        let all = self.stated.wanted.iter();
-        let its = all.filter(|(name, _)| owner.is_none_or(|owner| name.owner == owner));
-        its.map(|(name, entry)| self.stated.view(name, entry))
-            .collect()
-    }
-
-    /// One static entry.
-    pub fn flow(&self, name: &FlowName) -> Option<FlowView> {
-        let entry = self.stated.wanted.get(name)?;
-        Some(self.stated.view(name, entry))
-    }
-
-    pub(super) fn static_due(&mut self, now: Instant) {
-        self.stated.handle_due(now, &mut self.outbox);
-    }
-
-    pub(super) fn static_confirmed(&mut self, dpid: DatapathId) {
-        self.stated.handle_confirmed(dpid, &mut self.outbox);
-    }
-
-    pub(super) fn static_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
-        self.stated.handle_removed(dpid, removed, &mut self.outbox);
-    }
-
-    pub(super) fn static_rows_read(&mut self, dpid: DatapathId, bodies: Vec<ReplyBody>) {
-        self.stated.handle_rows(dpid, bodies, &mut self.outbox);
-    }
-
-    pub(super) fn reconcile_static(
-        &mut self,
-        dpid: DatapathId,
-        is_known: bool,
-        rows: &mut Vec<FlowStats>,
-    ) -> [usize; 3] {
-        self.stated
-            .reconcile(dpid, is_known, rows, &mut self.outbox)
     }
 }

@@ -118,7 +118,10 @@ impl Controller {
         if self.taps.handle_error(dpid, message) {
             return;
         }
-        self.stated.handle_refused(dpid, xid, error);
+        let refused = (xid, error);
+        if self.stated.handle_refused(dpid, refused, &mut self.outbox) {
+            return;
+        }
         if tables::is_refused(message) {
             return self.outbox.alarm(Alarm::AccessRefused { dpid, error });
         }
@@ -189,7 +192,13 @@ impl Controller {
                 self.guest_answered(dpid, (guest, ticket), Answer::Lost);
             }
             Request::GuestRows => self.guests.handle_rows(dpid, None, &mut self.outbox),
-            Request::Static | Request::StaticRows => self.stated.handle_unanswered(dpid, request),
+            Request::Static
+            | Request::StaticRows
+            | Request::StaticGroups
+            | Request::StaticMeters => {
+                self.stated
+                    .handle_unanswered(dpid, request, &mut self.outbox);
+            }
             Request::MirroredRows | Request::MirroredGroups => self.mirrored_unanswered(now, dpid),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());

@@ -900,7 +900,9 @@ impl Controller {
             | Request::Static
             | Request::StaticRows
             | Request::Guest(..)
-            | Request::GuestRows => {}
+            | Request::GuestRows
+            | Request::StaticGroups
+            | Request::StaticMeters => {}
         }
     }
 

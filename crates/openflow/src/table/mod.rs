@@ -26,7 +26,7 @@ use crate::message::{
     Port, PortConfig, PortMod, PortName, PortReason, PortState, PortStatus, Role, RoleMessage,
     SwitchConfig, SwitchFeatures,
 };
-use crate::multipart::{GroupDesc, PortStats};
+use crate::multipart::{GroupDesc, MeterConfig, PortStats};
 use crate::types::{DatapathId, MacAddr, MeterId, PortNo, QueueId, TableId, Version};
 use clock::Instant;
 
@@ -333,6 +333,15 @@ impl Switch {
     /// Number of groups.
     pub fn group_count(&self) -> usize {
         self.groups.iter().count()
+    }
+
+    /// Every meter, by number.
+    pub fn meters(&self) -> impl Iterator<Item = MeterConfig> {
+        self.meters.iter().map(|(meter_id, meter)| MeterConfig {
+            flags: meter.config.flags,
+            meter_id,
+            bands: meter.config.bands.clone(),
+        })
     }
 
     /// Iterates over the ports in the order of their numbers.

@@ -6,7 +6,7 @@ use crate::error::ErrorKind;
 use crate::message::{FlowModFlags, Message};
 use crate::multipart::{
     AggregateStats, Description, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats,
-    MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
+    MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
     TableFeatureProperty, TableFeatures, TableStats, TableStatsV10,
 };
 use crate::types::{GroupId, MeterId, PortNo, TableId, Version};
@@ -98,13 +98,8 @@ pub(super) fn answer(
         RequestBody::Meter(id) => in_parts(meters(switch, now, *id)?, ReplyBody::Meter),
         RequestBody::MeterConfig(id) => {
             let wanted = |m: &MeterId| *id == MeterId::ALL || m == id;
-            let configs = switch.meters.iter().filter(|(m, _)| wanted(m));
-            let config = |(meter_id, m): (MeterId, &super::group::Meter)| MeterConfig {
-                flags: m.config.flags,
-                meter_id,
-                bands: m.config.bands.clone(),
-            };
-            in_parts(configs.map(config).collect(), ReplyBody::MeterConfig)
+            let configs = switch.meters().filter(|meter| wanted(&meter.meter_id));
+            in_parts(configs.collect(), ReplyBody::MeterConfig)
         }
         RequestBody::MeterFeatures => one(ReplyBody::MeterFeatures(MeterFeatures {
             max_meter: switch.options.meters_max as u32,

@@ -35,8 +35,11 @@ mod stats;
 mod values;
 
 pub use error::TextError;
-pub use read_actions::parse_actions;
-pub use read_flow::{parse_flow_mod, parse_flow_mod_as, parse_group_mod, parse_meter_mod};
+pub use read_actions::{Named, Numbers, parse_actions, parse_actions_of};
+pub use read_flow::{
+    parse_flow_mod, parse_flow_mod_as, parse_group_mod, parse_group_of, parse_meter_mod,
+    parse_meter_of,
+};
 pub use read_match::parse_match;
 pub use read_message::{parse_message, print_exact};
 
@@ -44,6 +47,8 @@ use std::fmt::Write;
 
 use crate::error::ErrorKind;
 use crate::frame::Frame;
+use crate::message::{GroupMod, MeterMod};
+use crate::types::Version;
 use crate::wire::{decode, decode_nicira};
 
 /// Prints a message in the words of `ovs-ofctl ofp-print`, without the last newline.
@@ -76,4 +81,22 @@ pub fn header(frame: &Frame) -> String {
     let (version, ty) = (frame.version_byte(), frame.type_byte());
     let name = names::frame(version, ty, frame.bytes()).unwrap_or(format!("OFPT_{ty}"));
     messages::header(&name, version, frame.xid())
+}
+
+/// A group without its number, as [`parse_group_of`] reads it.
+pub fn group_words(group: &GroupMod) -> String {
+    let (mut text, of) = (String::new(), group.group_type);
+    // A String takes everything.
+    let id = (group.group_id, of);
+    let _ = messages::group(&mut text, Version::V13, id, Some(of), &group.buckets);
+    let number = format!("group_id={},", group.group_id.0);
+    text.strip_prefix(&number).unwrap_or(&text).to_owned()
+}
+
+/// A meter without its number, as [`parse_meter_of`] reads it.
+pub fn meter_words(meter: &MeterMod) -> String {
+    let mut text = String::new();
+    let _ = messages::meter(&mut text, meter.meter_id, meter.flags, &meter.bands);
+    let words: Vec<&str> = text.split_whitespace().skip(1).collect();
+    words.join(",").replace("bands=,", "bands=")
 }

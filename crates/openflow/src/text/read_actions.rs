@@ -20,6 +20,51 @@ pub fn parse_actions(text: &str) -> Result<Vec<Action>, TextError> {
     read_actions(Version::V13, text, 0, &Match::any())
 }
 
+/// A group or a meter by its name, where `ovs-ofctl` has a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// `group:NAME`.
+    Group(&'a str),
+    /// `meter:NAME`.
+    Meter(&'a str),
+}
+
+/// The number of a group or a meter that a text names.
+pub type Numbers<'a> = &'a dyn Fn(Named<'_>) -> Option<u32>;
+
+/// The meter and the actions of an entry of OpenFlow 1.3 with this match:
+/// `meter:video,mod_vlan_vid:7,group:3`.
+///
+/// # Errors
+/// Fails as [`parse_actions`] does, and for a second meter.
+pub fn parse_actions_of(
+    text: &str,
+    m: &Match,
+    numbers: Numbers<'_>,
+) -> Result<(Option<MeterId>, Vec<Action>), TextError> {
+    let mut items = Items::new(text, 0);
+    let (mut meter, mut actions) = (None, Vec::new());
+    let mut reader = ActionReader::new(Version::V13, m);
+    reader.numbers = Some(numbers);
+    while let Some(item) = items.next()? {
+        match item.key {
+            "meter" if meter.is_none() => {
+                meter = Some(MeterId(reader.number(
+                    &item,
+                    Named::Meter,
+                    MeterId::MAX.0,
+                )?));
+            }
+            "meter" => return Err(item.unknown("one meter")),
+            key if instruction_key(key) => {
+                return Err(item.unknown("actions and a meter only"));
+            }
+            _ => reader.action(&item, &mut actions)?,
+        }
+    }
+    Ok((meter, actions))
+}
+
 /// Actions of `version`; `m` decides what `mod_vlan_vid` and `mod_tp_src` must do.
 pub(super) fn read_actions(
     version: Version,
@@ -116,18 +161,20 @@ fn instruction(version: Version, item: &Item<'_>, m: &Match) -> Result<Instructi
     })
 }
 
-struct ActionReader {
+struct ActionReader<'n> {
     version: Version,
+    numbers: Option<Numbers<'n>>,
     /// A tag is there once one is matched, pushed or set.
     has_vlan: bool,
     ip_proto: Option<u128>,
 }
 
-impl ActionReader {
-    fn new(version: Version, m: &Match) -> ActionReader {
+impl<'n> ActionReader<'n> {
+    fn new(version: Version, m: &Match) -> ActionReader<'n> {
         let vlan = m.get(Field::VlanVid);
         ActionReader {
             version,
+            numbers: None,
             has_vlan: vlan.is_some_and(|(vid, mask)| vid & mask & VLAN_PRESENT != 0),
             ip_proto: m.exact(Field::IpProto),
         }
@@ -148,7 +195,7 @@ impl ActionReader {
             "in_port" | "table" | "normal" | "flood" | "all" | "local" => {
                 Action::output(port(item, item.key)?)
             }
-            "group" => Action::Group(GroupId(small(item, u128::from(GroupId::MAX.0))?)),
+            "group" => Action::Group(GroupId(self.number(item, Named::Group, GroupId::MAX.0)?)),
             "set_queue" => Action::SetQueue(QueueId(small(item, u128::from(u32::MAX))?)),
             "enqueue" => self.enqueue(item)?,
             "set_field" => return self.set_field(item, list),
@@ -192,6 +239,21 @@ impl ActionReader {
         };
         list.push(action);
         Ok(())
+    }
+
+    /// A number, or that of a name.
+    fn number<'t>(
+        &self,
+        item: &Item<'t>,
+        named: fn(&'t str) -> Named<'t>,
+        max: u32,
+    ) -> Result<u32, TextError> {
+        let value = item.value()?;
+        let found = self.numbers.filter(|_| number(value).is_none());
+        match found.and_then(|numbers| numbers(named(value))) {
+            Some(number) => Ok(number),
+            None => small(item, u128::from(max)),
+        }
     }
 
     /// OpenFlow 1.0 has this action; later versions say it in two.

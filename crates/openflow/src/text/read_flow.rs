@@ -190,26 +190,44 @@ pub fn parse_group_mod(text: &str) -> Result<GroupMod, TextError> {
     read_group_mod(Version::V13, text, 0)
 }
 
+/// `type=select,bucket=weight:2,output:1,bucket=output:2`: a group that has its number already.
+///
+/// # Errors
+/// Fails as [`parse_group_mod`] does, and for a number or a command.
+pub fn parse_group_of(id: GroupId, text: &str) -> Result<GroupMod, TextError> {
+    read_group(Version::V13, text, 0, Some(id))
+}
+
 pub(super) fn read_group_mod(
     version: Version,
     text: &str,
     base: usize,
+) -> Result<GroupMod, TextError> {
+    read_group(version, text, base, None)
+}
+
+fn read_group(
+    version: Version,
+    text: &str,
+    base: usize,
+    given: Option<GroupId>,
 ) -> Result<GroupMod, TextError> {
     let (head, buckets) = match find_word(text, "bucket", 0) {
         Some(at) => (&text[..at], &text[at..]),
         None => (text, ""),
     };
     let mut command = GroupModCommand::Add;
-    let mut id = None;
+    let mut id = given;
     let mut group_type = None;
     let mut items = Items::new(head, base);
     while let Some(item) = items.next()? {
         match (item.key.to_ascii_lowercase().as_str(), item.value) {
+            ("type", _) => group_type = Some(read_group_type(&item)?),
+            _ if given.is_some() => return Err(item.unknown("type=… or bucket=…")),
             ("add", None) => command = GroupModCommand::Add,
             ("modify" | "mod", None) => command = GroupModCommand::Modify,
             ("delete" | "del", None) => command = GroupModCommand::Delete,
             ("group_id", _) => id = Some(group_id(&item)?),
-            ("type", _) => group_type = Some(read_group_type(&item)?),
             _ => return Err(item.unknown("group_id=…, type=… or bucket=…")),
         }
     }
@@ -322,17 +340,34 @@ pub fn parse_meter_mod(text: &str) -> Result<MeterMod, TextError> {
     read_meter_mod(text, 0)
 }
 
+/// `kbps,burst,bands=type=drop,rate=1000,burst_size=100`: a meter that has its number already.
+///
+/// # Errors
+/// Fails as [`parse_meter_mod`] does, and for a number or a command.
+pub fn parse_meter_of(id: MeterId, text: &str) -> Result<MeterMod, TextError> {
+    read_meter(text, 0, Some(id))
+}
+
 pub(super) fn read_meter_mod(text: &str, base: usize) -> Result<MeterMod, TextError> {
+    read_meter(text, base, None)
+}
+
+fn read_meter(text: &str, base: usize, given: Option<MeterId>) -> Result<MeterMod, TextError> {
     let mut meter = MeterMod {
         command: MeterModCommand::Add,
         flags: MeterFlags::empty(),
-        meter_id: MeterId(0),
+        meter_id: given.unwrap_or(MeterId(0)),
         bands: Vec::new(),
     };
-    let mut has_id = false;
+    let mut has_id = given.is_some();
     let mut items = Items::new(text, base);
     while let Some(item) = items.next()? {
         match (item.key.to_ascii_lowercase().as_str(), item.value) {
+            ("add" | "modify" | "mod" | "delete" | "del", None) | ("meter", _)
+                if given.is_some() =>
+            {
+                return Err(item.unknown("kbps, pktps, burst, stats or bands=…"));
+            }
             ("add", None) => meter.command = MeterModCommand::Add,
             ("modify" | "mod", None) => meter.command = MeterModCommand::Modify,
             ("delete" | "del", None) => meter.command = MeterModCommand::Delete,

@@ -6,17 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use control::flows::{FlowName, FlowView, StaticEntry};
+use control::flows::{FlowName, FlowPage, FlowView, StaticEntry};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::hosts::limit;
 use super::intent::{Conditions, tag};
 use super::problem::{NotKept, Problem};
+use super::query::Query;
 use super::{Api, Body};
 use crate::run::flows::{FlowDocument, StatedFlow, read, show};
 use crate::run::intent::{Change, When};
@@ -26,6 +28,10 @@ use crate::run::qos::{Item, Refused};
 
 /// Entries of one request that changes several.
 const PATCH_MAX: usize = 256;
+/// Entries of a page, unless the request says otherwise.
+const PAGE: usize = 100;
+/// Attempts of a change, between which others delete what it is to delete.
+const ATTEMPTS_MAX: usize = 5;
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -34,10 +40,14 @@ pub fn router() -> OpenApiRouter<Api> {
         .routes(routes!(get_flow, put_flow, delete_flow))
 }
 
-/// Static entries, by owner and name.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Flows {
+    /// Sorted by owner and name.
     pub flows: Vec<FlowDocument>,
+    /// All that were asked for, on this page or not.
+    pub total: u64,
+    /// `after` of the next page; null on the last.
+    pub next: Option<String>,
 }
 
 /// The end of a change of several entries.
@@ -79,17 +89,26 @@ pub struct Done {
 }
 
 impl Api {
-    pub async fn flows(&self, owner: Option<String>) -> Result<Vec<FlowView>, Problem> {
-        let views = self
+    async fn flows(
+        &self,
+        owner: Option<String>,
+        after: Option<FlowName>,
+        limit: usize,
+    ) -> Result<FlowPage, Problem> {
+        let page = self
             .driver
-            .ask(move |controller| controller.flows(owner.as_deref()));
-        views.await.ok_or_else(Problem::busy)
+            .ask(move |controller| controller.flows(owner.as_deref(), after.as_ref(), limit));
+        page.await.ok_or_else(Problem::busy)
     }
 
     /// The names of an owner's entries, also of those that are only kept.
     pub async fn flow_names(&self, owner: &str) -> Result<BTreeSet<FlowName>, Problem> {
-        let of_it = self.flows(Some(owner.to_owned())).await?;
-        let mut names: BTreeSet<FlowName> = of_it.into_iter().map(|view| view.name).collect();
+        let its = owner.to_owned();
+        let of_it = self
+            .driver
+            .ask(move |controller| controller.flow_names(&its));
+        let of_it = of_it.await.ok_or_else(Problem::busy)?;
+        let mut names: BTreeSet<FlowName> = of_it.into_iter().collect();
         let kept = self.intent.items(&format!("flows/{owner}/"));
         names.extend(kept.into_iter().filter_map(|item| match item {
             Item::Flow(name) => Some(name),
@@ -98,12 +117,24 @@ impl Api {
         Ok(names)
     }
 
-    /// Changes entries, all or none. To delete one that is not there changes nothing.
+    /// Changes entries, all or none. To delete one that is not there changes nothing, also if
+    /// somebody else deletes it meanwhile.
     pub async fn change_flows(&self, wishes: Vec<Wish>, when: When) -> Result<Done, Problem> {
+        for _ in 1..ATTEMPTS_MAX {
+            match self.try_change_flows(wishes.clone(), when.clone()).await {
+                Err(Unchanged::Unknown(_)) => {}
+                changed => return changed.map_err(Problem::from),
+            }
+        }
+        let changed = self.try_change_flows(wishes, when).await;
+        changed.map_err(Problem::from)
+    }
+
+    async fn try_change_flows(&self, wishes: Vec<Wish>, when: When) -> Result<Done, Unchanged> {
         let names: Vec<FlowName> = wishes.iter().map(|(name, _)| name.clone()).collect();
         let there = self.driver.ask(move |controller| {
             let there = names.into_iter().filter_map(|name| {
-                let is_lasting = controller.flow(&name)?.entry.is_lasting();
+                let is_lasting = controller.is_lasting_flow(&name)?;
                 Some((name, is_lasting))
             });
             there.collect::<BTreeMap<FlowName, bool>>()
@@ -141,7 +172,8 @@ impl Api {
             if when != When::default() {
                 let detail = "entries with a timeout have no tags; leave If-Match and \
                               If-None-Match out";
-                return Err(Problem::new(StatusCode::PRECONDITION_FAILED, detail));
+                let problem = Problem::new(StatusCode::PRECONDITION_FAILED, detail);
+                return Err(problem.into());
             }
             // What is kept is not undone: all of it must be possible before.
             let whole: Vec<Op> = kept.iter().chain(&passing).cloned().collect();
@@ -175,27 +207,97 @@ impl Api {
     }
 }
 
-fn shown(mut views: Vec<FlowView>) -> Json<Flows> {
-    views.sort_by(|one, other| one.name.cmp(&other.name));
-    let flows = views.iter().map(show).collect();
-    Json(Flows { flows })
+/// Nothing was changed.
+enum Unchanged {
+    /// One that is to be deleted is gone.
+    Unknown(Refused),
+    Refused(Problem),
 }
 
-/// All static entries.
+impl From<Problem> for Unchanged {
+    fn from(problem: Problem) -> Unchanged {
+        Unchanged::Refused(problem)
+    }
+}
+
+impl From<Refused> for Unchanged {
+    fn from(refused: Refused) -> Unchanged {
+        match refused {
+            Refused::Unknown(_) => Unchanged::Unknown(refused),
+            refused => Unchanged::Refused(Problem::from(refused)),
+        }
+    }
+}
+
+impl From<Unchanged> for Problem {
+    fn from(unchanged: Unchanged) -> Problem {
+        match unchanged {
+            Unchanged::Unknown(refused) => Problem::from(refused),
+            Unchanged::Refused(problem) => problem,
+        }
+    }
+}
+
+/// The page that a request asks for: its length, and the name before it.
+fn page_of(owner: Option<&str>, query: Option<&str>) -> Result<(usize, Option<FlowName>), Problem> {
+    let mut query = Query::of(query);
+    let limit = query.read("limit", limit).unwrap_or(PAGE);
+    let after = query.read("after", |text| {
+        let parts = match owner {
+            Some(owner) => Some((owner, text)),
+            None => text.split_once('/'),
+        };
+        let name = parts.and_then(|(owner, name)| named(owner, name).ok());
+        name.ok_or("is no `next` of a page")
+    });
+    query.only(&["limit", "after"])?;
+    Ok((limit, after))
+}
+
+fn shown(page: &FlowPage, owner: Option<&str>) -> Json<Flows> {
+    let last = page.flows.last().filter(|_| page.has_more);
+    Json(Flows {
+        flows: page.flows.iter().map(show).collect(),
+        total: page.total as u64,
+        next: last.map(|last| match owner {
+            Some(_) => last.name.name.clone(),
+            None => last.name.to_string(),
+        }),
+    })
+}
+
+/// Static entries, by owner and name.
 #[utoipa::path(get, path = "/v1/flows", tag = "flows", operation_id = "list_flows",
+    params(
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000,
+            description = "Entries of a page; 100 without"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+    ),
     responses(
         (status = 200, body = Flows),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
-async fn list_flows(State(api): State<Api>) -> Result<Json<Flows>, Problem> {
-    Ok(shown(api.flows(None).await?))
+async fn list_flows(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Flows>, Problem> {
+    let (limit, after) = page_of(None, query.as_deref())?;
+    let page = api.flows(None, after, limit).await?;
+    Ok(shown(&page, None))
 }
 
 /// Those of one owner.
 #[utoipa::path(get, path = "/v1/flows/{owner}", tag = "flows", operation_id = "list_flows_of",
-    params(("owner" = String, Path, example = "ann")),
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000,
+            description = "Entries of a page; 100 without"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+    ),
     responses(
         (status = 200, body = Flows),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "Nobody can be so called", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
@@ -203,9 +305,12 @@ async fn list_flows(State(api): State<Api>) -> Result<Json<Flows>, Problem> {
 async fn list_owner(
     State(api): State<Api>,
     Path(owner): Path<String>,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<Flows>, Problem> {
     named(&owner, "x")?;
-    Ok(shown(api.flows(Some(owner)).await?))
+    let (limit, after) = page_of(Some(&owner), query.as_deref())?;
+    let page = api.flows(Some(owner.clone()), after, limit).await?;
+    Ok(shown(&page, Some(&owner)))
 }
 
 /// Put and delete several entries of an owner, all or none: a table of names, each with an entry,

@@ -24,6 +24,7 @@ mod logins;
 mod network;
 mod packets;
 mod page;
+mod parts;
 mod problem;
 mod qos;
 mod query;
@@ -291,6 +292,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(network::router())
         .merge(flows::router())
         .merge(entries::router())
+        .merge(parts::router())
         .merge(cluster::router())
         .merge(relays::router())
         .merge(topology::router())

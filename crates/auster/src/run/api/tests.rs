@@ -358,7 +358,7 @@ async fn what_is_no_request_is_told_so() {
         ),
         (
             "POST",
-            "/stats/meterentry/add",
+            "/stats/experimenter/1",
             "{}",
             StatusCode::NOT_IMPLEMENTED,
         ),

@@ -1,7 +1,8 @@
 //! Documents in one file of a folder, for a controller without a cluster.
 //!
 //! The file is replaced as a whole: written beside, synced, renamed. So it is always the state
-//! before a change or the one after it. A file that cannot be read is kept aside.
+//! before a change or the one after it. A file that cannot be read is kept aside. Documents are
+//! held as the text that they have in the file, so that a change of few makes only these anew.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use cli::date;
 use cli::failure::Failure;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Write;
@@ -31,17 +32,29 @@ pub struct Disk {
     _lock: File,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 struct State {
-    auster_state: u32,
     /// The number of the last change.
     revision: u64,
     documents: BTreeMap<String, Kept>,
 }
 
 /// A document with whatever it has, so that one which cannot be read stays as it is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 struct Kept {
+    revision: u64,
+    /// JSON, on one line.
+    stored: String,
+}
+
+#[derive(Deserialize)]
+struct ReadState {
+    revision: u64,
+    documents: BTreeMap<String, ReadKept>,
+}
+
+#[derive(Deserialize)]
+struct ReadKept {
     revision: u64,
     stored: Value,
 }
@@ -89,7 +102,7 @@ impl Disk {
             Err(error) => return Err(Failure::file(&file, error)),
         };
         // A folder that takes no file is found now, and not at the first change.
-        write(&file, &disk.state).map_err(|error| Failure::file(&file, error))?;
+        write(&file, &disk.state.text()).map_err(|error| Failure::file(&file, error))?;
         Ok((disk, line))
     }
 
@@ -103,7 +116,7 @@ impl Disk {
 
     pub fn documents(&self) -> BTreeMap<String, Doc<Document>> {
         let read = |(key, kept): (&String, &Kept)| {
-            let stored = serde_json::from_value::<Stored>(kept.stored.clone());
+            let stored = serde_json::from_str::<Stored>(&kept.stored);
             let value = match stored {
                 Ok(stored) => stored.read(key),
                 Err(error) => Document {
@@ -120,34 +133,20 @@ impl Disk {
 
     /// Carries out all of `writes`, or none. Returns the revision of it.
     pub(super) async fn write(&mut self, writes: &[Write]) -> Result<u64, Refused> {
-        let mut next = self.state.clone();
-        next.revision += 1;
-        for Write { key, value, .. } in writes {
-            match value {
-                Some(stored) => {
-                    let kept = Kept {
-                        revision: next.revision,
-                        stored: serde_json::to_value(stored).unwrap_or_default(),
-                    };
-                    next.documents.insert(key.clone(), kept);
-                }
-                None => drop(next.documents.remove(key)),
-            }
-        }
-        let file = self.file();
-        let written = tokio::task::spawn_blocking(move || write(&file, &next).map(|()| next)).await;
-        let at = self.file();
-        match written {
-            Ok(Ok(next)) => {
-                self.state = next;
-                Ok(self.state.revision)
-            }
-            Ok(Err(error)) if error.kind() == ErrorKind::StorageFull => Err(Refused::Full(
-                format!("{}: no space left; nothing was changed", at.display()),
+        let before = self.state.carry_out(writes);
+        let (file, text) = (self.file(), self.state.text());
+        let written = tokio::task::spawn_blocking(move || write(&file, &text)).await;
+        let refused = match written {
+            Ok(Ok(())) => return Ok(self.state.revision),
+            Ok(Err(error)) if error.kind() == ErrorKind::StorageFull => Refused::Full(format!(
+                "{}: no space left; nothing was changed",
+                self.file().display()
             )),
-            Ok(Err(error)) => Err(Refused::Away(format!("{}: {error}", at.display()))),
-            Err(_) => Err(Refused::Busy),
-        }
+            Ok(Err(error)) => Refused::Away(format!("{}: {error}", self.file().display())),
+            Err(_) => Refused::Busy,
+        };
+        self.state.undo(before);
+        Err(refused)
     }
 }
 
@@ -156,9 +155,72 @@ impl State {
     /// has kept is valid again.
     fn new() -> State {
         State {
-            auster_state: VERSION,
             revision: first_revision(),
             documents: BTreeMap::new(),
+        }
+    }
+
+    /// Returns what was there before, for [`State::undo`].
+    fn carry_out(&mut self, writes: &[Write]) -> Vec<(String, Option<Kept>)> {
+        self.revision += 1;
+        let before = writes.iter().map(|Write { key, value, .. }| {
+            let kept = value.as_ref().map(|stored| Kept {
+                revision: self.revision,
+                stored: serde_json::to_string(stored).unwrap_or_default(),
+            });
+            let before = match kept {
+                Some(kept) => self.documents.insert(key.clone(), kept),
+                None => self.documents.remove(key),
+            };
+            (key.clone(), before)
+        });
+        before.collect()
+    }
+
+    fn undo(&mut self, before: Vec<(String, Option<Kept>)>) {
+        self.revision -= 1;
+        // A key may have been written twice.
+        for (key, kept) in before.into_iter().rev() {
+            match kept {
+                Some(kept) => drop(self.documents.insert(key, kept)),
+                None => drop(self.documents.remove(&key)),
+            }
+        }
+    }
+
+    /// The whole file.
+    fn text(&self) -> Vec<u8> {
+        let of_one = |(key, kept): (&String, &Kept)| key.len() + kept.stored.len() + 64;
+        let size: usize = self.documents.iter().map(of_one).sum();
+        let mut text = Vec::with_capacity(size + 100);
+        let head = format!(
+            r#"{{"auster_state":{VERSION},"revision":{},"documents":{{"#,
+            self.revision
+        );
+        text.extend_from_slice(head.as_bytes());
+        for (n, (key, kept)) in self.documents.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            let (key, revision) = (Value::from(key.as_str()), kept.revision);
+            let head = format!(r#"{comma}{key}:{{"revision":{revision},"stored":"#);
+            text.extend_from_slice(head.as_bytes());
+            text.extend_from_slice(kept.stored.as_bytes());
+            text.push(b'}');
+        }
+        text.extend_from_slice(b"}}");
+        text
+    }
+}
+
+impl From<ReadState> for State {
+    fn from(read: ReadState) -> State {
+        let kept = |kept: ReadKept| Kept {
+            revision: kept.revision,
+            stored: kept.stored.to_string(),
+        };
+        let documents = read.documents.into_iter();
+        State {
+            revision: read.revision,
+            documents: documents.map(|(key, of)| (key, kept(of))).collect(),
         }
     }
 }
@@ -185,7 +247,8 @@ fn parse(text: &[u8]) -> Result<State, String> {
     let version = serde_json::from_slice::<Version>(text);
     let version = version.map_err(|error| shown(&format!("it cannot be read: {error}")))?;
     match version.auster_state {
-        VERSION => serde_json::from_slice(text)
+        VERSION => serde_json::from_slice::<ReadState>(text)
+            .map(State::from)
             .map_err(|error| shown(&format!("it cannot be read: {error}"))),
         other => Err(format!(
             "it is of version {other}, and this auster reads {VERSION}"
@@ -205,10 +268,10 @@ fn set_aside(file: &Path, why: &str) -> Result<String, Failure> {
     ))
 }
 
-fn write(file: &Path, state: &State) -> std::io::Result<()> {
+fn write(file: &Path, text: &[u8]) -> std::io::Result<()> {
     let beside = file.with_extension("json.new");
     let mut written = File::create(&beside)?;
-    written.write_all(&serde_json::to_vec(state)?)?;
+    written.write_all(text)?;
     written.sync_all()?;
     std::fs::rename(&beside, file)?;
     match file.parent() {
@@ -258,6 +321,35 @@ mod tests {
         assert_eq!((line, disk.revision()), (None, first + 1));
         assert_eq!(keys(&disk), ["services/b"]);
         assert_eq!(disk.documents()["services/b"].revision, first);
+    }
+
+    /// Nothing of a change that could not be written is there, whatever it replaced.
+    #[tokio::test]
+    async fn a_change_that_is_not_written_is_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut disk, _) = Disk::open(dir.path()).unwrap();
+        let odd = |name: &str| Write {
+            key: format!("services/\"{name}\\"),
+            ..service(name)
+        };
+        let first = disk.write(&[odd("a"), odd("b")]).await.unwrap();
+        let before = disk.state.text();
+        let beside = dir.path().join("intent.json.new");
+        std::fs::create_dir(&beside).unwrap();
+        let delete = Write {
+            value: None,
+            ..odd("a")
+        };
+        let writes = [odd("a"), delete, odd("c"), odd("c")];
+        let refused = disk.write(&writes).await.unwrap_err();
+        assert!(matches!(refused, Refused::Away(_)), "{refused:?}");
+        assert_eq!(disk.state.text(), before);
+        std::fs::remove_dir(&beside).unwrap();
+        assert_eq!(disk.write(&[]).await, Ok(first + 1));
+        drop(disk);
+        let (disk, line) = Disk::open(dir.path()).unwrap();
+        assert_eq!(line, None);
+        assert_eq!(keys(&disk), [odd("a").key, odd("b").key]);
     }
 
     #[test]

@@ -5,11 +5,13 @@
 
 use cli::date;
 use control::flows::FlowName;
+use control::flows::parts::{PartKind, PartName};
 use openflow::DatapathId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::run::flows;
+use crate::run::parts;
 use crate::run::qos::held::Put;
 use crate::run::qos::tree::{Node, Reader, is_name};
 use crate::run::qos::{Item, read, show};
@@ -110,6 +112,10 @@ pub fn put(reader: &mut Reader, item: &Item, node: &Node) -> Option<Put> {
         Item::Meter(dpid, id) => {
             read::meter(reader, node).map(|meter| Put::Meter(*dpid, *id, meter))
         }
+        Item::Part(name) => {
+            let part = parts::read(reader, name, node)?;
+            Some(Put::Part(name.clone(), Box::new(part)))
+        }
         Item::Flow(name) => {
             let entry = flows::read(reader, name, node)?;
             if !entry.is_lasting() {
@@ -132,6 +138,7 @@ pub fn body(put: &Put) -> Value {
         Put::Policy(policy) => json!(show::policy(policy)),
         Put::Circuit(circuit) => json!(show::circuit(circuit)),
         Put::Meter(_, _, meter) => json!(show::meter(*meter)),
+        Put::Part(_, part) => parts::stated(part),
         Put::Flow(_, entry) => json!(flows::stated(entry)),
     }
 }
@@ -143,7 +150,18 @@ pub fn key(item: &Item) -> String {
         Item::Policy(name) => format!("policies/{name}"),
         Item::Circuit(name) => format!("circuits/{name}"),
         Item::Meter(dpid, id) => format!("meters/{dpid}:{id}"),
+        Item::Part(name) => format!("{}s/{}", name.kind.word(), name.of),
         Item::Flow(name) => format!("flows/{name}"),
+    }
+}
+
+fn owned(text: &str) -> Result<FlowName, String> {
+    match text.split_once('/') {
+        Some((owner, name)) if is_name(owner) && is_name(name) => Ok(FlowName {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+        }),
+        _ => Err("this is no owner and name".to_owned()),
     }
 }
 
@@ -153,19 +171,21 @@ pub fn item(text: &str) -> Result<Item, String> {
     let (kind, name) = text.split_once('/').ok_or_else(unknown)?;
     let item = match kind {
         "queues" => Item::Port(location(name)?),
+        "meters" if name.contains('/') => Item::Part(PartName {
+            kind: PartKind::Meter,
+            of: owned(name)?,
+        }),
         "meters" => {
             let parts = name.split_once(':');
             let parts = parts.and_then(|(dpid, id)| Some((dpid.parse().ok()?, id.parse().ok()?)));
             let (dpid, id): (DatapathId, u32) = parts.ok_or_else(unknown)?;
             Item::Meter(dpid, id)
         }
-        "flows" => match name.split_once('/') {
-            Some((owner, name)) if is_name(owner) && is_name(name) => Item::Flow(FlowName {
-                owner: owner.to_owned(),
-                name: name.to_owned(),
-            }),
-            _ => return Err("this is no owner and name".to_owned()),
-        },
+        "groups" => Item::Part(PartName {
+            kind: PartKind::Group,
+            of: owned(name)?,
+        }),
+        "flows" => Item::Flow(owned(name)?),
         _ if !is_name(name) => return Err("this is no name".to_owned()),
         "services" => Item::Service(name.to_owned()),
         "policies" => Item::Policy(name.to_owned()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use control::clustered::Clustered;
 use control::controller::Location;
+use control::flows::parts::{PartEdit, PartName, PartProblem, StaticPart};
 use control::flows::{FlowEdit, FlowName, FlowProblem, StaticEntry};
 use control::qos::asked::Edit;
 use control::qos::check::Problem;
@@ -54,6 +55,7 @@ pub enum Put {
     Policy(Policy),
     Circuit(Circuit),
     Meter(DatapathId, u32, Meter),
+    Part(PartName, Box<StaticPart>),
     /// A static entry that lasts.
     Flow(FlowName, Box<StaticEntry>),
 }
@@ -150,9 +152,9 @@ impl Held {
     /// waits for has room: one that was taken before waits until there is some.
     pub async fn check(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
-        let (flows, others) = split(ops);
-        self.check_flows(&mut layers, &flows).await?;
-        if flows.len() == ops.len() && !ops.is_empty() {
+        let (stated, others) = split(ops);
+        self.check_stated(&mut layers, &stated).await?;
+        if stated.len() == ops.len() && !ops.is_empty() {
             return Ok(());
         }
         let ops = &others[..];
@@ -177,49 +179,59 @@ impl Held {
     /// changed one by one; any other change takes everything as a whole.
     pub async fn change(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
-        let (flows, others) = split(ops);
-        if !others.is_empty() || flows.is_empty() {
+        let (stated, others) = split(ops);
+        if !others.is_empty() || stated.is_empty() {
             self.change_others(&mut layers, &others).await?;
         }
-        match flows.is_empty() {
+        match stated.is_empty() {
             true => Ok(()),
-            false => self.edit_flows(&mut layers, &flows).await,
+            false => self.edit_stated(&mut layers, &stated).await,
         }
     }
 
     /// Changes static entries at once, of which nothing is kept.
     pub async fn change_flows(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
-        self.edit_flows(&mut layers, ops).await
+        self.edit_stated(&mut layers, ops).await
     }
 
     /// Whether all of these could be changed.
-    async fn check_flows(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
+    async fn check_stated(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
         if ops.is_empty() {
             return Ok(());
         }
-        let edits: Vec<FlowEdit> = ops.iter().filter_map(Op::flow_edit).collect();
+        let (parts, flows) = edits_of_stated(ops);
         let checked = self.ask(layers, move |controller| {
-            let unknown = edits.iter().find_map(|edit| match edit {
-                FlowEdit::Delete(name) if controller.flow(name).is_none() => Some(name.clone()),
-                _ => None,
+            let no_part = parts.iter().find_map(|edit| match edit {
+                PartEdit::Delete(name) => (!controller.has_stated(name)).then_some(name),
+                PartEdit::Put(..) => None,
             });
-            (unknown, controller.check_flows(&edits))
+            let no_flow = flows.iter().find_map(|edit| match edit {
+                FlowEdit::Delete(name) => {
+                    controller.is_lasting_flow(name).is_none().then_some(name)
+                }
+                FlowEdit::Put(..) => None,
+            });
+            let unknown = no_part.map(|name| Item::Part(name.clone()));
+            let unknown = unknown.or_else(|| no_flow.map(|name| Item::Flow(name.clone())));
+            (unknown, controller.check_stated(&parts, &flows))
         });
         match checked.await? {
-            (Some(name), _) => Err(Refused::Unknown(Item::Flow(name))),
-            (None, problems) if problems.is_empty() => Ok(()),
-            (None, problems) => Err(wrong_flows(&problems, ops)),
+            (Some(item), _) => Err(Refused::Unknown(item)),
+            (None, (parts, flows)) if parts.is_empty() && flows.is_empty() => Ok(()),
+            (None, problems) => Err(wrong_stated(problems, ops)),
         }
     }
 
-    async fn edit_flows(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
-        let edits: Vec<FlowEdit> = ops.iter().filter_map(Op::flow_edit).collect();
+    async fn edit_stated(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
+        let (parts, flows) = edits_of_stated(ops);
         let now = self.clock.now();
-        let edited = self.ask(layers, move |controller| controller.edit_flows(now, edits));
+        let edited = self.ask(layers, move |controller| {
+            controller.edit_stated(now, parts, flows)
+        });
         edited
             .await?
-            .map_err(|problems| wrong_flows(&problems, ops))
+            .map_err(|problems| wrong_stated(problems, ops))
     }
 
     async fn change_others(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
@@ -244,12 +256,15 @@ impl Held {
     /// with the reason.
     pub async fn fit(&self, mut puts: Vec<Put>) -> Result<Vec<(Item, String)>, Refused> {
         let mut layers = self.layers.lock().await;
-        let is_flow = |put: &mut Put| matches!(put, Put::Flow(..));
-        let flows = puts.extract_if(.., is_flow).filter_map(|put| match put {
-            Put::Flow(name, entry) => Some((name, *entry)),
-            _ => None,
-        });
-        let (flows, now): (Vec<_>, _) = (flows.collect(), self.clock.now());
+        let is_stated = |put: &mut Put| matches!(put, Put::Part(..) | Put::Flow(..));
+        let (mut parts, mut flows, now) = (Vec::new(), Vec::new(), self.clock.now());
+        for put in puts.extract_if(.., is_stated) {
+            match put {
+                Put::Part(name, part) => parts.push((name, *part)),
+                Put::Flow(name, entry) => flows.push((name, *entry)),
+                _ => {}
+            }
+        }
         let network = self.ask(&mut layers, |controller| controller.qos_network());
         let network = network.await?;
         let (file, unfit) = (layers.file.clone(), layers.unfit());
@@ -271,9 +286,12 @@ impl Held {
         };
         self.replace(&mut layers, next, &Sources::default()).await?;
         let fitted = self.ask(&mut layers, move |controller| {
-            controller.fit_flows(now, flows)
+            controller.fit_stated(now, parts, flows)
         });
-        let flows = fitted.await?.into_iter();
+        let (parts, flows) = fitted.await?;
+        let parts = parts.into_iter();
+        left_out.extend(parts.map(|(name, why)| (Item::Part(name), why)));
+        let flows = flows.into_iter();
         left_out.extend(flows.map(|(name, why)| (Item::Flow(name), why)));
         Ok(left_out)
     }
@@ -316,37 +334,46 @@ pub fn chooses_packets(qos: &Qos) -> bool {
 
 /// Whether an item chooses packets.
 pub fn chooses(item: &Item) -> bool {
-    !matches!(item, Item::Port(_) | Item::Meter(..) | Item::Flow(_))
+    matches!(item, Item::Service(_) | Item::Policy(_) | Item::Circuit(_))
 }
 
-/// Changes of static entries, and others.
+/// Changes of what is static, and others.
 fn split(ops: &[Op]) -> (Vec<Op>, Vec<Op>) {
-    let is_flow = |op: &Op| matches!(op.item(), Item::Flow(_));
-    ops.iter().cloned().partition(is_flow)
+    let is_stated = |op: &Op| matches!(op.item(), Item::Part(_) | Item::Flow(_));
+    ops.iter().cloned().partition(is_stated)
 }
 
-/// The problems of static entries, by the fields of their texts.
-fn wrong_flows(problems: &[FlowProblem], ops: &[Op]) -> Refused {
-    let wrong = |problem: &FlowProblem| {
+fn edits_of_stated(ops: &[Op]) -> (Vec<PartEdit>, Vec<FlowEdit>) {
+    let parts = ops.iter().filter_map(Op::part_edit).collect();
+    (parts, ops.iter().filter_map(Op::flow_edit).collect())
+}
+
+/// The problems of what is static, by the fields of their texts.
+fn wrong_stated((parts, flows): (Vec<PartProblem>, Vec<FlowProblem>), ops: &[Op]) -> Refused {
+    let wrong = |item: Item, key: &str, text: String| {
         let node = ops.iter().find_map(|op| match op {
-            Op::Put(put, node) if put.item() == Item::Flow(problem.name.clone()) => Some(node),
+            Op::Put(put, node) if put.item() == item => Some(node),
             _ => None,
         });
-        let field = node.and_then(|node| node.get(problem.field)).or(node);
-        let FlowProblem {
-            name,
-            field: key,
-            text,
-        } = problem;
+        let field = node.and_then(|node| node.get(key)).or(node);
         let text = match (field, key.is_empty()) {
-            (Some(_), true) => text.clone(),
+            (Some(_), true) => text,
             (Some(_), false) => format!("{key}: {text}"),
-            (None, _) => format!("{name}: {key}: {text}"),
+            (None, true) => format!("{item}: {text}"),
+            (None, false) => format!("{item}: {key}: {text}"),
         };
         let place = field.map_or_else(Place::default, |field| field.place.clone());
         Wrong { place, text }
     };
-    Refused::Wrong(problems.iter().map(wrong).collect())
+    let parts = parts.into_iter().map(|problem| {
+        let PartProblem { name, field, text } = problem;
+        wrong(Item::Part(name), field, text)
+    });
+    let flows = flows.into_iter().map(|problem| {
+        let FlowProblem { name, field, text } = problem;
+        wrong(Item::Flow(name), field, text)
+    });
+    Refused::Wrong(parts.chain(flows).collect())
 }
 
 fn wrong(whole: &Qos, problems: &[Problem], sources: &Sources) -> Refused {
@@ -473,11 +500,22 @@ impl Op {
             Op::Put(put, _) => match put.as_ref() {
                 Put::Service(service) => Some(Edit::PutService(service.clone())),
                 Put::Policy(policy) => Some(Edit::PutPolicy(policy.clone())),
-                Put::Port(..) | Put::Circuit(_) | Put::Meter(..) | Put::Flow(..) => None,
+                _ => None,
             },
             Op::Delete(Item::Service(name)) => Some(Edit::DeleteService(name.clone())),
             Op::Delete(Item::Policy(name)) => Some(Edit::DeletePolicy(name.clone())),
-            Op::Delete(Item::Port(_) | Item::Circuit(_) | Item::Meter(..) | Item::Flow(_)) => None,
+            Op::Delete(_) => None,
+        }
+    }
+
+    fn part_edit(&self) -> Option<PartEdit> {
+        match self {
+            Op::Put(put, _) => match put.as_ref() {
+                Put::Part(name, part) => Some(PartEdit::Put(name.clone(), part.clone())),
+                _ => None,
+            },
+            Op::Delete(Item::Part(name)) => Some(PartEdit::Delete(name.clone())),
+            Op::Delete(_) => None,
         }
     }
 
@@ -501,6 +539,7 @@ impl Put {
             Put::Policy(policy) => Item::Policy(policy.name.clone()),
             Put::Circuit(circuit) => Item::Circuit(circuit.name.clone()),
             Put::Meter(dpid, id, _) => Item::Meter(*dpid, *id),
+            Put::Part(name, _) => Item::Part(name.clone()),
             Put::Flow(name, _) => Item::Flow(name.clone()),
         }
     }
@@ -524,7 +563,7 @@ pub fn contains(qos: &Qos, item: &Item) -> bool {
         Item::Service(name) => qos.services.iter().any(|s| s.name == *name),
         Item::Policy(name) => qos.policies.iter().any(|p| p.name == *name),
         Item::Circuit(name) => qos.circuits.iter().any(|c| c.name == *name),
-        Item::Meter(..) | Item::Flow(_) => false,
+        Item::Meter(..) | Item::Part(_) | Item::Flow(_) => false,
     }
 }
 
@@ -543,7 +582,7 @@ fn insert(qos: &mut Qos, put: Put) {
             let at = qos.circuits.iter().position(|c| c.name == circuit.name);
             place(&mut qos.circuits, at, circuit);
         }
-        Put::Meter(..) | Put::Flow(..) => {}
+        Put::Meter(..) | Put::Part(..) | Put::Flow(..) => {}
     }
 }
 
@@ -560,6 +599,6 @@ fn remove(qos: &mut Qos, item: &Item) {
         Item::Service(name) => qos.services.retain(|s| s.name != *name),
         Item::Policy(name) => qos.policies.retain(|p| p.name != *name),
         Item::Circuit(name) => qos.circuits.retain(|c| c.name != *name),
-        Item::Meter(..) | Item::Flow(_) => {}
+        Item::Meter(..) | Item::Part(_) | Item::Flow(_) => {}
     }
 }

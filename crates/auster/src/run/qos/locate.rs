@@ -6,6 +6,7 @@ use std::fmt;
 
 use control::controller::Location;
 use control::flows::FlowName;
+use control::flows::parts::PartName;
 use control::qos::Qos;
 use control::qos::check::Problem;
 use openflow::DatapathId;
@@ -23,6 +24,8 @@ pub enum Item {
     Circuit(String),
     /// A meter that rules name by its number, as Ryu's clients do.
     Meter(DatapathId, u32),
+    /// A stated group or meter, which static entries lead to.
+    Part(PartName),
     /// A static entry.
     Flow(FlowName),
 }
@@ -35,6 +38,7 @@ impl fmt::Display for Item {
             Item::Policy(name) => write!(f, "policy '{name}'"),
             Item::Circuit(name) => write!(f, "circuit '{name}'"),
             Item::Meter(dpid, id) => write!(f, "meter {dpid}:{id}"),
+            Item::Part(name) => write!(f, "{name}"),
             Item::Flow(name) => write!(f, "static entry {name}"),
         }
     }
@@ -47,7 +51,7 @@ impl Sources {
             Item::Service(name) => self.services.get(name),
             Item::Policy(name) => self.policies.get(name),
             Item::Circuit(name) => self.circuits.get(name),
-            Item::Meter(..) | Item::Flow(_) => None,
+            Item::Meter(..) | Item::Part(_) | Item::Flow(_) => None,
         }
     }
 
@@ -64,8 +68,8 @@ impl Sources {
             Item::Policy(name) => self.policies.insert(name, node),
             Item::Circuit(name) => self.circuits.insert(name, node),
             // The controller finds nothing wrong with a meter, as no entry has it yet, and names
-            // the fields of static entries itself.
-            Item::Meter(..) | Item::Flow(_) => None,
+            // the fields of what is static itself.
+            Item::Meter(..) | Item::Part(_) | Item::Flow(_) => None,
         };
     }
 }

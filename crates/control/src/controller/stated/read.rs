@@ -13,7 +13,9 @@ use crate::pipeline::PATH_TABLE;
 
 use super::super::entries::delete_row;
 use super::super::outbox::{Outbox, Request, Timer};
-use super::{Held, MISSED_MAX, Place, READ_INTERVAL, Refusal, StaticEntries, may_mend};
+use super::{
+    Held, MISSED_MAX, Place, READ_INTERVAL, Refusal, StaticEntries, Work, may_mend, part_place,
+};
 
 /// Whether a row has a static entry's cookie.
 fn is_static(row: &FlowStats) -> bool {
@@ -122,7 +124,7 @@ impl StaticEntries {
         loop {
             let mut edits = gone(&puts);
             edits.extend(puts.iter().map(put));
-            let problems = self.check(&edits, None);
+            let problems = self.check(&edits, &[], None);
             let before = puts.len();
             for problem in problems {
                 if puts.remove(&problem.name).is_some() {
@@ -153,8 +155,10 @@ impl StaticEntries {
     ) -> [usize; 3] {
         let mut counts = [0; 3];
         let mut is_in_place = BTreeSet::new();
+        let mut leads_to_parts = false;
         for row in rows.extract_if(.., |row| is_static(row)) {
             let key = key_of(&row);
+            leads_to_parts |= part_place::are_led_to(&row.instructions);
             let switch = self.switches.get_mut(&dpid);
             let places = switch.map(|switch| &mut switch.places);
             let place = key.as_ref().zip(places);
@@ -196,10 +200,10 @@ impl StaticEntries {
         }
         counts[1] = missing.len();
         for (owner, key) in missing {
-            self.owner(&owner, outbox.now)
-                .waiting
-                .insert((false, dpid, key));
+            let waiting = &mut self.owner(&owner, outbox.now).waiting;
+            waiting.insert(dpid, Work::Set(key));
         }
+        self.ask_for_parts(dpid, leads_to_parts, outbox);
         for key in ended {
             self.end(dpid, &key, outbox);
         }
@@ -209,7 +213,8 @@ impl StaticEntries {
     }
 
     pub(super) fn read_later(&mut self, outbox: &mut Outbox) {
-        if self.read_at.is_none() && !self.wanted.is_empty() {
+        let has_some = !self.wanted.is_empty() || !self.parts.is_empty();
+        if self.read_at.is_none() && has_some {
             let at = outbox.now + READ_INTERVAL;
             self.read_at = Some(at);
             outbox.timer(at, Timer::Static);
@@ -248,6 +253,7 @@ impl StaticEntries {
                 switch.asked_at = asked.map(|_| now);
                 switch.emptied.clear();
             }
+            switch.read_parts(*dpid, outbox);
         }
     }
 
@@ -332,9 +338,8 @@ impl StaticEntries {
             }
         }
         for (owner, key) in again {
-            self.owner(&owner, outbox.now)
-                .waiting
-                .insert((false, dpid, key));
+            let waiting = &mut self.owner(&owner, outbox.now).waiting;
+            waiting.insert(dpid, Work::Set(key));
         }
         for key in wrong {
             self.mend(dpid, &key, outbox);

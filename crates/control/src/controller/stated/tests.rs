@@ -2,6 +2,7 @@
 
 use clock::SplitMix64;
 use openflow::message::{FlowMod, FlowRemovedReason};
+use openflow::multipart::ReplyBody;
 use openflow::text::{parse_actions, parse_match};
 
 use crate::ConnectionId;
@@ -11,21 +12,21 @@ use crate::requests::Requests;
 
 use super::*;
 
-const SWITCH: DatapathId = DatapathId(1);
+pub(super) const SWITCH: DatapathId = DatapathId(1);
 
-struct Setup {
-    stated: StaticEntries,
-    outbox: Outbox,
+pub(super) struct Setup {
+    pub(super) stated: StaticEntries,
+    pub(super) outbox: Outbox,
 }
 
-fn name(name: &str) -> FlowName {
+pub(super) fn name(name: &str) -> FlowName {
     FlowName {
         owner: "ann".to_owned(),
         name: name.to_owned(),
     }
 }
 
-fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {
+pub(super) fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {
     StaticEntry {
         dpid: SWITCH,
         r#match: parse_match(matching).expect("a match"),
@@ -55,9 +56,27 @@ fn row(sent: &FlowMod) -> FlowStats {
     }
 }
 
+/// A switch's report that somebody has deleted an entry.
+fn removed(sent: &FlowMod) -> FlowRemoved {
+    FlowRemoved {
+        cookie: sent.cookie,
+        priority: sent.priority,
+        reason: FlowRemovedReason::DELETE,
+        table_id: sent.table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        idle_timeout: sent.idle_timeout,
+        hard_timeout: sent.hard_timeout,
+        packet_count: 0,
+        byte_count: 0,
+        r#match: sent.r#match.clone(),
+        stats: Vec::new(),
+    }
+}
+
 impl Setup {
     /// A switch that has been compared.
-    fn new() -> Setup {
+    pub(super) fn new() -> Setup {
         let config = ControllerConfig::default();
         let mut setup = Setup {
             stated: StaticEntries::default(),
@@ -71,17 +90,17 @@ impl Setup {
         setup
     }
 
-    fn put(&mut self, of: &str, entry: &StaticEntry) {
+    pub(super) fn put(&mut self, of: &str, entry: &StaticEntry) {
         let edit = FlowEdit::Put(name(of), Box::new(entry.clone()));
         self.stated.edit(vec![edit], &mut self.outbox);
     }
 
-    fn sleep(&mut self, s: u64) {
+    pub(super) fn sleep(&mut self, s: u64) {
         self.outbox.now += Duration::from_secs(s);
     }
 
     /// The owner may change nothing for now.
-    fn exhaust(&mut self) {
+    pub(super) fn exhaust(&mut self) {
         let now = self.outbox.now;
         let mut budget = Budget::new(now, CHANGES_PER_S, 1);
         assert!(budget.take(now));
@@ -89,7 +108,7 @@ impl Setup {
     }
 
     /// The xid of the entry that was sent last.
-    fn xid(&self, entry: &StaticEntry) -> Xid {
+    pub(super) fn xid(&self, entry: &StaticEntry) -> Xid {
         let held = self.stated.switches[&SWITCH].places[&entry.key()]
             .held
             .as_ref();
@@ -97,11 +116,15 @@ impl Setup {
     }
 
     fn refuse(&mut self, xid: Xid) {
-        let error = ErrorKind::FLOW_MOD_TABLE_FULL;
-        self.stated.handle_refused(SWITCH, xid, error);
+        self.refuse_as(xid, ErrorKind::FLOW_MOD_TABLE_FULL);
     }
 
-    fn state(&self, of: &str) -> Option<FlowState> {
+    pub(super) fn refuse_as(&mut self, xid: Xid, error: ErrorKind) {
+        let outbox = &mut self.outbox;
+        self.stated.handle_refused(SWITCH, (xid, error), outbox);
+    }
+
+    pub(super) fn state(&self, of: &str) -> Option<FlowState> {
         let entry = self.stated.wanted.get(&name(of))?;
         Some(self.stated.view(&name(of), entry).state)
     }
@@ -181,6 +204,36 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     assert_eq!(setup.state("one"), None);
 }
 
+/// Neither of one that still waits for its owner's rate, nor of one that was sent since.
+#[test]
+fn the_end_of_an_earlier_form_is_not_that_of_the_next() {
+    let mut setup = Setup::new();
+    let [first, next] = ["output:1", "output:2"].map(|actions| entry("ip", actions, 30));
+    setup.put("one", &first);
+    let end = |setup: &mut Setup, lived_s: u32| {
+        let removed = FlowRemoved {
+            reason: FlowRemovedReason::HARD_TIMEOUT,
+            duration_sec: lived_s,
+            ..removed(&first.to_add(1))
+        };
+        let outbox = &mut setup.outbox;
+        setup.stated.handle_removed(SWITCH, &removed, outbox);
+    };
+    setup.sleep(31);
+    setup.exhaust();
+    setup.put("one", &next);
+    end(&mut setup, 30);
+    assert_eq!(setup.state("one"), Some(FlowState::Sent));
+    setup.sleep(1);
+    setup.stated.advance(&mut setup.outbox);
+    setup.xid(&next);
+    setup.sleep(31);
+    end(&mut setup, 62);
+    assert_eq!(setup.state("one"), Some(FlowState::Sent));
+    end(&mut setup, 30);
+    assert_eq!(setup.state("one"), None);
+}
+
 #[test]
 fn nothing_is_kept_of_a_switch_that_no_entry_names_any_more() {
     let mut setup = Setup::new();
@@ -201,21 +254,7 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
     let mut setup = Setup::new();
     let one = entry("ip", "output:1", 0);
     setup.put("one", &one);
-    let add = one.to_add(1);
-    let removed = FlowRemoved {
-        cookie: add.cookie,
-        priority: add.priority,
-        reason: FlowRemovedReason::DELETE,
-        table_id: add.table_id,
-        duration_sec: 0,
-        duration_nsec: 0,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        packet_count: 0,
-        byte_count: 0,
-        r#match: add.r#match,
-        stats: Vec::new(),
-    };
+    let removed = removed(&one.to_add(1));
     let lose = |setup: &mut Setup, count: usize| {
         let mut mended = 0;
         for _ in 0..count {
@@ -249,16 +288,16 @@ fn switches_take_turns_and_deletions_come_last() {
         ..FlowKey::default()
     };
     let [one, two] = [1, 2].map(DatapathId);
-    waiting.insert((true, one, key(1)));
-    waiting.insert((false, one, key(2)));
-    waiting.insert((true, two, key(3)));
+    waiting.insert(one, Work::Empty(key(1)));
+    waiting.insert(one, Work::Set(key(2)));
+    waiting.insert(two, Work::Empty(key(3)));
     let mut taken = Vec::new();
-    while let Some((dpid, key)) = waiting.first() {
+    while let Some((dpid, Work::Set(key) | Work::Empty(key))) = waiting.first() {
         waiting.pop_first();
         taken.push((dpid, key.priority));
         // The first switch changes all the time.
         if taken.len() == 1 {
-            waiting.insert((false, one, key));
+            waiting.insert(one, Work::Set(key));
         }
     }
     assert_eq!(taken, [(one, 2), (two, 3), (one, 2), (one, 1)]);

@@ -1,4 +1,4 @@
-//! Places of one owner that wait for its rate.
+//! Changes of one owner that wait for its rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -6,20 +6,29 @@ use std::ops::Bound;
 use openflow::DatapathId;
 
 use crate::flows::FlowKey;
+use crate::flows::parts::PartId;
+
+/// A change that a switch may need, in the order in which they are made: entries lead to groups
+/// and meters that are there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    SetPart(PartId),
+    Set(FlowKey),
+    Empty(FlowKey),
+    DropPart(PartId),
+}
 
 /// Places that may have to be changed, each once. Switches take turns, so that one whose entries
 /// change all the time holds up no other.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// Places to be emptied come last.
-    places: BTreeMap<DatapathId, BTreeSet<(bool, FlowKey)>>,
+    places: BTreeMap<DatapathId, BTreeSet<Work>>,
     served: Option<DatapathId>,
 }
 
 impl Waiting {
-    pub(super) fn insert(&mut self, (is_deletion, dpid, key): (bool, DatapathId, FlowKey)) {
-        let places = self.places.entry(dpid).or_default();
-        places.insert((is_deletion, key));
+    pub(super) fn insert(&mut self, dpid: DatapathId, work: Work) {
+        self.places.entry(dpid).or_default().insert(work);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -34,10 +43,10 @@ impl Waiting {
         next.map(|(dpid, _)| *dpid)
     }
 
-    pub(super) fn first(&self) -> Option<(DatapathId, FlowKey)> {
+    pub(super) fn first(&self) -> Option<(DatapathId, Work)> {
         let dpid = self.turn()?;
-        let (_, key) = self.places.get(&dpid)?.first()?;
-        Some((dpid, key.clone()))
+        let work = self.places.get(&dpid)?.first()?;
+        Some((dpid, work.clone()))
     }
 
     pub(super) fn pop_first(&mut self) {

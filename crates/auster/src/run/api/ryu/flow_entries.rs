@@ -10,11 +10,14 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, post};
 use clock::Fnv1a;
+use control::flows::parts::PartId;
 use control::flows::{
-    Band, FlowName, FlowView, OWNER_RYU, StaticEntry, action_problems, match_problem,
+    Band, Chosen, FlowName, FlowView, OWNER_RYU, StaticEntry, action_problems, match_problem,
+    not_stated,
 };
+use openflow::QueueId;
 use openflow::table::Pattern;
-use openflow::{Action, DatapathId, Instruction, Match, MatchField, PortNo, QueueId};
+use openflow::{Action, DatapathId, GroupId, Instruction, Match, MatchField, MeterId, PortNo};
 use serde_json::{Map, Value, json};
 
 use super::super::entries::{Wish, delete_all};
@@ -32,7 +35,8 @@ pub fn router() -> Router<Api> {
         .route("/stats/flowentry/clear/{dpid}", delete(clear))
 }
 
-/// The fields of a body. Cookies are auster's, which also hears of the end of each entry.
+/// The fields of a body. Cookies in switches are auster's, which also hears of the end of each
+/// entry; those of the program are kept beside.
 const FIELDS: [&str; 10] = [
     "dpid",
     "cookie",
@@ -52,9 +56,14 @@ struct Asked {
     dpid: DatapathId,
     priority: u16,
     r#match: Match,
+    meter: Option<MeterId>,
     actions: Vec<Action>,
     idle_timeout_s: u16,
     hard_timeout_s: u16,
+    cookie: u64,
+    /// Chooses among those that are to be changed or deleted.
+    cookie_mask: u64,
+    flags: u16,
 }
 
 async fn change(
@@ -66,33 +75,21 @@ async fn change(
     let body = json(request).await?.unwrap_or_else(|| json!({}));
     let asked = read(&body, is_deletion).map_err(wrong_fields)?;
     connected(&api, asked.dpid).await?;
-    let there = api.flows(Some(OWNER_RYU.to_owned())).await?;
-    let there = there
-        .into_iter()
-        .filter(|view| view.entry.dpid == asked.dpid);
-    let (wide, priority) = (asked.pattern(), asked.priority);
-    let is_it = |view: &FlowView| {
-        let pattern = Pattern::new(&view.entry.r#match).unwrap_or_default();
-        pattern == wide && view.entry.priority == priority
-    };
-    let is_within = |view: &FlowView| {
-        Pattern::new(&view.entry.r#match).is_ok_and(|pattern| pattern.is_within(&wide))
-    };
+    let (wide, one) = (Chosen::Within(asked.pattern()), asked.one());
     let wishes: Vec<Wish> = match command.as_str() {
         "add" => vec![wish(asked.name(), asked.entry())],
-        "modify" => there
-            .filter(is_within)
-            .map(|view| asked.changed(view))
-            .collect(),
-        "modify_strict" => there
-            .filter(is_it)
-            .map(|view| asked.changed(view))
-            .collect(),
-        "delete" => there
-            .filter(is_within)
-            .map(|view| (view.name, None))
-            .collect(),
-        "delete_strict" => there.filter(is_it).map(|view| (view.name, None)).collect(),
+        "modify" | "modify_strict" => {
+            let chosen = if command == "modify" { wide } else { one };
+            let there = its(&api, asked.dpid, chosen).await?.into_iter();
+            let there = there.filter(|view| asked.has_cookie(view));
+            there.map(|view| asked.changed(view)).collect()
+        }
+        "delete" | "delete_strict" => {
+            let chosen = if command == "delete" { wide } else { one };
+            let there = its(&api, asked.dpid, chosen).await?.into_iter();
+            let there = there.filter(|view| asked.has_cookie(view));
+            there.map(|view| (view.name, None)).collect()
+        }
         _ => {
             let detail =
                 format!("'{command}' is none of add, modify, modify_strict, delete, delete_strict");
@@ -110,15 +107,22 @@ async fn change(
 async fn clear(State(api): State<Api>, Path(dpid): Path<String>) -> Result<StatusCode, Problem> {
     let dpid = dpid_of(&dpid)?;
     connected(&api, dpid).await?;
-    let there = api.flows(Some(OWNER_RYU.to_owned())).await?.into_iter();
-    let its = there.filter(|view| view.entry.dpid == dpid);
-    let names: BTreeSet<FlowName> = its.map(|view| view.name).collect();
+    let there = its(&api, dpid, Chosen::All).await?.into_iter();
+    let names: BTreeSet<FlowName> = there.map(|view| view.name).collect();
     delete_all(&api, names).await?;
     Ok(StatusCode::OK)
 }
 
+/// Ryu's entries on a switch that a command is about.
+pub async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
+    let there = api
+        .driver
+        .ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen));
+    there.await.ok_or_else(Problem::busy)
+}
+
 /// Ryu answers 404 for a switch that is not connected.
-async fn connected(api: &Api, dpid: DatapathId) -> Result<(), Problem> {
+pub async fn connected(api: &Api, dpid: DatapathId) -> Result<(), Problem> {
     let views = api.switches().await?;
     let mut up = views.iter().filter(|view| view.connection.is_some());
     match up.any(|view| view.dpid == dpid) {
@@ -135,16 +139,26 @@ fn wish(name: FlowName, entry: StaticEntry) -> Wish {
     (name, Some((entry, node)))
 }
 
-fn words(actions: &[Action]) -> String {
-    match actions.is_empty() {
-        true => "drop".to_owned(),
-        false => Instruction::ApplyActions(actions.to_vec()).to_string(),
-    }
+fn words(meter: Option<MeterId>, actions: &[Action]) -> String {
+    let meter = meter.map(|meter| Instruction::Meter(meter).to_string());
+    let actions = (!actions.is_empty()).then(|| Instruction::ApplyActions(actions.to_vec()));
+    let actions = actions.map_or_else(|| "drop".to_owned(), |actions| actions.to_string());
+    let all: Vec<String> = meter.into_iter().chain([actions]).collect();
+    all.join(",")
 }
 
 impl Asked {
     fn pattern(&self) -> Pattern {
         Pattern::new(&self.r#match).unwrap_or_default()
+    }
+
+    fn has_cookie(&self, view: &FlowView) -> bool {
+        (view.entry.stated.0 ^ self.cookie) & self.cookie_mask == 0
+    }
+
+    /// The choice of the entry with this match and priority.
+    fn one(&self) -> Chosen {
+        Chosen::One(self.pattern(), self.priority)
     }
 
     fn name(&self) -> FlowName {
@@ -163,18 +177,21 @@ impl Asked {
             band: Band::Ryu,
             priority: self.priority,
             r#match: self.r#match.clone(),
+            meter: self.meter,
             actions: self.actions.clone(),
             idle_timeout_s: self.idle_timeout_s,
             hard_timeout_s: self.hard_timeout_s,
-            words: (self.r#match.to_string(), words(&self.actions)),
+            words: (self.r#match.to_string(), words(self.meter, &self.actions)),
+            stated: (self.cookie, self.flags),
         }
     }
 
     /// An entry that is there, with these actions.
     fn changed(&self, view: FlowView) -> Wish {
         let mut entry = view.entry;
+        entry.meter = self.meter;
         entry.actions.clone_from(&self.actions);
-        entry.words.1 = words(&self.actions);
+        entry.words.1 = words(self.meter, &self.actions);
         wish(view.name, entry)
     }
 }
@@ -201,7 +218,8 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
     let (priority, idle_timeout_s) = (u16_of("priority"), u16_of("idle_timeout"));
     let (hard_timeout_s, flags) = (u16_of("hard_timeout"), u16_of("flags"));
     let dpid = number("dpid", u64::MAX.into());
-    let mask = number("cookie_mask", u64::MAX.into()).unwrap_or(0);
+    let mut u64_of = |key: &str| number(key, u64::MAX.into()).unwrap_or(0) as u64;
+    let (cookie, cookie_mask) = (u64_of("cookie"), u64_of("cookie_mask"));
     let table = match fields.get("table_id").and_then(Value::as_str) {
         Some("ALL" | "OFPTT_ALL") => Some(255),
         _ => number("table_id", 255),
@@ -219,9 +237,6 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
     if flags > 1 {
         refuse("flags", "may have bit 0 alone (OFPFF_SEND_FLOW_REM)");
     }
-    if mask != 0 && is_deletion {
-        refuse("cookie_mask", "must be 0: cookies are auster's own");
-    }
     let m = match fields.get("match") {
         None => Match::any(),
         Some(Value::Object(fields)) => matching::parse(fields).unwrap_or_else(|fields| {
@@ -234,18 +249,32 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
             Match::any()
         }
     };
-    let actions = match fields.get("actions") {
-        _ if is_deletion => Vec::new(),
-        None => Vec::new(),
-        Some(Value::Array(list)) => actions(list, &mut wrong),
+    let (meter, actions) = match fields.get("actions") {
+        _ if is_deletion => (None, Vec::new()),
+        None => (None, Vec::new()),
+        Some(Value::Array(list)) => {
+            let (meters, others): (Vec<&Value>, Vec<&Value>) =
+                list.iter().partition(|value| value["type"] == "METER");
+            let meter = meters.last().and_then(|value| match meter_id(value) {
+                Ok(id) => Some(id),
+                Err(why) => {
+                    wrong.push(("actions/meter_id".to_owned(), why));
+                    None
+                }
+            });
+            (meter, actions(&others, &mut wrong))
+        }
         Some(_) => {
             wrong.push(("actions".to_owned(), "is no list".to_owned()));
-            Vec::new()
+            (None, Vec::new())
         }
     };
     if wrong.is_empty() {
         wrong.extend(match_problem(&m).map(|why| ("match".to_owned(), why)));
-        let why = action_problems(&actions, Some(&m)).into_iter();
+        let of_meter = meter.and_then(|meter| not_stated(PartId::Meter(meter)));
+        let why = action_problems(&actions, Some(&m))
+            .into_iter()
+            .chain(of_meter);
         wrong.extend(why.map(|why| ("actions".to_owned(), why)));
     }
     match dpid.filter(|_| wrong.is_empty()) {
@@ -253,15 +282,26 @@ fn read(body: &Value, is_deletion: bool) -> Result<Asked, Wrong> {
             dpid: DatapathId(dpid as u64),
             priority,
             r#match: m,
+            meter,
             actions,
             idle_timeout_s,
             hard_timeout_s,
+            cookie,
+            cookie_mask,
+            flags,
         }),
         None => Err(wrong),
     }
 }
 
-fn actions(list: &[Value], wrong: &mut Wrong) -> Vec<Action> {
+fn meter_id(value: &Value) -> Result<MeterId, String> {
+    let id = value.get("meter_id").ok_or("is missing")?;
+    let id = u32::try_from(integer(id)?).map_err(|_| "is too much")?;
+    Ok(MeterId(id))
+}
+
+/// A list of actions. What is wrong is noted below `actions`.
+pub fn actions(list: &[&Value], wrong: &mut Wrong) -> Vec<Action> {
     let mut actions = Vec::new();
     for (n, value) in list.iter().enumerate() {
         match action(value) {
@@ -309,10 +349,11 @@ fn action(value: &Value) -> Result<Action, (&'static str, String)> {
         "SET_QUEUE" => Action::SetQueue(QueueId(number("queue_id", u32::MAX.into())? as u32)),
         "SET_NW_TTL" => Action::SetNwTtl(small("nw_ttl")?),
         "DEC_NW_TTL" => Action::DecNwTtl,
+        "GROUP" => Action::Group(GroupId(number("group_id", u32::MAX.into())? as u32)),
         _ => {
             let why = format!(
-                "{kind} is not taken by auster; it takes OUTPUT, SET_FIELD, SET_QUEUE, and those \
-                 that push, pop or set VLAN tags, MPLS labels and TTLs"
+                "{kind} is not taken by auster; it takes OUTPUT, GROUP, METER, SET_FIELD, \
+                 SET_QUEUE, and those that push, pop or set VLAN tags, MPLS labels and TTLs"
             );
             return Err(("type", why));
         }
@@ -347,7 +388,7 @@ fn set_field(value: &Value) -> Result<Action, (&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use openflow::Field;
-    use openflow::text::{parse_actions, parse_match};
+    use openflow::text::{parse_actions, parse_actions_of, parse_match};
 
     use super::*;
 
@@ -371,6 +412,7 @@ mod tests {
         assert_eq!((asked.priority, asked.idle_timeout_s), (11_111, 30));
         assert_eq!(asked.r#match.exact(Field::InPort), Some(1));
         let entry = asked.entry();
+        assert_eq!(entry.stated, (1, 1));
         assert_eq!(entry.problems(), []);
         // The words say the same.
         assert_eq!(parse_match(&entry.words.0), Ok(entry.r#match.clone()));
@@ -379,6 +421,17 @@ mod tests {
             entry.words.1,
             "push_vlan:0x8100,set_field:4102->vlan_vid,output:2"
         );
+    }
+
+    #[test]
+    fn an_entry_leads_to_a_group_and_a_meter() {
+        let body = json!({"dpid": 1, "actions": [
+            {"type": "METER", "meter_id": 3}, {"type": "GROUP", "group_id": "0x7"}
+        ]});
+        let entry = read(&body, false).unwrap().entry();
+        assert_eq!(entry.words.1, "meter:3,group:7");
+        let read = parse_actions_of(&entry.words.1, &Match::any(), &|_| None);
+        assert_eq!(read, Ok((entry.meter, entry.actions)));
     }
 
     #[test]
@@ -415,7 +468,7 @@ mod tests {
             "actions/2/type",
         ];
         assert_eq!(wrong, expected.map(str::to_owned).into());
-        let deletion = json!({"dpid": 1, "table_id": "OFPTT_ALL", "cookie_mask": 1});
+        let deletion = json!({"dpid": 1, "table_id": "OFPTT_ALL", "cookie_mask": -1});
         let wrong = read(&deletion, true).unwrap_err();
         assert_eq!(wrong.len(), 1, "{wrong:?}");
     }

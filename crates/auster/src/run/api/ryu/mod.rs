@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `GET /stats/…` | asked of the switch |
 //! | `POST /stats/flowentry/…` | static entries of the owner `ryu` |
-//! | `POST /stats/meterentry/…`, `groupentry` | 501: auster looks after these tables |
+//! | `POST /stats/meterentry/…`, `groupentry` | stated meters and groups of the owner `ryu` |
 //! | `POST /stats/portdesc`, `role`, `experimenter` | 501, too |
 //! | `/qos/queue/{switch}` | queues of ports, as `/v1/queues` |
 //! | `/qos/rules/{switch}` | a service and a policy for each rule |
@@ -16,6 +16,7 @@
 
 mod flow_entries;
 mod matching;
+mod part_entries;
 mod qos;
 mod show;
 mod stats;
@@ -28,6 +29,7 @@ use super::Api;
 pub fn router() -> Router<Api> {
     stats::router()
         .merge(flow_entries::router())
+        .merge(part_entries::router())
         .merge(qos::router())
         .merge(topology::router())
 }

@@ -343,6 +343,12 @@ fn action(action: &Action) -> String {
         Action::Output { port, .. } => format!("OUTPUT:{}", bare(port_no(*port))),
         Action::Group(group) => format!("GROUP:{}", bare(group_id(*group))),
         Action::SetQueue(queue) => format!("SET_QUEUE:{}", queue.0),
+        // The whole field, as SET_FIELD has it; a match shows the tag's number.
+        Action::SetField(MatchField::Basic {
+            field: Field::VlanVid,
+            value,
+            ..
+        }) => format!("SET_FIELD: {{vlan_vid:{value}}}"),
         Action::SetField(field) => match named(field) {
             Some((name, value)) => format!("SET_FIELD: {{{name}:{}}}", bare(value)),
             None => "UNKNOWN".to_owned(),
@@ -528,6 +534,7 @@ mod tests {
             json!("OUTPUT:4"),
             json!("OUTPUT:CONTROLLER"),
             json!("SET_FIELD: {ip_dscp:46}"),
+            json!("SET_FIELD: {vlan_vid:4099}"),
             json!({"WRITE_ACTIONS": ["SET_QUEUE:1"]}),
             json!("WRITE_METADATA:0x1/0x3"),
             json!("GOTO_TABLE:1"),

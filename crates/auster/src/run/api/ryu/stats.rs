@@ -5,7 +5,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
-use openflow::multipart::{FlowStatsRequest, ReplyBody, RequestBody};
+use control::flows::OWNER_RYU;
+use openflow::message::FlowModFlags;
+use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, GroupId, MeterId, PortNo, QueueId, TableId};
 use serde_json::{Map, Value, json};
 
@@ -53,14 +55,7 @@ async fn of_two_parts(
 }
 
 /// The requests that change a switch without the controller's knowledge.
-const CHANGES: [&str; 6] = [
-    "flowentry",
-    "meterentry",
-    "groupentry",
-    "experimenter",
-    "role",
-    "portdesc",
-];
+const CHANGES: [&str; 3] = ["experimenter", "role", "portdesc"];
 
 async fn not_ours() -> Problem {
     let detail = "auster run looks after its switches' tables and its role itself; ask for queues, \
@@ -92,18 +87,55 @@ async fn answer(
         None
     };
     let filter = Filter::parse(filter.unwrap_or_else(|| json!({})))?;
-    let body = body(kind, parts, filter.request)?;
+    let (cookie, mask) = (filter.request.cookie, filter.request.cookie_mask);
+    let mut request = filter.request;
+    if kind != "aggregateflow" {
+        // Programs for Ryu have cookies of their own, which switches do not know.
+        request.cookie_mask = Cookie(0);
+    }
+    let body = body(kind, parts, request)?;
     let dpid = dpid_of(dpid)?;
-    let mut bodies = api.ask_switch(dpid, body).await?;
-    if let Some(priority) = filter.priority {
-        for body in &mut bodies {
-            if let ReplyBody::Flow(rows) = body {
-                rows.retain(|row| u128::from(row.priority) == priority);
-            }
+    let bodies = api.ask_switch(dpid, body).await?;
+    let mut bodies = match has_filter {
+        true => as_stated(api, dpid, bodies).await?,
+        false => bodies,
+    };
+    let is_it = |row: &FlowStats| {
+        let has_cookie = (row.cookie.0 ^ cookie.0) & mask.0 == 0;
+        let priority = u128::from(row.priority);
+        has_cookie && filter.priority.is_none_or(|asked| asked == priority)
+    };
+    for body in &mut bodies {
+        if let ReplyBody::Flow(rows) = body {
+            rows.retain(is_it);
         }
     }
     let shown = json!({dpid.0.to_string(): show::bodies(bodies)});
     Ok(Json(shown).into_response())
+}
+
+/// Entries that programs for Ryu have set, with the priorities, cookies and flags that they stated.
+async fn as_stated(
+    api: &Api,
+    dpid: DatapathId,
+    mut bodies: Vec<ReplyBody>,
+) -> Result<Vec<ReplyBody>, Problem> {
+    let bodies = api.driver.ask(move |controller| {
+        let rows = bodies.iter_mut().flat_map(|body| match body {
+            ReplyBody::Flow(rows) => &mut rows[..],
+            _ => &mut [],
+        });
+        for row in rows {
+            let stated = controller.flow_of(dpid, row);
+            if let Some((_, entry)) = stated.filter(|(name, _)| name.owner == OWNER_RYU) {
+                row.priority = entry.priority;
+                let (cookie, flags) = entry.stated;
+                (row.cookie, row.flags) = (Cookie(cookie), FlowModFlags(flags));
+            }
+        }
+        bodies
+    });
+    bodies.await.ok_or_else(Problem::busy)
 }
 
 /// The datapath id in Ryu's forms, decimal or `0x…`, or in the form that other paths show.

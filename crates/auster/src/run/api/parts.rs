@@ -1,0 +1,330 @@
+//! Stated groups and meters, which static entries of the same owner lead to. They are documents of
+//! [`Intent`](crate::run::intent::Intent).
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use control::flows::FlowName;
+use control::flows::parts::{PartKind, PartName, PartView};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::intent::{Conditions, tag};
+use super::problem::{NotKept, Problem};
+use super::{Api, Body};
+use crate::run::intent::{Change, When};
+use crate::run::parts::{
+    GroupDocument, MeterDocument, StatedGroup, StatedMeter, read, show_group, show_meter,
+};
+use crate::run::qos::held::{Op, Put};
+use crate::run::qos::tree::{Node, Reader, is_name};
+use crate::run::qos::{Item, Refused};
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_groups))
+        .routes(routes!(get_group, put_group, delete_group))
+        .routes(routes!(list_meters))
+        .routes(routes!(get_meter, put_meter, delete_meter))
+}
+
+/// Stated groups, by owner and name.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Groups {
+    pub groups: Vec<GroupDocument>,
+}
+
+/// Stated meters, by owner and name.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Meters {
+    pub meters: Vec<MeterDocument>,
+}
+
+fn named(kind: PartKind, (owner, name): (String, String)) -> Result<PartName, Problem> {
+    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    if !is_name(&owner) || !is_name(&name) || is_number {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "an owner and a name are 1 to 64 letters, digits, '-', '_' and '.' each, and the name \
+             is not a number",
+        ));
+    }
+    let of = FlowName { owner, name };
+    Ok(PartName { kind, of })
+}
+
+fn shown(view: &PartView) -> Json<Value> {
+    Json(match view.name.kind {
+        PartKind::Group => json!(show_group(view)),
+        PartKind::Meter => json!(show_meter(view)),
+    })
+}
+
+impl Api {
+    pub async fn parts(&self, kind: PartKind) -> Result<Vec<PartView>, Problem> {
+        let views = self.driver.ask(move |controller| controller.parts(kind));
+        views.await.ok_or_else(Problem::busy)
+    }
+
+    async fn part(&self, name: &PartName) -> Result<Option<PartView>, Problem> {
+        let name = name.clone();
+        let view = self.driver.ask(move |controller| controller.part(&name));
+        view.await.ok_or_else(Problem::busy)
+    }
+
+    /// Puts or deletes groups and meters, all or none. Returns the revision, whether one of them is
+    /// new, and whether they are in use.
+    pub async fn change_parts(
+        &self,
+        ops: Vec<Op>,
+        when: When,
+    ) -> Result<(u64, bool, bool), Problem> {
+        let change = Change {
+            ops,
+            is_new: false,
+            when,
+        };
+        let changed = self.intent.change(change).await?;
+        let is_new = changed.created > 0;
+        Ok((changed.revision, is_new, changed.is_in_use))
+    }
+
+    /// Deletes these; those that somebody else has deleted meanwhile are gone, too.
+    pub async fn delete_parts(&self, names: BTreeSet<PartName>) -> Result<(), Problem> {
+        for name in names {
+            let item = Item::Part(name);
+            let is_there = self.intent.has(&item);
+            if is_there {
+                self.change_parts(vec![Op::Delete(item)], When::default())
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_part(&self, name: PartName) -> Result<Response, Problem> {
+        // Before: with a tag that is too old a client's change is refused, and not done by mistake.
+        let revision = self.intent.revision(&Item::Part(name.clone()));
+        let view = self.part(&name).await?;
+        let view = view.ok_or_else(|| Problem::from(Refused::Unknown(Item::Part(name))))?;
+        let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);
+        Ok((tag, shown(&view)).into_response())
+    }
+
+    async fn put_part(&self, name: PartName, when: When, body: Node) -> Result<Response, Problem> {
+        let mut reader = Reader::default();
+        let Some(part) = read(&mut reader, &name, &body) else {
+            return Err(Problem::of_fields(&reader.problems));
+        };
+        let put = Op::Put(Box::new(Put::Part(name.clone(), Box::new(part))), body);
+        let (revision, is_new, is_in_use) = self.change_parts(vec![put], when).await?;
+        let tag = [(header::ETAG, tag(revision))];
+        let Some(view) = self.part(&name).await? else {
+            // It is kept and not in use yet, or has gone since.
+            return Ok((StatusCode::ACCEPTED, tag, ()).into_response());
+        };
+        let place = format!("/v1/{}s/{}", name.kind.word(), name.of);
+        let place = [(header::LOCATION, place)];
+        Ok(match (is_in_use, is_new) {
+            (false, _) => (StatusCode::ACCEPTED, tag, shown(&view)).into_response(),
+            (true, false) => (StatusCode::OK, tag, shown(&view)).into_response(),
+            (true, true) => (StatusCode::CREATED, tag, place, shown(&view)).into_response(),
+        })
+    }
+
+    async fn delete_part(&self, name: PartName, when: When) -> Result<StatusCode, Problem> {
+        let item = Item::Part(name);
+        if !self.intent.has(&item) {
+            return Err(Problem::from(Refused::Unknown(item)));
+        }
+        let (.., is_in_use) = self.change_parts(vec![Op::Delete(item)], when).await?;
+        Ok(match is_in_use {
+            true => StatusCode::NO_CONTENT,
+            false => StatusCode::ACCEPTED,
+        })
+    }
+}
+
+/// All stated groups.
+#[utoipa::path(get, path = "/v1/groups", tag = "flows", operation_id = "list_groups",
+    responses(
+        (status = 200, body = Groups),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn list_groups(State(api): State<Api>) -> Result<Json<Groups>, Problem> {
+    let views = api.parts(PartKind::Group).await?;
+    let groups = views.iter().map(show_group).collect();
+    Ok(Json(Groups { groups }))
+}
+
+/// A stated group, and what has become of it.
+#[utoipa::path(get, path = "/v1/groups/{owner}/{name}", tag = "flows",
+    operation_id = "get_group",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "both"),
+    ),
+    responses(
+        (status = 200, body = GroupDocument, headers(("etag" = String))),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn get_group(
+    State(api): State<Api>,
+    Path(path): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    api.get_part(named(PartKind::Group, path)?).await
+}
+
+/// Make a group, or replace the one that is so called. It is kept, and set again whenever it is
+/// gone.
+#[utoipa::path(put, path = "/v1/groups/{owner}/{name}", tag = "flows",
+    operation_id = "put_group",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "both"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
+    request_body = StatedGroup,
+    responses(
+        (status = 200, description = "Replaced", body = GroupDocument,
+            headers(("etag" = String))),
+        (status = 201, description = "Created", body = GroupDocument,
+            headers(("location" = String), ("etag" = String))),
+        (status = 400, description = "The body is no JSON", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "What is wrong, by field", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn put_group(
+    State(api): State<Api>,
+    Path(path): Path<(String, String)>,
+    Conditions(when): Conditions,
+    Body(body): Body,
+) -> Result<Response, Problem> {
+    api.put_part(named(PartKind::Group, path)?, when, body)
+        .await
+}
+
+/// Delete a group that no static entry leads to.
+#[utoipa::path(delete, path = "/v1/groups/{owner}/{name}", tag = "flows",
+    operation_id = "delete_group",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "both"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
+    responses(
+        (status = 204),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "An entry leads to it", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn delete_group(
+    State(api): State<Api>,
+    Path(path): Path<(String, String)>,
+    Conditions(when): Conditions,
+) -> Result<StatusCode, Problem> {
+    api.delete_part(named(PartKind::Group, path)?, when).await
+}
+
+/// All stated meters.
+#[utoipa::path(get, path = "/v1/meters", tag = "flows", operation_id = "list_meters",
+    responses(
+        (status = 200, body = Meters),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn list_meters(State(api): State<Api>) -> Result<Json<Meters>, Problem> {
+    let views = api.parts(PartKind::Meter).await?;
+    let meters = views.iter().map(show_meter).collect();
+    Ok(Json(Meters { meters }))
+}
+
+/// A stated meter, and what has become of it.
+#[utoipa::path(get, path = "/v1/meters/{owner}/{name}", tag = "flows",
+    operation_id = "get_meter",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "slow"),
+    ),
+    responses(
+        (status = 200, body = MeterDocument, headers(("etag" = String))),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn get_meter(
+    State(api): State<Api>,
+    Path(path): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    api.get_part(named(PartKind::Meter, path)?).await
+}
+
+/// Make a meter, or replace the one that is so called. It is kept, and set again whenever it is
+/// gone.
+#[utoipa::path(put, path = "/v1/meters/{owner}/{name}", tag = "flows",
+    operation_id = "put_meter",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "slow"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
+    request_body = StatedMeter,
+    responses(
+        (status = 200, description = "Replaced", body = MeterDocument,
+            headers(("etag" = String))),
+        (status = 201, description = "Created", body = MeterDocument,
+            headers(("location" = String), ("etag" = String))),
+        (status = 400, description = "The body is no JSON", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "What is wrong, by field", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn put_meter(
+    State(api): State<Api>,
+    Path(path): Path<(String, String)>,
+    Conditions(when): Conditions,
+    Body(body): Body,
+) -> Result<Response, Problem> {
+    api.put_part(named(PartKind::Meter, path)?, when, body)
+        .await
+}
+
+/// Delete a meter that no static entry leads to.
+#[utoipa::path(delete, path = "/v1/meters/{owner}/{name}", tag = "flows",
+    operation_id = "delete_meter",
+    params(
+        ("owner" = String, Path, example = "ann"),
+        ("name" = String, Path, example = "slow"),
+        ("if-match" = Option<String>, Header),
+        ("if-none-match" = Option<String>, Header),
+    ),
+    responses(
+        (status = 204),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "An entry leads to it", body = Problem,
+            content_type = "application/problem+json"),
+        NotKept,
+    ))]
+async fn delete_meter(
+    State(api): State<Api>,
+    Path(path): Path<(String, String)>,
+    Conditions(when): Conditions,
+) -> Result<StatusCode, Problem> {
+    api.delete_part(named(PartKind::Meter, path)?, when).await
+}
