@@ -360,7 +360,7 @@ impl Machine {
         })
     }
 
-    /// Messages that a connection gets unasked; by default as the specification says (1.3.5, 7.3.10).
+    /// Messages that a connection gets unasked. The specification has the default (1.3.5, 7.3.10).
     fn asynchronous(&self) -> AsyncConfig {
         self.session.asynchronous.unwrap_or(AsyncConfig {
             packet_in_mask: [0b11, 0],

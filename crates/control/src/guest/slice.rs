@@ -172,7 +172,10 @@ fn meet(stated: &Match, own: &Match) -> Option<Match> {
             return None;
         };
         let own_mask = mask.unwrap_or(field.ones());
-        let is_it = |other: &&mut MatchField| matches!(other, MatchField::Basic { field: of, .. } if of == field);
+        let is_it = |other: &&mut MatchField| match other {
+            MatchField::Basic { field: of, .. } => of == field,
+            MatchField::Other { .. } => false,
+        };
         match met.fields.iter_mut().find(is_it) {
             Some(MatchField::Basic {
                 value: said,
