@@ -132,7 +132,8 @@ impl Slice {
     pub fn check_packet(&self, packet: &PacketOut) -> Result<(), ErrorKind> {
         let is_nowhere = [PortNo::CONTROLLER, PortNo::ANY].contains(&packet.in_port);
         let is_port = packet.in_port.is_ordinary() || packet.in_port == PortNo::LOCAL;
-        if !is_nowhere && !(is_port && self.has_port(packet.in_port)) {
+        let is_own = is_port && self.has_port(packet.in_port);
+        if !(is_nowhere || is_own) {
             return Err(ErrorKind::BAD_PORT);
         }
         if packet.buffer_id.is_some() {
