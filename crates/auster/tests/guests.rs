@@ -217,11 +217,8 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     let arp = "in_port(1),eth(src=02:00:00:00:00:01,dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),\
                arp(sip=10.0.0.1,tip=10.0.0.9,op=1,sha=02:00:00:00:00:01,tha=00:00:00:00:00:00)";
     switch.receive(1, arp);
-    let packet = loop {
-        match one.receive().expect("the connection lives") {
-            (_, Message::PacketIn(packet)) => break packet,
-            (_, other) => panic!("{other:?}"),
-        }
+    let Some((_, Message::PacketIn(packet))) = one.receive() else {
+        panic!("a packet-in comes");
     };
     assert_eq!(
         (packet.cookie, packet.table_id),

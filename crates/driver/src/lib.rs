@@ -40,9 +40,8 @@
 //! Above 1 MiB of unwritten messages the connection sheds its packet-ins: each would add to them.
 //!
 //! [`databases`] connects to the switches' databases beside that, each by an [`ovsdb::Client`], and
-//! keeps the operator's queues in them. [`guests`] dials other controllers that see switches through
-//! this one. [`reconnect`] says when whoever lost a connection dials
-//! again.
+//! keeps the operator's queues in them. [`guests`] dials other controllers that see switches
+//! through this one. [`reconnect`] says when whoever lost a connection dials again.
 
 mod connection;
 pub mod databases;

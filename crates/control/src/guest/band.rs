@@ -95,12 +95,10 @@ impl Band {
             return None;
         }
         let low = u32::from(self.low);
-        let mut rank = 0;
         let mut moves = Vec::new();
-        for (stated, place) in &mut self.places {
+        for (rank, (stated, place)) in (0u32..).zip(&mut self.places) {
             let behind = u32::from(*stated > new);
             let to = (low + (rank + behind) * width / count) as u16;
-            rank += 1;
             let from = std::mem::replace(&mut place.at, to);
             moves.push(Move {
                 stated: *stated,

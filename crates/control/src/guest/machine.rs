@@ -361,7 +361,7 @@ impl Machine {
         })
     }
 
-    /// Messages that a connection gets unasked; by default as the specification says (1.3.5, 7.3.10).
+    /// Messages that a connection gets unasked. The specification has the default (1.3.5, 7.3.10).
     fn asynchronous(&self) -> AsyncConfig {
         let asked = self.session.asynchronous.clone();
         asked.unwrap_or_else(|| AsyncConfig::of_v13([0b11, 0], [0b111, 0b111], [0b1111, 0]))

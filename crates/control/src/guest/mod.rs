@@ -1,8 +1,7 @@
 //! Guests: other controllers that see each switch through auster, as a switch of their own.
 //!
-//! A [`Machine`](machine::Machine) is one switch as one guest sees it. It has the guest's messages
-//! in, and gives out messages to the guest and wishes for the switch. It knows neither sockets nor
-//! the other switches.
+//! A `Machine` is one switch as one guest sees it. It has the guest's messages in, and gives out
+//! messages to the guest and wishes for the switch. It knows no sockets and no other switches.
 //!
 //! A guest's first table lies in the table of paths, within the [band](band_of) of priorities that
 //! is the guest's alone. Its further tables are tables of the switch that nothing else leads to. An

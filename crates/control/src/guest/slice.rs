@@ -132,7 +132,8 @@ impl Slice {
     pub fn check_packet(&self, packet: &PacketOut) -> Result<(), ErrorKind> {
         let is_nowhere = [PortNo::CONTROLLER, PortNo::ANY].contains(&packet.in_port);
         let is_port = packet.in_port.is_ordinary() || packet.in_port == PortNo::LOCAL;
-        if !is_nowhere && !(is_port && self.has_port(packet.in_port)) {
+        let is_own = is_port && self.has_port(packet.in_port);
+        if !(is_nowhere || is_own) {
             return Err(ErrorKind::BAD_PORT);
         }
         if packet.buffer_id.is_some() {
@@ -172,7 +173,10 @@ fn meet(stated: &Match, own: &Match) -> Option<Match> {
             return None;
         };
         let own_mask = mask.unwrap_or(field.ones());
-        let is_it = |other: &&mut MatchField| matches!(other, MatchField::Basic { field: of, .. } if of == field);
+        let is_it = |other: &&mut MatchField| match other {
+            MatchField::Basic { field: of, .. } => of == field,
+            MatchField::Other { .. } => false,
+        };
         match met.fields.iter_mut().find(is_it) {
             Some(MatchField::Basic {
                 value: said,

@@ -30,7 +30,8 @@ impl Machine {
         }
         let deletes = matches!(flow_mod.command, C::Delete | C::DeleteStrict);
         let is_known = usize::from(flow_mod.table_id.0) < self.tables.len();
-        if !is_known && !(deletes && flow_mod.table_id == TableId::ALL) {
+        let is_all = deletes && flow_mod.table_id == TableId::ALL;
+        if !(is_known || is_all) {
             return Err(ErrorKind::FLOW_MOD_BAD_TABLE_ID);
         }
         if flow_mod.buffer_id.is_some() && !deletes {

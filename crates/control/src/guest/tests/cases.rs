@@ -417,3 +417,22 @@ fn one_that_speaks_another_version_is_turned_away() {
         assert_eq!(error_of(&[error]), Some(ErrorKind::HELLO_INCOMPATIBLE));
     }
 }
+
+#[test]
+fn an_entry_comes_back_when_the_one_that_hid_it_goes() {
+    let mut bench = Bench::new(&[guest(0, &["in_port=1"])]);
+    bench.add(0, 100, "ip", "output:1");
+    let first = sorted(&bench.held(Some(0)));
+    // The same once it is narrowed.
+    bench.add(0, 100, "in_port=1,ip", "drop");
+    assert_eq!(bench.held(Some(0)).len(), 1);
+    assert_ne!(sorted(&bench.held(Some(0))), first);
+    assert_eq!(bench.read(0).len(), 2);
+    let delete = FlowMod {
+        command: FlowModCommand::DeleteStrict,
+        ..FlowMod::add(100, parse_match("in_port=1,ip").unwrap(), Vec::new())
+    };
+    bench.send(0, &Message::FlowMod(delete));
+    assert_eq!(sorted(&bench.held(Some(0))), first);
+    assert_eq!(bench.read(0).len(), 1);
+}
