@@ -1,4 +1,5 @@
-//! Nicira's messages, actions and fields in the words of `ovs-ofctl`, read from the bytes that messages keep.
+//! Nicira's messages, actions and fields in the words of `ovs-ofctl`, read from the bytes that
+//! messages keep.
 //!
 //! What is not well formed or has no words here stays as it is: `experimenter(ID,DATA)`.
 

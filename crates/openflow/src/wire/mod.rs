@@ -1,4 +1,5 @@
-//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and [`decode_nicira`].
+//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and
+//! [`decode_nicira`].
 //!
 //! A refused message gets the OpenFlow error that Open vSwitch or the specification names. The
 //! reader only moves forward and never leaves its part. It allocates only for parts that it has
@@ -42,7 +43,8 @@ pub(crate) use onf::kind as onf_kind;
 use reader::Reader;
 use writer::Writer;
 
-/// Reads `frame` under its own version (1.0 and 1.3 to 1.5; the symmetric messages of every version).
+/// Reads `frame` under its own version (1.0, and 1.3 to 1.5; the symmetric messages of every
+/// version).
 ///
 /// # Errors
 /// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that is not
