@@ -32,7 +32,7 @@ pub(super) fn ty(message: &Message) -> Option<u32> {
     }
 }
 
-/// What `message` is if it begins like one of them.
+/// Kind of `message`, if it begins like one of them.
 pub(crate) fn kind(message: &[u8]) -> Option<K> {
     let (header, body) = message.split_first_chunk::<HEADER_LEN>()?;
     if header[0] != Version::V13.wire() || K::from_wire(header[0], header[1]) != K::Experimenter {
