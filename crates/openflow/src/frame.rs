@@ -137,8 +137,8 @@ impl Frame {
         MessageKind::from_wire(self.version_byte(), self.type_byte())
     }
 
-    /// Type of the message that it stands for: an EXPERIMENTER message of 1.3 that the ONF gives the
-    /// meaning of one of 1.4 is of that type.
+    /// Type of the message that it stands for: an EXPERIMENTER message of 1.3 that the ONF gives
+    /// the meaning of one of 1.4 is of that type.
     pub fn meaning(&self) -> MessageKind {
         onf_kind(&self.bytes).unwrap_or_else(|| self.kind())
     }

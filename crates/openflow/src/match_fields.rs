@@ -30,7 +30,7 @@ macro_rules! fields {
                 $name = $number,
             )*
             $(
-                #[doc = concat!("`", $later_text, "` in `ovs-ofctl` syntax; ", $later_bits, " bits.")]
+                #[doc = concat!("`", $later_text, "` in `ovs-ofctl`; ", $later_bits, " bits.")]
                 $(#[$later_doc])*
                 $later = $later_number
             ),*

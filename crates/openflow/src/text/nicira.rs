@@ -1,6 +1,7 @@
-//! Nicira's messages, actions and fields in the words of `ovs-ofctl`, read from the bytes that messages keep.
+//! Nicira's messages, actions and fields in the words of `ovs-ofctl`, read from the bytes that
+//! messages keep.
 //!
-//! What is not well formed or has no words here stays as it is: `experimenter(ID,DATA)`.
+//! Bytes that are not well formed or have no words here stay as they are: `experimenter(ID,DATA)`.
 
 use std::fmt::{self, Write};
 
@@ -129,7 +130,7 @@ fn hex(n: u64) -> String {
 pub(super) enum Word {
     /// The packet's mark, in front of all.
     Mark(String),
-    /// Of its tracked connection, in front of the protocol.
+    /// A field of its tracked connection, in front of the protocol.
     Tracked(String),
     /// Behind the protocol.
     Register(String),

@@ -1,4 +1,5 @@
-//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and [`decode_nicira`].
+//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and
+//! [`decode_nicira`].
 //!
 //! A refused message gets the OpenFlow error that Open vSwitch or the specification names. The
 //! reader only moves forward and never leaves its part. It allocates only for parts that it has
@@ -42,7 +43,8 @@ pub(crate) use onf::kind as onf_kind;
 use reader::Reader;
 use writer::Writer;
 
-/// Reads `frame` under its own version (1.0 and 1.3 to 1.5; the symmetric messages of every version).
+/// Reads `frame` under its own version (1.0, and 1.3 to 1.5; the symmetric messages of every
+/// version).
 ///
 /// # Errors
 /// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that is not
@@ -67,16 +69,19 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     }
 }
 
-/// Reads `frame` by `body`, which must use it up.
+/// Reads `frame` by `body`, which must use it up. The message is not moved: it is large.
+#[inline]
 fn whole(
     frame: &Frame,
     kind: MessageKind,
-    body: fn(MessageKind, &mut Reader) -> Result<Message, DecodeError>,
+    body: impl FnOnce(MessageKind, &mut Reader) -> Result<Message, DecodeError>,
 ) -> Result<Message, DecodeError> {
     let mut r = Reader::body_of(frame, v13::name(kind));
-    let message = body(kind, &mut r)?;
-    r.done()?;
-    Ok(message)
+    let read = body(kind, &mut r);
+    match r.done() {
+        Err(error) if read.is_ok() => Err(error),
+        _ => read,
+    }
 }
 
 /// Reads `frame` like [`decode`], but leaves out rows of flow statistics that cannot be read, if
@@ -114,9 +119,13 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
         version,
         what: "message of this kind",
     };
-    let kind = match version {
-        Version::V13 if onf::ty(message.kind()).is_some() => MessageKind::Experimenter,
-        _ => message.kind(),
+    let onf_type = match version {
+        Version::V13 => onf::ty(message),
+        _ => None,
+    };
+    let kind = match onf_type {
+        Some(_) => MessageKind::Experimenter,
+        None => message.kind(),
     };
     let Some(type_byte) = kind.to_wire(version.wire()) else {
         return Err(unsupported);
@@ -126,7 +135,10 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
         match version {
             Version::V10 => v10::encode(message, &mut w)?,
             Version::V11 | Version::V12 => return Err(unsupported),
-            Version::V13 => onf::encode_or(message, &mut w, v13::encode)?,
+            Version::V13 => match onf_type {
+                Some(ty) => onf::encode(ty, message, &mut w)?,
+                None => v13::encode(message, &mut w)?,
+            },
             Version::V14 => v14::encode(message, &mut w)?,
             Version::V15 => v15::encode(message, &mut w)?,
         }

@@ -34,7 +34,7 @@ pub struct PacketIn2 {
     pub packet: PacketIn,
     /// Data of the action `controller(userdata=…)`.
     pub userdata: Bytes,
-    /// What the switch asks for to go on with a packet of `controller(pause)`; its own.
+    /// Data of the switch's own, with which it goes on with a packet of `controller(pause)`.
     pub continuation: Bytes,
 }
 

@@ -21,13 +21,18 @@ const TYPES: [(K, u32); 4] = [
 /// Experimenter id and type.
 const IDS_LEN: usize = 8;
 
-/// The ONF's type of such a message.
-pub(super) fn ty(kind: K) -> Option<u32> {
-    let found = TYPES.iter().find(|(known, _)| *known == kind);
-    found.map(|(_, ty)| *ty)
+/// The ONF's type of `message`, if it is one of them.
+pub(super) fn ty(message: &Message) -> Option<u32> {
+    match message {
+        Message::RoleStatus(_) => Some(Experimenter::ONF_ROLE_STATUS),
+        Message::BundleControl(_) => Some(Experimenter::ONF_BUNDLE_CONTROL),
+        Message::BundleAdd(_) => Some(Experimenter::ONF_BUNDLE_ADD_MESSAGE),
+        Message::RequestForward(_) => Some(Experimenter::ONF_REQUEST_FORWARD),
+        _ => None,
+    }
 }
 
-/// What `message` is if it begins like one of them.
+/// Kind of `message`, if it begins like one of them.
 pub(crate) fn kind(message: &[u8]) -> Option<K> {
     let (header, body) = message.split_first_chunk::<HEADER_LEN>()?;
     if header[0] != Version::V13.wire() || K::from_wire(header[0], header[1]) != K::Experimenter {
@@ -53,15 +58,8 @@ pub(super) fn decode(kind: K, r: &mut Reader) -> Result<Message, DecodeError> {
     })
 }
 
-/// Writes one of them; any other message by `other`.
-pub(super) fn encode_or(
-    message: &Message,
-    w: &mut Writer,
-    other: fn(&Message, &mut Writer) -> Result<(), EncodeError>,
-) -> Result<(), EncodeError> {
-    let Some(ty) = ty(message.kind()) else {
-        return other(message, w);
-    };
+/// Writes the body of a message of which [`ty`] has said `ty`.
+pub(super) fn encode(ty: u32, message: &Message, w: &mut Writer) -> Result<(), EncodeError> {
     w.u32(Experimenter::ONF);
     w.u32(ty);
     match message {

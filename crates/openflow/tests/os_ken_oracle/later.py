@@ -1,4 +1,4 @@
-"""OpenFlow 1.4 and 1.5 by os-ken: what both share with 1.3 in their own layouts, and what they add."""
+"""OpenFlow 1.4 and 1.5 by os-ken: all messages, in the layouts of each."""
 
 import struct
 
