@@ -688,19 +688,17 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     ];
     fields.only(table, "session", &known);
     let session = &mut config.session;
-    if table.contains_key("versions") {
-        let versions = fields.list(table, "versions", "[\"1.0\", \"1.3\"]", session_version);
-        let versions: BTreeSet<Version> = versions.into_iter().collect();
-        if !versions.is_empty() {
-            session.versions = versions.into_iter().collect();
-        } else if let Some(value) = table.get("versions")
-            && fields::items(table, "versions").is_empty()
-        {
-            fields.problem(
-                &value.span(),
-                "versions is empty; it must be such as [\"1.3\"]",
-            );
-        }
+    let versions = fields.list(table, "versions", "1.3", session_version);
+    let versions: BTreeSet<Version> = versions.into_iter().collect();
+    if !versions.is_empty() {
+        session.versions = versions.into_iter().collect();
+    } else if let Some(value) = table.get("versions")
+        && fields::items(table, "versions").is_empty()
+    {
+        fields.problem(
+            &value.span(),
+            "versions is empty; it must be such as [\"1.3\"]",
+        );
     }
     let mut millis = |key, to: &mut Duration| {
         let found = fields.integer(table, key, 10..=600_000);
@@ -1018,6 +1016,26 @@ mod tests {
         let settings = Settings::given(line.args).and_then(Settings::complete);
         let settings = settings.unwrap();
         settings.listen.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn versions_are_those_that_a_session_can_have() {
+        let parse = |versions: &str| {
+            let text = format!("[session]\nversions = {versions}\n");
+            Settings::parse(&text, Path::new("run.toml"))
+        };
+        let settings = parse("[\"1.5\", \"1.3\", \"1.5\"]").unwrap();
+        let versions = [Version::V13, Version::V15];
+        assert_eq!(settings.driver.session.versions, versions);
+        for (versions, problem) in [
+            ("[]", "versions is empty"),
+            ("[\"1.2\"]", "'1.2' is none of 1.0, 1.3, 1.4 and 1.5"),
+            ("1.3", "versions"),
+        ] {
+            let problems = parse(versions).map(drop).unwrap_err();
+            assert!(problems[0].contains(problem), "{problems:?}");
+            assert!(problems[0].starts_with("run.toml:2:"), "{problems:?}");
+        }
     }
 
     #[test]
