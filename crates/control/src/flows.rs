@@ -16,6 +16,7 @@ pub mod parts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use clock::{Budget, Instant};
 use openflow::message::{FlowMod, FlowModFlags};
 use openflow::table::{Pattern, check_actions};
 use openflow::{Action, DatapathId, ErrorKind, Field, Instruction, Match, MatchField, MeterId};
@@ -26,13 +27,44 @@ use parts::PartId;
 
 /// The owner of entries that programs for Ryu set.
 pub const OWNER_RYU: &str = "ryu";
-/// Entries that an owner may have.
-pub const PER_OWNER_MAX: usize = 4096;
-/// Entries that all owners may have together.
-pub const ENTRIES_MAX: usize = 20_000;
-/// Changes of switches that an owner may cause in a second, after as many at once as it may have
-/// entries. Further ones wait.
-pub const CHANGES_PER_S: u32 = 200;
+/// Entries of a switch that may be mended at once.
+pub(crate) const MENDED_AT_ONCE: u32 = 4096;
+
+/// The share of owners in the switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowLimits {
+    /// Entries that an owner may have.
+    pub per_owner: usize,
+    /// Entries that all owners may have together.
+    pub all: usize,
+    /// Changes of switches that an owner may cause in a second, after as many at once as it may
+    /// have entries. Further ones wait.
+    pub changes_per_s: u32,
+}
+
+impl FlowLimits {
+    /// Beside auster's own forwarding.
+    pub const BESIDE: FlowLimits = FlowLimits {
+        per_owner: 4096,
+        all: 20_000,
+        changes_per_s: 200,
+    };
+    /// Without it: all forwarding is theirs.
+    pub const ALONE: FlowLimits = FlowLimits {
+        per_owner: 65_536,
+        all: 131_072,
+        changes_per_s: 50_000,
+    };
+
+    /// What an owner may cause when it has caused nothing for long.
+    pub(crate) fn budget(self, now: Instant) -> Budget {
+        Budget::new(now, self.changes_per_s, self.at_once())
+    }
+
+    pub(crate) fn at_once(self) -> u32 {
+        u32::try_from(self.per_owner).unwrap_or(u32::MAX)
+    }
+}
 
 const ACTIONS_MAX: usize = 64;
 const AFTER: u16 = 1;
@@ -370,6 +402,7 @@ pub(crate) struct Around<'a> {
     pub holder: &'a dyn Fn(DatapathId, &FlowKey) -> Option<&'a FlowName>,
     pub of_owner: &'a dyn Fn(&str) -> usize,
     pub all: usize,
+    pub limits: FlowLimits,
     /// The version of a connected switch.
     pub version: &'a dyn Fn(DatapathId) -> Option<Version>,
     /// Whether an owner has a group or a meter.
@@ -449,15 +482,14 @@ pub(crate) fn problems(edits: &[FlowEdit], around: &Around<'_>) -> Vec<FlowProbl
     let owners: BTreeSet<&str> = grown.keys().copied().collect();
     let more: usize = grown.values().sum();
     let fewer: usize = shrunk.values().sum();
-    let is_full = more > 0 && (around.all + more).saturating_sub(fewer) > ENTRIES_MAX;
+    let is_full = more > 0 && (around.all + more).saturating_sub(fewer) > around.limits.all;
     for owner in owners {
         let fewer = shrunk.get(owner).copied().unwrap_or(0);
         let count = ((around.of_owner)(owner) + grown[owner]).saturating_sub(fewer);
-        let text = match (count > PER_OWNER_MAX, is_full) {
-            (true, _) => {
-                format!("{owner} would have {count} entries, and may have {PER_OWNER_MAX}")
-            }
-            (_, true) => format!("there are {ENTRIES_MAX} static entries, and no more are taken"),
+        let FlowLimits { per_owner, all, .. } = around.limits;
+        let text = match (count > per_owner, is_full) {
+            (true, _) => format!("{owner} would have {count} entries, and may have {per_owner}"),
+            (_, true) => format!("there are {all} static entries, and no more are taken"),
             _ => continue,
         };
         let first = after.keys().find(|name| name.owner == owner);
@@ -572,11 +604,13 @@ mod tests {
         let (a, b) = (name("x", "a"), name("y", "b"));
         let here = entry("ip", "output:1");
         let key = here.key();
+        let limits = FlowLimits::BESIDE;
         let around = Around {
             entry: &|of| (*of == a).then_some(&here),
             holder: &|_, of| (*of == key).then_some(&a),
-            of_owner: &|owner| if owner == "x" { PER_OWNER_MAX } else { 0 },
-            all: PER_OWNER_MAX,
+            of_owner: &|owner| if owner == "x" { limits.per_owner } else { 0 },
+            all: limits.per_owner,
+            limits,
             version: &|_| None,
             has_part: &|owner, _, id| owner == "x" && id == PartKind::Group.id(7),
         };

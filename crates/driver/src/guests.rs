@@ -421,8 +421,12 @@ async fn read(
                     controller.guest_frames(now, guest, dpid, &given)
                 };
                 match ask(driver, take).await {
-                    Some(true) => frames = Arc::new([]),
-                    Some(false) => break,
+                    Some((taken, is_behind)) => {
+                        frames = frames.get(taken..).unwrap_or_default().into();
+                        if frames.is_empty() && !is_behind {
+                            break;
+                        }
+                    }
                     None => return "the controller does not answer".to_owned(),
                 }
                 tokio::time::sleep(PAUSE).await;

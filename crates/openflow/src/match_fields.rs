@@ -178,6 +178,9 @@ pub const OXM_CLASS_BASIC: u16 = 0x8000;
 pub const VLAN_PRESENT: u128 = 0x1000;
 
 impl Field {
+    /// One more than the greatest number of a field in any version.
+    pub const COUNT: usize = Field::PacketType as usize + 1;
+
     /// Returns the field with this OXM number in class 0x8000.
     pub fn from_number(number: u8) -> Option<Field> {
         let later = || {

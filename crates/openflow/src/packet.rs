@@ -108,11 +108,14 @@ impl PacketFields {
         self.values.get(field as usize).copied().unwrap_or(0)
     }
 
-    /// Sets `field` to `value`, for what a switch knows besides the frame: metadata, tunnel id.
+    /// Sets `field` to `value`, for what a switch knows besides the frame: metadata, tunnel id. A
+    /// field that only 1.4 or 1.5 has is left out.
     #[inline]
     pub fn set(&mut self, field: Field, value: impl Into<u128>) {
-        self.values[field as usize] = value.into() & field.ones();
-        self.present |= 1 << field as u8;
+        if let Some(kept) = self.values.get_mut(field as usize) {
+            *kept = value.into() & field.ones();
+            self.present |= 1 << field as u8;
+        }
     }
 
     /// Ingress port.

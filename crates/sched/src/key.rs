@@ -155,6 +155,25 @@ mod tests {
         assert_eq!(key(Version::V13, &add(open)), None);
     }
 
+    /// A match of each field, in the versions that have it and in those that do not.
+    #[test]
+    fn no_field_is_too_new() {
+        for number in 0..=u8::MAX {
+            for version in 0..8 {
+                let oxm = [0x80, 0, number << 1, 8];
+                let r#match = [&[0, 1, 0, 16][..], &oxm, &[0; 8]].concat();
+                let body = [&[0; 40][..], &r#match].concat();
+                let len = (8 + body.len()) as u16;
+                let head = [&[version, 14][..], &len.to_be_bytes(), &[0; 4]].concat();
+                let frame = [head, body].concat();
+                let _ = key_of(&Frame::new(frame.into()).expect("a header with its length"));
+            }
+        }
+        let message = Match::any().with(Field::TcpFlags, 2u16);
+        let flow_mod = FlowMod::add(1, message, Vec::new());
+        let _ = key(Version::V15, &flow_mod);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_of_a_controller_panic(

@@ -5,7 +5,7 @@ use openflow::match_fields::{OXM_CLASS_BASIC, VLAN_PRESENT};
 use openflow::{Field, Frame, MessageKind, PacketFields, PortNo, Version};
 
 const NO_BUFFER: [u8; 4] = [0xff; 4];
-const FIELD_COUNT: usize = Field::Ipv6Exthdr as usize + 1;
+const FIELD_COUNT: usize = Field::COUNT;
 
 /// The buffer of the switch that a PACKET_IN or PACKET_OUT names.
 pub fn buffer_of(frame: &Frame) -> Option<u32> {

@@ -7,7 +7,7 @@ use clock::Duration;
 use control::controller::Event;
 use control::entry::EntryKind;
 use control::flows::parts::{PartEdit, PartKind, PartMod, PartName, StaticPart};
-use control::flows::{Band, FlowEdit, FlowName, FlowState, PER_OWNER_MAX, StaticEntry};
+use control::flows::{Band, FlowEdit, FlowLimits, FlowName, FlowState, StaticEntry};
 use openflow::message::{FlowMod, FlowModCommand, FlowRemovedReason};
 use openflow::text::{parse_actions, parse_group_mod, parse_group_of, parse_match, parse_meter_of};
 use openflow::{Cookie, DatapathId, GroupId, Instruction, Match, Message, MeterId, TableId};
@@ -437,10 +437,19 @@ fn an_owner_waits_for_its_rate_and_others_do_not() {
         );
         FlowEdit::Put(name("ann", n), Box::new(one))
     };
-    assert!(net.edit((0..PER_OWNER_MAX).map(|n| all(n, "output:1")).collect()));
-    assert!(!net.edit(vec![all(PER_OWNER_MAX, "drop")]), "one too many");
+    assert!(
+        net.edit(
+            (0..FlowLimits::BESIDE.per_owner)
+                .map(|n| all(n, "output:1"))
+                .collect()
+        )
+    );
+    assert!(
+        !net.edit(vec![all(FlowLimits::BESIDE.per_owner, "drop")]),
+        "one too many"
+    );
     net.network.run_for(ms(3000));
-    assert_eq!(net.held(0).len(), PER_OWNER_MAX);
+    assert_eq!(net.held(0).len(), FlowLimits::BESIDE.per_owner);
     let before = net.flow_mods(0);
     assert!(net.edit((0..2000).map(|n| all(n, "output:2")).collect()));
     assert!(net.put(name("bob", 1), entry(1, "arp", "drop")));

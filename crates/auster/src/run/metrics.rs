@@ -265,14 +265,28 @@ impl Metrics {
     async fn on_request(&self, answer: &Answer, connections: &[ConnectionView]) -> Vec<Family> {
         let stated = &super::lock(&self.stated).clone();
         let mut families = Vec::new();
-        if stated.has_queues {
-            let counters = self.queues.read(&self.driver, self.clock).await;
-            families.extend(queues::families(&counters, stated));
-        }
-        if !stated.asks_for_ports() {
+        let queues = async {
+            match stated.has_queues {
+                true => Some(self.queues.read(&self.driver, self.clock).await),
+                false => None,
+            }
+        };
+        let ports = async {
+            match stated.asks_for_ports() {
+                true => Some(self.ports.read(&self.driver, self.clock).await),
+                false => None,
+            }
+        };
+        // Prometheus waits for both.
+        let (queues, ports) = tokio::join!(queues, ports);
+        families.extend(
+            queues
+                .iter()
+                .flat_map(|queues| queues::families(queues, stated)),
+        );
+        let Some(counters) = ports else {
             return families;
-        }
-        let counters = self.ports.read(&self.driver, self.clock).await;
+        };
         if stated.has_ports {
             families.extend(ports::families(&counters, stated));
         }

@@ -242,8 +242,8 @@ impl Controller {
     /// Asks a switch for packets that have made all their hops, which it drops otherwise.
     pub(super) fn ask_for_expired(&mut self, dpid: DatapathId) {
         const ALL: u32 = (1 << (PacketInReason::INVALID_TTL.0 + 1)) - 1;
-        let is_1_3 = self.network.version(dpid) == Some(Version::V13);
-        if !self.gateways.routing.is_on() || !is_1_3 {
+        let can_ask = self.network.version(dpid) >= Some(Version::V13);
+        if !self.gateways.routing.is_on() || !can_ask {
             return;
         }
         // A slave hears of ports only, as by default.

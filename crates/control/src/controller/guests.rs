@@ -24,6 +24,8 @@ use super::outbox::{Outbox, Request, Timer};
 
 /// Time between two readings of the guests' entries.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
+/// Guests at switches that are away. Beyond them all of these are forgotten.
+const AWAY_MAX: usize = 1024;
 /// Messages and updates that wait for a switch, before its guests wait too.
 const BEHIND: usize = 4096;
 
@@ -113,6 +115,26 @@ impl Guests {
                 self.seats.remove(&id);
             }
         }
+        if self.seats.len() > self.switches.len() * self.all.len() + AWAY_MAX {
+            self.drop_away();
+        }
+    }
+
+    /// Forgets the entries at switches that are away: those of a switch that comes back go, and its
+    /// guests set them again.
+    fn drop_away(&mut self) {
+        let switches = &self.switches;
+        self.seats
+            .retain(|(dpid, _), _| switches.contains_key(dpid));
+        self.entries = self.seats.values().map(|seat| seat.counted).sum();
+    }
+
+    /// Whether all guests together may have one more entry.
+    fn has_room(&mut self) -> bool {
+        if self.entries >= ENTRIES_OF_ALL_MAX {
+            self.drop_away();
+        }
+        self.entries < ENTRIES_OF_ALL_MAX
     }
 
     /// Makes what a switch has of guests' entries what it should have, and takes them out of its
@@ -272,7 +294,7 @@ impl Guests {
                     let request = Request::Guest(guest, ticket);
                     let message = Message::BarrierRequest;
                     if outbox.request(now, dpid, request, &message).is_none() {
-                        seat.machine.handle_confirmed(ticket);
+                        seat.machine.handle_unconfirmed(ticket);
                     }
                 }
                 Output::PacketOut(packet) => {
@@ -323,13 +345,17 @@ impl Guests {
         outbox: &mut Outbox,
     ) {
         let now = outbox.now;
-        if let Some(seat) = self.seats.get_mut(&(dpid, guest)) {
-            // A ticket is one of either.
+        if let Some(seat) = self.seats.get_mut(&(dpid, guest))
+            && seat.machine.is_fence(ticket)
+        {
             seat.sent.retain(|_, sent| *sent > ticket);
         }
         self.with((dpid, guest), outbox, |machine| {
-            machine.handle_confirmed(ticket);
-            machine.handle_answer(now, ticket, answer);
+            match machine.is_fence(ticket) {
+                true if matches!(answer, Answer::Whole(_)) => machine.handle_confirmed(ticket),
+                true => machine.handle_unconfirmed(ticket),
+                false => machine.handle_answer(now, ticket, answer),
+            }
         });
     }
 
@@ -432,30 +458,38 @@ impl Controller {
         );
     }
 
-    /// Handles messages of a guest for a switch. Returns whether the guest should be read again
-    /// only later: the switch has much to confirm.
+    /// Handles messages of a guest for a switch. Returns how many, and whether the guest should be
+    /// read again only later: the switch has much to confirm. One message may be thousands of
+    /// changes, so those behind it wait as well.
     pub fn guest_frames(
         &mut self,
         now: Instant,
         guest: u8,
         dpid: DatapathId,
         frames: &[Frame],
-    ) -> bool {
+    ) -> (usize, bool) {
         self.outbox.now = now;
-        let guests = &mut self.guests;
         let id = (dpid, guest);
+        let mut taken = 0;
         for frame in frames {
-            let has_room = guests.entries < ENTRIES_OF_ALL_MAX;
-            guests.with(id, &mut self.outbox, |machine| {
+            if self.is_behind(id) {
+                break;
+            }
+            let has_room = self.guests.has_room();
+            self.guests.with(id, &mut self.outbox, |machine| {
                 machine.handle_frame(now, frame, has_room);
             });
+            taken += 1;
         }
-        guests.with(id, &mut self.outbox, Machine::advance_fence);
-        let is_behind = guests
-            .seats
-            .get(&id)
-            .is_some_and(|it| it.machine.is_behind());
-        is_behind || self.outbox.is_behind(dpid, BEHIND)
+        self.guests
+            .with(id, &mut self.outbox, Machine::advance_fence);
+        (taken, self.is_behind(id))
+    }
+
+    fn is_behind(&self, id: SeatId) -> bool {
+        let seat = self.guests.seats.get(&id);
+        let is_behind = seat.is_some_and(|seat| seat.machine.is_behind());
+        is_behind || self.outbox.is_behind(id.0, BEHIND)
     }
 
     /// The guests, in the order in which they are stated.

@@ -90,6 +90,7 @@ use sha2::{Digest, Sha256};
 use crate::ConnectionId;
 use crate::entry::Entry;
 use crate::fair_table::Shares;
+use crate::flows::FlowLimits;
 use crate::lldp::Prover;
 use crate::pipeline::Numbering;
 use crate::session::SwitchUp;
@@ -282,7 +283,10 @@ impl Controller {
             guarded: Guarded::default(),
             multicast: Multicast::new(config.multicast.clone().filter(|_| config.fabric.is_some())),
             gateways: Gatekeeper::new(&config),
-            stated: StaticEntries::default(),
+            stated: StaticEntries::new(match config.is_forwarding {
+                true => FlowLimits::BESIDE,
+                false => FlowLimits::ALONE,
+            }),
             hosts,
             crowds: Crowds::new(config.hosts_per_port_max),
             ageing: AgeingTurns::default(),

@@ -25,8 +25,8 @@ use openflow::{DatapathId, ErrorKind, Instruction, Message, Xid};
 use crate::entry;
 use crate::flows::parts::{PartEdit, PartId, Parts, StaticPart};
 use crate::flows::{
-    Around, CHANGES_PER_S, FlowEdit, FlowKey, FlowName, FlowProblem, FlowState, FlowView,
-    PER_OWNER_MAX, StaticEntry, problems,
+    Around, FlowEdit, FlowKey, FlowLimits, FlowName, FlowProblem, FlowState, FlowView,
+    MENDED_AT_ONCE, StaticEntry, problems,
 };
 use crate::pipeline::PATH_TABLE;
 
@@ -42,12 +42,12 @@ const READ_INTERVAL: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 /// Readings that miss an entry before it counts as refused.
 const MISSED_MAX: u8 = 3;
-/// Entries of a switch that are mended each second, once it has had [`PER_OWNER_MAX`] of them. The
+/// Entries of a switch that are mended each second, once it has had [`MENDED_AT_ONCE`] of them. The
 /// others wait for a later reading.
 const MENDED_PER_S: u32 = 20;
 
-#[derive(Default)]
 pub(super) struct StaticEntries {
+    limits: FlowLimits,
     wanted: BTreeMap<FlowName, Arc<StaticEntry>>,
     parts: Parts<Arc<StaticPart>>,
     switches: BTreeMap<DatapathId, Switch>,
@@ -92,7 +92,7 @@ enum Spot {
 
 /// Whether one more entry of a switch may be mended now.
 fn may_mend(mending: &mut Option<Budget>, now: Instant) -> bool {
-    let fresh = || Budget::new(now, MENDED_PER_S, PER_OWNER_MAX as u32);
+    let fresh = || Budget::new(now, MENDED_PER_S, MENDED_AT_ONCE);
     mending.get_or_insert_with(fresh).take(now)
 }
 
@@ -174,6 +174,18 @@ impl Place {
 }
 
 impl StaticEntries {
+    pub(super) fn new(limits: FlowLimits) -> StaticEntries {
+        StaticEntries {
+            limits,
+            wanted: BTreeMap::new(),
+            parts: Parts::default(),
+            switches: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            read_at: None,
+            go_on_at: None,
+        }
+    }
+
     /// All reasons not to make these changes. With an outbox, also what the versions of connected
     /// switches do not have.
     fn check(
@@ -187,6 +199,7 @@ impl StaticEntries {
             holder: &|dpid, key| self.switches.get(&dpid)?.places.get(key)?.wanted.as_ref(),
             of_owner: &|owner| self.owners.get(owner).map_or(0, |owner| owner.count),
             all: self.wanted.len(),
+            limits: self.limits,
             version: &|dpid| outbox?.version(dpid),
             has_part: &|owner, dpid, id| self.has_part(parts, owner, dpid, id),
         };
@@ -217,10 +230,11 @@ impl StaticEntries {
     }
 
     fn owner(&mut self, name: &str, now: Instant) -> &mut Owner {
+        let limits = self.limits;
         self.owners.entry(name.to_owned()).or_insert_with(|| Owner {
             count: 0,
             parts: 0,
-            budget: Budget::new(now, CHANGES_PER_S, PER_OWNER_MAX as u32),
+            budget: limits.budget(now),
             waiting: Waiting::default(),
         })
     }
@@ -295,10 +309,11 @@ impl StaticEntries {
             }
         }
         // An owner that comes back has no more than before.
+        let at_once = self.limits.at_once();
         self.owners.retain(|_, owner| {
             let has_none = owner.count == 0 && owner.parts == 0;
             let is_idle = has_none && owner.waiting.is_empty();
-            !is_idle || !owner.budget.has(now, PER_OWNER_MAX as u32)
+            !is_idle || !owner.budget.has(now, at_once)
         });
         self.fence(outbox);
         if is_late && self.go_on_at.is_none_or(|at| at <= now) {

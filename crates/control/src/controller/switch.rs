@@ -76,7 +76,7 @@ impl Controller {
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
             Some(Request::Static) => self.static_confirmed(dpid),
             Some(Request::Guest(guest, ticket)) => {
-                self.guest_answered(dpid, (guest, ticket), Answer::Lost);
+                self.guest_answered(dpid, (guest, ticket), Answer::Whole(Vec::new()));
             }
             // A barrier reply under the xid of a multipart request: the request is over.
             Some(request) => self.handle_unanswered(now, dpid, request),

@@ -302,7 +302,7 @@ impl Taps {
             return Vec::new();
         };
         let has_table = outbox.numbering(dpid) == Numbering::Access || !held.tap.is_copy;
-        match has_table && outbox.version(dpid) == Some(Version::V13) {
+        match has_table && outbox.version(dpid) >= Some(Version::V13) {
             true => held.rows(dpid, outbox.generation, &outbox.mirrors),
             false => Vec::new(),
         }
@@ -451,7 +451,7 @@ impl Taps {
         let concerned = concerned.filter(|dpid| held.tap.at.concerns(*dpid));
         let can_have = |dpid: &DatapathId| {
             let has_table = outbox.numbering(*dpid) == Numbering::Access;
-            outbox.version(*dpid) == Some(Version::V13) && (has_table || !held.tap.is_copy)
+            outbox.version(*dpid) >= Some(Version::V13) && (has_table || !held.tap.is_copy)
         };
         let has_it = self
             .sent

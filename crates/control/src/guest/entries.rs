@@ -34,6 +34,7 @@ pub(super) struct Entry {
     pub matching: Match,
     pub instructions: Vec<Instruction>,
     pub added_at: Instant,
+    pub modified: u32,
     /// Its entries in the switch: one for each part of the guest's packets that it can match.
     pub rows: Vec<Row>,
 }
@@ -235,6 +236,11 @@ fn seconds(duration: Duration) -> u32 {
 impl Entries {
     pub fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Entries in the switch: one for each part of the guest's packets.
+    pub fn row_count(&self) -> usize {
+        self.all.values().map(|entry| entry.rows.len()).sum()
     }
 
     pub fn get(&self, key: &Key) -> Option<&Entry> {

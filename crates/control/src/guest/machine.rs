@@ -80,6 +80,8 @@ pub(crate) struct Machine {
     sessions: u64,
     outputs: VecDeque<Output>,
     last: Ticket,
+    /// The last message of which a change was refused: of several, the guest hears once.
+    refused: Option<Ticket>,
     /// Changes that the switch has not confirmed.
     pending: BTreeMap<Ticket, Pending>,
     asked: BTreeMap<Ticket, Asked>,
@@ -106,6 +108,8 @@ struct Pending {
     origin: Origin,
     key: Key,
     number: u16,
+    /// How often the entry had been modified, with this change.
+    modified: u32,
     /// The entry that was in its place.
     before: Option<Arc<Entry>>,
 }
@@ -113,6 +117,8 @@ struct Pending {
 /// A message of the guest.
 #[derive(Clone)]
 struct Origin {
+    /// A number that no other message has.
+    number: Ticket,
     /// The connection that it came by.
     session: u64,
     xid: Xid,
@@ -120,9 +126,10 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(session: u64, frame: &Frame) -> Origin {
+    fn of(number: Ticket, session: u64, frame: &Frame) -> Origin {
         let bytes = frame.bytes();
         Origin {
+            number,
             session,
             xid: frame.xid(),
             // A part of its own: the whole buffer would stay for it.
@@ -145,6 +152,7 @@ impl Machine {
             sessions: 0,
             outputs: VecDeque::new(),
             last: Ticket::default(),
+            refused: None,
             pending: BTreeMap::new(),
             asked: BTreeMap::new(),
             barriers: Vec::new(),
@@ -231,7 +239,7 @@ impl Machine {
             return;
         }
         self.counts.messages = self.counts.messages.saturating_add(1);
-        let origin = Origin::of(self.sessions, frame);
+        let origin = Origin::of(self.next_ticket(), self.sessions, frame);
         if let Err(error) = self.take(now, frame, &origin, has_room) {
             self.refuse(&origin, error);
         }
@@ -450,8 +458,27 @@ impl Machine {
         self.outputs.push_back(Output::Fence(ticket));
     }
 
-    /// Notes that the switch has confirmed all changes before a barrier, or will never confirm
-    /// them.
+    /// Whether a ticket is of the barrier that is under way.
+    pub fn is_fence(&self, ticket: Ticket) -> bool {
+        self.fence
+            .as_ref()
+            .is_some_and(|(fence, _)| *fence == ticket)
+    }
+
+    /// Notes that the switch will never confirm what was before a barrier. A guest that has asked
+    /// for that cannot be answered, and begins anew.
+    pub fn handle_unconfirmed(&mut self, ticket: Ticket) {
+        let Some((_, xids)) = self.fence.take_if(|(fence, _)| *fence == ticket) else {
+            return;
+        };
+        self.pending = self.pending.split_off(&ticket);
+        if !xids.is_empty() {
+            self.outputs.push_back(Output::End);
+        }
+        self.advance_fence();
+    }
+
+    /// Notes that the switch has confirmed all changes before a barrier.
     pub fn handle_confirmed(&mut self, ticket: Ticket) {
         let Some((_, xids)) = self.fence.take_if(|(fence, _)| *fence == ticket) else {
             return;

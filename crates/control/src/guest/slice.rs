@@ -156,6 +156,14 @@ impl Slice {
         if !self.matches.is_empty() && !self.matches.iter().any(is_its) {
             return Err(ErrorKind::REQUEST_EPERM);
         }
+        // It would come back as a packet of a host.
+        let comes_back = |action: &Action| match action {
+            Action::Output { port, .. } => *port == PortNo::CONTROLLER,
+            _ => false,
+        };
+        if packet.actions.iter().any(comes_back) {
+            return Err(ErrorKind::ACTION_BAD_OUT_PORT);
+        }
         self.check(&packet.actions, &[])
     }
 }
@@ -320,6 +328,11 @@ mod tests {
         let check = |own, in_port, actions| slice(own).check_packet(&packet(in_port, actions));
         let none = PortNo::CONTROLLER;
         assert_eq!(check(&["in_port=1"], PortNo(1), "in_port"), Ok(()));
+        // It would come back as a packet of a host, which the guest makes up.
+        assert_eq!(
+            check(&["in_port=1"], PortNo(1), "output:1,controller"),
+            Err(ErrorKind::ACTION_BAD_OUT_PORT)
+        );
         let mut lldp = packet(none, "output:1");
         let mut data = lldp.data.to_vec();
         data[12..14].copy_from_slice(&[0x88, 0xcc]);

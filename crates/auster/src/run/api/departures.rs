@@ -1,13 +1,15 @@
-//! Applications that are gone: their taps and static entries go too, where they have asked for it.
+//! Applications that are gone: their taps, static entries, groups and meters go too, where they
+//! have asked for it.
 //!
 //! An application is there as long as a stream of its packets is read. One that hangs is cut like
 //! any reader that takes nothing, and is gone then.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use control::flows::parts::PartKind;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Api;
@@ -82,6 +84,12 @@ impl Api {
         let flows = self.flow_names(owner).await?;
         let count = flows.len();
         super::entries::delete_all(self, flows).await?;
+        let mut parts = BTreeSet::new();
+        for kind in [PartKind::Group, PartKind::Meter] {
+            let of_kind = self.parts(kind).await?.into_iter().map(|part| part.name);
+            parts.extend(of_kind.filter(|name| name.of.owner == owner));
+        }
+        self.delete_parts(parts).await?;
         Ok((count, taps))
     }
 }

@@ -63,6 +63,11 @@ async fn packets(
         since,
         is_removed,
     } = asked(request.uri().query(), request.headers())?;
+    if is_removed && api.driver.ask(|it| it.cluster().is_some()).await == Some(true) {
+        // What it has set is the cluster's, and it may be read at another member.
+        let detail = "on_disconnect: in a cluster nothing goes with an application; DELETE it";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
     let ring = api.reads.taps.of(&owner).ok_or_else(|| {
         let detail = format!("{owner} has no taps");
         Problem::new(StatusCode::NOT_FOUND, detail)

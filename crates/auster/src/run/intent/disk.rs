@@ -135,6 +135,14 @@ impl Disk {
     pub(super) async fn write(&mut self, writes: &[Write]) -> Result<u64, Refused> {
         let before = self.state.carry_out(writes);
         let (file, text) = (self.file(), self.state.text());
+        if text.len() as u64 > BYTES_MAX {
+            self.state.undo(before);
+            // The next start would not read it.
+            return Err(Refused::Full(format!(
+                "{}: it would have over {BYTES_MAX} bytes; nothing was changed",
+                self.file().display()
+            )));
+        }
         let written = tokio::task::spawn_blocking(move || write(&file, &text)).await;
         let refused = match written {
             Ok(Ok(())) => return Ok(self.state.revision),

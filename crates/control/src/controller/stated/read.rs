@@ -8,7 +8,7 @@ use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, Instruction, Message, Version, decode, encode};
 
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, is_ours};
-use crate::flows::{ENTRIES_MAX, FlowEdit, FlowKey, FlowName, PER_OWNER_MAX, StaticEntry};
+use crate::flows::{FlowEdit, FlowKey, FlowName, StaticEntry};
 use crate::pipeline::PATH_TABLE;
 
 use super::super::entries::delete_row;
@@ -91,7 +91,7 @@ impl StaticEntries {
         let mut puts: BTreeMap<FlowName, StaticEntry> = wanted.into_iter().collect();
         let mut left_out = Vec::new();
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        let mut left = ENTRIES_MAX;
+        let mut left = self.limits.all;
         for name in self
             .wanted
             .iter()
@@ -103,7 +103,7 @@ impl StaticEntries {
         }
         puts.retain(|name, _| {
             let count = counts.entry(name.owner.clone()).or_default();
-            let has_room = *count < PER_OWNER_MAX && left > 0;
+            let has_room = *count < self.limits.per_owner && left > 0;
             match has_room {
                 true => (*count, left) = (*count + 1, left - 1),
                 false => left_out.push((name.clone(), "its owner has too many".to_owned())),

@@ -79,7 +79,7 @@ impl Setup {
     pub(super) fn new() -> Setup {
         let config = ControllerConfig::default();
         let mut setup = Setup {
-            stated: StaticEntries::default(),
+            stated: StaticEntries::new(FlowLimits::BESIDE),
             outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
         };
         let requests = || Requests::new(config.requests, 1);
@@ -102,7 +102,7 @@ impl Setup {
     /// The owner may change nothing for now.
     pub(super) fn exhaust(&mut self) {
         let now = self.outbox.now;
-        let mut budget = Budget::new(now, CHANGES_PER_S, 1);
+        let mut budget = Budget::new(now, 200, 1);
         assert!(budget.take(now));
         self.stated.owner("ann", now).budget = budget;
     }
@@ -260,7 +260,7 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
         for _ in 0..count {
             // The owner's rate is no bound here.
             let now = setup.outbox.now;
-            setup.stated.owner("ann", now).budget = Budget::new(now, CHANGES_PER_S, 1);
+            setup.stated.owner("ann", now).budget = Budget::new(now, 200, 1);
             let before = setup.xid(&one);
             let outbox = &mut setup.outbox;
             setup.stated.handle_removed(SWITCH, &removed, outbox);
@@ -268,7 +268,10 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
         }
         mended
     };
-    assert_eq!(lose(&mut setup, PER_OWNER_MAX + 10), PER_OWNER_MAX);
+    assert_eq!(
+        lose(&mut setup, MENDED_AT_ONCE as usize + 10),
+        MENDED_AT_ONCE as usize
+    );
     // Nor are the others mended by a reading, until there is budget.
     let before = setup.xid(&one);
     setup.stated.switches.get_mut(&SWITCH).expect("it").mending =

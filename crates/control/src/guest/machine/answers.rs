@@ -131,7 +131,8 @@ impl Machine {
         };
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
         if let Ok(frame) = encode(Version::V13, xid, &message) {
-            self.refuse(&Origin::of(self.sessions, &frame), error);
+            let number = self.next_ticket();
+            self.refuse(&Origin::of(number, self.sessions, &frame), error);
         }
     }
 

@@ -88,7 +88,7 @@ impl Machine {
             return Err(ErrorKind::FLOW_MOD_OVERLAP);
         }
         if self.entries.get(&key).is_none() {
-            if self.entries.len() >= ENTRIES_MAX || !has_room {
+            if self.entries.row_count() + rows.len() > ENTRIES_MAX || !has_room {
                 return Err(ErrorKind::FLOW_MOD_TABLE_FULL);
             }
             if key.table == TableId(0) {
@@ -107,6 +107,7 @@ impl Machine {
             matching: flow_mod.r#match.clone(),
             instructions: flow_mod.instructions.clone(),
             added_at: now,
+            modified: 0,
             rows,
         };
         let before = self.entries.insert(key.clone(), entry).map(Arc::new);
@@ -114,6 +115,7 @@ impl Machine {
             origin: origin.clone(),
             key: key.clone(),
             number,
+            modified: 0,
             before: before.clone(),
         };
         for flow_mod in self.rows_of(now, &key, FlowModCommand::Add) {
@@ -150,13 +152,15 @@ impl Machine {
             for row in &mut entry.rows {
                 (row.form, row.sent_at) = (None, now);
             }
-            let number = entry.number;
+            entry.modified = entry.modified.wrapping_add(1);
+            let (number, modified) = (entry.number, entry.modified);
             for mut flow_mod in self.rows_of(now, &key, FlowModCommand::ModifyStrict) {
                 flow_mod.flags = FlowModFlags(flow_mod.flags.0 | resets);
                 let pending = Pending {
                     origin: origin.clone(),
                     key: key.clone(),
                     number,
+                    modified,
                     before: Some(before.clone()),
                 };
                 self.change(flow_mod, Some(pending));
@@ -367,17 +371,28 @@ impl Machine {
             origin,
             key,
             number,
+            modified,
             before,
         } = pending;
+        if self.refused.replace(origin.number) != Some(origin.number) {
+            self.refuse(&origin, error);
+        }
         let is_there = self
             .entries
             .get(&key)
-            .is_some_and(|entry| entry.number == number);
+            .is_some_and(|entry| (entry.number, entry.modified) == (number, modified));
         if !is_there {
-            // Another row of it was refused before, or it has gone.
+            // Another row of it was refused before, or it has gone, or a later change has taken its
+            // place: if that is refused too, what was before this one comes back.
+            let later = self.pending.values_mut().filter(|later| later.key == key);
+            for later in later {
+                let is_of_this = |of: &Arc<Entry>| (of.number, of.modified) == (number, modified);
+                if later.before.as_ref().is_some_and(is_of_this) {
+                    later.before.clone_from(&before);
+                }
+            }
             return;
         }
-        self.refuse(&origin, error);
         let is_modified = before
             .as_ref()
             .is_some_and(|before| before.number == number);
@@ -385,6 +400,7 @@ impl Machine {
             Some(before) if is_modified => {
                 if let Some(entry) = self.entries.get_mut(&key) {
                     entry.instructions.clone_from(&before.instructions);
+                    entry.modified = before.modified;
                 }
                 for flow_mod in self.rows_of(now, &key, FlowModCommand::ModifyStrict) {
                     self.change(flow_mod, None);

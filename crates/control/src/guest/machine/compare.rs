@@ -56,7 +56,15 @@ impl Machine {
             }
         }
         for key in over {
-            self.forget(now, &key, FlowRemovedReason::IDLE_TIMEOUT);
+            let is_idle = self
+                .entries
+                .get(&key)
+                .is_some_and(|entry| entry.idle_timeout_s > 0);
+            let reason = match is_idle {
+                true => FlowRemovedReason::IDLE_TIMEOUT,
+                false => FlowRemovedReason::HARD_TIMEOUT,
+            };
+            self.forget(now, &key, reason);
         }
         for (key, pattern) in again {
             if !self.may_mend(now) {

@@ -273,6 +273,42 @@ fn entries_time_out_and_the_guest_is_informed_in_its_own_words() {
     assert_eq!(bench.read(0), []);
 }
 
+/// Two changes of one entry are under way, and the switch refuses the first: the second stays.
+#[test]
+fn a_later_change_outlives_the_refusal_of_an_earlier_one() {
+    let mut bench = Bench::new(&[guest(0, &[])]);
+    bench.add(0, 100, "ip", "output:1");
+    let mut tickets = Vec::new();
+    for port in [2, 3] {
+        let mut change = FlowMod::add(
+            100,
+            parse_match("ip").unwrap(),
+            vec![Action::output(PortNo(port))],
+        );
+        change.command = FlowModCommand::ModifyStrict;
+        let frame = encode(Version::V13, Xid(9), &Message::FlowMod(change)).unwrap();
+        bench.guests[0].handle_frame(bench.now, &frame, true);
+        while let Some(output) = bench.guests[0].poll_output() {
+            if let Output::Change(Some(ticket), flow_mod) = output {
+                tickets.push((ticket, flow_mod));
+            }
+        }
+    }
+    let error = ErrorKind::FLOW_MOD_UNKNOWN;
+    let now = bench.now;
+    bench.guests[0].handle_refused(now, tickets[0].0, error);
+    let second = Message::FlowMod(FlowMod::clone(&tickets[1].1));
+    bench.switch.apply(now, &second).unwrap();
+    bench.settle();
+    let refusals = bench.replies[0].iter();
+    let refusals = refusals.filter(|(_, reply)| matches!(reply, Message::Error(_)));
+    assert_eq!(refusals.count(), 1);
+    let actions = |rows: &[FlowStats]| rows[0].instructions.clone();
+    let wanted = vec![Instruction::ApplyActions(vec![Action::output(PortNo(3))])];
+    assert_eq!(actions(&bench.read(0)), wanted);
+    assert_eq!(actions(&bench.held(Some(0))), wanted);
+}
+
 #[test]
 fn an_entry_that_the_switch_refuses_leaves_what_was_there() {
     let mut bench = Bench::new(&[guest(0, &[])]);
