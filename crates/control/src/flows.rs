@@ -56,7 +56,7 @@ impl FlowLimits {
         changes_per_s: 50_000,
     };
 
-    /// What an owner may cause when it has caused nothing for long.
+    /// The changes of an owner when it has caused nothing for long.
     pub(crate) fn budget(self, now: Instant) -> Budget {
         Budget::new(now, self.changes_per_s, self.at_once())
     }

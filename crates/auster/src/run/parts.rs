@@ -43,7 +43,7 @@ pub struct StatedMeter {
 
 /// A group, and what has become of it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct GroupDocument {
+pub struct StatedGroupDocument {
     #[schema(example = "ann")]
     pub owner: String,
     #[schema(example = "both")]
@@ -61,7 +61,7 @@ pub struct GroupDocument {
 
 /// A meter, and what has become of it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct MeterDocument {
+pub struct StatedMeterDocument {
     #[schema(example = "ann")]
     pub owner: String,
     #[schema(example = "slow")]
@@ -157,9 +157,9 @@ pub fn stated(part: &StaticPart) -> Value {
     }
 }
 
-pub fn show_group(view: &PartView) -> GroupDocument {
+pub fn show_group(view: &PartView) -> StatedGroupDocument {
     let (state, reason) = state_words(&view.state);
-    GroupDocument {
+    StatedGroupDocument {
         owner: view.name.of.owner.clone(),
         name: view.name.of.name.clone(),
         switch: view.part.dpid.to_string(),
@@ -170,9 +170,9 @@ pub fn show_group(view: &PartView) -> GroupDocument {
     }
 }
 
-pub fn show_meter(view: &PartView) -> MeterDocument {
+pub fn show_meter(view: &PartView) -> StatedMeterDocument {
     let (state, reason) = state_words(&view.state);
-    MeterDocument {
+    StatedMeterDocument {
         owner: view.name.of.owner.clone(),
         name: view.name.of.name.clone(),
         switch: view.part.dpid.to_string(),

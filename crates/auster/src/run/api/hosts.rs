@@ -88,6 +88,7 @@ pub struct PathDocument {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = PathHop)]
 pub struct HopDocument {
     pub dpid: String,
     pub in_port: u32,

@@ -20,7 +20,8 @@ use super::problem::{NotKept, Problem};
 use super::{Api, Body};
 use crate::run::intent::{Change, When};
 use crate::run::parts::{
-    GroupDocument, MeterDocument, StatedGroup, StatedMeter, read, show_group, show_meter,
+    StatedGroup, StatedGroupDocument, StatedMeter, StatedMeterDocument, read, show_group,
+    show_meter,
 };
 use crate::run::qos::held::{Op, Put};
 use crate::run::qos::tree::{Node, Reader, is_name};
@@ -37,13 +38,13 @@ pub fn router() -> OpenApiRouter<Api> {
 /// Stated groups, by owner and name.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Groups {
-    pub groups: Vec<GroupDocument>,
+    pub groups: Vec<StatedGroupDocument>,
 }
 
 /// Stated meters, by owner and name.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Meters {
-    pub meters: Vec<MeterDocument>,
+    pub meters: Vec<StatedMeterDocument>,
 }
 
 fn named(kind: PartKind, (owner, name): (String, String)) -> Result<PartName, Problem> {
@@ -171,7 +172,7 @@ async fn list_groups(State(api): State<Api>) -> Result<Json<Groups>, Problem> {
         ("name" = String, Path, example = "both"),
     ),
     responses(
-        (status = 200, body = GroupDocument, headers(("etag" = String))),
+        (status = 200, body = StatedGroupDocument, headers(("etag" = String))),
         (status = 404, body = Problem, content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
@@ -194,9 +195,9 @@ async fn get_group(
     ),
     request_body = StatedGroup,
     responses(
-        (status = 200, description = "Replaced", body = GroupDocument,
+        (status = 200, description = "Replaced", body = StatedGroupDocument,
             headers(("etag" = String))),
-        (status = 201, description = "Created", body = GroupDocument,
+        (status = 201, description = "Created", body = StatedGroupDocument,
             headers(("location" = String), ("etag" = String))),
         (status = 400, description = "The body is no JSON", body = Problem,
             content_type = "application/problem+json"),
@@ -260,7 +261,7 @@ async fn list_meters(State(api): State<Api>) -> Result<Json<Meters>, Problem> {
         ("name" = String, Path, example = "slow"),
     ),
     responses(
-        (status = 200, body = MeterDocument, headers(("etag" = String))),
+        (status = 200, body = StatedMeterDocument, headers(("etag" = String))),
         (status = 404, body = Problem, content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
@@ -283,9 +284,9 @@ async fn get_meter(
     ),
     request_body = StatedMeter,
     responses(
-        (status = 200, description = "Replaced", body = MeterDocument,
+        (status = 200, description = "Replaced", body = StatedMeterDocument,
             headers(("etag" = String))),
-        (status = 201, description = "Created", body = MeterDocument,
+        (status = 201, description = "Created", body = StatedMeterDocument,
             headers(("location" = String), ("etag" = String))),
         (status = 400, description = "The body is no JSON", body = Problem,
             content_type = "application/problem+json"),

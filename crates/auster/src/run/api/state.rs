@@ -76,6 +76,7 @@ pub struct CircuitState {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = CircuitHop)]
 pub struct HopDocument {
     #[schema(example = "0000000000000001")]
     pub dpid: String,

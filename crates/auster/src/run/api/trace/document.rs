@@ -56,6 +56,7 @@ pub struct PacketDocument {
 
 /// A host as it is known.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = TracedHost)]
 pub struct HostDocument {
     pub ip: Option<String>,
     pub mac: Option<String>,
@@ -91,6 +92,7 @@ pub struct AccessDocument {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = TracedHop)]
 pub struct HopDocument {
     pub dpid: String,
     pub in_port: String,
