@@ -507,7 +507,7 @@ fn prepare(dir: &Path) -> String {
         echo_unanswered_max = 20
 
         [timeouts.switches]
-        "00000000000000e2" = 3
+        "00000000000000e2" = 2
 
         [[qos.service]]
         name = "voice"
