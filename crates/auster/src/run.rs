@@ -386,6 +386,7 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     let digest = Arc::new(Mutex::new(Digests::of(settings.config.as_deref())));
     let stated_metrics = Arc::new(Mutex::new(settings.metrics.clone()));
     if let Some(stated) = &settings.api {
+        let paces = Arc::new(api::Paces::new(settings.controller.is_forwarding));
         let users = Arc::new(api::access::Access::load(stated, clock)?);
         let api = api::Api {
             driver: driver.clone(),
@@ -396,12 +397,13 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
                 .with_cluster(of_cluster.clone())
                 .with_intent(intent.clone())
                 .with_api(users.clone())
-                .with_taps(taps.clone())
+                .with_applications(taps.clone(), paces.clone())
                 .with_guests(unread.clone())
                 .with_config(digest.clone())
                 .with_stated(stated_metrics.clone(), databases.views()),
             intent: intent.clone(),
             reads: reads.clone(),
+            paces,
         };
         warn_if_in_the_clear(stated);
         let mut serving = api.with_users(&users);

@@ -41,6 +41,7 @@ use super::listeners::RefusalsOfAll;
 use super::process;
 use super::tapped::Rings;
 use crate::certificates::expiries;
+use crate::run::api::Paces;
 use crate::run::api::access::Access;
 use reader::Reader;
 pub use stated::Stated;
@@ -62,6 +63,7 @@ pub struct Metrics {
     clock: Clock,
     intent: Option<Arc<Intent>>,
     taps: Arc<Rings>,
+    paces: Option<Arc<Paces>>,
     /// Packets that guests have not read.
     unread: Shed,
     /// The switches' databases.
@@ -137,6 +139,7 @@ impl Metrics {
             clock,
             intent: None,
             taps: Arc::default(),
+            paces: None,
             unread: Shed::default(),
             views: None,
             stated: Arc::default(),
@@ -151,9 +154,10 @@ impl Metrics {
         self
     }
 
-    /// With figures of the packets of taps.
-    pub fn with_taps(mut self, taps: Arc<Rings>) -> Metrics {
+    /// With figures of the packets of taps, and of what waits for its turn.
+    pub fn with_applications(mut self, taps: Arc<Rings>, paces: Arc<Paces>) -> Metrics {
         self.taps = taps;
+        self.paces = Some(paces);
         self
     }
 
@@ -246,6 +250,7 @@ impl Metrics {
         let counts = self.intent.iter().map(|intent| intent.counts());
         families.extend(counts.flat_map(of_intent));
         families.extend(self.taps.families());
+        families.extend(self.paces.iter().flat_map(|paces| paces.families()));
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));

@@ -22,6 +22,7 @@ mod listener;
 mod live;
 mod logins;
 mod network;
+mod pace;
 mod packets;
 mod page;
 mod parts;
@@ -71,6 +72,7 @@ use access::Access;
 use cli::failure::Failure;
 use listener::Listener;
 pub use listener::{ALPN, Duplex};
+pub use pace::Paces;
 use problem::Problem;
 pub use reads::Reads;
 use server::Names;
@@ -89,6 +91,7 @@ pub struct Api {
     pub intent: Arc<Intent>,
     /// The state that readers share.
     pub reads: Arc<Reads>,
+    pub paces: Arc<Paces>,
 }
 
 #[derive(OpenApi)]

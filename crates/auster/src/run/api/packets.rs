@@ -244,6 +244,13 @@ fn actions_of(text: &str) -> Result<Vec<Action>, String> {
     Ok(actions)
 }
 
+/// The ports that a packet leaves by: one, where its actions name none.
+fn leaving_of(packet: &Injected) -> usize {
+    let outputs = packet.actions.iter();
+    let outputs = outputs.filter(|action| matches!(action, Action::Output { .. }));
+    outputs.count().max(1)
+}
+
 /// Send packets out of ports of switches, all or none.
 #[utoipa::path(post, path = "/v1/packets", tag = "applications", operation_id = "send_packets",
     request_body(content = PacketRequest, description = "A packet, or a list of at most 256"),
@@ -255,6 +262,8 @@ fn actions_of(text: &str) -> Result<Vec<Action>, String> {
             content_type = "application/problem+json"),
         (status = 422, description = "What is wrong, by field; nothing was sent", body = Problem,
             content_type = "application/problem+json"),
+        (status = 429, description = "Applications send too many", body = Problem,
+            content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
 async fn send(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
@@ -264,6 +273,8 @@ async fn send(State(api): State<Api>, Body(body): Body) -> Result<Response, Prob
         packets,
         pointers,
     } = asked;
+    let leaving = packets.iter().map(leaving_of).sum();
+    api.paces.packets.take(api.clock.now(), leaving).await?;
     let now = api.clock.now();
     let switches: Vec<DatapathId> = packets.iter().map(|packet| packet.dpid).collect();
     let sent = api

@@ -13,7 +13,7 @@ use utoipa::{IntoResponses, ToSchema};
 use crate::run::qos::Refused;
 use crate::run::qos::tree::Wrong;
 
-/// The time after which a client that got 503 may try again.
+/// The time after which a client that got 503 or 429 may try again.
 const RETRY_AFTER_S: &str = "2";
 
 /// A problem detail (RFC 9457).
@@ -150,7 +150,12 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
         let mut response = (status, Json(self)).into_response();
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        let is_later = [
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::TOO_MANY_REQUESTS,
+        ]
+        .contains(&status);
+        if is_later {
             let again = HeaderValue::from_static(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, again);
         }

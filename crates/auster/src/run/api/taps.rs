@@ -320,6 +320,8 @@ async fn get_tap(
             content_type = "application/problem+json"),
         (status = 422, description = "What is wrong, by field", body = Problem,
             content_type = "application/problem+json"),
+        (status = 429, description = "Taps change too often", body = Problem,
+            content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
         (status = 507, description = "There are too many", body = Problem,
             content_type = "application/problem+json"),
@@ -331,6 +333,7 @@ async fn put_tap(
 ) -> Result<Response, Problem> {
     let id = id_of(&owner, &name)?;
     let tap = read(&body)?;
+    api.paces.taps.take(api.clock.now(), 1).await?;
     let (now, rings) = (api.clock.now(), api.reads.taps.clone());
     let asked = api.driver.ask(move |controller| {
         let was_there = controller.set_tap(now, id.clone(), tap)?;
@@ -374,6 +377,8 @@ impl Api {
     responses(
         (status = 204),
         (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "Taps change too often", body = Problem,
+            content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json"),
     ))]
 async fn delete_tap(
@@ -381,6 +386,7 @@ async fn delete_tap(
     Path((owner, name)): Path<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     let id = id_of(&owner, &name)?;
+    api.paces.taps.take(api.clock.now(), 1).await?;
     let (now, rings) = (api.clock.now(), api.reads.taps.clone());
     let asked = api.driver.ask(move |controller| {
         let was_there = controller.remove_tap(now, &id);

@@ -51,6 +51,7 @@ impl Served {
             views: watch::channel(Views::new()).1,
             intent,
             reads: reads.clone(),
+            paces: Arc::new(Paces::new(true)),
         };
         let router = server::guarded(api.router(), server::Names::default());
         Served {
@@ -548,6 +549,31 @@ async fn everything_goes_out_and_in_again() {
 }
 
 /// Every client can read every answer, and those that accept gzip get large ones in it.
+/// Each list goes to 16,384 ports, more than a second of all applications' packets.
+#[tokio::test]
+async fn applications_that_send_too_much_are_refused_until_later() {
+    let served = Served::new().await;
+    let ports: Vec<String> = (1..=64).map(|port| format!("1:{port}")).collect();
+    let packet = json!({"at": ports, "data": "A".repeat(80)});
+    let list = Value::from(vec![packet; 256]).to_string();
+    let ask = || {
+        let request = Request::post("/v1/packets").header(header::HOST, "localhost");
+        served.send(request.body(HttpBody::from(list.clone())).unwrap())
+    };
+    let answers = tokio::join!(ask(), ask(), ask(), ask());
+    let answers = [answers.0, answers.1, answers.2, answers.3];
+    // There is no switch 1.
+    assert_eq!(answers[0].status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let is_refused = |answer: &&Response| answer.status() == StatusCode::TOO_MANY_REQUESTS;
+    let refused: Vec<&Response> = answers.iter().filter(is_refused).collect();
+    assert!(!refused.is_empty());
+    assert!(
+        refused
+            .iter()
+            .all(|it| it.headers().contains_key(header::RETRY_AFTER))
+    );
+}
+
 #[tokio::test]
 async fn large_answers_are_compressed_for_clients_that_accept_it() {
     let served = Served::new().await;
