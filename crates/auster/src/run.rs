@@ -116,6 +116,10 @@ pub struct Args {
     #[arg(long, value_enum)]
     forwarding: Option<Forwarding>,
 
+    /// Versions of OpenFlow that are offered [default: 1.0,1.3]
+    #[arg(long, value_name = "VERSIONS", value_delimiter = ',', value_parser = settings::session_version)]
+    versions: Vec<openflow::Version>,
+
     /// Our private key (PEM)
     #[arg(short = 'p', long, value_name = "FILE", alias = "ctl-privkey")]
     private_key: Option<PathBuf>,

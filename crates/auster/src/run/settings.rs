@@ -361,6 +361,10 @@ impl Settings {
             (self.controller.mode, self.has_mode) = (mode.into(), true);
         }
         self.forwarding = args.forwarding.or(self.forwarding);
+        if !args.versions.is_empty() {
+            let offered: BTreeSet<Version> = args.versions.into_iter().collect();
+            self.driver.session.versions = offered.into_iter().collect();
+        }
         if !args.allow_dpid.is_empty() {
             self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
         }
@@ -728,8 +732,8 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
 /// The versions that a session can have.
 const SPOKEN: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
 
-/// A version that switches may speak with us.
-fn session_version(text: &str) -> Result<Version, String> {
+/// Reads a version of OpenFlow that sessions may speak.
+pub fn session_version(text: &str) -> Result<Version, String> {
     let spoken = SPOKEN
         .into_iter()
         .find(|version| version.to_string() == text);

@@ -206,6 +206,9 @@ fn given_by_option(path: &str, args: &Args, settings: &Settings) -> Option<Json>
         "connect" => has_methods.then(|| texts(&settings.connect)),
         "mode" => name(&|| clap::ValueEnum::to_possible_value(&args.mode?)),
         "forwarding" => name(&|| clap::ValueEnum::to_possible_value(&args.forwarding?)),
+        "session.versions" => {
+            (!args.versions.is_empty()).then(|| texts(&settings.driver.session.versions))
+        }
         "allow_dpid" => (!args.allow_dpid.is_empty()).then(|| texts(&args.allow_dpid)),
         "guest" => (!args.guest.is_empty()).then(|| texts(&args.guest)),
         "ovsdb" => (!args.ovsdb.is_empty()).then(|| texts(&args.ovsdb)),
@@ -323,12 +326,14 @@ mod tests {
     fn each_value_has_its_source() {
         let text = "status = \"s.sock\"\njson = true\napi = \"8081\"\n\
                     [controller]\npath_rate_max = 7\n";
-        let effective = effective(&["ptcp:6633", "--api", "8082"], text);
+        let words = ["ptcp:6633", "--api", "8082", "--versions", "1.5,1.3"];
+        let effective = effective(&words, text);
         for (path, value, source) in [
             ("listen", "[\"ptcp:6633:0.0.0.0\"]", "--listen"),
             ("status", "\"s.sock\"", "net.toml:1"),
             ("json", "true", "net.toml:2"),
             ("api.listen", "[\"127.0.0.1:8082\"]", "--api"),
+            ("session.versions", "[\"1.3\",\"1.5\"]", "--versions"),
             ("controller.path_rate_max", "7", "net.toml:5"),
             ("controller.lldp_interval_ms", "1000", "default"),
             ("forwarding", "\"fabric\"", "default"),

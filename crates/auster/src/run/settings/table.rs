@@ -517,7 +517,8 @@ pub const SETTINGS: &[Setting] = &[
         "[\"1.0\", \"1.3\"]",
         LATER,
         "Versions of OpenFlow that are offered",
-    ),
+    )
+    .option("--versions"),
     row("qos", "", NOW, "Queues, services, policies and circuits"),
     row(
         "vlan",

@@ -228,6 +228,10 @@ pub enum OfVersion {
     V10,
     #[value(name = "1.3")]
     V13,
+    #[value(name = "1.4")]
+    V14,
+    #[value(name = "1.5")]
+    V15,
 }
 
 impl OfVersion {
@@ -235,6 +239,8 @@ impl OfVersion {
         match self {
             OfVersion::V10 => Version::V10,
             OfVersion::V13 => Version::V13,
+            OfVersion::V14 => Version::V14,
+            OfVersion::V15 => Version::V15,
         }
     }
 }

@@ -292,7 +292,7 @@ fn shaken(version: Version) -> Bench {
 
 #[test]
 fn hosts_announce_themselves_when_the_controller_is_done() {
-    for version in [Version::V10, Version::V13] {
+    for version in [Version::V10, Version::V13, Version::V14, Version::V15] {
         let mut bench = shaken(version);
         bench.switch.handle_tick(50 * MS, &mut bench.out).unwrap();
         assert_eq!(bench.said(), []);

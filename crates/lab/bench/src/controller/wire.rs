@@ -164,6 +164,12 @@ impl<'a> Answer<'a> {
         match (version, is_flow_mod) {
             (Version::V10, true) => read_flow_mod_v10(message),
             (Version::V10, false) => read_packet_out(message, (14, 16), port_v10),
+            (Version::V15, false) => {
+                // A match stands in the place of the port.
+                let match_len = usize::from(u16_at(message, 16 + 2)?);
+                let actions_at = 16 + match_len.next_multiple_of(8);
+                read_packet_out(message, (12, actions_at), port_v13)
+            }
             (_, true) => read_flow_mod_v13(message),
             (_, false) => read_packet_out(message, (16, 24), port_v13),
         }
@@ -211,7 +217,7 @@ fn read_flow_mod_v10(message: &[u8]) -> Option<Answer<'_>> {
     })
 }
 
-/// ADD is 0, MODIFY 1, in both versions.
+/// ADD is 0, MODIFY 1, in all versions.
 const MODIFY_STRICT: u16 = 2;
 
 fn read_flow_mod_v13(message: &[u8]) -> Option<Answer<'_>> {

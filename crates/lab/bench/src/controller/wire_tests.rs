@@ -32,16 +32,21 @@ fn written(version: Version, is_buffered: bool, hosts: (u32, u32), tag: u32) -> 
     }
 }
 
+const VERSIONS: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
+
+fn versions() -> impl Strategy<Value = Version> {
+    proptest::sample::select(VERSIONS.to_vec())
+}
+
 proptest! {
     #[test]
     fn a_packet_in_says_what_was_patched(
-        v10: bool,
+        version in versions(),
         is_buffered: bool,
         source in 1u32..=1000,
         target in 0u32..=1000,
         tag in 0u32..u32::MAX,
     ) {
-        let version = if v10 { Version::V10 } else { Version::V13 };
         let packet_in = written(version, is_buffered, (source, target), tag);
         prop_assert_eq!(packet_in.buffer_id, is_buffered.then_some(BufferId(tag)));
         prop_assert_eq!(packet_in.r#match.in_port(), Some(PortNo(LAYOUT.port(source))));
@@ -56,7 +61,7 @@ proptest! {
 
     #[test]
     fn a_flow_mod_is_read_as_it_was_meant(
-        v10: bool,
+        version in versions(),
         in_port in proptest::option::of(1u32..100),
         eth_src in proptest::option::of(0u64..1 << 48),
         eth_dst in proptest::option::of(0u64..1 << 48),
@@ -64,7 +69,6 @@ proptest! {
         ports in proptest::collection::vec(1u32..100, 0..3),
         buffer_id in proptest::option::of(0u32..1000),
     ) {
-        let version = if v10 { Version::V10 } else { Version::V13 };
         let mut r#match = Match::any();
         for (field, value) in [
             (Field::InPort, in_port.map(u64::from)),
@@ -98,18 +102,17 @@ proptest! {
 
     #[test]
     fn a_packet_out_is_read_as_it_was_meant(
-        v10: bool,
+        version in versions(),
         port in prop_oneof![1u32..100, Just(PortNo::FLOOD.0), Just(PortNo::ALL.0)],
         data in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let version = if v10 { Version::V10 } else { Version::V13 };
         let frame = encode(version, Xid(3), &Message::PacketOut(PacketOut {
             buffer_id: None,
             in_port: PortNo(2),
             actions: vec![output(port)],
             data: Bytes::from(data.clone()),
-pipeline: Default::default(),
-})).unwrap();
+            pipeline: Default::default(),
+        })).unwrap();
         let answer = Answer::read(version, frame.bytes()).unwrap();
         let floods = port > 100;
         prop_assert_eq!(answer.output, if floods { Output::Flood } else { Output::Port(port) });
@@ -119,11 +122,10 @@ pipeline: Default::default(),
 
     #[test]
     fn nonsense_is_read_without_harm(
-        v10: bool,
+        version in versions(),
         flow_mod: bool,
         mut bytes in proptest::collection::vec(any::<u8>(), 8..200),
     ) {
-        let version = if v10 { Version::V10 } else { Version::V13 };
         bytes[1] = if flow_mod { TYPE_FLOW_MOD } else { TYPE_PACKET_OUT };
         let _ = Answer::read(version, &bytes);
         let _ = Packet::read(&bytes);
@@ -132,7 +134,7 @@ pipeline: Default::default(),
 
 #[test]
 fn a_deletion_is_no_answer() {
-    for version in [Version::V10, Version::V13] {
+    for version in VERSIONS {
         let mut flow_mod = FlowMod::add(7, Match::any(), vec![]);
         flow_mod.command = FlowModCommand::Delete;
         flow_mod.instructions = vec![];
