@@ -213,6 +213,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
+    // The threads of connections and of the controller are started from here, and go before those of
+    // the runtime, which serve what people and programs ask.
+    cli::turns::ask_for_short_turns();
     let done = runtime.block_on(serve(settings, args, manager));
     // A task that does not end must not hold up the end of the process.
     runtime.shutdown_background();

@@ -10,6 +10,7 @@
 //! gets fast-failover groups instead.
 
 pub(super) mod change;
+mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use super::outbox::{Outbox, Request, Timer};
 use super::stage::Stage;
 
 use change::{FabricChange, What};
+use routes::Routes;
 
 /// Time to gather learned hosts before they are set.
 const GATHER: Duration = Duration::from_millis(20);
@@ -164,7 +166,7 @@ struct Sent {
     base: bool,
     own: Option<Label>,
     inlets: BTreeSet<PortNo>,
-    routes: BTreeMap<Label, Route>,
+    routes: Routes,
     hosts: BTreeMap<HostKey, HostPort>,
 }
 
@@ -976,13 +978,14 @@ impl Fabric {
     /// and the parts of switches that are left out.
     fn plan_ends(&self, map: &Map, work: &mut Work) {
         let is_last = self.urgent.is_empty() && self.waiting.is_empty();
+        let egresses: Labels = self.egresses.keys().copied().collect();
         for (dpid, node) in &self.nodes {
             let mut ends = Vec::new();
-            let gone = |label: &&Label| {
-                !self.egresses.contains_key(label) && !node.leaving.contains_key(label)
-            };
-            let gone = node.sent.routes.keys().filter(gone);
-            ends.extend(gone.map(|label| What::Route(*label, None)));
+            let gone = node.sent.routes.labels().without(&egresses);
+            let gone = gone
+                .iter()
+                .filter(|label| !node.leaving.contains_key(label));
+            ends.extend(gone.map(|label| What::Route(label, None)));
             if is_last && node.is_ready {
                 let links = map.ports(*dpid);
                 let gone = node.sent.inlets.difference(&links);
@@ -1255,12 +1258,11 @@ impl Fabric {
             return;
         }
         let view = self.view(Labels::default());
+        let egresses: Labels = self.egresses.keys().copied().collect();
         for (dpid, node) in self.nodes.iter_mut().filter(|(_, node)| node.is_ready) {
-            let mut reach = Labels::default();
-            for label in node.sent.routes.keys() {
-                if self.egresses.contains_key(label) && !node.leaving.contains_key(label) {
-                    reach.insert(*label);
-                }
+            let mut reach = node.sent.routes.labels().within(&egresses);
+            for label in node.leaving.keys() {
+                reach.remove(*label);
             }
             if node.told.as_ref() != Some(&reach) || is_new_table {
                 let view = FabricView {

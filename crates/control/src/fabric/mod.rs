@@ -61,13 +61,70 @@ impl Labels {
     pub fn contains(&self, label: Label) -> bool {
         self.0[usize::from(label.0 / 64) % 64] & 1 << (label.0 % 64) != 0
     }
+
+    /// Those of them that are in `others`.
+    pub fn within(&self, others: &Labels) -> Labels {
+        let word = |at: usize| self.0[at] & others.0[at];
+        Labels(Box::new(std::array::from_fn(word)))
+    }
+
+    /// Those of them that are not in `others`.
+    pub fn without(&self, others: &Labels) -> Labels {
+        let word = |at: usize| self.0[at] & !others.0[at];
+        Labels(Box::new(std::array::from_fn(word)))
+    }
+
+    /// The labels, least first.
+    pub fn iter(&self) -> impl Iterator<Item = Label> {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let rest = std::iter::successors(Some(*word), |rest| Some(rest & rest.wrapping_sub(1)));
+            rest.take_while(|rest| *rest != 0)
+                .map(move |rest| Label((at * 64) as u16 + rest.trailing_zeros() as u16))
+        })
+    }
+}
+
+impl FromIterator<Label> for Labels {
+    fn from_iter<I: IntoIterator<Item = Label>>(labels: I) -> Labels {
+        let mut all = Labels::default();
+        for label in labels {
+            all.insert(label);
+        }
+        all
+    }
 }
 
 impl std::fmt::Debug for Labels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all = (Label::MIN.0..=Label::MAX.0).map(Label);
-        f.debug_set()
-            .entries(all.filter(|l| self.contains(*l)))
-            .finish()
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clock::SplitMix64;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_a_set() {
+        let mut random = SplitMix64::new(7);
+        for _ in 0..200 {
+            let mut some = || -> BTreeSet<Label> {
+                let count = random.next() % 100;
+                let any = (0..count).map(|_| Label((random.next() % 4096) as u16));
+                any.chain([Label(63), Label(64), Label(4095)]).collect()
+            };
+            let (one, other) = (some(), some());
+            let labels = |of: &BTreeSet<Label>| of.iter().copied().collect::<Labels>();
+            let (left, right) = (labels(&one), labels(&other));
+            assert!(left.iter().eq(one.iter().copied()));
+            let within = left.within(&right);
+            assert!(within.iter().eq(one.intersection(&other).copied()));
+            let without = left.without(&right);
+            assert!(without.iter().eq(one.difference(&other).copied()));
+        }
     }
 }
