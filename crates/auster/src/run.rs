@@ -199,6 +199,8 @@ impl Args {
     }
 }
 
+pub use settings::session_version;
+
 pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, tokens};
 
 pub fn run(args: Args) -> Result<(), Failure> {

@@ -177,6 +177,7 @@ fn up(args: UpArgs) -> Result<(), Failure> {
         seed: args.seed,
         control,
         port_buffer_bytes: None,
+        version: None,
     };
     let mut network = Network::start(topology, &controller.to_string(), &options)?;
     Plane::start(&mut network, &controller)?;

@@ -22,6 +22,9 @@ pub struct Args {
     /// or any program as 'NAME=COMMAND', with {address} and {port} where it has to listen
     #[arg(long, value_name = "METHOD")]
     pub controller: Option<String>,
+    /// The version of OpenFlow between switches and auster, such as 1.5
+    #[arg(long, value_name = "VERSION", value_parser = auster::run::session_version)]
+    pub openflow: Option<openflow::Version>,
     /// Print the results as one JSON document
     #[arg(long)]
     pub json: bool,

@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use openflow::Version;
 use sim::link::LinkConfig;
 
 use crate::ledger::{Ledger, Process};
@@ -54,6 +55,8 @@ pub struct Options {
     /// Bytes that each port of Open vSwitch may keep while its process does not run. `None` keeps
     /// the system's default, 92 frames: at 60 Mbit/s, 18 ms.
     pub port_buffer_bytes: Option<usize>,
+    /// The version of OpenFlow that switches speak beside 1.3, in which tools ask them.
+    pub version: Option<Version>,
 }
 
 pub struct Network {
@@ -470,7 +473,7 @@ impl Network {
             command.arg(socket);
             daemon_arguments(command, &dir, "ovs-vswitchd");
         })?;
-        let arguments = self.bridge_arguments();
+        let arguments = self.bridge_arguments(options.version);
         self.vsctl(&arguments)?;
         let Some(bytes) = options.port_buffer_bytes else {
             return Ok(());
@@ -481,7 +484,10 @@ impl Network {
     }
 
     /// Every bridge and port in one transaction.
-    fn bridge_arguments(&self) -> Vec<String> {
+    fn bridge_arguments(&self, version: Option<Version>) -> Vec<String> {
+        let also = version.filter(|version| *version != Version::V13);
+        let also = also.map(|version| format!(",OpenFlow{version}").replace('.', ""));
+        let also = also.unwrap_or_default();
         let topology = &self.topology;
         let mut words: Vec<String> = Vec::new();
         let mut add = |line: String| {
@@ -493,8 +499,8 @@ impl Network {
             add(format!("add-br {name}"));
             // In-band control would add hidden flow entries that search for the controller.
             add(format!(
-                "set bridge {name} datapath_type=netdev protocols=OpenFlow13 fail_mode=secure \
-                 other-config:disable-in-band=true other-config:datapath-id={}",
+                "set bridge {name} datapath_type=netdev protocols=OpenFlow13{also} \
+                 fail_mode=secure other-config:disable-in-band=true other-config:datapath-id={}",
                 switch.dpid
             ));
         }

@@ -72,6 +72,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "--controller, --transport: the scenario has a [controller] of its own",
         ));
     }
+    if let Some(version) = args.openflow {
+        if !scenario.speak(version) {
+            return Err(Failure::usage(
+                "--openflow: the scenario has no switches of auster's",
+            ));
+        }
+    }
     // Said by itself, before the title.
     match has_network {
         _ if scenario.is_simulated => {}
@@ -268,6 +275,7 @@ impl<'a> Experiment<'a> {
             seed: cell.network.seed,
             control: cell.network.control.clone(),
             port_buffer_bytes: cell.network.port_buffer_bytes,
+            version: cell.network.version,
         };
         let begun = Instant::now();
         let mut network = Network::start(topology, &cell.network.controller.to_string(), &options)?;

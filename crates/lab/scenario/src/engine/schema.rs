@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use auster::run;
 use measure::distinct;
+use openflow::Version;
 use sim::link::LinkConfig;
 use testbed::plane::{Controller, Site, Transport};
 use testbed::topology::Topology;
@@ -77,6 +78,8 @@ pub struct NetworkSpec {
     /// Each run has a network of its own.
     fresh: bool,
     pub port_buffer_bytes: Option<usize>,
+    /// The version of OpenFlow that switches speak with auster, if it is not 1.3.
+    pub version: Option<Version>,
     /// The configuration file of auster.
     pub config: toml::Table,
     /// Hosts know each other's hardware addresses from the start.
@@ -245,6 +248,12 @@ impl Scenario {
     pub fn kinds_of_rows(&self) -> BTreeSet<&str> {
         let rows = self.cells.iter().flat_map(|cell| &cell.rows);
         rows.map(|row| row.name.as_str()).collect()
+    }
+
+    /// Has all switches of auster's speak this version. Returns whether there are any.
+    pub fn speak(&mut self, version: Version) -> bool {
+        let cells = self.cells.iter_mut();
+        cells.fold(false, |found, cell| cell.network.speak(version) || found)
     }
 
     /// Reads a scenario, or finds all its mistakes.
@@ -711,6 +720,7 @@ impl NetworkSpec {
             topology: Topology::new("sim"),
             fresh: false,
             port_buffer_bytes: None,
+            version: None,
             config: toml::Table::new(),
             static_arp: false,
             controller: Controller::Standalone,
@@ -719,6 +729,21 @@ impl NetworkSpec {
             control: LinkConfig::default(),
             seed,
         }
+    }
+
+    /// Has its switches speak this version with auster. Returns whether it has any.
+    fn speak(&mut self, version: Version) -> bool {
+        if !self.has_switches() || !matches!(self.controller, Controller::Auster(_)) {
+            return false;
+        }
+        let session = self.config.entry("session");
+        let session = session.or_insert_with(|| toml::Table::new().into());
+        if let Some(session) = session.as_table_mut() {
+            let versions = vec![toml::Value::from(version.to_string())];
+            session.insert("versions".to_owned(), versions.into());
+        }
+        self.version = Some(version);
+        true
     }
 
     /// Whether there is a network: a channel between two ends needs none.
@@ -804,6 +829,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         topology,
         fresh,
         port_buffer_bytes: buffer.map(|bytes| bytes as usize),
+        version: None,
         config,
         static_arp,
         controller,
