@@ -117,7 +117,7 @@ pub struct Args {
     forwarding: Option<Forwarding>,
 
     /// Versions of OpenFlow that are offered [default: 1.0,1.3]
-    #[arg(long, value_name = "VERSIONS", value_delimiter = ',', value_parser = settings::session_version)]
+    #[arg(long, value_name = "VERSIONS", value_delimiter = ',', value_parser = session_version)]
     versions: Vec<openflow::Version>,
 
     /// Our private key (PEM)
@@ -215,8 +215,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    // The threads of connections and of the controller are started from here, and go before those of
-    // the runtime, which serve what people and programs ask.
+    // The threads of connections and of the controller are started from here, and go before those
+    // of the runtime, which serve what people and programs ask.
     cli::turns::ask_for_short_turns();
     let done = runtime.block_on(serve(settings, args, manager));
     // A task that does not end must not hold up the end of the process.

@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     rate_per_s: u32,
-    /// What goes at once after a rest.
+    /// The count that goes at once after a rest.
     burst: u32,
     /// The time at which all that was granted is paid for.
     paid_at: Instant,
@@ -59,7 +59,7 @@ impl Turns {
     }
 }
 
-/// What is asked for at one pace, by all applications together.
+/// Requests at one pace, of all applications together.
 #[derive(Debug)]
 pub struct Pace {
     /// In the words of the answer to what is refused.
