@@ -72,12 +72,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "--controller, --transport: the scenario has a [controller] of its own",
         ));
     }
-    if let Some(version) = args.openflow {
-        if !scenario.speak(version) {
-            return Err(Failure::usage(
-                "--openflow: the scenario has no switches of auster's",
-            ));
-        }
+    if let Some(version) = args.openflow
+        && !scenario.speak(version)
+    {
+        return Err(Failure::usage(
+            "--openflow: the scenario has no switches of auster's",
+        ));
     }
     // Said by itself, before the title.
     match has_network {

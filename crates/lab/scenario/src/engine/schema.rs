@@ -252,8 +252,11 @@ impl Scenario {
 
     /// Has all switches of auster's speak this version. Returns whether there are any.
     pub fn speak(&mut self, version: Version) -> bool {
-        let cells = self.cells.iter_mut();
-        cells.fold(false, |found, cell| cell.network.speak(version) || found)
+        let mut has_switches = false;
+        for cell in &mut self.cells {
+            has_switches |= cell.network.speak(version);
+        }
+        has_switches
     }
 
     /// Reads a scenario, or finds all its mistakes.
