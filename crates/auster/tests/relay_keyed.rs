@@ -1,7 +1,7 @@
 //! `--order keyed` on real Open vSwitch. A controller's messages through two relays over a link
-//! that loses packets leave the switch in the same state as without relays, bundles and each version
-//! included. Every answer comes between its own two barriers. The tests make network namespaces of
-//! their own, so they need root.
+//! that loses packets leave the switch in the same state as without relays, in each version and
+//! with bundles. Every answer comes between its own two barriers. The tests make network namespaces
+//! of their own, so they need root.
 
 mod common;
 
