@@ -1,8 +1,9 @@
-//! OpenFlow 1.3 read from the wire: TCP segments, put together to messages.
+//! OpenFlow 1.3 to 1.5 read from the wire: TCP segments, put together to messages.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-/// The TCP connections of a controller's port that carry OpenFlow 1.3.
+/// The TCP connections of a controller's port that carry OpenFlow 1.3 to 1.5.
 #[derive(Debug)]
 pub struct Connections {
     port: u16,
@@ -49,7 +50,7 @@ pub struct Bytestream {
     pub gaps: u64,
 }
 
-const VERSION: u8 = 4;
+const VERSIONS: RangeInclusive<u8> = 4..=6;
 const HEADER_BYTES: usize = 8;
 const TYPE_MAX: u8 = 35;
 
@@ -110,7 +111,9 @@ impl Bytestream {
 /// Whether bytes look like a message's first ones, as far as they go.
 fn begins_a_message(bytes: &[u8]) -> bool {
     let is_header = |b: &[u8; 4]| u16::from_be_bytes([b[2], b[3]]) as usize >= HEADER_BYTES;
-    bytes.first().is_none_or(|version| *version == VERSION)
+    bytes
+        .first()
+        .is_none_or(|version| VERSIONS.contains(version))
         && bytes.get(1).is_none_or(|kind| *kind <= TYPE_MAX)
         && bytes.first_chunk::<4>().is_none_or(is_header)
 }
@@ -124,8 +127,15 @@ pub fn packet_in(message: &[u8]) -> Option<&[u8]> {
 
 /// The packet in a PACKET_OUT, after the actions.
 pub fn packet_out(message: &[u8]) -> Option<&[u8]> {
-    let actions_len = u16::from_be_bytes(*message.get(16..)?.first_chunk()?);
-    message.get(24 + usize::from(actions_len)..)
+    let len = |at: usize| {
+        let bytes = message.get(at..)?.first_chunk()?;
+        Some(usize::from(u16::from_be_bytes(*bytes)))
+    };
+    // In 1.5 a match stands before the actions.
+    match message.first() {
+        Some(6) => message.get(16 + len(18)?.next_multiple_of(8) + len(12)?..),
+        _ => message.get(24 + len(16)?..),
+    }
 }
 
 /// A TCP segment over IPv4 over Ethernet.
@@ -188,7 +198,7 @@ mod tests {
     /// An echo request with a number in it.
     fn message(number: u8) -> Vec<u8> {
         let mut message = vec![number; 220];
-        message[..4].copy_from_slice(&[VERSION, 2, 0, 220]);
+        message[..4].copy_from_slice(&[4, 2, 0, 220]);
         message
     }
 

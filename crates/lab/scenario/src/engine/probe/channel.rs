@@ -99,7 +99,7 @@ impl Probe for Channel {
     }
 }
 
-/// Listens at an interface that carries plain OpenFlow 1.3 of any number of switches, and counts
+/// Listens at an interface that carries plain OpenFlow of any number of switches, and counts
 /// what is about UDP to one host.
 struct ChannelListener {
     /// The host that the streams are for.

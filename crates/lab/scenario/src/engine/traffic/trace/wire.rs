@@ -190,8 +190,8 @@ const MULTIPART_TABLE: u16 = 3;
 const FLOW_MOD_FAILED_TABLE_FULL: [u8; 4] = [0, 5, 0, 1];
 const COMMAND_ADD: u8 = 0;
 const COMMAND_DELETE_STRICT: u8 = 4;
-/// The place of the match in a FLOW_MOD and in a FLOW_REMOVED.
-const MATCH_AT: usize = 48;
+/// Version 1.5.
+const V15: u8 = 6;
 const REASON_IDLE: u8 = 0;
 const REASON_HARD: u8 = 1;
 
@@ -226,7 +226,7 @@ impl Log {
         reads.map(|r| r.most.max(r.set.len())).max().unwrap_or(0)
     }
 
-    /// A message of OpenFlow 1.3; `None` if it is about nothing of ours.
+    /// A message of OpenFlow 1.3 to 1.5; `None` if it is about nothing of ours.
     fn handle(&mut self, connection: u16, message: &[u8], at_ns: u64) -> Option<()> {
         let word = |at: usize| Some(u16::from_be_bytes(*message.get(at..)?.first_chunk()?));
         let counts = &mut self.counts;
@@ -241,7 +241,8 @@ impl Log {
             }
             TYPE_FLOW_REMOVED => {
                 let pair = pair_of(message)?;
-                match *message.get(18)? {
+                let reason_at = if is_short_removed(message) { 9 } else { 18 };
+                match *message.get(reason_at)? {
                     REASON_IDLE | REASON_HARD => event(pair, What::Expired),
                     _ => event(pair, What::Gone),
                 }
@@ -283,12 +284,18 @@ fn is_to_destination(message: &[u8]) -> bool {
     matches!(addresses(message), Some([Some(destination), None]) if to(destination).is_some())
 }
 
-/// Destination and source of a match, where it says them exactly.
+/// Whether it is a FLOW_REMOVED of 1.5.
+fn is_short_removed(message: &[u8]) -> bool {
+    message.first_chunk() == Some(&[V15, TYPE_FLOW_REMOVED])
+}
+
+/// Destination and source of the match of a FLOW_MOD or FLOW_REMOVED, where it says them exactly.
 fn addresses(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
     const ETH_DST: [u8; 4] = [0x80, 0x00, 0x06, 0x06];
     const ETH_SRC: [u8; 4] = [0x80, 0x00, 0x08, 0x06];
-    let len = u16::from_be_bytes(*message.get(MATCH_AT + 2..)?.first_chunk()?);
-    let mut fields = message.get(MATCH_AT + 4..MATCH_AT + usize::from(len))?;
+    let match_at = if is_short_removed(message) { 24 } else { 48 };
+    let len = u16::from_be_bytes(*message.get(match_at + 2..)?.first_chunk()?);
+    let mut fields = message.get(match_at + 4..match_at + usize::from(len))?;
     let mut addresses = [None; 2];
     while let Some((header, rest)) = fields.split_first_chunk::<4>() {
         let (value, rest) = rest.split_at_checked(usize::from(header[3]))?;
@@ -305,7 +312,7 @@ fn addresses(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
 #[cfg(test)]
 mod tests {
     use control::entry::{Entry, EntryKey, EntryKind};
-    use openflow::message::{PacketIn, PacketInReason};
+    use openflow::message::{FlowRemoved, FlowRemovedReason, PacketIn, PacketInReason};
     use openflow::multipart::{MultipartRequest, RequestBody};
     use openflow::{
         BufferId, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode,
@@ -409,6 +416,31 @@ mod tests {
         log.handle(1, &full, 0);
         log.handle(1, &[4, 1, 0, 12, 0, 0, 0, 1, 0, 5, 0, 2], 0);
         assert_eq!((log.counts.table_full, log.counts.errors), (1, 1));
+    }
+
+    #[test]
+    fn the_end_of_an_entry_is_read_in_each_version() {
+        let removed = Message::FlowRemoved(FlowRemoved {
+            cookie: Cookie(0),
+            priority: 1,
+            reason: FlowRemovedReason::IDLE_TIMEOUT,
+            table_id: TableId(0),
+            duration_sec: 1,
+            duration_nsec: 2,
+            idle_timeout: 3,
+            hard_timeout: 4,
+            packet_count: 5,
+            byte_count: 6,
+            r#match: entry(PAIR, EntryKind::Pair).to_add(1).r#match,
+            stats: Vec::new(),
+        });
+        for version in [Version::V13, Version::V14, Version::V15] {
+            let mut log = Log::default();
+            let frame = encode(version, Xid(1), &removed).unwrap();
+            log.handle(1, frame.bytes(), 7);
+            let ends: Vec<_> = log.events.iter().map(|e| (e.pair, e.what)).collect();
+            assert_eq!(ends, [(PAIR, What::Expired)], "{version}");
+        }
     }
 
     #[test]
