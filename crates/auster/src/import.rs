@@ -23,8 +23,8 @@ const FILES_MAX: usize = 64;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Print the VLANs, ports, access lists and routes of a configuration of Faucet as auster's; on
-    /// standard error, a line for each statement that is not carried over
+    /// Print the VLANs, ports, access lists, routes and mirrors of a configuration of Faucet as
+    /// auster's; on standard error, a line for each statement that is not carried over
     #[command(after_help = FAUCET_EXAMPLE)]
     Faucet(FaucetArgs),
 }
@@ -32,7 +32,7 @@ pub enum Command {
 const FAUCET_EXAMPLE: &str = "\
 Example:
   auster import faucet faucet.yaml -o auster.toml
-  faucet.yaml:12: dps.sw1.interfaces.1.mirror: mirrors are not carried over
+  faucet.yaml:12: dps.sw1.stack: stacking is not carried over: auster finds links by itself
   auster run --config auster.toml
 
 A configuration with mistakes ends with exit code 2, each of them on a line of its own.";

@@ -87,7 +87,8 @@ fn print(args: &PrintArgs) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     each_of_hex(&args.hex, |frame| {
         message_count += 1;
-        undecoded += u64::from(decode(frame).is_err());
+        let is_decoded = decode(frame).is_ok() && frame.version().is_some();
+        undecoded += u64::from(!is_decoded);
         let text = if args.exact {
             text::print_exact(frame)
         } else {
@@ -287,7 +288,9 @@ fn follow(
         }
         for captured in streams.handle_segment(&segment) {
             tally.messages += 1;
-            tally.undecoded += u64::from(decode(&captured.frame).is_err());
+            let frame = &captured.frame;
+            let is_decoded = decode(frame).is_ok() && frame.version().is_some();
+            tally.undecoded += u64::from(!is_decoded);
             *tally.types.entry(type_name(&captured.frame)).or_default() += 1;
             each(&captured)?;
         }

@@ -117,6 +117,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     match document["verdict"]["outcome"].as_str() {
         Some("delivered") => Ok(()),
+        Some("controller") => Err(Failure::negative(
+            "undecided: the controller gets the packet, and decides then",
+        )),
         _ => Err(Failure::negative("the packet is not delivered")),
     }
 }

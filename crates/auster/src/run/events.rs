@@ -16,7 +16,7 @@ use driver::{Ended, Notice};
 use net::clock::Clock;
 use net::method::Method;
 use net::transport::PeerIdentity;
-use openflow::DatapathId;
+use openflow::{DatapathId, Version};
 use sched::PolicyMap;
 use serde_json::{Value, json};
 
@@ -25,6 +25,7 @@ use super::cluster::documents::too_old;
 use super::feed::Feed;
 use super::intent::IntentEvent;
 use super::report::Report;
+use super::settings::SPOKEN;
 use cli::limits::{self, Lines};
 use cli::output::{self, say};
 
@@ -447,6 +448,8 @@ impl Printer {
             "reason": reason.name(),
             "detail": reason.to_string(),
         });
+        let mut hint = String::new();
+        let is_in = |bitmap: u32, version: Version| bitmap & 1 << version.wire() != 0;
         if let Ended::Session(CloseReason::VersionMismatch {
             theirs,
             offered,
@@ -456,8 +459,14 @@ impl Printer {
             let theirs = offered.unwrap_or(1u32.checked_shl((*theirs).into()).unwrap_or(0));
             document["versions"] = json!(version_names(theirs));
             document["versions_of_auster"] = json!(version_names(*ours));
+            let spoken = SPOKEN.into_iter();
+            if spoken.clone().any(|version| is_in(theirs, version)) {
+                let all = spoken.filter(|version| is_in(theirs | *ours, *version));
+                let all: Vec<String> = all.map(|version| version.to_string()).collect();
+                hint = format!("; --versions {} offers it too", all.join(","));
+            }
         }
-        let line = format!("refused {}: {reason}", peer.address);
+        let line = format!("refused {}: {reason}{hint}", peer.address);
         self.print_limited("refused", &line, document);
     }
 

@@ -269,7 +269,7 @@ fn band(text: &str) -> Result<RangeInclusive<u16>, String> {
     match ends {
         Some((low, high)) if low <= high && high <= STATED_MAX => Ok(low..=high),
         _ => Err(format!(
-            "priority: '{text}' is no band such as {PRIORITY}, from 0 to {STATED_MAX}"
+            "'{text}' is no band such as {PRIORITY}, the low end first, from 0 to {STATED_MAX}"
         )),
     }
 }

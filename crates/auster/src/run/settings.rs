@@ -730,7 +730,7 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
 }
 
 /// The versions that a session can have.
-const SPOKEN: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
+pub const SPOKEN: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
 
 /// Reads a version of OpenFlow that sessions may speak.
 pub fn session_version(text: &str) -> Result<Version, String> {

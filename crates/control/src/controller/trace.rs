@@ -10,7 +10,7 @@ use openflow::multipart::FlowStats;
 use openflow::packet::PacketFields;
 use openflow::packet::build::tagged;
 use openflow::packet::ip::Datagram;
-use openflow::{DatapathId, MacAddr, PortNo, TableId, Version};
+use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Version};
 
 use crate::Location;
 use crate::access::tables::Owner as AccessOwner;
@@ -512,6 +512,12 @@ impl Controller {
                 ..owner("guest", "an entry of a guest")
             };
         }
+        if kind == EntryKind::Local && pushes_label(&row) {
+            return owner(
+                "local",
+                "to a host of another switch, by that switch's label",
+            );
+        }
         let (kind, text) = kind_text(kind);
         if kind != "access" {
             return owner(kind, text);
@@ -594,6 +600,17 @@ fn several(name: Name, found: &[(VlanId, MacAddr)]) -> String {
         "{name} is in VLANs {}: state which of them (vlan)",
         vlans.join(", ")
     )
+}
+
+fn pushes_label(row: &FlowStats) -> bool {
+    let of_instruction = |instruction: &Instruction| match instruction {
+        Instruction::ApplyActions(actions) => {
+            let is_push = |action: &Action| matches!(action, Action::PushVlan(_));
+            actions.iter().any(is_push)
+        }
+        _ => false,
+    };
+    row.instructions.iter().any(of_instruction)
 }
 
 fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {

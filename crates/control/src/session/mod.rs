@@ -133,6 +133,8 @@ pub enum SessionOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     NotHello(MessageKind),
+    /// The peer began a handshake of TLS.
+    Tls,
     /// Versions as bits, those of the wire: bit n is version n.
     VersionMismatch {
         /// The version byte of its HELLO.
@@ -160,6 +162,10 @@ pub enum CloseReason {
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            CloseReason::Tls => f.write_str(
+                "it speaks TLS, and nothing else listens here: use pssl: instead of ptcp:, or tcp: \
+                 at the switch",
+            ),
             CloseReason::NotHello(kind) => write!(f, "opened with {kind:?}, not HELLO"),
             CloseReason::VersionMismatch {
                 theirs,
@@ -440,6 +446,8 @@ impl Session {
         let hello = match frame.type_byte() {
             0 => decode(&as_known_version(&frame)),
             1 => return self.close_refused(&frame),
+            // A record of a handshake (RFC 8446, 5.1).
+            3 if frame.version_byte() == 22 => return self.close(CloseReason::Tls),
             _ => return self.close(CloseReason::NotHello(frame.kind())),
         };
         let theirs = frame.version_byte();

@@ -74,7 +74,7 @@ pub struct DatabasePort {
     pub problem: Option<String>,
 }
 
-/// Counters of all ports; all ones means that the switch does not count.
+/// Counters of all ports; null where the switch does not count.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PortStatistics {
     pub ports: Vec<PortCounters>,
@@ -84,14 +84,14 @@ pub struct PortStatistics {
 pub struct PortCounters {
     /// A number, or a name such as LOCAL.
     pub port: String,
-    pub rx_packets: u64,
-    pub tx_packets: u64,
-    pub rx_bytes: u64,
-    pub tx_bytes: u64,
-    pub rx_dropped: u64,
-    pub tx_dropped: u64,
-    pub rx_errors: u64,
-    pub tx_errors: u64,
+    pub rx_packets: Option<u64>,
+    pub tx_packets: Option<u64>,
+    pub rx_bytes: Option<u64>,
+    pub tx_bytes: Option<u64>,
+    pub rx_dropped: Option<u64>,
+    pub tx_dropped: Option<u64>,
+    pub rx_errors: Option<u64>,
+    pub tx_errors: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -251,6 +251,11 @@ statistics!(
     RequestBody::Meter(MeterId::ALL), meters
 );
 
+/// All ones: the switch does not count it (OpenFlow 1.3.5, 7.3.5.6).
+fn counted(count: u64) -> Option<u64> {
+    Some(count).filter(|count| *count != u64::MAX)
+}
+
 fn ports(bodies: Vec<ReplyBody>) -> PortStatistics {
     let rows = bodies.into_iter().flat_map(|body| match body {
         ReplyBody::PortStats(rows) => rows,
@@ -258,14 +263,14 @@ fn ports(bodies: Vec<ReplyBody>) -> PortStatistics {
     });
     let ports = rows.map(|row| PortCounters {
         port: row.port_no.to_string(),
-        rx_packets: row.rx_packets,
-        tx_packets: row.tx_packets,
-        rx_bytes: row.rx_bytes,
-        tx_bytes: row.tx_bytes,
-        rx_dropped: row.rx_dropped,
-        tx_dropped: row.tx_dropped,
-        rx_errors: row.rx_errors,
-        tx_errors: row.tx_errors,
+        rx_packets: counted(row.rx_packets),
+        tx_packets: counted(row.tx_packets),
+        rx_bytes: counted(row.rx_bytes),
+        tx_bytes: counted(row.tx_bytes),
+        rx_dropped: counted(row.rx_dropped),
+        tx_dropped: counted(row.tx_dropped),
+        rx_errors: counted(row.rx_errors),
+        tx_errors: counted(row.tx_errors),
     });
     PortStatistics {
         ports: ports.collect(),

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 use toml::de::{DeTable, DeValue};
 
-use super::super::Args;
+use super::super::{Args, Forwarding};
 use super::Settings;
 use super::table::{At, FROM_THE_START, SETTINGS, Setting};
 
@@ -17,6 +17,8 @@ use super::table::{At, FROM_THE_START, SETTINGS, Setting};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Default,
+    /// The default that another setting brings about.
+    Follows(&'static str),
     /// The line of the file.
     File(PathBuf, usize),
     Option(&'static str),
@@ -26,6 +28,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Default => f.write_str("default"),
+            Source::Follows(from) => write!(f, "follows from {from}"),
             Source::File(file, line) => write!(f, "{}:{line}", file.display()),
             Source::Option(option) => f.write_str(option),
         }
@@ -44,7 +47,7 @@ pub struct Row {
 
 impl Row {
     pub fn is_default(&self) -> bool {
-        self.source == Source::Default
+        matches!(self.source, Source::Default | Source::Follows(_))
     }
 
     fn is_same(&self, other: &Row) -> bool {
@@ -90,6 +93,9 @@ impl Effective {
                         let line = 1 + newlines.partition_point(|newline| *newline < at);
                         (value, Source::File(file.clone(), line))
                     }
+                    None if path == "forwarding" && settings.has_mode => {
+                        (default(setting, settings), Source::Follows("mode"))
+                    }
                     None => (default(setting, settings), Source::Default),
                 },
             };
@@ -111,7 +117,9 @@ impl Effective {
         // A default that follows from another setting is no change of its own, unless it is one
         // that a reload cannot apply.
         let follows = |ours: &Row, theirs: &Row| {
-            let is_applied = matches!(ours.setting.at, At::Reload(_));
+            // The mode follows from forwarding, which is named.
+            let is_applied =
+                matches!(ours.setting.at, At::Reload(_)) || ours.setting.path == "mode";
             is_applied && ours.is_default() && theirs.is_default()
         };
         let different =
@@ -242,6 +250,8 @@ fn default(setting: &Setting, settings: &Settings) -> Json {
             let value = clap::ValueEnum::to_possible_value(&settings.forwarding());
             value.map_or(Json::Null, |value| json!(value.get_name()))
         }
+        // It is a setting of paths, and choosing one chooses them.
+        "mode" if settings.forwarding() != Forwarding::Paths => Json::Null,
         "threads" => json!(settings.threads),
         "session.guard" => json!(settings.driver.session.is_guarded),
         "timeouts.policy" => json!(lifetime.name()),
@@ -337,6 +347,7 @@ mod tests {
             ("controller.path_rate_max", "7", "net.toml:5"),
             ("controller.lldp_interval_ms", "1000", "default"),
             ("forwarding", "\"fabric\"", "default"),
+            ("mode", "null", "default"),
             ("connect", "[]", "--listen"),
             ("topology", "null", "default"),
         ] {
@@ -348,6 +359,14 @@ mod tests {
             };
             assert_eq!(shown, expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_mode_chooses_paths_and_is_named_as_the_reason() {
+        let effective = effective(&[], "mode = \"reactive\"\n");
+        let expected = ("\"paths\"".to_owned(), "follows from mode".to_owned());
+        assert_eq!(shown(&effective, "forwarding"), expected);
+        assert_eq!(shown(&effective, "mode").0, "\"reactive\"");
     }
 
     #[test]

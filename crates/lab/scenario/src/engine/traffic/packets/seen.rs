@@ -36,8 +36,8 @@ pub enum Kind {
     PacketOut,
 }
 
-/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3 to 1.5 over plain TCP. It is idle when listening begins, so
-/// that the first segment of either direction begins a message.
+/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3 to 1.5 over plain TCP. It is idle when listening
+/// begins, so that the first segment of either direction begins a message.
 #[derive(Debug)]
 pub struct Messages {
     connections: Connections,
