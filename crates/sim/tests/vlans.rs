@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use clock::{Duration, SplitMix64};
-use control::controller::{ControllerConfig, FabricConfig};
+use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::MacAddr;
 use openflow::packet::build::{Host as Address, ethernet, tagged};
+use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, Network, SwitchId};
 use sim::topology::{self, Topology};
 
@@ -386,6 +386,39 @@ fn a_port_changes_its_vlan_at_a_reload() {
     tenants.introduce();
     let silent = tenants.silent_pairs(2);
     assert!(silent.is_empty(), "{silent:?}");
+}
+
+#[test]
+fn stated_ports_that_are_links_or_missing_are_reported_once() {
+    let mut tenants = Tenants::new(1, &[10], |network| topology::ring(network, 3));
+    tenants.introduce();
+    let mut vlans = tenants.vlans.clone();
+    let of_host = vlans.ports.values().next().expect("a host").clone();
+    let dpid = vlans.ports.keys().next().expect("a host").dpid;
+    let links = tenants.network.events().filter_map(|event| match event {
+        Event::LinkUp { from, .. } if from.dpid == dpid => Some(*from),
+        _ => None,
+    });
+    let link = links.last().expect("a link");
+    let missing = Location {
+        dpid,
+        port: PortNo(77),
+    };
+    for at in [missing, link] {
+        vlans.ports.insert(at, of_host.clone());
+    }
+    for _ in 0..2 {
+        tenants.network.set_vlans(vlans.clone());
+        tenants.network.run_for(ms(500));
+    }
+    let count = |is: &dyn Fn(&Alarm) -> bool| {
+        let events = tenants.network.events();
+        let found = events.filter(|event| matches!(event, Event::Alarm(alarm) if is(alarm)));
+        found.count()
+    };
+    let is_missing = |alarm: &Alarm| matches!(alarm, Alarm::PortMissing { at } if *at == missing);
+    let is_link = |alarm: &Alarm| matches!(alarm, Alarm::PortIsLink { at, .. } if *at == link);
+    assert_eq!((count(&is_missing), count(&is_link)), (1, 1));
 }
 
 /// Two hosts of one switch talk until one of them gets into another VLAN, at a reload or while

@@ -885,6 +885,13 @@ fn describe_alarm(alarm: &Alarm) -> String {
             "{dpid} may lack copies of its mirrors, and does not close ports that get them: it has \
              no OpenFlow 1.3, no part in the fabric, or fewer than 12 tables"
         ),
+        Alarm::PortMissing { at } => format!(
+            "{at} has a [[port]], and the switch has no such port: it counts once there is one"
+        ),
+        Alarm::PortIsLink { at, to } => format!(
+            "{at} has a [[port]] with VLANs, and leads to {to}: [[port]] is for ports of hosts, and \
+             does nothing there"
+        ),
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")
         }

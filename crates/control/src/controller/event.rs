@@ -234,6 +234,15 @@ pub enum Alarm {
     MirrorUnsupported {
         dpid: DatapathId,
     },
+    /// A port for which VLANs are stated is not there.
+    PortMissing {
+        at: Location,
+    },
+    /// A port for which VLANs are stated leads to another switch. They do not concern it.
+    PortIsLink {
+        at: Location,
+        to: Location,
+    },
     /// A spanning tree's message has come in at a guarded port, which is closed now.
     BpduGuard {
         at: Location,
@@ -268,6 +277,8 @@ impl Alarm {
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
             Alarm::LinkNarrow { to, .. } => Some(("narrow", *to)),
             Alarm::BondOtherPartner { at, .. } => Some(("bond partner", *at)),
+            Alarm::PortMissing { at } => Some(("no port", *at)),
+            Alarm::PortIsLink { at, .. } => Some(("stated link", *at)),
             Alarm::BondLoop { at } => Some(("bond loop", *at)),
             Alarm::BpduGuard { at } => Some(("bpdu", *at)),
             Alarm::CrowdGuard { at } => Some(("crowd", *at)),

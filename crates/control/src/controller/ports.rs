@@ -139,6 +139,7 @@ impl Controller {
     pub(super) fn link_up(&mut self, now: Instant, from: Location, to: Location) {
         self.network.links.establish(from, to);
         self.outbox.event(Event::LinkUp { from, to });
+        self.doubt_link(now, from, to);
         for end in [from, to] {
             self.discovery.handle_link(&mut self.network, end);
             self.follow_access_links(end.dpid);

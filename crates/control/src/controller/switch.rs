@@ -55,6 +55,7 @@ impl Controller {
         self.send_guards(dpid);
         self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
+        self.doubt_ports(now, Some(dpid));
         self.refute_hosts(now, dpid);
         self.ask_entries(now, dpid);
     }
