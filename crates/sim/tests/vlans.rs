@@ -5,6 +5,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
 
+#[path = "vlans/restart.rs"]
+mod restart;
+mod seeds;
+
 use std::collections::BTreeMap;
 
 use clock::{Duration, SplitMix64};
@@ -388,46 +392,6 @@ fn a_port_changes_its_vlan_at_a_reload() {
     assert!(silent.is_empty(), "{silent:?}");
 }
 
-/// A restart in a quiet network sends nothing, and loses nothing.
-#[test]
-fn a_restart_keeps_labels_and_entries() {
-    for n in 0..3 {
-        let mut tenants = Tenants::new(n, &[10, 20, 30], |network| topology::ring(network, 4));
-        // Two hosts of one VLAN at one switch, and hosts outside of all.
-        let beside = tenants.network.add_host(tenants.switches[0]);
-        tenants.hosts.get_mut(&10).expect("the VLAN").push(beside);
-        tenants.admit(beside, 10);
-        tenants.network.set_vlans(tenants.vlans.clone());
-        tenants.network.run_for(ms(1000));
-        tenants.introduce();
-        tenants.topology.introduce(&mut tenants.network);
-        assert_eq!(tenants.silent_pairs(1), []);
-        let held = held(&tenants);
-        is_adopted(&mut tenants, 7 + n).expect("nothing is sent");
-        assert_eq!(self::held(&tenants), held);
-        let silent = tenants.topology.silent_pairs(&mut tenants.network, 2);
-        assert_eq!(silent, []);
-        assert_eq!(tenants.crossed(), []);
-        let wrong = &tenants.network.process().controller.counters();
-        assert_eq!(wrong.fabric_parts_wrong, 0);
-    }
-}
-
-/// The entries of all switches, with their cookies.
-fn held(tenants: &Tenants) -> Vec<String> {
-    let switches = tenants.switches.iter();
-    let entries = switches.flat_map(|switch| {
-        let entries = tenants.network.switch(*switch).entries();
-        entries.map(move |e| {
-            format!(
-                "{switch:?} {:x} {:?} {} {:?} {:?}",
-                e.cookie.0, e.table_id, e.priority, e.r#match, e.instructions
-            )
-        })
-    });
-    entries.collect()
-}
-
 /// Two hosts of one switch talk until one of them gets into another VLAN, at a reload or while
 /// nobody controls.
 #[test]
@@ -572,60 +536,16 @@ fn run(seed: u64) -> Result<(), String> {
     if tenants.network.circled > 0 {
         return Err("a packet went in a circle".to_owned());
     }
-    is_adopted(&mut tenants, seed)?;
+    restart::is_adopted(&mut tenants, seed)?;
     match tenants.crossed() {
         crossed if crossed.is_empty() => Ok(()),
         crossed => Err(format!("frames crossed: {crossed:02x?}")),
     }
 }
 
-/// A controller that starts anew takes over what is there, and knows all hosts: nothing is sent to
-/// a switch, and the first packet of every pair arrives.
-fn is_adopted(tenants: &mut Tenants, seed: u64) -> Result<(), String> {
-    let before = sent(tenants);
-    restart(tenants, seed);
-    let [entries, groups] = [0, 1].map(|n| sent(tenants)[n] - before[n]);
-    if entries + groups > 0 {
-        return Err(format!(
-            "a restart sent {entries} flow-mods, {groups} group-mods"
-        ));
-    }
-    let silent = tenants.silent_pairs(78);
-    if !silent.is_empty() {
-        return Err(format!("pairs do not talk after a restart: {silent:?}"));
-    }
-    Ok(())
-}
-
-/// The flow-mods and group-mods that switches have heard.
-fn sent(tenants: &Tenants) -> [u64; 2] {
-    const FLOW_MOD: u8 = 14;
-    const GROUP_MOD: u8 = 15;
-    let heard = |kind, switch: &SwitchId| tenants.network.heard(*switch, kind);
-    let of = |kind| tenants.switches.iter().map(|s| heard(kind, s)).sum();
-    [of(FLOW_MOD), of(GROUP_MOD)]
-}
-
-fn restart(tenants: &mut Tenants, seed: u64) {
-    tenants.network.kill_controller();
-    tenants.network.start_controller(seed);
-    tenants.network.run_for(ms(6000));
-}
-
 #[test]
 fn nothing_crosses_whatever_fails() {
-    let range = std::env::var("VLAN_SEEDS").unwrap_or_else(|_| "0..20".to_owned());
-    let (from, to) = range.split_once("..").expect("a range of seeds");
-    let seeds = from.parse::<u64>().expect("a seed")..to.parse().expect("a seed");
-    let wrong: Vec<_> = seeds
-        .filter_map(|seed| Some((seed, run(seed).err()?)))
-        .collect();
-    assert!(
-        wrong.is_empty(),
-        "{} seeds: {:#?}",
-        wrong.len(),
-        &wrong[..wrong.len().min(3)]
-    );
+    seeds::run_all("VLAN_SEEDS", 0..20, |seed, _| run(seed));
 }
 
 /// The labels of VLANs that are no more become free: 4,094 serve any number of reloads.

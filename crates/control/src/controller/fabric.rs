@@ -488,16 +488,8 @@ impl Fabric {
     /// Notes that a host is at an edge port. Returns whether there is something to do.
     fn note_host(&mut self, host: HostKey, at: Location, outbox: &mut Outbox) -> bool {
         for dpid in self.held_at.remove(&host).unwrap_or_default() {
-            let held = Location {
-                dpid,
-                port: self.held_port(dpid, host).unwrap_or(at.port),
-            };
             if dpid != at.dpid {
                 self.forget_host(host, dpid, outbox);
-            }
-            // Entries of an earlier edge still lead there. Those outside of VLANs are traced.
-            if held != at && !host.vlan.is_none() {
-                outbox.tell_edge(dpid, EdgeUpdate::Forget(host));
             }
         }
         let published = self.published(host);

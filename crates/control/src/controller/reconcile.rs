@@ -202,6 +202,7 @@ impl Controller {
         let ingresses = self
             .fabric
             .read_rows(now, dpid, &mut rows, &mut self.outbox);
+        let routed = self.read_routed(now, dpid, &mut rows, &ingresses.hosts);
         let told = QosRows::of(&mut rows, self.qos.wants_policies());
         let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
         self.read_qos(now, dpid, &told, is_first);
@@ -211,6 +212,8 @@ impl Controller {
         [tally.kept, tally.added, tally.deleted] = guards;
         tally.kept += ingresses.kept.len() + access[0] + stated[0] + taps[0] + guests[0];
         tally.added += access[1] + stated[1] + taps[1] + guests[1];
+        tally.kept += routed[0];
+        tally.deleted += routed[1];
         tally.deleted += ingresses.deleted + access[2] + stated[2] + taps[2] + guests[2];
         let mut held = BTreeMap::new();
         for row in &ours {
@@ -654,7 +657,7 @@ impl Controller {
         if adopts {
             self.outbox.event(Event::HostLearned { mac, vlan, at });
             match is_member {
-                true => self.fabric.handle_host(host, at, &mut self.outbox),
+                true => self.place_member(host, at),
                 false => self.tell_fabric(mac, at),
             }
             self.age_soon(now);

@@ -32,6 +32,8 @@ pub(in crate::controller) struct Ingresses {
     /// The ports of hosts, according to the entries that stay.
     pub kept: Vec<PortNo>,
     pub deleted: usize,
+    /// The hosts of the switch, according to its entries.
+    pub hosts: BTreeMap<HostKey, HostPort>,
 }
 
 impl Fabric {
@@ -59,12 +61,7 @@ impl Fabric {
             let read = Ingress::read(dpid, row, (tag, &outbox.vlans));
             let read = read.filter(|it| is_capable && self.is_right(dpid, it, &hosts, outbox));
             match read {
-                Some(it) => {
-                    ingresses.kept.push(it.in_port);
-                    if let Some((label, node)) = it.label().zip(self.nodes.get_mut(&dpid)) {
-                        node.adopted.insert((label, it.vlan));
-                    }
-                }
+                Some(it) => ingresses.kept.push(it.in_port),
                 None => {
                     ingresses.deleted += 1;
                     outbox.send_flow_mod(dpid, delete_row(row));
@@ -73,6 +70,7 @@ impl Fabric {
         }
         if is_capable || !holdings.is_empty() || !own.is_empty() {
             ingresses.kept.extend(hosts.values().map(|host| host.port));
+            ingresses.hosts = hosts;
             self.nodes.entry(dpid).or_default().holdings = Some(holdings);
             let body = RequestBody::GroupDesc(GroupId::ALL);
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
@@ -83,7 +81,7 @@ impl Fabric {
 
     /// Whether an edge's entry leads where its destination is, as far as that is known.
     fn is_right(
-        &self,
+        &mut self,
         dpid: DatapathId,
         ingress: &Ingress,
         hosts: &BTreeMap<HostKey, HostPort>,
@@ -100,10 +98,7 @@ impl Fabric {
         comes_from_it
             && match ingress.exit {
                 Exit::Port(port) => is_at(dst, port),
-                Exit::Egress(label) => {
-                    let egress = self.egresses.get(&label);
-                    egress.is_none_or(|egress| egress.vlan == ingress.vlan)
-                }
+                Exit::Egress(label) => self.may_lead(dpid, ingress.vlan, label),
             }
     }
 
@@ -218,8 +213,10 @@ impl Fabric {
             let towards = (label, VlanId::NONE)..=(label, VlanId::MAX);
             let all: Vec<_> = node.adopted.range(towards).copied().collect();
             if all.iter().any(|(_, of)| *of != vlan) {
-                outbox.counters.fabric_parts_wrong += 1;
-                outbox.send_flow_mod(*dpid, delete_towards(label));
+                for kind in [EntryKind::Local, EntryKind::Routed] {
+                    outbox.counters.fabric_parts_wrong += 1;
+                    outbox.send_flow_mod(*dpid, delete_towards(kind, label));
+                }
             }
             for it in all {
                 node.adopted.remove(&it);
@@ -255,18 +252,44 @@ impl Fabric {
             .collect()
     }
 
-    /// The port at which a switch was sent that a host is.
-    pub(super) fn held_port(&self, dpid: DatapathId, host: HostKey) -> Option<PortNo> {
-        let node = self.nodes.get(&dpid)?;
-        Some(node.sent.hosts.get(&host)?.port)
+    /// The places of a host according to entries of an earlier process, apart from `at`. They count
+    /// until the host's place is known.
+    pub(in crate::controller) fn told_elsewhere(
+        &self,
+        host: HostKey,
+        at: Location,
+    ) -> Vec<Location> {
+        let told = self.held_at.get(&host).into_iter().flatten();
+        let place = |dpid: &DatapathId| {
+            let port = self.nodes.get(dpid)?.sent.hosts.get(&host)?.port;
+            let dpid = *dpid;
+            Some(Location { dpid, port })
+        };
+        told.filter_map(place).filter(|told| *told != at).collect()
+    }
+
+    /// Notes that an entry of an earlier process leads packets of a VLAN to an egress. Returns
+    /// whether that may be right: its label is not known to be another VLAN's.
+    pub(in crate::controller) fn may_lead(
+        &mut self,
+        dpid: DatapathId,
+        vlan: VlanId,
+        label: Label,
+    ) -> bool {
+        let egress = self.egresses.get(&label);
+        let is_right = egress.is_none_or(|egress| egress.vlan == vlan);
+        if let Some(node) = self.nodes.get_mut(&dpid).filter(|_| is_right) {
+            node.adopted.insert((label, vlan));
+        }
+        is_right
     }
 }
 
-/// Deletes the entries of edges that lead to an egress.
-fn delete_towards(label: Label) -> FlowMod {
+/// Deletes the entries of one kind that lead to an egress.
+fn delete_towards(kind: EntryKind, label: Label) -> FlowMod {
     FlowMod {
         command: FlowModCommand::Delete,
-        cookie: EntryKind::Local.cookie(0),
+        cookie: kind.cookie(0),
         cookie_mask: Cookie(COOKIE_PREFIX_MASK.0 | 0xff00),
         out_group: form::group(label),
         instructions: Vec::new(),

@@ -8,9 +8,9 @@ use openflow::multipart::FlowStats;
 use openflow::{Action, DatapathId, Field, Instruction, MacAddr, PortNo};
 
 use crate::Location;
-use crate::entry::{EntryKey, EntryKind};
+use crate::entry::{EntryKey, EntryKind, is_ours};
+use crate::fabric::Exit;
 use crate::fabric::form::{self, Place};
-use crate::fabric::{Exit, Label};
 use crate::pipeline::PATH_TABLE;
 use crate::vlan::{self, HostKey, VlanId, Vlans};
 
@@ -31,7 +31,8 @@ pub(super) fn is_ingress(tag: u16, row: &FlowStats) -> bool {
         _ => false,
     };
     let is_in_vlan = row.r#match.exact(Field::VlanVid).is_some();
-    EntryKind::of(row.cookie) == Some(EntryKind::Local) && (is_in_vlan || leads_to_egress())
+    let is_edges = is_ours(row.cookie) && EntryKind::of(row.cookie) == Some(EntryKind::Local);
+    is_edges && (is_in_vlan || leads_to_egress())
 }
 
 impl Ingress {
@@ -86,13 +87,6 @@ impl Ingress {
     pub(super) fn hosts(&self) -> [HostKey; 2] {
         let vlan = self.vlan;
         [self.src, self.dst].map(|mac| HostKey { vlan, mac })
-    }
-
-    pub(super) fn label(&self) -> Option<Label> {
-        match self.exit {
-            Exit::Egress(label) => Some(label),
-            Exit::Port(_) => None,
-        }
     }
 }
 
