@@ -43,12 +43,14 @@ fn restart(tenants: &mut Tenants, seed: u64) {
     tenants.network.run_for(ms(6000));
 }
 
-/// Three VLANs on a ring. Two hosts of one are at one switch, and hosts outside of all beside them.
+/// Three VLANs on a ring. Two hosts of one are at one switch, as are two outside of all VLANs.
 fn ring(seed: u64) -> Tenants {
     let mut tenants = Tenants::new(seed, &[10, 20, 30], |network| topology::ring(network, 4));
     let beside = tenants.network.add_host(tenants.switches[0]);
     tenants.hosts.get_mut(&10).expect("the VLAN").push(beside);
     tenants.admit(beside, 10);
+    let outside = tenants.network.add_host(tenants.switches[0]);
+    tenants.topology.hosts.push(outside);
     tenants.network.set_vlans(tenants.vlans.clone());
     tenants.network.run_for(ms(1000));
     tenants.introduce();
