@@ -644,10 +644,8 @@ impl Entry {
                 EntryKind::Fabric | EntryKind::Sender | EntryKind::Access | EntryKind::Static => {
                     false
                 }
-                // Set again with the next packet: gateways and routes may be others by now.
-                EntryKind::Routed => false,
                 // Compared by themselves.
-                EntryKind::Tap | EntryKind::Guest => false,
+                EntryKind::Routed | EntryKind::Tap | EntryKind::Guest => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

@@ -249,10 +249,15 @@ fn a_restart_changes_nothing() {
         let kept = entries.filter(|entry| entry.table_id.0 < 5);
         kept.map(|entry| format!("{entry:?}")).collect()
     };
-    let before = entries(&network).len();
+    let flow_mods = |network: &Network| -> u64 {
+        let switches = topology.switches.iter();
+        switches.map(|switch| network.heard(*switch, 14)).sum()
+    };
+    let (before, sent) = (entries(&network).len(), flow_mods(&network));
     network.start_controller(10);
     network.run_for(ms(13_000));
     assert_eq!(entries(&network).len(), before);
+    assert_eq!(flow_mods(&network), sent);
     let changed = network.events().filter_map(|event| match event {
         Event::Reconciled { added, deleted, .. } => Some(added + deleted),
         _ => None,

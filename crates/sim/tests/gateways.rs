@@ -890,6 +890,7 @@ fn run(seed: u64) -> Result<(), String> {
     if !silent.is_empty() {
         return Err(format!("pairs do not talk: {silent:?}"));
     }
+    is_adopted(&mut campus, seed)?;
     if campus.network.circled > 0 {
         return Err("a packet went in a circle".to_owned());
     }
@@ -897,6 +898,64 @@ fn run(seed: u64) -> Result<(), String> {
         crossed if crossed.is_empty() => Ok(()),
         crossed => Err(format!("frames crossed: {crossed:02x?}")),
     }
+}
+
+/// A controller that starts anew takes over what is there. It sends no switch anything, and keeps a
+/// record of the entries that route.
+fn is_adopted(campus: &mut Campus, seed: u64) -> Result<(), String> {
+    const FLOW_MOD: u8 = 14;
+    const GROUP_MOD: u8 = 15;
+    let is_routed = |cookie| EntryKind::of(cookie) == Some(EntryKind::Routed);
+    let count = |campus: &Campus| {
+        let switches = || campus.switches.iter();
+        let heard = |kind| switches().map(move |s| campus.network.heard(*s, kind));
+        let entries = switches().flat_map(|s| campus.network.switch(*s).entries());
+        let routed = entries.filter(|entry| is_routed(entry.cookie)).count();
+        (heard(FLOW_MOD).chain(heard(GROUP_MOD)).sum::<u64>(), routed)
+    };
+    let before = count(campus);
+    campus.network.kill_controller();
+    campus.network.start_controller(seed);
+    campus.network.run_for(ms(6000));
+    let after = count(campus);
+    let known = campus.network.process().controller.routed_count();
+    if after != before || known != after.1 {
+        return Err(format!(
+            "a restart: {before:?} messages and entries that route, then {after:?}; {known} known"
+        ));
+    }
+    let silent = campus.silent(90);
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(format!("pairs do not talk after a restart: {silent:?}")),
+    }
+}
+
+/// The same where nothing has failed, under a conversation that loses no packet.
+#[test]
+fn a_restart_keeps_entries_that_route() {
+    let mut campus = Campus::line(21, 3);
+    assert!(campus.silent(1).is_empty());
+    let to = campus.hosts[&20][2];
+    for from in [0, 1] {
+        let from = campus.hosts[&10][from];
+        campus
+            .network
+            .stream(from, to, (from.0 as u64) << 32, 5000, ms(1));
+    }
+    campus.network.run_for(ms(100));
+    assert!(campus.network.process().controller.routed_count() > 10);
+    is_adopted(&mut campus, 7).expect("it takes them over");
+    assert_eq!(campus.arrivals(to), 10_000);
+    // Its target moves: no entry leads to the former place.
+    campus.network.move_host(to, campus.switches[0], false);
+    campus.admit(to, 20);
+    campus.network.set_vlans(campus.vlans.clone());
+    for _ in 0..6 {
+        campus.introduce();
+    }
+    assert_eq!(campus.silent(91), []);
+    assert_eq!(campus.crossed(), []);
 }
 
 #[test]

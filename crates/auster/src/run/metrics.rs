@@ -1024,6 +1024,11 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             c.rows_unreadable,
         ),
         count(
+            "auster_fabric_parts_wrong",
+            "Groups and entries of the fabric that switches held wrongly when they connected",
+            c.fabric_parts_wrong,
+        ),
+        count(
             "auster_faults_caught",
             "Faults of auster that ended the state of one switch",
             c.panics,

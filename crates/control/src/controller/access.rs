@@ -325,8 +325,15 @@ impl AccessControl {
             .into_iter()
             .filter_map(EntryKey::of_link)
             .collect();
-        let is_gone =
-            |key: &EntryKey, _: &mut Planned| key.is_of_link() && !wanted.contains_key(key);
+        // A port that has been a link since it came up is not held: its entry is of an earlier
+        // process, and discovery is about to decide.
+        let is_open = |key: &EntryKey| {
+            let port = key.matching.in_port();
+            port.is_some_and(|port| is_undecided(net, Location { dpid, port }))
+        };
+        let is_gone = |key: &EntryKey, _: &mut Planned| {
+            key.is_of_link() && !wanted.contains_key(key) && !is_open(key)
+        };
         let gone: Vec<EntryKey> = sent.extract_if(.., is_gone).map(|(key, _)| key).collect();
         for key in gone {
             delete(&key, dpid, outbox);
@@ -437,14 +444,15 @@ fn links_to_be(net: &Network, dpid: DatapathId, held: &[FlowStats]) -> Plan {
     let ports = keys
         .filter(EntryKey::is_of_link)
         .filter_map(|key| key.matching.in_port());
-    let is_open = |port: &PortNo| {
-        let role = net.role(Location { dpid, port: *port });
-        matches!(role, PortRole::Held | PortRole::Claimed)
-    };
+    let is_open = |port: &PortNo| is_undecided(net, Location { dpid, port: *port });
     ports
         .filter(is_open)
         .filter_map(EntryKey::of_link)
         .collect()
+}
+
+fn is_undecided(net: &Network, at: Location) -> bool {
+    matches!(net.role(at), PortRole::Held | PortRole::Claimed)
 }
 
 /// The ends of links of a switch, also of those that are silent.

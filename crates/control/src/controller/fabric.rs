@@ -9,20 +9,20 @@
 //! outside. Paths from and to it are set hop by hop. One that refuses a group which shares ports
 //! gets fast-failover groups instead.
 
+mod adopt;
 pub(super) mod change;
+mod ingress;
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::{Duration, Instant, mix};
-use openflow::message::{Capabilities, GroupModCommand, MultipartRequest};
-use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
-use openflow::{DatapathId, ErrorKind, Field, GroupId, Instruction, Message, PortNo, Version};
+use openflow::message::{Capabilities, GroupModCommand};
+use openflow::{DatapathId, ErrorKind, Message, PortNo, Version};
 
 use crate::Location;
 use crate::edge::{DomainView, EdgeUpdate, FabricView};
-use crate::entry::EntryKind;
 use crate::fabric::addresses::Addresses;
 use crate::fabric::form::{self, Holdings, HostPort, Part};
 use crate::fabric::places::Writer;
@@ -33,11 +33,11 @@ use crate::timeouts::{FirstPackets, Timeouts};
 use crate::vlan::{HostKey, VlanId};
 
 use super::config::{ControllerConfig, FabricConfig};
-use super::entries::{DRAIN, SETTLE, delete_row};
+use super::entries::{DRAIN, SETTLE};
 use super::event::Alarm;
 use super::hosts::Hosts;
 use super::network::Network;
-use super::outbox::{Outbox, Request, Timer};
+use super::outbox::{Outbox, Timer};
 use super::stage::Stage;
 
 use change::{FabricChange, What};
@@ -57,10 +57,6 @@ const AWAY_COST: u32 = 1 << 20;
 
 /// The number of tables that the fabric needs.
 const TABLES_MIN: u8 = 4;
-
-/// How long routes of an earlier process are left as they are while links that they use have not
-/// been found again.
-const ADOPTED_KEPT: Duration = Duration::from_secs(15);
 
 /// Time after which such routes are examined again.
 const EXAMINE: Duration = Duration::from_millis(100);
@@ -158,13 +154,15 @@ struct Node {
     coming_hosts: BTreeMap<HostKey, PortNo>,
     /// The egresses that its edge knows to be in reach; `None` before it knows any.
     told: Option<Labels>,
+    /// The labels to which entries of an earlier edge lead, each with the VLAN of their packets.
+    adopted: BTreeSet<(Label, VlanId)>,
 }
 
 /// The messages that a switch was sent, as their result.
 #[derive(Default)]
 struct Sent {
     base: bool,
-    own: Option<Label>,
+    own: BTreeMap<VlanId, Label>,
     inlets: BTreeSet<PortNo>,
     routes: Routes,
     hosts: BTreeMap<HostKey, HostPort>,
@@ -172,14 +170,13 @@ struct Sent {
 
 impl Sent {
     fn is_empty(&self) -> bool {
-        !self.base && self.own.is_none() && self.inlets.is_empty() && self.routes.is_empty()
+        !self.base && self.own.is_empty() && self.inlets.is_empty() && self.routes.is_empty()
     }
 
     /// Its entries, without those of detours.
     fn entry_count(&self, copies: bool) -> usize {
         let base = usize::from(self.base) * base(copies).len();
-        let own = usize::from(self.own.is_some());
-        base + own + self.inlets.len() + 2 * self.routes.len() + self.hosts.len()
+        base + self.own.len() + self.inlets.len() + 2 * self.routes.len() + self.hosts.len()
     }
 
     /// The messages that delete all of it.
@@ -188,7 +185,8 @@ impl Sent {
         if self.base {
             parts.extend(base(copies));
         }
-        parts.extend(self.own.map_or(Vec::new(), form::own));
+        let own = self.own.into_iter();
+        parts.extend(own.flat_map(|(vlan, label)| form::own(vlan, label)));
         parts.extend(self.inlets.into_iter().flat_map(form::inlet));
         let hosts = self.hosts.into_iter();
         parts.extend(hosts.flat_map(|(key, at)| form::host(key, &at)));
@@ -211,11 +209,6 @@ impl Node {
     /// Whether it takes part: also while it is away, as its entries are still there.
     fn is_member(&self) -> bool {
         self.is_capable && (self.is_ready || self.sent.base)
-    }
-
-    /// Its label outside of all VLANs.
-    fn own_label(&self) -> Option<Label> {
-        self.labels.get(&VlanId::NONE).copied()
     }
 }
 
@@ -389,6 +382,7 @@ impl Fabric {
         node.is_capable = up.version >= Version::V13 && has_groups && has_tables;
         (node.is_connected, node.is_ready) = (true, false);
         (node.holdings, node.told) = (None, None);
+        node.adopted.clear();
     }
 
     pub(super) fn handle_down(&mut self, dpid: DatapathId) {
@@ -455,133 +449,6 @@ impl Fabric {
             let users = node.sent.routes.iter().filter(|(_, route)| uses(route));
             self.urgent.extend(users.map(|(label, _)| *label));
         }
-    }
-
-    /// Takes the rows of the fabric out of a switch's. Returns those of edges, which stay, and asks
-    /// for the groups.
-    pub(super) fn read_rows(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        rows: &mut Vec<FlowStats>,
-        outbox: &mut Outbox,
-    ) -> Ingresses {
-        let holdings = Holdings::take(rows);
-        let tag = self.config.unwrap_or_default().tag;
-        let leads_to_egress = |row: &mut FlowStats| {
-            let is_local = EntryKind::of(row.cookie) == Some(EntryKind::Local);
-            // What led between hosts of a VLAN is set again: its port may be in another by now.
-            let is_in_vlan = row.r#match.exact(Field::VlanVid).is_some();
-            is_local
-                && (is_in_vlan
-                    || matches!(&row.instructions[..], [Instruction::ApplyActions(actions)]
-                if form::ingress_exit(tag, actions).is_some()))
-        };
-        let own: Vec<FlowStats> = rows.extract_if(.., leads_to_egress).collect();
-        let node = self.nodes.get(&dpid);
-        let is_capable = node.is_some_and(|node| node.is_capable);
-        let mut ingresses = Ingresses::default();
-        for row in &own {
-            match is_capable && row.r#match.exact(Field::VlanVid).is_none() {
-                true => ingresses.kept.extend(row.r#match.in_port()),
-                false => {
-                    ingresses.deleted += 1;
-                    outbox.send_flow_mod(dpid, delete_row(row));
-                }
-            }
-        }
-        if is_capable || !holdings.is_empty() || !own.is_empty() {
-            ingresses
-                .kept
-                .extend(holdings.hosts().into_iter().map(|(_, port)| port));
-            self.nodes.entry(dpid).or_default().holdings = Some(holdings);
-            let body = RequestBody::GroupDesc(GroupId::ALL);
-            let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-            outbox.request(now, dpid, Request::Groups, &message);
-        }
-        ingresses
-    }
-
-    /// Takes over what a switch holds, and deletes what it should not. Returns whether the switch
-    /// takes part from now on. `others`: parts of another machine, of which those remain that the
-    /// switch holds.
-    pub(super) fn read_groups(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        bodies: Vec<ReplyBody>,
-        (others, outbox): (&mut Vec<Part>, &mut Outbox),
-    ) -> bool {
-        let copies = self.copies;
-        let wanted = std::mem::take(others);
-        let Some(node) = self.nodes.get_mut(&dpid) else {
-            return false;
-        };
-        let Some(mut held) = node.holdings.take() else {
-            return false;
-        };
-        let is_new = node.is_capable && !node.is_ready;
-        let groups = bodies.into_iter().flat_map(|body| match body {
-            ReplyBody::GroupDesc(groups) => groups,
-            _ => Vec::new(),
-        });
-        held.add_groups(groups.collect::<Vec<GroupDesc>>());
-        let wanted = wanted.into_iter().filter(|_| node.is_capable);
-        *others = wanted
-            .filter(|part| held.claim(vec![part.clone()]))
-            .collect();
-        if node.is_capable {
-            let mut sent = Sent {
-                base: held.claim(base(copies)),
-                ..Sent::default()
-            };
-            let (vlan, own) = (VlanId::NONE, node.own_label());
-            let label = held.own_label().or(own);
-            let egress = Egress { dpid, vlan };
-            let is_free = |label: &Label| self.egresses.get(label).is_none_or(|of| *of == egress);
-            if let Some(label) = label
-                .filter(is_free)
-                .filter(|_| own.is_none_or(|own| label == Some(own)))
-            {
-                sent.own = held.claim(form::own(label)).then_some(label);
-                if own.is_none() {
-                    node.labels.insert(vlan, label);
-                    self.egresses.insert(label, egress);
-                    self.waiting.insert(label);
-                }
-            }
-            for port in held.inlets() {
-                if held.claim(form::inlet(port)) {
-                    sent.inlets.insert(port);
-                }
-            }
-            for (label, route) in held.routes() {
-                if held.claim(form::route(label, &route)) {
-                    sent.routes.insert(label, route);
-                }
-            }
-            // Those of VLANs are set again: a port may be in another VLAN by now.
-            for (mac, port) in held.hosts() {
-                let (host, at) = (HostKey::untagged(mac), HostPort { port, vlan: None });
-                if held.claim(form::host(host, &at)) {
-                    sent.hosts.insert(host, at);
-                    self.held_at.entry(host).or_default().insert(dpid);
-                }
-            }
-            if !sent.inlets.is_empty() {
-                self.adopted_until = Some(now + ADOPTED_KEPT);
-            }
-            (node.sent, node.is_ready) = (sent, true);
-            node.leaving.clear();
-            node.leaving_inlets.clear();
-            let coming = std::mem::take(&mut node.coming_hosts);
-            node.new_hosts.extend(coming);
-            self.is_stale = true;
-        }
-        for message in held.clear() {
-            outbox.send(dpid, &message);
-        }
-        is_new
     }
 
     /// The hosts that a switch's entries name.
@@ -833,7 +700,10 @@ impl Fabric {
                 true => Label::MAX.0,
                 false => self.next_label - 1,
             };
-            let is_held = |node: &Node| node.sent.routes.contains_key(&label);
+            let is_held = |node: &Node| {
+                let mut own = node.sent.own.values();
+                node.sent.routes.contains_key(&label) || own.any(|own| *own == label)
+            };
             let is_used = self.egresses.contains_key(&label) || self.under_way.contains(&label);
             if !is_used && !self.nodes.values().any(is_held) {
                 return Some(label);
@@ -962,9 +832,16 @@ impl Fabric {
             if !node.sent.base {
                 work.first.push(work.change(*dpid, What::Base));
             }
-            let label = node.own_label();
-            if let Some(label) = label.filter(|_| node.sent.own != label) {
-                work.first.push(work.change(*dpid, What::Own(label)));
+            let held = &node.sent.own;
+            let labels = node
+                .labels
+                .iter()
+                .map(|(vlan, label)| (*vlan, Some(*label)));
+            let former = held.keys().filter(|vlan| !node.labels.contains_key(vlan));
+            for (vlan, label) in labels.chain(former.map(|vlan| (*vlan, None))) {
+                if held.get(&vlan).copied() != label {
+                    work.first.push(work.change(*dpid, What::Own(vlan, label)));
+                }
             }
             let links = map.ports(*dpid);
             for port in links.difference(&node.sent.inlets) {
@@ -1149,9 +1026,13 @@ impl Fabric {
                 sent.base = true;
                 (None, base(copies))
             }
-            What::Own(label) => {
-                let old = sent.own.replace(label);
-                (old.map(form::own), form::own(label))
+            What::Own(vlan, label) => {
+                let old = match label {
+                    Some(label) => sent.own.insert(vlan, label),
+                    None => sent.own.remove(&vlan),
+                };
+                let own = |label| form::own(vlan, label);
+                (old.map(own), label.map_or(Vec::new(), own))
             }
             What::Inlet(port, true) => {
                 sent.inlets.insert(port);
@@ -1296,14 +1177,6 @@ pub(super) fn send_change(dpid: DatapathId, old: Vec<Part>, new: Vec<Part>, outb
 
 pub(super) fn presets(timeouts: &Timeouts) -> bool {
     timeouts.first_packets(None) == FirstPackets::PreInstall
-}
-
-/// Entries by which edges send packets to egresses.
-#[derive(Default)]
-pub(super) struct Ingresses {
-    /// The ports of hosts, according to the entries that stay.
-    pub kept: Vec<PortNo>,
-    pub deleted: usize,
 }
 
 /// The members as a graph.

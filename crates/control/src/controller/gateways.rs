@@ -5,6 +5,8 @@
 //! ([`flow`](crate::routing::flow)). It answers questions for the gateways' addresses and echoes to
 //! them, and it reports packets that do not arrive. No host is ever believed to be a gateway.
 
+mod adopt;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -446,8 +448,9 @@ impl Controller {
             exit,
             form,
         };
-        if self.gateways.flows.set(now, key, flow) {
-            let (tag, generation) = (self.fabric.tag(), self.outbox.generation);
+        let generation = self.outbox.generation;
+        if self.gateways.flows.set(now, (key, flow), generation) {
+            let tag = self.fabric.tag();
             let flow_mod = flow.to_add(key, tag, generation);
             self.outbox.send_flow_mod(at.dpid, flow_mod);
         }
@@ -601,11 +604,8 @@ impl Controller {
     /// Handles the end of an entry that routes. An entry that was deleted has no record, or is
     /// another one's predecessor.
     pub(super) fn routed_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
-        let is_earlier = crate::entry::generation(removed.cookie) != self.outbox.generation;
         let is_deleted = removed.reason == FlowRemovedReason::DELETE;
-        if let Some(key) =
-            FlowKey::from_match(dpid, &removed.r#match).filter(|_| !is_earlier && !is_deleted)
-        {
+        if let Some(key) = FlowKey::from_match(dpid, &removed.r#match).filter(|_| !is_deleted) {
             self.gateways.flows.handle_removed(now, key, removed);
         }
     }

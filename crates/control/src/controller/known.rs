@@ -163,7 +163,7 @@ impl Controller {
         }
     }
 
-    fn hosts_in(&self, vlan: VlanId) -> Option<&Hosts> {
+    pub(super) fn hosts_in(&self, vlan: VlanId) -> Option<&Hosts> {
         match vlan.is_none() {
             true => Some(&self.hosts),
             false => self.vlan_hosts.get(&vlan),

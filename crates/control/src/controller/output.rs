@@ -149,6 +149,9 @@ pub struct ControllerCounters {
     pub too_many_ports: u64,
     /// Rows of flow statistics that could not be read.
     pub rows_unreadable: u64,
+    /// Groups and entries of the fabric that a switch held when it connected, and that were
+    /// deleted: nobody would set them now.
+    pub fabric_parts_wrong: u64,
     /// Panics that were caught ([`super::Controller::handle_panicked`]).
     pub panics: u64,
     /// Alarms not raised because the same kind was raised at the same port in the same minute.

@@ -16,7 +16,7 @@ use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use crate::guest::Answer;
 use crate::requests::Reply;
 use crate::timeouts::ENTRIES_MAX;
-use crate::vlan::VlanId;
+use crate::vlan::HostKey;
 
 use super::entries::{Entries, delete_of, delete_row};
 use super::links::Hop;
@@ -27,6 +27,7 @@ use super::qos::QosRows;
 use super::questions::Answered;
 use super::services::of_rules;
 use super::tables::Table;
+use super::vlans::hosts_of;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// Time for discovery after the last change before adopted entries are judged.
@@ -201,6 +202,7 @@ impl Controller {
         let ingresses = self
             .fabric
             .read_rows(now, dpid, &mut rows, &mut self.outbox);
+        let routed = self.read_routed(now, dpid, &mut rows, &ingresses.hosts);
         let told = QosRows::of(&mut rows, self.qos.wants_policies());
         let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
         self.read_qos(now, dpid, &told, is_first);
@@ -210,6 +212,8 @@ impl Controller {
         [tally.kept, tally.added, tally.deleted] = guards;
         tally.kept += ingresses.kept.len() + access[0] + stated[0] + taps[0] + guests[0];
         tally.added += access[1] + stated[1] + taps[1] + guests[1];
+        tally.kept += routed[0];
+        tally.deleted += routed[1];
         tally.deleted += ingresses.deleted + access[2] + stated[2] + taps[2] + guests[2];
         let mut held = BTreeMap::new();
         for row in &ours {
@@ -358,6 +362,10 @@ impl Controller {
             }
             let up = |port: PortNo| self.network.is_up(Location { dpid, port });
             let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
+            // A port may be in a VLAN by now. Entries between its hosts look at their tags.
+            let vlans = &self.outbox.vlans.ports;
+            let is_outside = |port: PortNo| !vlans.contains_key(&Location { dpid, port });
+            let sound = sound && is_outside(entry.out) && key.in_port.is_none_or(is_outside);
             let pair = key.eth_src.zip(key.eth_dst);
             let forbids = pair.is_some_and(|pair| self.facts().forbids(pair));
             let admits = pair.is_none_or(|pair| self.facts().admits(pair));
@@ -471,8 +479,8 @@ impl Controller {
             Trace::Broken => true,
             Trace::Whole(hops, end) => {
                 let (src, dst) = pair;
-                self.adopt_host(now, src, at);
-                self.adopt_host(now, dst, end);
+                self.adopt_host(now, HostKey::untagged(src), at);
+                self.adopt_host(now, HostKey::untagged(dst), end);
                 let right = self.hosts.place(src) == Some(at) && self.hosts.place(dst) == Some(end);
                 if is_local {
                     // Its hosts are known now; the rest of it is not kept.
@@ -589,27 +597,38 @@ impl Controller {
                 }
             }
         }
-        // Hosts of VLANs are known when they speak.
-        let told = self.fabric.hosts_told().into_iter();
-        for (host, at) in told.filter(|(host, _)| host.vlan.is_none()) {
-            let mac = host.mac;
-            match self.hosts.place(mac) {
-                Some(place) if place.dpid != at.dpid => {
-                    self.fabric.forget_host(host, at.dpid, &mut self.outbox);
-                }
+        let mut found: Vec<(HostKey, Location)> = found
+            .into_iter()
+            .map(|(mac, at)| (HostKey::untagged(mac), at))
+            .collect();
+        for (host, at) in self.fabric.hosts_told() {
+            let Some(hosts) = self.hosts_in(host.vlan) else {
+                continue;
+            };
+            match hosts.place(host.mac) {
+                Some(place) if place.dpid != at.dpid => self.end_told(now, host, at),
                 Some(_) => {}
-                None if self.hosts.is_known(mac) => {}
+                None if hosts.is_known(host.mac) => {}
                 None => match self.adopted_role(at) {
-                    PortRole::Edge => found.push((mac, at)),
+                    PortRole::Edge => found.push((host, at)),
                     // It has left while nobody looked.
-                    PortRole::Gone => self.fabric.forget_host(host, at.dpid, &mut self.outbox),
+                    PortRole::Gone => self.end_told(now, host, at),
                     _ => {}
                 },
             }
         }
-        for (mac, at) in found {
+        for (host, at) in found {
             self.in_hand = Some(at.dpid);
-            self.adopt_host(now, mac, at);
+            self.adopt_host(now, host, at);
+        }
+    }
+
+    /// Ends what leads to a host that is no longer where a switch's entries say. Entries between
+    /// hosts outside of VLANs are traced.
+    fn end_told(&mut self, now: Instant, host: HostKey, at: Location) {
+        match host.vlan.is_none() {
+            true => self.fabric.forget_host(host, at.dpid, &mut self.outbox),
+            false => self.forget_member(now, host, at),
         }
     }
 
@@ -626,12 +645,25 @@ impl Controller {
         self.hosts.is_heard(mac) && self.hosts.place(mac) != Some(here)
     }
 
-    fn adopt_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
-        if self.hosts.adopt(now, mac, at) {
-            let vlan = VlanId::NONE;
+    fn adopt_host(&mut self, now: Instant, host: HostKey, at: Location) {
+        let HostKey { vlan, mac } = host;
+        let is_member = !vlan.is_none();
+        let of_vlan = self.gateways.routing().of(vlan);
+        let is_gateway = of_vlan.is_some_and(|gateway| gateway.mac == mac);
+        if is_gateway || is_member && !self.has_room(now, host, at) {
+            return self.end_told(now, host, at);
+        }
+        let adopts = hosts_of!(self, vlan).is_some_and(|hosts| hosts.adopt(now, mac, at));
+        if adopts {
             self.outbox.event(Event::HostLearned { mac, vlan, at });
-            self.tell_fabric(mac, at);
+            match is_member {
+                true => self.place_member(host, at),
+                false => self.tell_fabric(mac, at),
+            }
             self.age_soon(now);
+        }
+        if is_member {
+            self.tell_forgotten(now, vlan);
         }
     }
 }

@@ -318,13 +318,22 @@ impl Controller {
 
     /// Informs the edge and the fabric that a host of a VLAN is at an edge port.
     pub(super) fn tell_member(&mut self, host: HostKey, at: Location) {
-        self.fabric.handle_host(host, at, &mut self.outbox);
+        self.place_member(host, at);
         if self.ingress.open_edge(at) {
             self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(at.port));
         }
         let port = at.port;
         self.outbox
             .tell_edge(at.dpid, EdgeUpdate::Host { host, port });
+    }
+
+    /// Names a host of a VLAN at an edge port to the fabric. What an earlier process has set for it
+    /// at another place ends.
+    pub(super) fn place_member(&mut self, host: HostKey, at: Location) {
+        for told in self.fabric.told_elsewhere(host, at) {
+            self.forget_member(self.outbox.now, host, told);
+        }
+        self.fabric.handle_host(host, at, &mut self.outbox);
     }
 
     /// Names all hosts of VLANs at a switch again, which has lost its entries.

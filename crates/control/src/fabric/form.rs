@@ -19,7 +19,7 @@ use openflow::{
 use crate::bond;
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
 use crate::pipeline::{HOST_TABLE, LABEL_TABLE, PATH_TABLE};
-use crate::vlan::{self, Form, HostKey};
+use crate::vlan::{self, Form, HostKey, VlanId};
 
 use super::plan::{Ports, Route};
 use super::{Exit, Label, replication};
@@ -35,6 +35,8 @@ const PRIORITY_INLET: u16 = 2000;
 const PRIORITY_HOST: u16 = 1000;
 /// A host in a VLAN.
 const PRIORITY_MEMBER: u16 = 1500;
+/// The label of a VLAN at its egress: below packets for nobody there, which are dropped.
+const PRIORITY_VLAN: u16 = 100;
 
 /// The OXM value of a tag that is there (1.3.5, table 13).
 const VID_PRESENT: u16 = 0x1000;
@@ -140,13 +142,21 @@ pub fn base() -> Vec<Part> {
     vec![miss(HOST_TABLE), miss(LABEL_TABLE)]
 }
 
-/// The entry of an egress for its own label.
-pub fn own(label: Label) -> Vec<Part> {
-    let pop = vec![
-        Instruction::ApplyActions(vec![Action::PopVlan]),
-        Instruction::GotoTable(HOST_TABLE),
-    ];
-    vec![entry(LABEL_TABLE, PRIORITY_LABEL, labelled(label), pop)]
+/// The entry of an egress for its own label in a VLAN, or outside of all.
+///
+/// That of a VLAN leads where packets go without it as well. It says whose the label is, to a
+/// controller that starts anew: the id that it sets at last goes nowhere.
+pub fn own(vlan: VlanId, label: Label) -> Vec<Part> {
+    if vlan.is_none() {
+        let pop = vec![
+            Instruction::ApplyActions(vec![Action::PopVlan]),
+            Instruction::GotoTable(HOST_TABLE),
+        ];
+        return vec![entry(LABEL_TABLE, PRIORITY_LABEL, labelled(label), pop)];
+    }
+    let id = set(Field::VlanVid, VID_PRESENT | vlan.number());
+    let up = apply(vec![Action::controller(), id]);
+    vec![entry(LABEL_TABLE, PRIORITY_VLAN, labelled(label), up)]
 }
 
 /// Labelled packets come in by links only.
@@ -543,14 +553,24 @@ impl Holdings {
         is_there
     }
 
-    /// The label that a switch has as an egress.
-    pub fn own_label(&self) -> Option<Label> {
-        let mut labels = self.entries().filter_map(|(_, m, _)| label_in(m));
-        labels.find(|label| {
-            let own = own(*label).into_iter().map(placed);
-            own.into_iter()
-                .all(|(place, part)| self.0.get(&place) == Some(&part))
-        })
+    /// Whether all of these parts are there, as they are.
+    pub fn has(&self, parts: Vec<Part>) -> bool {
+        let mut parts = parts.into_iter().map(placed);
+        parts.all(|(place, part)| self.0.get(&place) == Some(&part))
+    }
+
+    /// The labels that a switch has as an egress. Of several for a VLAN the first one counts.
+    pub fn own_labels(&self) -> BTreeMap<VlanId, Label> {
+        let mut labels = BTreeMap::new();
+        for (_, m, instructions) in self.entries() {
+            if let Some(label) = label_in(m)
+                && let Some(vlan) = vlan_in(instructions)
+                && self.has(own(vlan, label))
+            {
+                labels.entry(vlan).or_insert(label);
+            }
+        }
+        labels
     }
 
     /// The ports by which labelled packets come in.
@@ -562,13 +582,21 @@ impl Holdings {
     /// The hosts of this egress.
     pub fn hosts(&self) -> Vec<(MacAddr, PortNo)> {
         let of = self.entries().filter(|(table, _, _)| *table == HOST_TABLE);
-        let hosts = of.filter_map(|(_, m, instructions)| {
-            let mac = MacAddr::from_u64(m.exact(Field::EthDst)? as u64);
-            let port = output_of(instructions)?;
-            let is_host = !mac.is_multicast() && mac != MacAddr::default() && port.is_ordinary();
-            is_host.then_some((mac, port))
-        });
+        let hosts = of.filter_map(|(_, m, instructions)| host_in(m).zip(output_of(instructions)));
         hosts.collect()
+    }
+
+    /// The hosts of this egress in VLANs, with the labels of these.
+    pub fn members(&self) -> Vec<(Label, MacAddr, PortNo)> {
+        let of = self.entries().filter(|(table, _, _)| *table == LABEL_TABLE);
+        let members = of.filter_map(|(_, m, instructions)| {
+            let [Instruction::ApplyActions(actions)] = instructions else {
+                return None;
+            };
+            let port = actions.last().and_then(port_of)?;
+            Some((label_in(m)?, host_in(m)?, port))
+        });
+        members.collect()
     }
 
     /// The labels that the switch has a route to, and the routes as far as they can be read.
@@ -676,12 +704,41 @@ fn label_in(m: &Match) -> Option<Label> {
     is_label.then_some(label)
 }
 
+/// The VLAN whose label an entry may say to be the switch's own.
+fn vlan_in(instructions: &[Instruction]) -> Option<VlanId> {
+    match instructions {
+        [Instruction::ApplyActions(actions)] => match actions.last() {
+            Some(Action::SetField(MatchField::Basic {
+                field: Field::VlanVid,
+                value,
+                ..
+            })) => VlanId::new(*value as u16 & !VID_PRESENT),
+            _ => None,
+        },
+        _ => Some(VlanId::NONE),
+    }
+}
+
+/// The host that an entry leads to.
+fn host_in(m: &Match) -> Option<MacAddr> {
+    let mac = MacAddr::from_u64(m.exact(Field::EthDst)? as u64);
+    (!mac.is_multicast() && mac != MacAddr::default()).then_some(mac)
+}
+
 fn output_of(instructions: &[Instruction]) -> Option<PortNo> {
     let [Instruction::ApplyActions(actions)] = instructions else {
         return None;
     };
     match &actions[..] {
-        [Action::Output { port, .. }] => Some(*port),
+        [action] => port_of(action),
+        _ => None,
+    }
+}
+
+/// The port of hosts or of a link that an action outputs to.
+pub fn port_of(action: &Action) -> Option<PortNo> {
+    match action {
+        Action::Output { port, .. } => Some(*port).filter(|port| port.is_ordinary()),
         _ => None,
     }
 }
@@ -794,17 +851,26 @@ mod tests {
             port: PortNo(2),
             vlan: None,
         };
+        let vlan = VlanId::new(10).unwrap();
+        let tagged = HostPort {
+            port: PortNo(1),
+            vlan: Some((Label(18), Form::Tagged)),
+        };
         let all = [
             base(),
-            own(Label(17)),
+            own(VlanId::NONE, Label(17)),
+            own(vlan, Label(18)),
             inlet(PortNo(3)),
             host(HostKey::untagged(mac), &at),
+            host(HostKey { vlan, mac }, &tagged),
         ];
         for message in all.iter().flat_map(|p| change(Vec::new(), p.clone(), 1)) {
             switch.apply(Instant::START, &message).expect("it takes it");
         }
         let mut holdings = held(&mut switch);
-        assert_eq!(holdings.own_label(), Some(Label(17)));
+        let labels = [(VlanId::NONE, Label(17)), (vlan, Label(18))];
+        assert_eq!(holdings.own_labels(), labels.into());
+        assert_eq!(holdings.members(), [(Label(18), mac, PortNo(1))]);
         assert_eq!(holdings.inlets(), [PortNo(3)]);
         assert_eq!(holdings.hosts(), [(mac, PortNo(2))]);
         assert!(all.into_iter().all(|part| holdings.claim(part)));

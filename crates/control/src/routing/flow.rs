@@ -10,10 +10,14 @@ use std::net::IpAddr;
 
 use clock::{Duration, Instant};
 use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, FlowModFlags, FlowRemoved};
-use openflow::{Action, Cookie, DatapathId, ErrorKind, Field, MacAddr, Match, MatchField, PortNo};
+use openflow::multipart::FlowStats;
+use openflow::{
+    Action, Cookie, DatapathId, ErrorKind, Field, Instruction, MacAddr, Match, MatchField, PortNo,
+};
 
 use crate::Location;
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind, is_earlier};
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind, generation, is_earlier};
+use crate::fabric::form::Place;
 use crate::fabric::{Exit, form};
 use crate::timeouts::Prefix;
 use crate::vlan::{self, Form, HostKey};
@@ -154,6 +158,32 @@ impl Flow {
         }
     }
 
+    /// Whether an entry that a switch reports is the one that is set for this flow.
+    pub fn is_row(&self, key: FlowKey, label_tag: u16, row: &FlowStats) -> bool {
+        let own = self.to_add(key, label_tag, 0);
+        let place = |m: &FlowMod| Place::of_entry(m.table_id, m.priority, &m.r#match);
+        let is_like = (row.idle_timeout, row.hard_timeout) == (IDLE_TIMEOUT_S, HARD_TIMEOUT_S);
+        is_like
+            && place(&own) == Place::of_entry(row.table_id, row.priority, &row.r#match)
+            && own.instructions == row.instructions
+    }
+
+    /// Reads the target of an entry and the way there.
+    pub fn read_way(row: &FlowStats) -> Option<(MacAddr, Exit)> {
+        let [Instruction::ApplyActions(actions)] = &row.instructions[..] else {
+            return None;
+        };
+        let [_, _, Action::SetField(MatchField::Basic { value, .. }), ..] = &actions[..] else {
+            return None;
+        };
+        let exit = match actions.last()? {
+            Action::Group(id) => Exit::Egress(form::label_of(*id)?),
+            Action::Output { port, .. } => Exit::Port(*port),
+            _ => return None,
+        };
+        Some((MacAddr::from_u64(*value as u64), exit))
+    }
+
     /// First comes the hop: a packet without one goes to the controller as it has come in.
     fn actions(&self, key: FlowKey, label_tag: u16) -> Vec<Action> {
         let mut actions = vec![
@@ -203,6 +233,8 @@ pub fn is_refused(error: &ErrorMessage) -> bool {
 struct Record {
     flow: Flow,
     sent_at: Instant,
+    /// That of its cookie.
+    generation: u16,
 }
 
 /// The entries that switches may have.
@@ -221,7 +253,7 @@ pub struct Flows {
 impl Flows {
     /// Notes an entry. Returns whether it is to be sent: not if there is no room, nor if it was
     /// sent a moment ago.
-    pub fn set(&mut self, now: Instant, key: FlowKey, flow: Flow) -> bool {
+    pub fn set(&mut self, now: Instant, (key, flow): (FlowKey, Flow), generation: u16) -> bool {
         self.forget_ended(now);
         if let Some(record) = self.records.get(&key) {
             let is_same = record.flow == flow;
@@ -230,16 +262,36 @@ impl Flows {
             }
             self.remove(key);
         }
+        self.note((key, flow), (now, generation))
+    }
+
+    /// Notes an entry that a switch holds, perhaps of an earlier process. Returns whether it stays.
+    pub fn adopt(&mut self, (key, flow): (FlowKey, Flow), sent: (Instant, u16)) -> bool {
+        match self.records.get(&key) {
+            Some(record) => record.flow == flow,
+            None => self.note((key, flow), sent),
+        }
+    }
+
+    fn note(
+        &mut self,
+        (key, flow): (FlowKey, Flow),
+        (sent_at, generation): (Instant, u16),
+    ) -> bool {
         if !self.has_room(key.at) {
             return false;
         }
-        let sent_at = now;
-        self.records.insert(key, Record { flow, sent_at });
+        let record = Record {
+            flow,
+            sent_at,
+            generation,
+        };
+        self.records.insert(key, record);
         for host in [flow.from, flow.target] {
             self.by_host.entry(host).or_default().insert(key);
         }
         self.by_hop.entry(flow.hop).or_default().insert(key);
-        self.by_age.insert((now, key));
+        self.by_age.insert((sent_at, key));
         *self.ports.entry(key.at).or_default() += 1;
         *self.switches.entry(key.at.dpid).or_default() += 1;
         true
@@ -265,6 +317,7 @@ impl Flows {
     /// key.
     pub fn handle_removed(&mut self, now: Instant, key: FlowKey, removed: &FlowRemoved) {
         let record = self.records.get(&key);
+        let record = record.filter(|it| it.generation == generation(removed.cookie));
         let timeouts = (IDLE_TIMEOUT_S, HARD_TIMEOUT_S);
         if record.is_some_and(|it| !is_earlier(removed, Some(now.since(it.sent_at)), timeouts)) {
             self.remove(key);
@@ -273,7 +326,7 @@ impl Flows {
 
     /// Forgets an entry.
     pub fn remove(&mut self, key: FlowKey) -> Option<Flow> {
-        let Record { flow, sent_at } = self.records.remove(&key)?;
+        let Record { flow, sent_at, .. } = self.records.remove(&key)?;
         for host in [flow.from, flow.target] {
             take(&mut self.by_host, host, key);
         }

@@ -434,10 +434,16 @@ fn entries_are_found_by_what_they_depend_on() {
     let mut flows = Flows::default();
     let now = Instant::START;
     for (port, n, mac) in [(1, 1, 7), (1, 2, 8), (3, 1, 7)] {
-        assert!(flows.set(now, flow_key(port, n), flow(n, mac)));
+        assert!(flows.set(now, (flow_key(port, n), flow(n, mac)), 1));
     }
-    assert!(!flows.set(now, flow_key(1, 1), flow(1, 7)), "a moment ago");
-    assert!(flows.set(now, flow_key(1, 1), flow(1, 9)), "another target");
+    assert!(
+        !flows.set(now, (flow_key(1, 1), flow(1, 7)), 1),
+        "a moment ago"
+    );
+    assert!(
+        flows.set(now, (flow_key(1, 1), flow(1, 9)), 1),
+        "another target"
+    );
     let host = |mac| HostKey {
         vlan: vlan(20),
         mac: MacAddr([2, 0, 0, 0, 0, mac]),
@@ -456,9 +462,9 @@ fn entries_are_found_by_what_they_depend_on() {
 fn a_late_report_ends_no_entry_that_was_set_again() {
     let (mut flows, now) = (Flows::default(), Instant::START);
     let key = flow_key(1, 1);
-    assert!(flows.set(now, key, flow(1, 7)));
+    assert!(flows.set(now, (key, flow(1, 7)), 3));
     let later = now + Duration::from_secs(61);
-    assert!(flows.set(later, key, flow(1, 8)));
+    assert!(flows.set(later, (key, flow(1, 8)), 3));
     let removed = FlowRemoved {
         cookie: EntryKind::Routed.cookie(3),
         priority: 1,
@@ -484,12 +490,12 @@ fn entries_are_bounded_and_make_room_when_they_have_ended() {
     let mut flows = Flows::default();
     let now = Instant::START;
     for n in 0..20_000 {
-        let is_set = flows.set(now, flow_key(1, n), flow(n, 7));
+        let is_set = flows.set(now, (flow_key(1, n), flow(n, 7)), 1);
         assert_eq!(is_set, n < FLOWS_PER_PORT_MAX as u32);
     }
     assert_eq!(flows.len(), FLOWS_PER_PORT_MAX);
     let later = now + Duration::from_secs(700);
-    assert!(flows.set(later, flow_key(1, 30_000), flow(1, 7)));
+    assert!(flows.set(later, (flow_key(1, 30_000), flow(1, 7)), 1));
     assert_eq!(flows.len(), 1);
 }
 

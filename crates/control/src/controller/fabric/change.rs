@@ -4,7 +4,7 @@ use openflow::{DatapathId, PortNo};
 
 use crate::fabric::Label;
 use crate::fabric::plan::Route;
-use crate::vlan::HostKey;
+use crate::vlan::{HostKey, VlanId};
 
 /// A change of one switch.
 pub(in crate::controller) struct FabricChange {
@@ -16,7 +16,8 @@ pub(in crate::controller) struct FabricChange {
 /// A part of the fabric at a switch, and whether it is to be there.
 pub(in crate::controller) enum What {
     Base,
-    Own(Label),
+    /// Its label in a VLAN, or outside of all.
+    Own(VlanId, Option<Label>),
     Inlet(PortNo, bool),
     Route(Label, Option<Route>),
     Host(HostKey, PortNo),
