@@ -120,6 +120,11 @@ pub fn load(argument: &str) -> Result<PolicyMap, Failure> {
         return Ok(map);
     }
     let path = Path::new(argument);
+    if !path.exists() {
+        return Err(Failure::usage(format!(
+            "policy: '{argument}' is none of auster, paper and none, and there is no such file"
+        )));
+    }
     let text = read(path)?;
     let (map, warnings) = PolicyMap::parse(&text).map_err(|problems| refused(path, &problems))?;
     for warning in warnings {

@@ -43,7 +43,7 @@ use openflow::text::parse_match;
 use openflow::{DatapathId, Field, MacAddr};
 use toml::de::{DeTable, DeValue};
 
-use super::fields::{Fields, Value, items};
+use super::fields::{Fields, Value, items, meant};
 use super::mirrors;
 use super::qos::tree::is_name;
 use super::topology;
@@ -483,8 +483,17 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> R
     let mut words: Vec<String> = text.into_iter().filter(|text| !text.is_empty()).collect();
     for (key, value) in table.iter() {
         let key = key.get_ref();
-        if !RULE.contains(&&**key) {
-            words.extend(word(fields, key, value));
+        if RULE.contains(&&**key) {
+            continue;
+        }
+        // A yes or no is no field of a packet.
+        let meant = value.get_ref().as_bool().and_then(|_| meant(key, &RULE));
+        match meant {
+            Some(meant) => {
+                let problem = format!("'{key}' is not known here; did you mean {meant}?");
+                fields.problem(&value.span(), problem);
+            }
+            None => words.extend(word(fields, key, value)),
         }
     }
     let at = table.get("match").map_or(place.clone(), Value::span);
@@ -864,6 +873,10 @@ mod tests {
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nmatch = \"tcp\"",
                 "14: allow is missing",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nalow = false\nallow = true",
+                "15: 'alow' is not known here; did you mean allow?",
             ),
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"in_port=1\"",

@@ -44,7 +44,7 @@ pub fn without_columns(problems: Vec<String>) -> Vec<String> {
 }
 
 /// The one of `known` that somebody meant who wrote `name`, if it is near enough.
-fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let near = known.iter().map(|known| {
         let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
         let distance = strsim::osa_distance(name, known);
