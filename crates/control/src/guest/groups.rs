@@ -94,14 +94,17 @@ impl Groups {
     pub fn check(&self, asked: &GroupMod) -> Result<(), ErrorKind> {
         let is_there = self.all.contains_key(&asked.group_id);
         let leads = led_to(&asked.buckets);
-        let is_known = |id: &GroupId| self.all.contains_key(id) || *id == asked.group_id;
-        if !leads.iter().all(is_known) {
-            return Err(ErrorKind::ACTION_BAD_OUT_GROUP);
-        }
-        let mut met = BTreeMap::new();
         let new = (asked.group_id, asked.buckets.len(), &leads[..]);
-        let ids = self.all.keys().filter(|_| is_there);
-        for id in ids.chain([&asked.group_id]) {
+        let mut met = BTreeMap::from([(asked.group_id, None)]);
+        for next in &leads {
+            if !(self.all.contains_key(next) || *next == asked.group_id) {
+                return Err(ErrorKind::ACTION_BAD_OUT_GROUP);
+            }
+            self.met(*next, new, &mut met)?;
+        }
+        met.remove(&asked.group_id);
+        let others = self.all.keys().filter(|_| is_there);
+        for id in others.chain([&asked.group_id]) {
             if self.met(*id, new, &mut met)? > MET_MAX {
                 return Err(ErrorKind::GROUP_OUT_OF_BUCKETS);
             }

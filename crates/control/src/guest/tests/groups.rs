@@ -9,7 +9,7 @@ use openflow::table::Output as Packets;
 use super::super::groups::group_mod;
 use super::*;
 
-fn bucket(actions: &str) -> Bucket {
+pub(super) fn bucket(actions: &str) -> Bucket {
     Bucket {
         weight: 0,
         watch_port: PortNo::ANY,
@@ -34,7 +34,7 @@ fn delete(id: GroupId) -> Message {
 }
 
 impl Bench {
-    fn descs(&mut self, guest: usize) -> Vec<GroupDesc> {
+    pub(super) fn descs(&mut self, guest: usize) -> Vec<GroupDesc> {
         let replies = self.send(guest, &ask(RequestBody::GroupDesc(GroupId::ALL)));
         let [Message::MultipartReply(reply)] = &replies[..] else {
             panic!("{replies:?}");
