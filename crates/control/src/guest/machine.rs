@@ -7,16 +7,17 @@ mod answers;
 mod changes;
 mod compare;
 mod group_table;
+mod ports;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::{Budget, Instant};
 use openflow::hello::{Hello, negotiate};
 use openflow::message::{
-    AsyncConfig, Capabilities, ErrorMessage, MeterModCommand, PacketIn, PacketInReason, PacketOut, PortReason, PortStatus, Role, RoleMessage, SwitchConfig,
-    SwitchFeatures,
+    AsyncConfig, Capabilities, ErrorMessage, MeterModCommand, PacketIn, PacketInReason, PacketOut,
+    PortReason, PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
 };
 use openflow::multipart::{FlowStats, RequestBody};
 use openflow::{
@@ -79,6 +80,8 @@ pub(crate) struct Machine {
     band: Band,
     entries: Entries,
     groups: Groups,
+    /// Ports of which the guest wants no packets that its entries do not match.
+    silent: BTreeSet<PortNo>,
     counts: Counts,
     session: Session,
     /// The number of the connection.
@@ -160,6 +163,7 @@ impl Machine {
             band: Band::new(&super::band_of(&config.priority)),
             entries: Entries::default(),
             groups: Groups::default(),
+            silent: BTreeSet::new(),
             counts: Counts::default(),
             session: Session::default(),
             sessions: 0,
@@ -340,10 +344,7 @@ impl Machine {
                 MeterModCommand::Delete if meter.meter_id == MeterId::ALL => {}
                 _ => return Err(ErrorKind::METER_UNKNOWN_METER),
             },
-            Message::PortMod(asked) if !self.slice.has_port(asked.port_no) => {
-                return Err(ErrorKind::PORT_MOD_BAD_PORT);
-            }
-            Message::PortMod(_) => return Err(ErrorKind::PORT_MOD_EPERM),
+            Message::PortMod(asked) => return self.port_mod(origin, asked),
             Message::TableMod(asked) => {
                 let is_known = usize::from(asked.table_id.0) < self.tables.len();
                 if !is_known && asked.table_id != TableId::ALL {
@@ -439,6 +440,10 @@ impl Machine {
             true => PacketInReason::NO_MATCH,
             false => PacketInReason::ACTION,
         };
+        let port = packet_in.r#match.in_port();
+        if reason == PacketInReason::NO_MATCH && port.is_some_and(|it| self.silent.contains(&it)) {
+            return;
+        }
         let message = Message::PacketIn(PacketIn {
             buffer_id: None,
             reason,
@@ -468,7 +473,9 @@ impl Machine {
         if self.slice.has_port(status.port.port_no)
             && self.wants(|masks| masks.port_status_mask, reason)
         {
-            self.reply(Xid(0), &Message::PortStatus(status.clone()));
+            let port = self.shown(status.port.clone());
+            let reason = status.reason;
+            self.reply(Xid(0), &Message::PortStatus(PortStatus { reason, port }));
         }
     }
 

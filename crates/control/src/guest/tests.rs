@@ -4,6 +4,7 @@
 mod cases;
 mod groups;
 mod model;
+mod ports;
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use clock::Instant;
-use openflow::message::{MultipartReply, MultipartRequest};
+use openflow::message::{MultipartReply, MultipartRequest, PortMod};
 use openflow::multipart::{
     AggregateStats, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, MeterFeatures,
     ReplyBody, RequestBody, TableFeatureProperty, TableFeatures, TableStats,
@@ -23,8 +23,14 @@ const ACTIONS: [u16; 12] = [0, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
 
 /// A question that the switch was asked for the guest.
 pub(super) struct Asked {
-    xid: Xid,
-    body: RequestBody,
+    pub xid: Xid,
+    pub purpose: Purpose,
+}
+
+pub(super) enum Purpose {
+    Stats(RequestBody),
+    /// To judge a change of a port.
+    Port(Origin, PortMod),
 }
 
 /// The outcome of a question.
@@ -93,8 +99,8 @@ impl Machine {
             return Err(ErrorKind::MULTIPART_BUFFER_OVERFLOW);
         }
         let ticket = self.next_ticket();
-        let body = request.body;
-        self.asked.insert(ticket, Asked { xid, body });
+        let purpose = Purpose::Stats(request.body);
+        self.asked.insert(ticket, Asked { xid, purpose });
         self.outputs.push_back(Output::Ask(ticket, of_switch));
         Ok(())
     }
@@ -127,8 +133,18 @@ impl Machine {
         if self.groups_answered(now, ticket, &answer) {
             return;
         }
-        let Some(Asked { xid, body }) = self.asked.remove(&ticket) else {
+        let Some(Asked { xid, purpose }) = self.asked.remove(&ticket) else {
             return;
+        };
+        let body = match purpose {
+            Purpose::Stats(body) => body,
+            Purpose::Port(origin, asked) => {
+                let set = match answer {
+                    Answer::Whole(bodies) => self.set_port(&asked, bodies),
+                    Answer::Refused(_) | Answer::Lost => Err(ErrorKind::PORT_MOD_EPERM),
+                };
+                return set.unwrap_or_else(|error| self.refuse(&origin, error));
+            }
         };
         let error = match answer {
             Answer::Whole(bodies) => return self.answer_whole(now, xid, &body, bodies),
@@ -188,7 +204,7 @@ impl Machine {
                     _ => Vec::new(),
                 });
                 let own = ports.filter(|port| self.slice.has_port(port.port_no));
-                let own = own.collect();
+                let own = own.map(|port| self.shown(port)).collect();
                 self.answer_list(xid, own, ReplyBody::PortDesc);
             }
             RequestBody::PortStats(_) => {

@@ -349,7 +349,10 @@ impl Machine {
         }
         let own = stats.into_iter().filter_map(|stats| {
             let (guest, number) = of_group(stats.group_id)?;
-            let id = self.groups.numbered(number).filter(|_| guest == self.guest)?;
+            let id = self
+                .groups
+                .numbered(number)
+                .filter(|_| guest == self.guest)?;
             let is_asked = asked == GroupId::ALL || asked == id;
             is_asked.then(|| GroupStats {
                 group_id: id,

@@ -78,7 +78,10 @@ impl Bench {
 fn guests_have_groups_of_the_same_numbers_and_none_has_anothers() {
     let mut bench = Bench::new(&[guest(0, &["in_port=1"]), guest(1, &["in_port=2"])]);
     for (guest, to) in [(0, "output:1"), (1, "output:2")] {
-        assert_eq!(error_of(&bench.send(guest, &add(7, &["in_port", to]))), None);
+        assert_eq!(
+            error_of(&bench.send(guest, &add(7, &["in_port", to]))),
+            None
+        );
         assert_eq!(error_of(&bench.send(guest, &add(8, &["group:7"]))), None);
         assert_eq!(error_of(&bench.add(guest, 5, "", "group:8")), None);
     }
@@ -144,7 +147,12 @@ fn a_group_is_no_way_to_what_is_not_the_guests() {
             watch_group: GroupId(group),
             ..bucket("output:1")
         };
-        Message::GroupMod(group_mod(C::Add, GroupId(1), GroupType::FastFailover, vec![bucket]))
+        Message::GroupMod(group_mod(
+            C::Add,
+            GroupId(1),
+            GroupType::FastFailover,
+            vec![bucket],
+        ))
     };
     let none = GroupId::ANY.0;
     for (message, error) in [
@@ -194,7 +202,12 @@ fn a_group_that_the_switch_refuses_is_what_it_was() {
     // The switch has no place for an indirect group of two.
     let two = |command, id| {
         let buckets = vec![bucket("output:1"), bucket("output:2")];
-        Message::GroupMod(group_mod(command, GroupId(id), GroupType::Indirect, buckets))
+        Message::GroupMod(group_mod(
+            command,
+            GroupId(id),
+            GroupType::Indirect,
+            buckets,
+        ))
     };
     for (command, id) in [(GroupModCommand::Modify, 1), (GroupModCommand::Add, 2)] {
         let replies = bench.send(0, &two(command, id));
@@ -290,7 +303,10 @@ fn groups_come_back_with_their_switch_and_go_with_their_guest() {
     assert!(bench.guests[0].is_behind());
     bench.settle();
     assert!(!bench.guests[0].is_behind());
-    assert_eq!((bench.switch.group_count(), bench.held(Some(0))), (0, vec![]));
+    assert_eq!(
+        (bench.switch.group_count(), bench.held(Some(0))),
+        (0, vec![])
+    );
     // A guest whose entries go with its connection.
     bench.guests[0].handle_connected();
     let hello = openflow::hello::Hello::offering(&[Version::V13]);
@@ -301,7 +317,10 @@ fn groups_come_back_with_their_switch_and_go_with_their_guest() {
     assert_eq!(bench.guests[0].size(), 3);
     bench.guests[0].handle_disconnected();
     bench.settle();
-    assert_eq!((bench.switch.group_count(), bench.held(Some(0))), (0, vec![]));
+    assert_eq!(
+        (bench.switch.group_count(), bench.held(Some(0))),
+        (0, vec![])
+    );
     assert_eq!(bench.guests[0].size(), 0);
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::{Bucket, BufferId};
 use openflow::PacketFields;
 use openflow::message::{FlowModFlags, GroupMod, GroupModCommand, GroupType};
 use openflow::multipart::GroupDesc;
 use openflow::table::Output as Packets;
+use openflow::{Bucket, BufferId};
 
 use super::super::groups::group_mod;
 use super::*;
