@@ -43,7 +43,7 @@ pub(super) struct Group {
     pub modified: u32,
     /// The groups that its buckets lead to.
     leads: Vec<GroupId>,
-    /// What the switch reports for it since it was sent.
+    /// Type and buckets as the switch reports them since it was sent.
     pub form: Option<(GroupType, Vec<Bucket>)>,
     pub sent_at: Instant,
 }

@@ -22,7 +22,7 @@ pub(super) struct PendingGroup {
 }
 
 impl PendingGroup {
-    /// Of a group that the guest does not have.
+    /// A change of a group that the guest does not have.
     fn of_none() -> PendingGroup {
         PendingGroup {
             origin: None,
