@@ -10,11 +10,12 @@ use common::dummy::DummySwitch;
 use common::running::{PATIENCE, Running};
 use common::{AUSTER, wait_until};
 use openflow::hello::Hello;
-use openflow::message::{FlowMod, PacketOut};
+use openflow::message::{FlowMod, GroupMod, GroupModCommand, GroupType, PacketOut};
 use openflow::multipart::{FlowStats, FlowStatsRequest, MultipartRequest, ReplyBody, RequestBody};
 use openflow::text::{parse_actions, parse_match};
 use openflow::{
-    Cookie, ErrorKind, Frame, Match, Message, PortNo, TableId, Version, Xid, decode, encode,
+    Cookie, ErrorKind, Frame, GroupId, Instruction, Match, Message, PortNo, TableId, Version, Xid,
+    decode, encode,
 };
 
 /// The end of a guest's connection, at the guest.
@@ -287,6 +288,86 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     running.wait_for("guest one: connection for 0000000000000001 ended");
     assert_eq!(held(&switch, 0).len(), 3);
     assert!(running.is_running());
+}
+
+/// The numbers of the groups that the switch has.
+fn groups(switch: &DummySwitch) -> Vec<String> {
+    let dump = switch.ofctl("dump-groups", &[]);
+    let numbers = dump.lines().filter_map(|line| {
+        let rest = line.trim().strip_prefix("group_id=")?;
+        Some(rest.split(',').next()?.to_owned())
+    });
+    let mut numbers: Vec<String> = numbers.collect();
+    numbers.sort();
+    numbers
+}
+
+/// Groups of Open vSwitch have no owner, and go with the entries that lead to them.
+#[test]
+fn groups_of_guests_are_apart_and_outlive_deletion_and_the_switch_but_not_auster() {
+    let mut switch = DummySwitch::start(5);
+    switch.restart();
+    let ((one, to_one), (other, to_other)) = (Guest::listen(), Guest::listen());
+    let words = [
+        format!("one={to_one},priority=1000-1999,table=10,match=in_port=1"),
+        format!("other={to_other},priority=2000-2999,table=20,match=in_port=2"),
+    ];
+    let running = start(&switch, &words);
+    let (mut one, mut other) = (Guest::accept(one), Guest::accept(other));
+    let bucket = |actions: &str| openflow::Bucket {
+        weight: 0,
+        watch_port: PortNo::ANY,
+        watch_group: GroupId::ANY,
+        actions: parse_actions(actions).unwrap(),
+        bucket_id: None,
+        properties: Vec::new(),
+    };
+    let add = |id, actions: &str| {
+        Message::GroupMod(GroupMod {
+            command: GroupModCommand::Add,
+            group_type: GroupType::All,
+            group_id: GroupId(id),
+            buckets: vec![bucket(actions)],
+            command_bucket: None,
+            properties: Vec::new(),
+        })
+    };
+    for guest in [&mut one, &mut other] {
+        assert_eq!(guest.ask(&add(1, "in_port")), []);
+        assert_eq!(guest.ask(&add(2, "group:1")), []);
+        assert_eq!(guest.add(5, "ip", "group:2"), None);
+        let rows = guest.rows();
+        let actions = parse_actions("group:2").unwrap();
+        assert_eq!(rows[0].instructions, [Instruction::ApplyActions(actions)]);
+    }
+    let of = |first: u32| (first..first + 2).map(|id| id.to_string());
+    let all: Vec<String> = of(0x6180_0000).chain(of(0x6181_0000)).collect();
+    assert_eq!(groups(&switch), all);
+    let before = (held(&switch, 0), held(&switch, 1));
+    assert_eq!((before.0.len(), before.1.len()), (1, 1));
+    let are_back = || groups(&switch) == all && (held(&switch, 0), held(&switch, 1)) == before;
+
+    switch.ofctl("del-groups", &[]);
+    wait_until("groups and entries are back", are_back);
+    switch.restart();
+    while one.receive().is_some() {}
+    let mut one = one.again();
+    wait_until("groups and entries are there again", || {
+        groups(&switch) == all && (held(&switch, 0), held(&switch, 1)) == before
+    });
+    let asked = one.ask(&add(1, "in_port"));
+    assert!(
+        matches!(&asked[..], [Message::Error(error)] if error.kind == ErrorKind::GROUP_EXISTS),
+        "{asked:?}"
+    );
+
+    drop(running);
+    let _running = start(&switch, &words);
+    let mut one = one.again();
+    assert_eq!(one.ask(&add(1, "in_port")), []);
+    wait_until("what the last one has set has gone", || {
+        groups(&switch).len() == 1 && held(&switch, 1).is_empty()
+    });
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) struct Guests {
     seats: BTreeMap<SeatId, Seat>,
     /// The tables of each connected switch of OpenFlow 1.3, whether or not it has been compared.
     switches: BTreeMap<DatapathId, Switch>,
-    /// Entries at all seats.
+    /// Entries, groups and buckets at all seats.
     entries: usize,
     sink: Option<Sink>,
     read_at: Option<Instant>,
@@ -71,7 +71,7 @@ impl Guests {
     /// Counts the entries of a seat anew.
     fn count(&mut self, id: SeatId) {
         if let Some(seat) = self.seats.get_mut(&id) {
-            let entries = seat.machine.entry_count();
+            let entries = seat.machine.size();
             let before = std::mem::replace(&mut seat.counted, entries);
             self.entries = (self.entries + entries).saturating_sub(before);
         }
@@ -109,7 +109,7 @@ impl Guests {
             seat.sent.clear();
             seat.machine.handle_switch_down();
             // Whoever claims to be a switch, and is none, leaves nothing behind.
-            let is_empty = seat.machine.entry_count() == 0;
+            let is_empty = seat.machine.size() == 0;
             self.count(id);
             if is_empty {
                 self.seats.remove(&id);
@@ -227,7 +227,7 @@ impl Guests {
         let with_entries: BTreeSet<DatapathId> = self
             .seats
             .iter()
-            .filter(|(_, seat)| seat.machine.entry_count() > 0)
+            .filter(|(_, seat)| seat.machine.size() > 0)
             .map(|((dpid, _), _)| *dpid)
             .collect();
         for (dpid, switch) in &mut self.switches {
@@ -281,6 +281,16 @@ impl Guests {
                             seat.machine.handle_refused(now, ticket, error);
                         }
                         (None, _) => {}
+                    }
+                }
+                Output::Group(ticket, group) => {
+                    let sent = outbox.send(dpid, &Message::GroupMod(*group));
+                    match sent {
+                        Some(xid) => drop(seat.sent.insert(xid, ticket)),
+                        None => {
+                            let error = ErrorKind::GROUP_OUT_OF_GROUPS;
+                            seat.machine.handle_refused(now, ticket, error);
+                        }
                     }
                 }
                 Output::Ask(ticket, body) => {

@@ -18,6 +18,7 @@ use crate::access::tables;
 use crate::edge::EdgeUpdate;
 use crate::entry::{EntryKind, is_ours, is_tap};
 use crate::fabric::form::{self, Place};
+use crate::guest;
 use crate::mirror::{self, Mirrors};
 use crate::pipeline::Numbering;
 
@@ -132,7 +133,8 @@ fn modify_row(row: &FlowStats, instructions: Vec<Instruction>) -> FlowMod {
 fn mend_groups(dpid: DatapathId, groups: &mut [GroupDesc], outbox: &mut Outbox) {
     let mirrors = outbox.mirrors.clone();
     for group in groups {
-        if !form::is_group(group.group_id) {
+        let is_guests = guest::of_group(group.group_id).is_some();
+        if !(form::is_group(group.group_id) || is_guests) {
             continue;
         }
         let wanted = mirrors.mend_buckets(dpid, &mut group.buckets);

@@ -128,28 +128,38 @@ impl<'a> Selection<'a> {
             Some(priority) => key.priority == priority && key.pattern == *self.pattern,
             None => key.pattern.is_within(self.pattern),
         };
-        // No entry of a guest leads to a group.
         is_there
             && is_it
             && (entry.cookie.0 ^ cookie.0) & mask.0 == 0
             && (port == PortNo::ANY || entry.outputs_to(port))
-            && group == GroupId::ANY
+            && (group == GroupId::ANY || entry.groups().any(|id| id == group))
     }
 }
 
 impl Entry {
-    fn outputs_to(&self, port: PortNo) -> bool {
-        let actions = self.instructions.iter().flat_map(|one| match one {
+    fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.instructions.iter().flat_map(|one| match one {
             Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
                 actions.as_slice()
             }
             _ => &[],
-        });
+        })
+    }
+
+    /// The groups that it leads to.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> {
+        self.actions().filter_map(|action| match action {
+            Action::Group(id) => Some(*id),
+            _ => None,
+        })
+    }
+
+    fn outputs_to(&self, port: PortNo) -> bool {
         let leads = |action: &Action| match action {
             Action::Output { port: to, .. } => *to == port,
             _ => false,
         };
-        { actions }.any(leads)
+        self.actions().any(leads)
     }
 
     /// Whether packets that it takes are those that no other entry matches.

@@ -6,30 +6,33 @@
 mod answers;
 mod changes;
 mod compare;
+mod group_table;
+mod ports;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::{Budget, Instant};
 use openflow::hello::{Hello, negotiate};
 use openflow::message::{
-    AsyncConfig, Capabilities, ErrorMessage, GroupModCommand, MeterModCommand, PacketIn,
-    PacketInReason, PacketOut, PortReason, PortStatus, Role, RoleMessage, SwitchConfig,
-    SwitchFeatures,
+    AsyncConfig, Capabilities, ErrorMessage, MeterModCommand, PacketIn, PacketInReason, PacketOut,
+    PortReason, PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
 };
-use openflow::multipart::RequestBody;
+use openflow::multipart::{FlowStats, RequestBody};
 use openflow::{
     DatapathId, ErrorKind, Frame, Message, MeterId, PortNo, TableId, Version, Xid, decode, encode,
 };
 
 use super::band::Band;
 use super::entries::{Entries, Entry, Key};
+use super::groups::Groups;
 use super::slice::Slice;
 use super::{Counts, Guest};
 pub(crate) use answers::Answer;
 use answers::Asked;
 pub(crate) use compare::delete_row;
+use group_table::PendingGroup;
 
 /// Bytes of a message that the error about it repeats.
 const QUOTED: usize = 64;
@@ -56,6 +59,8 @@ pub(crate) enum Output {
     /// A change of the switch. With a ticket, an error about it goes to
     /// [`Machine::handle_refused`].
     Change(Option<Ticket>, Box<openflow::message::FlowMod>),
+    /// A change of the switch's groups, with the same.
+    Group(Ticket, Box<openflow::message::GroupMod>),
     /// A question, to be answered by [`Machine::handle_answer`].
     Ask(Ticket, RequestBody),
     /// A barrier, whose reply goes to [`Machine::handle_confirmed`].
@@ -74,6 +79,9 @@ pub(crate) struct Machine {
     tables: Vec<TableId>,
     band: Band,
     entries: Entries,
+    groups: Groups,
+    /// Ports of which the guest wants no packets that its entries do not match.
+    silent: BTreeSet<PortNo>,
     counts: Counts,
     session: Session,
     /// The number of the connection.
@@ -84,7 +92,14 @@ pub(crate) struct Machine {
     refused: Option<Ticket>,
     /// Changes that the switch has not confirmed.
     pending: BTreeMap<Ticket, Pending>,
+    pending_groups: BTreeMap<Ticket, PendingGroup>,
     asked: BTreeMap<Ticket, Asked>,
+    /// The question for the switch's groups that is under way.
+    groups_asked: Option<(Ticket, Instant)>,
+    /// Whether the switch's groups were compared since it came.
+    are_groups_known: bool,
+    /// A report of its entries, until its groups are compared.
+    rows_waiting: Option<(Instant, Vec<FlowStats>)>,
     /// Barriers of the guest for the next of ours, and the one that is under way with its own.
     barriers: Vec<Xid>,
     fence: Option<(Ticket, Vec<Xid>)>,
@@ -147,6 +162,8 @@ impl Machine {
             tables: config.tables_of(n_tables),
             band: Band::new(&super::band_of(&config.priority)),
             entries: Entries::default(),
+            groups: Groups::default(),
+            silent: BTreeSet::new(),
             counts: Counts::default(),
             session: Session::default(),
             sessions: 0,
@@ -154,7 +171,11 @@ impl Machine {
             last: Ticket::default(),
             refused: None,
             pending: BTreeMap::new(),
+            pending_groups: BTreeMap::new(),
             asked: BTreeMap::new(),
+            groups_asked: None,
+            are_groups_known: false,
+            rows_waiting: None,
             barriers: Vec::new(),
             fence: None,
             mending: None,
@@ -175,15 +196,22 @@ impl Machine {
         self.entries.len()
     }
 
+    /// Entries, groups and buckets, as they are counted for all guests together.
+    pub fn size(&self) -> usize {
+        self.entries.len() + self.groups.size()
+    }
+
     /// The priority that the guest has stated for an entry.
     #[cfg(test)]
     pub fn stated_priority(&self, number: u16) -> Option<u16> {
         self.entries.numbered(number).map(|(key, _)| key.priority)
     }
 
-    /// Whether the switch has so many changes to confirm that the guest must wait.
+    /// Whether the switch has so many changes to confirm that the guest must wait, or has not said
+    /// which groups of an earlier process it has.
     pub fn is_behind(&self) -> bool {
-        self.pending.len() >= PENDING_MAX
+        let is_reading = self.groups_asked.is_some() && !self.are_groups_known;
+        is_reading || self.pending.len() + self.pending_groups.len() >= PENDING_MAX
     }
 
     /// Takes the counts since the last time.
@@ -226,6 +254,9 @@ impl Machine {
         self.barriers.clear();
         self.fence = None;
         self.pending.clear();
+        self.pending_groups.clear();
+        (self.groups_asked, self.are_groups_known) = (None, false);
+        self.rows_waiting = None;
         self.outputs.clear();
         if !self.config.is_kept {
             self.clear();
@@ -305,22 +336,15 @@ impl Machine {
                 return self.flow_mod(now, origin, &flow_mod, has_room);
             }
             Message::PacketOut(packet) => return self.packet_out(packet),
+            Message::GroupMod(asked) => return self.group_mod(now, origin, &asked, has_room),
             Message::MultipartRequest(request) => return self.ask(now, xid, request),
             // A guest has none, and to delete them all is no mistake.
-            Message::GroupMod(group) => match group.command {
-                GroupModCommand::Add => return Err(ErrorKind::GROUP_OUT_OF_GROUPS),
-                GroupModCommand::Delete => {}
-                _ => return Err(ErrorKind::GROUP_UNKNOWN_GROUP),
-            },
             Message::MeterMod(meter) => match meter.command {
                 MeterModCommand::Add => return Err(ErrorKind::METER_OUT_OF_METERS),
                 MeterModCommand::Delete if meter.meter_id == MeterId::ALL => {}
                 _ => return Err(ErrorKind::METER_UNKNOWN_METER),
             },
-            Message::PortMod(asked) if !self.slice.has_port(asked.port_no) => {
-                return Err(ErrorKind::PORT_MOD_BAD_PORT);
-            }
-            Message::PortMod(_) => return Err(ErrorKind::PORT_MOD_EPERM),
+            Message::PortMod(asked) => return self.port_mod(origin, asked),
             Message::TableMod(asked) => {
                 let is_known = usize::from(asked.table_id.0) < self.tables.len();
                 if !is_known && asked.table_id != TableId::ALL {
@@ -344,7 +368,9 @@ impl Machine {
             auxiliary_id: 0,
             capabilities: Capabilities::FLOW_STATS
                 | Capabilities::TABLE_STATS
-                | Capabilities::PORT_STATS,
+                | Capabilities::PORT_STATS
+                | Capabilities::GROUP_STATS
+                | Capabilities::QUEUE_STATS,
             actions: 0,
             ports: Vec::new(),
         }
@@ -389,9 +415,18 @@ impl Machine {
 
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), ErrorKind> {
         self.slice.check_packet(&packet)?;
+        self.check_groups(&packet.actions)?;
         self.counts.packet_outs = self.counts.packet_outs.saturating_add(1);
-        let actions = self.slice.translate(&packet.actions);
-        let packet = PacketOut { actions, ..packet };
+        let actions = self.to_switch(&packet.actions);
+        let in_port = match packet.in_port {
+            PortNo(0) => PortNo::CONTROLLER,
+            port => port,
+        };
+        let packet = PacketOut {
+            actions,
+            in_port,
+            ..packet
+        };
         self.outputs.push_back(Output::PacketOut(packet));
         Ok(())
     }
@@ -405,6 +440,10 @@ impl Machine {
             true => PacketInReason::NO_MATCH,
             false => PacketInReason::ACTION,
         };
+        let port = packet_in.r#match.in_port();
+        if reason == PacketInReason::NO_MATCH && port.is_some_and(|it| self.silent.contains(&it)) {
+            return;
+        }
         let message = Message::PacketIn(PacketIn {
             buffer_id: None,
             reason,
@@ -434,7 +473,9 @@ impl Machine {
         if self.slice.has_port(status.port.port_no)
             && self.wants(|masks| masks.port_status_mask, reason)
         {
-            self.reply(Xid(0), &Message::PortStatus(status.clone()));
+            let port = self.shown(status.port.clone());
+            let reason = status.reason;
+            self.reply(Xid(0), &Message::PortStatus(PortStatus { reason, port }));
         }
     }
 
@@ -450,12 +491,22 @@ impl Machine {
     /// Asks the switch to confirm what it was sent, once it has confirmed what was before. Call it
     /// after all changes of an input.
     pub fn advance_fence(&mut self) {
-        if self.fence.is_some() || (self.barriers.is_empty() && self.pending.is_empty()) {
+        if self.fence.is_some() || (self.barriers.is_empty() && !self.has_pending()) {
             return;
         }
         let ticket = self.next_ticket();
         self.fence = Some((ticket, std::mem::take(&mut self.barriers)));
         self.outputs.push_back(Output::Fence(ticket));
+    }
+
+    fn has_pending(&self) -> bool {
+        !(self.pending.is_empty() && self.pending_groups.is_empty())
+    }
+
+    /// Notes that the switch has refused or taken all changes before this one.
+    fn settle(&mut self, ticket: Ticket) {
+        self.pending = self.pending.split_off(&ticket);
+        self.pending_groups = self.pending_groups.split_off(&ticket);
     }
 
     /// Whether a ticket is of the barrier that is under way.
@@ -471,7 +522,7 @@ impl Machine {
         let Some((_, xids)) = self.fence.take_if(|(fence, _)| *fence == ticket) else {
             return;
         };
-        self.pending = self.pending.split_off(&ticket);
+        self.settle(ticket);
         if !xids.is_empty() {
             self.outputs.push_back(Output::End);
         }
@@ -483,7 +534,7 @@ impl Machine {
         let Some((_, xids)) = self.fence.take_if(|(fence, _)| *fence == ticket) else {
             return;
         };
-        self.pending = self.pending.split_off(&ticket);
+        self.settle(ticket);
         for xid in xids {
             self.reply(xid, &Message::BarrierReply);
         }

@@ -5,10 +5,11 @@
 //!
 //! A guest's first table lies in the table of paths, within the [band](band_of) of priorities that
 //! is the guest's alone. Its further tables are tables of the switch that nothing else leads to. An
-//! entry's cookie names its guest, so nobody's entries are another's.
+//! entry's cookie names its guest, and so does a group's number: nobody's are another's.
 
 mod band;
 mod entries;
+mod groups;
 mod machine;
 mod slice;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use openflow::{DatapathId, Field, Frame, Match, MatchField, TableId};
 
 pub(crate) use entries::of_cookie;
+pub(crate) use groups::of_group;
 pub(crate) use machine::{Answer, Machine, Output, Ticket, delete_row};
 
 pub const GUESTS_MAX: usize = 16;

@@ -2,7 +2,9 @@
 //! switch that each guest believes it has.
 
 mod cases;
+mod groups;
 mod model;
+mod ports;
 
 use std::sync::Arc;
 
@@ -124,6 +126,13 @@ impl Bench {
                                 let ticket = ticket.expect("only a guest's own is refused");
                                 machine.handle_refused(now, ticket, error);
                             }
+                        }
+                    }
+                    Output::Group(ticket, group) => {
+                        let message = Message::GroupMod(*group);
+                        match self.switch.apply(now, &message) {
+                            Ok(replies) => self.report(&replies),
+                            Err(error) => machine.handle_refused(now, ticket, error),
                         }
                     }
                     Output::Ask(ticket, body) => {

@@ -2,28 +2,35 @@
 
 use bytes::Bytes;
 use clock::Instant;
-use openflow::message::{MultipartReply, MultipartRequest};
+use openflow::message::{MultipartReply, MultipartRequest, PortMod};
 use openflow::multipart::{
     AggregateStats, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, MeterFeatures,
     ReplyBody, RequestBody, TableFeatureProperty, TableFeatures, TableStats,
 };
 use openflow::table::Pattern;
-use openflow::{ErrorKind, Message, TableId, Version, Xid, encode};
+use openflow::{ErrorKind, GroupId, Message, TableId, Version, Xid, encode};
 
 use super::super::ENTRIES_MAX;
 use super::super::entries::{GUEST_MASK, Selection, cookie};
+use super::super::groups::GROUPS_MAX;
 use super::{ASKED_MAX, Machine, Origin, Output, Ticket, is_visible};
 
 /// Elements of a list in one message.
 const PART: usize = 64;
 
-/// OFPAT_* that entries may have: OUTPUT, TTLs, pushes and pops, SET_QUEUE, SET_FIELD.
-const ACTIONS: [u16; 11] = [0, 15, 16, 17, 18, 19, 20, 21, 23, 24, 25];
+/// OFPAT_* that entries may have: OUTPUT, TTLs, pushes and pops, SET_QUEUE, GROUP, SET_FIELD.
+const ACTIONS: [u16; 12] = [0, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
 
 /// A question that the switch was asked for the guest.
 pub(super) struct Asked {
-    xid: Xid,
-    body: RequestBody,
+    pub xid: Xid,
+    pub purpose: Purpose,
+}
+
+pub(super) enum Purpose {
+    Stats(RequestBody),
+    /// To judge a change of a port.
+    Port(Origin, PortMod),
 }
 
 /// The outcome of a question.
@@ -67,7 +74,17 @@ impl Machine {
             RequestBody::Queue { port, .. } if !is_visible(&self.slice, *port) => {
                 return Err(ErrorKind::QUEUE_BAD_PORT);
             }
+            RequestBody::Group(_) if self.groups.is_empty() => {
+                self.answer(xid, ReplyBody::Group(Vec::new()));
+                return Ok(());
+            }
+            RequestBody::Group(_) => RequestBody::Group(GroupId::ALL),
+            RequestBody::GroupDesc(_) => {
+                self.answer_list(xid, self.group_descs(), ReplyBody::GroupDesc);
+                return Ok(());
+            }
             RequestBody::Desc
+            | RequestBody::GroupFeatures
             | RequestBody::PortDesc(_)
             | RequestBody::Table
             | RequestBody::PortStats(_)
@@ -82,8 +99,8 @@ impl Machine {
             return Err(ErrorKind::MULTIPART_BUFFER_OVERFLOW);
         }
         let ticket = self.next_ticket();
-        let body = request.body;
-        self.asked.insert(ticket, Asked { xid, body });
+        let purpose = Purpose::Stats(request.body);
+        self.asked.insert(ticket, Asked { xid, purpose });
         self.outputs.push_back(Output::Ask(ticket, of_switch));
         Ok(())
     }
@@ -91,14 +108,6 @@ impl Machine {
     /// Answers of which the switch knows nothing.
     fn answer_alone(&self, body: &RequestBody) -> Result<ReplyBody, ErrorKind> {
         Ok(match body {
-            RequestBody::Group(_) => ReplyBody::Group(Vec::new()),
-            RequestBody::GroupDesc(_) => ReplyBody::GroupDesc(Vec::new()),
-            RequestBody::GroupFeatures => ReplyBody::GroupFeatures(GroupFeatures {
-                types: 0,
-                capabilities: 0,
-                max_groups: [0; 4],
-                actions: [0; 4],
-            }),
             RequestBody::Meter(_) => ReplyBody::Meter(Vec::new()),
             RequestBody::MeterConfig(_) => ReplyBody::MeterConfig(Vec::new()),
             RequestBody::MeterFeatures => ReplyBody::MeterFeatures(MeterFeatures {
@@ -121,8 +130,21 @@ impl Machine {
 
     /// Handles what has become of a question.
     pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
-        let Some(Asked { xid, body }) = self.asked.remove(&ticket) else {
+        if self.groups_answered(now, ticket, &answer) {
             return;
+        }
+        let Some(Asked { xid, purpose }) = self.asked.remove(&ticket) else {
+            return;
+        };
+        let body = match purpose {
+            Purpose::Stats(body) => body,
+            Purpose::Port(origin, asked) => {
+                let set = match answer {
+                    Answer::Whole(bodies) => self.set_port(&asked, bodies),
+                    Answer::Refused(_) | Answer::Lost => Err(ErrorKind::PORT_MOD_EPERM),
+                };
+                return set.unwrap_or_else(|error| self.refuse(&origin, error));
+            }
         };
         let error = match answer {
             Answer::Whole(bodies) => return self.answer_whole(now, xid, &body, bodies),
@@ -157,13 +179,32 @@ impl Machine {
                     self.answer(xid, body);
                 }
             }
+            RequestBody::Group(asked) => {
+                let groups = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Group(groups) => groups,
+                    _ => Vec::new(),
+                });
+                let own = self.group_stats(*asked, groups.collect());
+                self.answer_list(xid, own, ReplyBody::Group);
+            }
+            RequestBody::GroupFeatures => {
+                if let Some(ReplyBody::GroupFeatures(features)) = bodies.into_iter().next() {
+                    let most = |groups: u32| groups.min(GROUPS_MAX as u32);
+                    let max_groups = features.max_groups.map(most);
+                    let features = GroupFeatures {
+                        max_groups,
+                        ..features
+                    };
+                    self.answer(xid, ReplyBody::GroupFeatures(features));
+                }
+            }
             RequestBody::PortDesc(_) => {
                 let ports = bodies.into_iter().flat_map(|body| match body {
                     ReplyBody::PortDesc(ports) => ports,
                     _ => Vec::new(),
                 });
                 let own = ports.filter(|port| self.slice.has_port(port.port_no));
-                let own = own.collect();
+                let own = own.map(|port| self.shown(port)).collect();
                 self.answer_list(xid, own, ReplyBody::PortDesc);
             }
             RequestBody::PortStats(_) => {

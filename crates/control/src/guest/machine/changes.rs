@@ -12,7 +12,7 @@ use super::super::band::Move;
 use super::super::entries::{Entry, Key, Row, Selection, cookie};
 use super::{MENDED_PER_S, Machine, Origin, Output, Pending, Ticket};
 
-const ACTIONS_MAX: usize = 64;
+pub(super) const ACTIONS_MAX: usize = 64;
 pub(super) const ALL_BITS: Cookie = Cookie(u64::MAX);
 
 impl Machine {
@@ -170,7 +170,7 @@ impl Machine {
     }
 
     /// Deletes an entry. The guest is informed if it has asked for that.
-    fn delete(&mut self, now: Instant, key: &Key, reason: FlowRemovedReason) {
+    pub(super) fn delete(&mut self, now: Instant, key: &Key, reason: FlowRemovedReason) {
         for flow_mod in self.rows_of(now, key, FlowModCommand::DeleteStrict) {
             self.change(flow_mod, None);
         }
@@ -211,6 +211,7 @@ impl Machine {
         for key in all {
             self.delete(Instant::START, &key, FlowRemovedReason::DELETE);
         }
+        self.clear_groups();
         self.pending.clear();
     }
 
@@ -315,10 +316,10 @@ impl Machine {
         let translate = |one: &Instruction| match one {
             Instruction::GotoTable(table) => Instruction::GotoTable(self.switch_table(*table)),
             Instruction::ApplyActions(actions) => {
-                Instruction::ApplyActions(self.slice.translate(actions))
+                Instruction::ApplyActions(self.to_switch(actions))
             }
             Instruction::WriteActions(actions) => {
-                Instruction::WriteActions(self.slice.translate(actions))
+                Instruction::WriteActions(self.to_switch(actions))
             }
             other => other.clone(),
         };
@@ -352,6 +353,10 @@ impl Machine {
                         return Err(ErrorKind::ACTION_TOO_MANY);
                     }
                     self.slice.check(actions, patterns)?;
+                    if let Instruction::WriteActions(_) = one {
+                        self.slice.check_set(actions)?;
+                    }
+                    self.check_groups(actions)?;
                 }
                 Instruction::Meter(_) => return Err(ErrorKind::METER_UNKNOWN_METER),
                 Instruction::StatTrigger { .. } => return Err(ErrorKind::UNSUP_INST),
@@ -364,6 +369,9 @@ impl Machine {
 
     /// Notes that the switch refuses a change, and goes back to what was before.
     pub fn handle_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) {
+        if self.group_refused(ticket, error) {
+            return;
+        }
         let Some(pending) = self.pending.remove(&ticket) else {
             return;
         };
@@ -454,7 +462,10 @@ impl Machine {
             }
             return;
         }
-        let pattern = row.pattern.clone();
+        let (pattern, sent_at) = (row.pattern.clone(), row.sent_at);
+        if removed.reason == FlowRemovedReason::GROUP_DELETE {
+            self.mend_groups_of(now, &key, sent_at);
+        }
         if self.entries.holder(&key, &pattern) == Some(number) {
             self.mend(now, &key, &pattern);
         }

@@ -10,9 +10,24 @@ use super::Machine;
 use super::changes::ALL_BITS;
 
 impl Machine {
-    /// Compares all rows that the switch has of this guest, as asked for at `asked_at`. Returns the
-    /// numbers kept, added and deleted.
+    /// Compares all rows that the switch has of this guest, as asked for at `asked_at`, and the
+    /// groups before them. Returns the numbers kept, added and deleted of rows that do not wait.
     pub fn handle_rows(
+        &mut self,
+        now: Instant,
+        asked_at: Instant,
+        rows: Vec<FlowStats>,
+    ) -> [usize; 3] {
+        self.read_groups(now);
+        if self.groups.is_empty() {
+            return self.compare_rows(now, asked_at, rows);
+        }
+        // Entries cannot be set again before the groups that they lead to.
+        self.rows_waiting = Some((asked_at, rows));
+        [0; 3]
+    }
+
+    pub(super) fn compare_rows(
         &mut self,
         now: Instant,
         asked_at: Instant,

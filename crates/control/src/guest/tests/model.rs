@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::BufferId;
 use openflow::PacketFields;
-use openflow::message::FlowModFlags;
+use openflow::message::{FlowModFlags, GroupMod, GroupModCommand, GroupType};
+use openflow::multipart::GroupDesc;
 use openflow::table::Output as Packets;
+use openflow::{Bucket, BufferId};
 
+use super::super::groups::group_mod;
 use super::*;
 
 /// A FLOW_MOD that a switch could be sent, good or bad.
@@ -31,8 +33,10 @@ fn any_flow_mod(random: &mut SplitMix64, port: Option<u32>) -> FlowMod {
         "controller",
         "drop",
         "set_field:1->tcp_dst",
+        "output:1,group:1",
+        "group:2",
     ];
-    let actions = parse_actions(actions[pick(5) as usize]).unwrap();
+    let actions = parse_actions(actions[pick(7) as usize]).unwrap();
     let table = match pick(3) {
         0 => pick(14) as u8,
         _ => pick(2) as u8,
@@ -81,6 +85,27 @@ fn any_flow_mod(random: &mut SplitMix64, port: Option<u32>) -> FlowMod {
             Vec::new(),
         )
     }
+}
+
+/// A GROUP_MOD that a switch could be sent, good or bad.
+fn any_group_mod(random: &mut SplitMix64, port: u32) -> GroupMod {
+    let mut pick = |count: u64| random.next() % count;
+    use GroupModCommand as C;
+    let command = [C::Add, C::Add, C::Modify, C::Delete][pick(4) as usize];
+    let id = match pick(12) {
+        0 => GroupId::ALL,
+        id => GroupId(id as u32 % 4),
+    };
+    let own = format!("output:{port}");
+    let actions = [&own, "controller", "group:1", "group:2", "in_port", "drop"];
+    let bucket = |actions: &str| super::groups::bucket(actions);
+    let buckets = (0..pick(3)).map(|_| bucket(actions[pick(6) as usize]));
+    let buckets: Vec<Bucket> = buckets.collect();
+    let kind = match pick(4) {
+        0 if buckets.len() == 1 => GroupType::Indirect,
+        _ => GroupType::All,
+    };
+    group_mod(command, id, kind, buckets)
 }
 
 /// The ports that a packet leaves by, and whether it goes to the controller.
@@ -144,7 +169,11 @@ fn a_guest_has_a_switch_of_its_own() {
                 }
             }
             let other = sorted(&bench.held(Some(1 - of as u8)));
-            let message = Message::FlowMod(flow_mod);
+            let other_groups = bench.descs(1 - of);
+            let message = match random.next() % 4 {
+                0 => Message::GroupMod(any_group_mod(&mut random, port)),
+                _ => Message::FlowMod(flow_mod),
+            };
             let wanted = models[of].apply(bench.now, &message);
             let replies = bench.send(of, &message);
             let context = format!("seed {seed} step {step} guest {of}: {message:?}");
@@ -168,6 +197,11 @@ fn a_guest_has_a_switch_of_its_own() {
                 .collect();
             assert_eq!(sorted(&bench.read(of)), sorted(&model), "{context}");
             assert_eq!(sorted(&bench.held(Some(1 - of as u8))), other, "{context}");
+            let groups: Vec<GroupDesc> = models[of].groups().collect();
+            assert_eq!(bench.descs(of), groups, "{context}");
+            assert_eq!(bench.descs(1 - of), other_groups, "{context}");
+            let wanted: usize = models.iter().map(Switch::group_count).sum();
+            assert_eq!(bench.switch.group_count(), wanted, "{context}");
             bench.check_places();
             for tcp_port in [80, 22] {
                 let packet = tcp(tcp_port);

@@ -1,0 +1,349 @@
+//! The groups of a guest, as the guest has stated them.
+//!
+//! A group has no cookie, so its number in the switch names its guest:
+//!
+//! ```text
+//! 31       20 19    16 15     0
+//! |  0x618  |  guest  | number |
+//! ```
+//!
+//! Groups may lead to groups. One packet meets a bounded number of buckets that way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::Instant;
+use openflow::message::{GroupMod, GroupModCommand, GroupType};
+use openflow::{Action, Bucket, ErrorKind, GroupId};
+
+/// Groups that a guest may have at one switch.
+pub(super) const GROUPS_MAX: usize = 256;
+pub(super) const BUCKETS_MAX: usize = 64;
+/// Buckets that one packet may meet, through all groups that follow each other.
+const MET_MAX: usize = 1024;
+
+const FIRST: u32 = 0x6180_0000;
+const MASK: u32 = 0xfff0_0000;
+
+fn switch_id(guest: u8, number: u16) -> GroupId {
+    GroupId(FIRST | u32::from(guest) << 16 | u32::from(number))
+}
+
+/// Guest and number of a group in a switch.
+pub(crate) fn of_group(id: GroupId) -> Option<(u8, u16)> {
+    let is_its = id.0 & MASK == FIRST;
+    is_its.then_some(((id.0 >> 16 & 0xf) as u8, id.0 as u16))
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Its number in the switch.
+    pub number: u16,
+    pub group_type: GroupType,
+    pub buckets: Vec<Bucket>,
+    pub modified: u32,
+    /// The groups that its buckets lead to.
+    leads: Vec<GroupId>,
+    /// Type and buckets as the switch reports them since it was sent.
+    pub form: Option<(GroupType, Vec<Bucket>)>,
+    pub sent_at: Instant,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups {
+    all: BTreeMap<GroupId, Group>,
+    by_number: BTreeMap<u16, GroupId>,
+    last: u16,
+}
+
+impl Groups {
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Groups and buckets, which take room as entries do.
+    pub fn size(&self) -> usize {
+        self.all.values().map(|group| 1 + group.buckets.len()).sum()
+    }
+
+    pub fn get(&self, id: GroupId) -> Option<&Group> {
+        self.all.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.all.get_mut(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        self.all.iter().map(|(id, group)| (*id, group))
+    }
+
+    pub fn numbered(&self, number: u16) -> Option<GroupId> {
+        self.by_number.get(&number).copied()
+    }
+
+    /// The number in the switch of a group that is there.
+    pub fn in_switch(&self, guest: u8, id: GroupId) -> GroupId {
+        let group = self.all.get(&id);
+        group.map_or(id, |group| switch_id(guest, group.number))
+    }
+
+    /// Checks whether ADD and MODIFY fit among the groups that are there.
+    ///
+    /// # Errors
+    /// The OFPGMFC_* or OFPBAC_* to answer.
+    pub fn check(&self, asked: &GroupMod) -> Result<(), ErrorKind> {
+        let is_there = self.all.contains_key(&asked.group_id);
+        let leads = led_to(&asked.buckets);
+        let new = (asked.group_id, asked.buckets.len(), &leads[..]);
+        let mut met = BTreeMap::from([(asked.group_id, None)]);
+        for next in &leads {
+            if !(self.all.contains_key(next) || *next == asked.group_id) {
+                return Err(ErrorKind::ACTION_BAD_OUT_GROUP);
+            }
+            self.met(*next, new, &mut met)?;
+        }
+        met.remove(&asked.group_id);
+        let others = self.all.keys().filter(|_| is_there);
+        for id in others.chain([&asked.group_id]) {
+            if self.met(*id, new, &mut met)? > MET_MAX {
+                return Err(ErrorKind::GROUP_OUT_OF_BUCKETS);
+            }
+        }
+        match asked.command {
+            GroupModCommand::Add if is_there => Err(ErrorKind::GROUP_EXISTS),
+            GroupModCommand::Add if self.all.len() >= GROUPS_MAX => {
+                Err(ErrorKind::GROUP_OUT_OF_GROUPS)
+            }
+            GroupModCommand::Modify if !is_there => Err(ErrorKind::GROUP_UNKNOWN_GROUP),
+            _ => Ok(()),
+        }
+    }
+
+    /// The buckets that a packet may meet in a group and behind it, once one group is what is
+    /// stated.
+    fn met(
+        &self,
+        id: GroupId,
+        new: (GroupId, usize, &[GroupId]),
+        known: &mut BTreeMap<GroupId, Option<usize>>,
+    ) -> Result<usize, ErrorKind> {
+        match known.get(&id) {
+            Some(Some(met)) => return Ok(*met),
+            Some(None) => return Err(ErrorKind::GROUP_LOOP),
+            None => {}
+        }
+        let (buckets, leads) = match self.all.get(&id) {
+            _ if new.0 == id => (new.1, new.2),
+            Some(group) => (group.buckets.len(), &group.leads[..]),
+            None => (0, &[][..]),
+        };
+        known.insert(id, None);
+        let mut sum = buckets;
+        for next in leads {
+            sum = sum.saturating_add(self.met(*next, new, known)?);
+        }
+        known.insert(id, Some(sum));
+        Ok(sum)
+    }
+
+    /// Takes a new group in. Its number comes again as late as can be.
+    pub fn add(&mut self, now: Instant, asked: &GroupMod) {
+        while self.by_number.contains_key(&self.last) {
+            self.last = self.last.wrapping_add(1);
+        }
+        let number = self.last;
+        self.last = self.last.wrapping_add(1);
+        self.by_number.insert(number, asked.group_id);
+        let group = Group {
+            number,
+            group_type: asked.group_type,
+            leads: led_to(&asked.buckets),
+            buckets: asked.buckets.clone(),
+            modified: 0,
+            form: None,
+            sent_at: now,
+        };
+        self.all.insert(asked.group_id, group);
+    }
+
+    /// Gives a group what is stated. Returns what it was.
+    pub fn modify(&mut self, now: Instant, asked: &GroupMod) -> Option<Group> {
+        let group = self.all.get_mut(&asked.group_id)?;
+        let new = Group {
+            number: group.number,
+            group_type: asked.group_type,
+            leads: led_to(&asked.buckets),
+            buckets: asked.buckets.clone(),
+            modified: group.modified.wrapping_add(1),
+            form: None,
+            sent_at: now,
+        };
+        Some(std::mem::replace(group, new))
+    }
+
+    /// Makes a group what it was.
+    pub fn put_back(&mut self, id: GroupId, before: Group) {
+        self.all.insert(id, before);
+    }
+
+    pub fn remove(&mut self, id: GroupId) -> Option<Group> {
+        let group = self.all.remove(&id)?;
+        self.by_number.remove(&group.number);
+        Some(group)
+    }
+
+    pub fn is_led_to(&self, id: GroupId) -> bool {
+        self.all.values().any(|group| group.leads.contains(&id))
+    }
+
+    /// How many groups lead to each.
+    pub fn leaders(&self) -> BTreeMap<GroupId, u32> {
+        let mut count = BTreeMap::new();
+        for id in self.all.values().flat_map(|group| &group.leads) {
+            *count.entry(*id).or_default() += 1;
+        }
+        count
+    }
+
+    /// All groups, each before those that it leads to.
+    pub fn in_order(&self) -> Vec<GroupId> {
+        let mut leaders = self.leaders();
+        let is_first = |id: &&GroupId| !leaders.contains_key(id);
+        let mut order: Vec<GroupId> = self.all.keys().filter(is_first).copied().collect();
+        let mut at = 0;
+        while let Some(group) = order.get(at).and_then(|id| self.all.get(id)) {
+            at += 1;
+            for next in &group.leads {
+                if let Some(count) = leaders.get_mut(next) {
+                    *count -= 1;
+                    if *count == 0 {
+                        order.push(*next);
+                    }
+                }
+            }
+        }
+        order
+    }
+
+    /// These groups and all behind them, each behind those that it leads to.
+    pub fn behind(&self, ids: impl Iterator<Item = GroupId>) -> Vec<GroupId> {
+        let mut wanted: BTreeSet<GroupId> = ids.collect();
+        let mut order = Vec::new();
+        for id in self.in_order() {
+            if wanted.contains(&id) {
+                order.push(id);
+                wanted.extend(self.all.get(&id).into_iter().flat_map(|it| &it.leads));
+            }
+        }
+        order.reverse();
+        order
+    }
+}
+
+/// The message that makes a group of a switch what it should be.
+pub(super) fn group_mod(
+    command: GroupModCommand,
+    group_id: GroupId,
+    group_type: GroupType,
+    buckets: Vec<Bucket>,
+) -> GroupMod {
+    GroupMod {
+        command,
+        group_type,
+        group_id,
+        buckets,
+        command_bucket: None,
+        properties: Vec::new(),
+    }
+}
+
+pub(super) fn groups_in(actions: &[Action]) -> impl Iterator<Item = GroupId> {
+    actions.iter().filter_map(|action| match action {
+        Action::Group(id) => Some(*id),
+        _ => None,
+    })
+}
+
+fn led_to(buckets: &[Bucket]) -> Vec<GroupId> {
+    let all = buckets.iter().flat_map(|bucket| groups_in(&bucket.actions));
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::PortNo;
+
+    use super::*;
+    use crate::fabric::form;
+
+    fn leading(command: GroupModCommand, id: u32, to: &[u32]) -> GroupMod {
+        let bucket = |to: &u32| Bucket {
+            weight: 0,
+            watch_port: PortNo::ANY,
+            watch_group: GroupId::ANY,
+            actions: vec![Action::Group(GroupId(*to))],
+            bucket_id: None,
+            properties: Vec::new(),
+        };
+        let buckets = to.iter().map(bucket).collect();
+        group_mod(command, GroupId(id), GroupType::All, buckets)
+    }
+
+    #[test]
+    fn a_number_names_its_guest_and_is_no_other_kinds() {
+        for (guest, number) in [(0, 0), (15, 0xffff), (3, 7)] {
+            let id = switch_id(guest, number);
+            assert_eq!(of_group(id), Some((guest, number)));
+            assert!(!form::is_group(id));
+            assert!(!crate::mirror::is_group(id));
+            assert!(!crate::flows::parts::PartId::Group(id).is_given());
+        }
+        for id in [0, 7, 0x6175_0001, 0x6176_0001, 0x6177_0001, 0x6190_0000] {
+            assert_eq!(of_group(GroupId(id)), None);
+        }
+    }
+
+    #[test]
+    fn groups_follow_each_other_without_loops_and_within_bounds() {
+        use GroupModCommand as C;
+        let mut groups = Groups::default();
+        for (id, to) in [(1, vec![]), (2, vec![1]), (3, vec![2, 1])] {
+            let add = leading(C::Add, id, &to);
+            assert_eq!(groups.check(&add), Ok(()));
+            groups.add(Instant::START, &add);
+        }
+        for (id, to, error) in [
+            (1, vec![1], ErrorKind::GROUP_LOOP),
+            (1, vec![3], ErrorKind::GROUP_LOOP),
+            (2, vec![3], ErrorKind::GROUP_LOOP),
+            (1, vec![9], ErrorKind::ACTION_BAD_OUT_GROUP),
+        ] {
+            let asked = leading(C::Modify, id, &to);
+            assert_eq!(groups.check(&asked), Err(error), "{id} to {to:?}");
+        }
+        let ids = |ids: &[u32]| ids.iter().copied().map(GroupId).collect::<Vec<_>>();
+        assert_eq!(groups.in_order(), ids(&[3, 2, 1]));
+        assert_eq!(groups.behind([GroupId(2)].into_iter()), ids(&[1, 2]));
+        // Sixty-four buckets each, one behind the other: 64, 64 + 64 * 64.
+        for (id, behind) in [(10, 1), (11, 10)] {
+            let many = leading(C::Add, id, &[behind; 64]);
+            let error = groups.check(&many).err();
+            let wanted = (id == 11).then_some(ErrorKind::GROUP_OUT_OF_BUCKETS);
+            assert_eq!(error, wanted);
+            groups.add(Instant::START, &many);
+        }
+        // What is modified far behind counts too.
+        let mut groups = Groups::default();
+        for (id, to) in [(1, vec![]), (2, vec![1; 64])] {
+            groups.add(Instant::START, &leading(C::Add, id, &to));
+        }
+        groups.add(Instant::START, &leading(C::Add, 3, &[]));
+        let far = leading(C::Modify, 1, &[3; 20]);
+        assert_eq!(groups.check(&far), Err(ErrorKind::GROUP_OUT_OF_BUCKETS));
+        for id in 100..100 + GROUPS_MAX as u32 - 3 {
+            groups.add(Instant::START, &leading(C::Add, id, &[]));
+        }
+        let more = leading(C::Add, 1000, &[]);
+        assert_eq!(groups.check(&more), Err(ErrorKind::GROUP_OUT_OF_GROUPS));
+    }
+}
