@@ -188,8 +188,9 @@ impl Machine {
         self.outputs.pop_front()
     }
 
+    /// Whether the guest has said HELLO in a version of ours: something else may listen there.
     pub fn is_connected(&self) -> bool {
-        self.session.is_connected
+        self.session.has_greeted
     }
 
     pub fn entry_count(&self) -> usize {
