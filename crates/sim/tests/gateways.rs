@@ -19,7 +19,10 @@ use openflow::packet::build::{
     udp6,
 };
 use openflow::packet::ip::Datagram;
-use openflow::{ErrorKind, MacAddr, Match, Message, Version, Xid, encode};
+use openflow::{
+    Action, ErrorKind, Field, Instruction, MacAddr, Match, MatchField, Message, Version, Xid,
+    encode,
+};
 use sim::network::{HostId, Network, SwitchId};
 use sim::topology::{self, Topology};
 
@@ -956,6 +959,67 @@ fn a_restart_keeps_entries_that_route() {
     }
     assert_eq!(campus.silent(91), []);
     assert_eq!(campus.crossed(), []);
+}
+
+/// Entries that route, and that somebody has changed: with the address of another gateway, or of
+/// another host than that behind their port.
+#[test]
+fn a_restart_keeps_no_entry_that_routes_wrongly() {
+    for field in [Field::EthSrc, Field::EthDst] {
+        let mut campus = Campus::line(22, 3);
+        assert!(campus.silent(1).is_empty());
+        campus.network.kill_controller();
+        let elsewhere = address(20, 2).mac.to_u64().into();
+        let mut changed = 0;
+        for switch in [campus.switches[0], campus.switches[1]] {
+            let entries = campus.network.switch(switch).entries();
+            let routed = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Routed));
+            for entry in routed.cloned().collect::<Vec<_>>() {
+                let mut instructions = entry.instructions;
+                let [Instruction::ApplyActions(actions)] = &mut instructions[..] else {
+                    panic!("actions");
+                };
+                if !matches!(actions.last(), Some(Action::Output { .. })) {
+                    continue;
+                }
+                for action in actions {
+                    if let Action::SetField(MatchField::Basic {
+                        field: of, value, ..
+                    }) = action
+                        && *of == field
+                    {
+                        *value = elsewhere;
+                        changed += 1;
+                    }
+                }
+                let wrong = FlowMod {
+                    cookie: entry.cookie,
+                    idle_timeout: entry.idle_timeout,
+                    hard_timeout: entry.hard_timeout,
+                    instructions,
+                    ..FlowMod::add(entry.priority, entry.r#match, Vec::new())
+                };
+                campus.network.apply(switch, &Message::FlowMod(wrong));
+            }
+        }
+        assert!(changed > 0);
+        campus.network.start_controller(9);
+        campus.network.run_for(ms(3000));
+        let sets = |action: &Action| {
+            matches!(action, Action::SetField(MatchField::Basic { field: of, value, .. })
+                if *of == field && *value == elsewhere)
+        };
+        for switch in [campus.switches[0], campus.switches[1]] {
+            let entries = campus.network.switch(switch).entries();
+            let left = entries.filter(|e| {
+                matches!(&e.instructions[..], [Instruction::ApplyActions(actions)]
+                    if actions.iter().any(sets)
+                        && matches!(actions.last(), Some(Action::Output { .. })))
+            });
+            assert_eq!(left.count(), 0, "{field:?}");
+        }
+        assert_eq!(campus.silent(92), []);
+    }
 }
 
 #[test]

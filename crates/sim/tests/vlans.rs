@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 
 use clock::{Duration, SplitMix64};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
+use control::pipeline::LABEL_TABLE;
 use control::vlan::{PortVlans, VlanId, Vlans};
 use openflow::packet::build::{Host as Address, ethernet, tagged};
+use openflow::table::{FlowEntry, Switch};
 use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, Network, SwitchId};
 use sim::topology::{self, Topology};
@@ -587,9 +589,11 @@ fn labels_of_former_vlans_are_used_again() {
     let mut tenants = Tenants::new(9, &[10, 20], |network| topology::line(network, 3));
     tenants.introduce();
     assert!(tenants.silent_pairs(1).is_empty());
-    let groups = |tenants: &Tenants| -> Vec<usize> {
+    let groups = |tenants: &Tenants| -> Vec<(usize, usize)> {
         let switches = tenants.switches.iter();
-        let count = |id: &SwitchId| tenants.network.switch(*id).groups().count();
+        let switches = switches.map(|id| tenants.network.switch(*id));
+        let of_labels = |entry: &&FlowEntry| entry.table_id == LABEL_TABLE;
+        let count = |of: &Switch| (of.groups().count(), of.entries().filter(of_labels).count());
         switches.map(count).collect()
     };
     let before = groups(&tenants);

@@ -3,8 +3,8 @@
 
 use clock::SplitMix64;
 use control::entry::{EntryKind, is_ours};
-use control::fabric::{Label, form};
-use control::pipeline::LABEL_TABLE;
+use control::fabric::Label;
+use control::fabric::form::{self, Part};
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand};
 use openflow::{Action, Bucket, Field, Instruction, MatchField, Message, PortNo};
 
@@ -13,8 +13,15 @@ use super::*;
 /// A controller that starts anew takes over what is there, and knows all hosts: nothing is sent to
 /// a switch, and the first packet of every pair arrives.
 pub fn is_adopted(tenants: &mut Tenants, seed: u64) -> Result<(), String> {
-    let before = sent(tenants);
+    let known = |tenants: &Tenants| -> Vec<_> {
+        let views = tenants.network.process().controller.vlans();
+        views.iter().map(|view| (view.vlan, view.hosts)).collect()
+    };
+    let (before, hosts) = (sent(tenants), known(tenants));
     restart(tenants, seed);
+    if known(tenants) != hosts {
+        return Err(format!("hosts {hosts:?}, then {:?}", known(tenants)));
+    }
     let [entries, groups] = [0, 1].map(|n| sent(tenants)[n] - before[n]);
     if entries + groups > 0 {
         return Err(format!(
@@ -159,13 +166,16 @@ fn a_vlan_that_has_gone_leaves_nothing() {
         tenants.vlans.ports.remove(&tenants.network.place(host));
     }
     let id = u128::from(0x1000u16 | 30);
-    let says = |action: &Action| matches!(action, Action::SetField(MatchField::Basic { value, .. }) if *value == id);
+    let says = |action: &Action| match action {
+        Action::SetField(MatchField::Basic { value, .. }) => *value == id,
+        _ => false,
+    };
     let count = |tenants: &Tenants| {
         let switches = tenants.switches.iter();
         let entries = switches.flat_map(|switch| tenants.network.switch(*switch).entries());
-        let of_vlan = entries.filter(|e| {
-            e.table_id == LABEL_TABLE
-                && matches!(&e.instructions[..], [Instruction::ApplyActions(all)] if all.iter().any(says))
+        let of_vlan = entries.filter(|e| match &e.instructions[..] {
+            [Instruction::ApplyActions(all)] => e.table_id == LABEL_TABLE && all.iter().any(says),
+            _ => false,
         });
         of_vlan.count()
     };
@@ -209,6 +219,40 @@ fn a_host_that_moves_meanwhile_is_found() {
         assert_eq!(of_port(&tenants, tenants.switches[0], from.port), 0, "{to}");
         assert_eq!(tenants.silent_pairs(4), [], "{to}");
     }
+}
+
+/// An entry between two hosts of a switch leads to a third one.
+#[test]
+fn an_entry_to_another_host_does_not_stay() {
+    let mut tenants = ring(8);
+    let switch = tenants.switches[0];
+    let third = tenants.network.add_host(switch);
+    tenants.admit(third, 10);
+    tenants.network.set_vlans(tenants.vlans.clone());
+    let (from, to) = (tenants.hosts[&10][0], tenants.hosts[&10][4]);
+    tenants.network.resolve(third, to);
+    tenants.network.run_for(ms(2000));
+    let [from, to, third] = [from, to, third].map(|host| tenants.network.place(host).port);
+    tenants.network.kill_controller();
+    let entries = tenants.network.switch(switch).entries();
+    let own = entries.filter(|e| {
+        let out = [Instruction::ApplyActions(vec![Action::output(to)])];
+        e.r#match.in_port() == Some(from) && e.instructions == out
+    });
+    let own: Vec<_> = own.cloned().collect();
+    assert_eq!(own.len(), 1);
+    let wrong = FlowMod {
+        cookie: own[0].cookie,
+        ..FlowMod::add(
+            own[0].priority,
+            own[0].r#match.clone(),
+            vec![Action::output(third)],
+        )
+    };
+    tenants.network.apply(switch, &Message::FlowMod(wrong));
+    tenants.network.start_controller(9);
+    tenants.network.run_for(ms(3000));
+    assert_eq!(tenants.silent_pairs(6), []);
 }
 
 /// Replaces the label in a field.
@@ -264,7 +308,7 @@ fn corrupt(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
         ..FlowMod::add(entry.priority, entry.r#match, Vec::new())
     };
     let mut at = switch;
-    match below(5) {
+    match below(6) {
         0 => at = other,
         1 if flow_mod.table_id == LABEL_TABLE => {
             let fields = flow_mod.r#match.fields.iter_mut();
@@ -281,9 +325,11 @@ fn corrupt(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
                 };
                 for action in actions {
                     match action {
-                        Action::SetField(field) if kind < 4 => relabel(field, label),
-                        Action::Group(id) if kind < 4 => *id = form::group(label),
-                        Action::Output { port: to, .. } if to.is_ordinary() => *to = port,
+                        Action::SetField(field) if kind != 4 => relabel(field, label),
+                        Action::Group(id) if kind == 3 => *id = form::group(label),
+                        Action::Output { port: to, .. } if kind == 4 && to.is_ordinary() => {
+                            *to = port;
+                        }
                         _ => {}
                     }
                 }
@@ -301,6 +347,48 @@ fn apply_if_taken(tenants: &mut Tenants, at: SwitchId, message: &Message) {
     }
 }
 
+/// The VLAN and the label that an entry says to be its switch's own.
+fn own_label(entry: &FlowEntry) -> Option<(VlanId, Label)> {
+    let label = Label(entry.r#match.exact(Field::VlanVid)? as u16 & 0xfff);
+    let part = Part::Entry {
+        table_id: entry.table_id,
+        priority: entry.priority,
+        r#match: entry.r#match.clone(),
+        instructions: entry.instructions.clone(),
+    };
+    let vlans = [10, 20, 30].map(vlan).into_iter().chain([VlanId::NONE]);
+    let mut own = vlans.filter(|vlan| form::own(*vlan, label) == std::slice::from_ref(&part));
+    Some((own.next()?, label))
+}
+
+/// Has a switch claim the label of another.
+fn claim(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
+    let [from, to] = [(); 2].map(|()| tenants.switches[below(tenants.switches.len())]);
+    let entries = tenants.network.switch(from).entries();
+    let own: Vec<_> = entries.filter_map(own_label).collect();
+    let (own_vlan, label) = own[below(own.len())];
+    let ids = [own_vlan.number(), 10, 20, 30];
+    let claimed = VlanId::new(ids[below(4)]).unwrap_or(own_vlan);
+    for message in form::change(Vec::new(), form::own(claimed, label), 1) {
+        apply_if_taken(tenants, to, &message);
+    }
+}
+
+/// Every label is one switch's, in one VLAN.
+fn labels_are_one_ends(tenants: &Tenants) -> Result<(), String> {
+    let mut ends = BTreeMap::new();
+    for switch in &tenants.switches {
+        for entry in tenants.network.switch(*switch).entries() {
+            if let Some((vlan, label)) = own_label(entry)
+                && let Some(other) = ends.insert(label, (*switch, vlan))
+            {
+                return Err(format!("{label:?}: {other:?} and {:?}", (*switch, vlan)));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Somebody has changed what switches hold, with our cookies, while nobody controlled. Then every
 /// pair of a VLAN talks again, and nothing crosses.
 fn mends(seed: u64) -> Result<(), String> {
@@ -309,7 +397,10 @@ fn mends(seed: u64) -> Result<(), String> {
     let mut tenants = ring(seed);
     tenants.network.kill_controller();
     for _ in 0..1 + below(12) {
-        corrupt(&mut tenants, &mut below);
+        match below(4) {
+            0 => claim(&mut tenants, &mut below),
+            _ => corrupt(&mut tenants, &mut below),
+        }
     }
     if below(3) == 0 {
         // The hosts of two VLANs at one switch change places in the settings.
@@ -357,6 +448,7 @@ fn mends(seed: u64) -> Result<(), String> {
     if !silent.is_empty() {
         return Err(format!("pairs do not talk: {silent:?}"));
     }
+    labels_are_one_ends(&tenants)?;
     match (tenants.crossed(), tenants.network.circled) {
         (crossed, 0) if crossed.is_empty() => Ok(()),
         (crossed, circled) => Err(format!("frames crossed: {crossed:02x?}, {circled} circled")),

@@ -1,4 +1,5 @@
-//! Takes over what switches hold of an earlier process: labels, routes, hosts, and entries of edges.
+//! Takes over what switches hold of an earlier process: labels, routes, hosts, and entries of
+//! edges.
 //!
 //! Only what this process would set itself stays, for the VLANs that ports have now. What a switch
 //! says may be wrong: a label that two switches claim, or one switch for two VLANs, is the first
@@ -87,19 +88,14 @@ impl Fabric {
         hosts: &BTreeMap<HostKey, HostPort>,
         outbox: &Outbox,
     ) -> bool {
-        let place = |port| outbox.bonds.place(Location { dpid, port }).port;
-        let is_at = |host: HostKey, port: PortNo| {
-            let held = hosts.get(&host);
-            held.is_some_and(|held| held.port == place(port))
-        };
-        let [src, dst] = ingress.hosts();
-        // Paths between hosts outside of VLANs are traced when the links are known.
-        let comes_from_it = ingress.vlan.is_none() || is_at(src, ingress.in_port);
-        comes_from_it
-            && match ingress.exit {
-                Exit::Port(port) => is_at(dst, port),
-                Exit::Egress(label) => self.may_lead(dpid, ingress.vlan, label),
+        match ingress.exit {
+            Exit::Port(port) => {
+                let place = outbox.bonds.place(Location { dpid, port });
+                let held = hosts.get(&ingress.dst);
+                held.is_some_and(|held| held.port == place.port)
             }
+            Exit::Egress(label) => self.may_lead(dpid, ingress.dst.vlan, label),
+        }
     }
 
     /// Takes over what a switch holds, and deletes what it should not. Returns whether the switch

@@ -18,9 +18,7 @@ use crate::vlan::{self, HostKey, VlanId, Vlans};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ingress {
     pub in_port: PortNo,
-    pub vlan: VlanId,
-    src: MacAddr,
-    dst: MacAddr,
+    pub dst: HostKey,
     pub exit: Exit,
 }
 
@@ -77,16 +75,9 @@ impl Ingress {
             == Place::of_entry(PATH_TABLE, key.priority, &wanted);
         (is_its_place && *actions == right).then_some(Ingress {
             in_port,
-            vlan,
-            src,
-            dst,
+            dst: HostKey { vlan, mac: dst },
             exit,
         })
-    }
-
-    pub(super) fn hosts(&self) -> [HostKey; 2] {
-        let vlan = self.vlan;
-        [self.src, self.dst].map(|mac| HostKey { vlan, mac })
     }
 }
 

@@ -1,4 +1,5 @@
-//! Takes over the entries that route of an earlier process, if gateways and routes justify them now.
+//! Takes over the entries that route of an earlier process, if gateways and routes justify them
+//! now.
 
 use std::collections::BTreeMap;
 
