@@ -518,6 +518,12 @@ pub const SETTINGS: &[Setting] = &[
         LATER,
         "Versions of OpenFlow that are offered",
     ),
+    row(
+        "session.bundles",
+        "\"auto\"",
+        NOW,
+        "Whether changes take effect at once at a switch that can: auto, off",
+    ),
     row("qos", "", NOW, "Queues, services, policies and circuits"),
     row(
         "vlan",

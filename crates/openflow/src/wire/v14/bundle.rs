@@ -4,8 +4,8 @@ use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::{Frame, HEADER_LEN};
 use crate::kind::MessageKind as K;
 use crate::message::{
-    BundleAdd, BundleCommand, BundleControl, BundleFlags, BundleProperty, Message, RequestForward,
-    Time,
+    BundleAdd, BundleCommand, BundleControl, BundleFlags, BundleProperty, Experimenter, Message,
+    RequestForward, Time,
 };
 use crate::types::{Version, Xid};
 
@@ -83,6 +83,35 @@ pub(in crate::wire) fn encode_add(add: &BundleAdd, w: &mut Writer) -> Result<(),
         w.align8(0);
     }
     encode_properties(&add.properties, w)
+}
+
+/// The BUNDLE_ADD_MESSAGE that carries `member`, under its xid. Its body is not read.
+pub(in crate::wire) fn enclose(
+    version: Version,
+    bundle_id: u32,
+    flags: BundleFlags,
+    member: &Frame,
+) -> Result<Frame, EncodeError> {
+    let kind = match version {
+        Version::V13 => K::Experimenter,
+        _ => K::BundleAddMessage,
+    };
+    let is_one = member.version() == Some(version) && BUNDLED.contains(&member.kind());
+    let type_byte = kind.to_wire(version.wire()).filter(|_| is_one);
+    let type_byte = type_byte.ok_or(EncodeError::Unsupported {
+        version,
+        what: "such message in a bundle",
+    })?;
+    let mut w = Writer::new(version, type_byte, member.xid());
+    if version == Version::V13 {
+        w.u32(Experimenter::ONF);
+        w.u32(Experimenter::ONF_BUNDLE_ADD_MESSAGE);
+    }
+    w.u32(bundle_id);
+    w.zeros(2);
+    w.u16(flags.0);
+    w.bytes(member.bytes());
+    w.finish("bundle")
 }
 
 pub(in crate::wire) fn decode_forward(r: &mut Reader) -> Result<RequestForward, DecodeError> {
