@@ -66,6 +66,8 @@ pub(super) struct Outbox {
     /// Whether changes go as bundles, and how many are being made, one in another.
     has_bundles: bool,
     changes_open: usize,
+    /// Switches with messages of changes that are being made.
+    changing: Vec<DatapathId>,
     random: SplitMix64,
 }
 
@@ -258,6 +260,7 @@ impl Outbox {
             is_qos_used: false,
             has_bundles: config.has_bundles,
             changes_open: 0,
+            changing: Vec::new(),
             random,
             vlans: Arc::new(config.vlans.clone()),
             bonds: Arc::new(config.bonds.clone()),

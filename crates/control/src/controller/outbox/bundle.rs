@@ -15,7 +15,7 @@
 //! message, and the barrier's deadline is that of the bundle. Further bundles are written at once,
 //! so that they are as fast as their messages alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use openflow::message::{BundleCommand, BundleControl, BundleFlags, ErrorMessage};
 use openflow::{DatapathId, ErrorKind, Frame, Message, Version, Xid, bundle_add, encode};
@@ -57,9 +57,11 @@ pub(super) struct Bundle {
     /// The message that opens it.
     open: Xid,
     members: Vec<Queued>,
-    xids: BTreeSet<Xid>,
+    /// The places of the messages.
+    places: BTreeMap<Xid, usize>,
     step: Step,
-    /// Messages of it that the switch has refused.
+    /// Messages of it that the switch has refused. The errors name the messages as if they had
+    /// been sent alone.
     refused: BTreeMap<Xid, ErrorMessage>,
 }
 
@@ -150,7 +152,7 @@ impl Pipe {
         self.bundles_begun = self.bundles_begun.wrapping_add(1);
         self.bundle.insert(Bundle {
             id: self.bundles_begun,
-            xids: members.iter().map(|member| member.frame.xid()).collect(),
+            places: members.iter().map(|it| it.frame.xid()).zip(0..).collect(),
             open: xid,
             members,
             step: match self.ability {
@@ -179,8 +181,8 @@ impl Outbox {
     /// Ends all changes that are being made.
     pub(super) fn seal_all(&mut self) {
         self.changes_open = 0;
-        for dpid in &self.touched {
-            if let Some(channel) = self.channels.get_mut(dpid) {
+        for dpid in std::mem::take(&mut self.changing) {
+            if let Some(channel) = self.channels.get_mut(&dpid) {
                 channel.pipe.seal();
             }
         }
@@ -317,11 +319,18 @@ impl Outbox {
             }
             // The commit fails as well.
             _ if bundle.open == xid => true,
-            _ if bundle.xids.contains(&xid) => {
-                bundle.refused.entry(xid).or_insert_with(|| error.clone());
+            _ => {
+                let place = bundle.places.get(&xid);
+                let member = place.and_then(|place| bundle.members.get(*place));
+                let Some(member) = member else {
+                    return false;
+                };
+                bundle.refused.entry(xid).or_insert_with(|| ErrorMessage {
+                    data: member.frame.bytes().clone(),
+                    ..error.clone()
+                });
                 true
             }
-            _ => false,
         }
     }
 

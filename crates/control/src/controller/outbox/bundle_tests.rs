@@ -7,7 +7,8 @@ use openflow::message::{
     BundleAdd, BundleCommand, BundleControl, ErrorMessage, FlowMod, FlowModCommand,
 };
 use openflow::{
-    Cookie, DatapathId, ErrorKind, Frame, Match, Message, PortNo, Version, Xid, decode, encode,
+    Cookie, DatapathId, ErrorKind, Frame, Match, Message, MessageKind, PortNo, Version, Xid,
+    decode, encode,
 };
 use proptest::prelude::*;
 
@@ -71,6 +72,8 @@ const HABITS: [Habit; 8] = [
     Habit::IgnoresCommit,
     Habit::Dies,
 ];
+
+const VERSIONS: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
 
 struct Peer {
     version: Version,
@@ -372,7 +375,12 @@ impl Bench {
             }
             Message::BundleControl(control) => {
                 let refused = self.outbox.handle_bundle(SWITCH, xid, control);
-                self.refused.extend(refused.expect("it waits").into_keys());
+                let refused = refused.expect("it waits");
+                for (xid, error) in &refused {
+                    let named = Frame::new(error.data.clone()).expect("a message");
+                    assert_eq!((named.kind(), named.xid()), (MessageKind::FlowMod, *xid));
+                }
+                self.refused.extend(refused.into_keys());
             }
             other => panic!("{other:?}"),
         }
@@ -503,7 +511,7 @@ proptest! {
     fn a_switch_holds_what_it_should_whatever_it_does_with_bundles(
         ops in prop::collection::vec(op(), 1..40),
         habits in prop::collection::vec(prop::sample::select(&HABITS[..]), 0..12),
-        version in prop::sample::select(&[Version::V10, Version::V13, Version::V14, Version::V15][..]),
+        version in prop::sample::select(&VERSIONS[..]),
     ) {
         let mut bench = Bench::new(version, habits);
         for (number, op) in ops.into_iter().enumerate() {

@@ -91,7 +91,7 @@ impl Pipe {
         let bundle = self.bundle.as_ref().map(Bundle::position);
         let next = bundle.or_else(|| self.queue.front().and_then(Item::position));
         let next = next.or_else(|| self.change.first().map(|first| first.position));
-        next.map_or(self.pushed, |next| next - 1)
+        next.map_or(self.pushed, |next| next.saturating_sub(1))
     }
 
     /// The bytes that may be written now.
@@ -168,6 +168,9 @@ impl Outbox {
             request,
         };
         if is_member {
+            if pipe.change.is_empty() {
+                self.changing.push(dpid);
+            }
             pipe.take_member(queued);
         } else {
             let is_first = pipe.queue.is_empty();
