@@ -97,7 +97,7 @@ fn passes(switch: &DummySwitch, n: u16) -> bool {
     let port = FIRST + n;
     let flow = format!(
         "in_port=1,udp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,\
-         nw_dst=10.0.0.2,tp_src=7,tp_dst={port}"
+         nw_dst=10.0.0.2,udp_src=7,udp_dst={port}"
     );
     let trace = switch.appctl("ofproto/trace", &["br0", &flow]);
     !trace.contains("Datapath actions: drop")
