@@ -62,7 +62,7 @@ pub use types::{
     BucketId, BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId,
     Version, Xid,
 };
-pub use wire::{NiciraMessage, PacketIn2, decode, decode_nicira, decode_rows, encode};
+pub use wire::{NiciraMessage, PacketIn2, bundle_add, decode, decode_nicira, decode_rows, encode};
 
 #[cfg(all(doctest, feature = "table", feature = "text"))]
 #[doc = include_str!("../README.md")]

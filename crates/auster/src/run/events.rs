@@ -755,6 +755,27 @@ fn describe(event: &Event) -> Option<(String, Value)> {
             format!("topology: {difference}"),
             json!({"event": "topology_differs", "detail": difference.to_string()}),
         ),
+        Event::BundleRefused {
+            dpid,
+            error,
+            takes_others,
+        } => {
+            let error = error.map(|error| error.to_string());
+            let why = error.as_deref().unwrap_or("no answer");
+            let what = match takes_others {
+                true => "has refused a bundle",
+                false => "takes no bundles",
+            };
+            (
+                format!("switch {dpid} {what} ({why}): it gets the messages one by one"),
+                json!({
+                    "event": "bundle_refused",
+                    "dpid": dpid.to_string(),
+                    "error": error,
+                    "takes_others": takes_others,
+                }),
+            )
+        }
         Event::FlowMended { dpid, name } => (
             format!("static entry {name} is set again: somebody else has changed switch {dpid}"),
             json!({

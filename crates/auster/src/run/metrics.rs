@@ -901,6 +901,10 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         });
         each.collect()
     };
+    let bundles = [
+        ("committed", c.bundles_committed),
+        ("refused", c.bundles_refused),
+    ];
     let delays = [seconds("0.5", t.delay_p50), seconds("0.99", t.delay_p99)];
     vec![
         gauge(
@@ -983,6 +987,13 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             c.alarms_damped,
         ),
         count("auster_flow_mods", "Flow-mods that were sent", c.flow_mods),
+        Family {
+            name: "auster_bundles",
+            help: "Changes of a switch that were to take effect at once, and whether they did",
+            samples: bundles
+                .map(|(result, value)| (vec![("result", result.to_owned())], Value::Count(value)))
+                .to_vec(),
+        },
         count(
             "auster_packet_outs",
             "Packet-outs that were sent",

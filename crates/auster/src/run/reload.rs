@@ -47,8 +47,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const PORTS: &[&str] = &[
     "vlans", "vlan", "port", "acl", "guard", "bond", "mirror", "route",
 ];
-/// Settings that are limits, times and links of the controller.
-const LIMITS: &[&str] = &["controller", "links", "edge_ports"];
+/// Settings that are limits, times and links of the controller, and whether it makes bundles.
+const LIMITS: &[&str] = &["controller", "links", "edge_ports", "session.bundles"];
 const TIMEOUTS: &[&str] = &[
     "timeouts",
     "controller.idle_timeout_s",
@@ -299,7 +299,7 @@ impl Running {
         let theirs = claim.clone();
         let mut asked = pin!(self.driver.ask(move |controller| {
             let is_wanted = !theirs.swap(true, Ordering::AcqRel);
-            is_wanted.then(|| part.apply(controller, clock))
+            is_wanted.then(|| controller.as_one(|controller| part.apply(controller, clock)))
         }));
         let taken = match tokio::time::timeout(ANSWER_MAX, &mut asked).await {
             Ok(taken) => taken.flatten(),

@@ -138,6 +138,14 @@ fn driver_default() -> DriverConfig {
     config
 }
 
+/// Real switches know bundles.
+fn controller_default() -> ControllerConfig {
+    ControllerConfig {
+        has_bundles: true,
+        ..ControllerConfig::default()
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -152,7 +160,7 @@ impl Default for Settings {
             metrics: metrics::Stated::default(),
             json: false,
             threads: Workers::count_default(),
-            controller: ControllerConfig::default(),
+            controller: controller_default(),
             has_mode: false,
             forwarding: None,
             fabric: FabricConfig::default(),
@@ -470,7 +478,7 @@ impl Settings {
             settings.controller.multicast = multicast::read(fields, table);
         }
         if let Some(table) = fields.table(root, "session") {
-            read_session(&mut settings.driver, fields, table);
+            read_session(&mut settings, fields, table);
         }
         settings.metrics = metrics::Stated::read(fields, root);
         settings.vlans = Stated::read(fields, root);
@@ -677,7 +685,8 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
     config.host_idle = idle.map_or(config.host_idle, Duration::from_secs);
 }
 
-fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
+fn read_session(settings: &mut Settings, fields: &mut Fields<'_>, table: &DeTable<'_>) {
+    let config = &mut settings.driver;
     let known = [
         "hello_timeout_ms",
         "features_timeout_ms",
@@ -689,8 +698,15 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
         "messages_max",
         "packet_in_rate_max",
         "versions",
+        "bundles",
     ];
     fields.only(table, "session", &known);
+    let has_bundles = fields.parsed(table, "bundles", "off", |text| match text {
+        "auto" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither auto nor off")),
+    });
+    settings.controller.has_bundles = has_bundles.unwrap_or(true);
     let session = &mut config.session;
     let versions = fields.list(table, "versions", "1.3", session_version);
     let versions: BTreeSet<Version> = versions.into_iter().collect();

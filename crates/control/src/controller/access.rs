@@ -400,7 +400,9 @@ impl AccessControl {
             }
         }
         self.counts.insert(dpid, counts);
+        outbox.begin_change();
         mend(sent, &rows, dpid, outbox);
+        outbox.end_change();
     }
 
     fn counts(&self) -> AccessCounts {
@@ -539,6 +541,7 @@ impl Controller {
         if !unable.is_empty() {
             return Err(unable);
         }
+        self.outbox.begin_change();
         self.access.set(access, &self.config.bonds);
         let before = gateways.map(|gateways| self.route_by(gateways));
         self.renumber(now);
@@ -549,6 +552,7 @@ impl Controller {
         if let Some(before) = before {
             self.begin_gateways(now, &before);
         }
+        self.outbox.end_change();
         Ok(())
     }
 
@@ -600,7 +604,9 @@ impl Controller {
             routing: self.gateways.routing(),
         };
         let (net, outbox) = (&self.network, &mut self.outbox);
+        outbox.begin_change();
         self.access.update(net, around, dpid, outbox);
+        outbox.end_change();
     }
 
     pub(super) fn reconcile_access(

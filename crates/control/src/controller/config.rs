@@ -81,6 +81,8 @@ pub struct ControllerConfig {
     /// 5,000 other packets a second.
     pub path_rate_max: u32,
     pub requests: RequestLimits,
+    /// Whether what belongs together goes to a switch as a bundle, if it takes bundles.
+    pub has_bundles: bool,
     /// The policy map for relays beside the switches. Without one, the controller asks no switch
     /// for a relay.
     pub policy: Option<PolicyMap>,
@@ -136,6 +138,7 @@ impl Default for ControllerConfig {
             paths_per_port_max: 65_536,
             path_rate_max: 2000,
             requests: RequestLimits::default(),
+            has_bundles: false,
             policy: None,
             topology: None,
             links: LinkPolicy::default(),

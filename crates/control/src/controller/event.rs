@@ -86,6 +86,14 @@ pub enum Event {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A switch takes no bundles, or has refused one: the messages go one by one. Reported once for
+    /// a connection. `None`: it has not answered.
+    BundleRefused {
+        dpid: DatapathId,
+        error: Option<ErrorKind>,
+        /// Whether it takes bundles as such.
+        takes_others: bool,
+    },
     /// Somebody else has deleted or changed a static entry, and it is set again.
     FlowMended {
         dpid: DatapathId,

@@ -1,5 +1,5 @@
-//! Another configuration for a controller that runs: its limits and times, the choice of links, and
-//! the ports that are edges.
+//! Another configuration for a controller that runs: its limits and times, bundles, the choice of
+//! links, and the ports that are edges.
 //!
 //! Changes take effect at once, and entries of switches stay as they are. Limits concern what
 //! comes from now on: nothing that is known is forgotten because it is beyond a new limit.
@@ -13,8 +13,8 @@ use super::outbox::Timer;
 use super::{Controller, ControllerConfig, shares_of_hosts};
 
 impl Controller {
-    /// Takes limits, times, `links`, `edge_ports` and `arp_inspection` from another configuration.
-    /// The rest of it has methods of its own, or stays as it was when the controller was made.
+    /// Takes limits, times, `has_bundles`, `links`, `edge_ports` and `arp_inspection` from another
+    /// configuration. The rest of it has methods of its own, or stays as it was when the controller was made.
     pub fn set_limits(&mut self, now: Instant, other: &ControllerConfig) {
         self.outbox.now = now;
         let before = self.config.clone();
@@ -35,6 +35,8 @@ impl Controller {
         config.flood_packet_outs_max = other.flood_packet_outs_max;
         config.links = other.links;
         config.edge_ports.clone_from(&other.edge_ports);
+        config.has_bundles = other.has_bundles;
+        self.outbox.set_bundles(self.config.has_bundles);
         self.paths.set_limits(&self.config);
         self.ingress.set_rates(now, &self.config);
         self.crowds.set_per_port_max(self.config.hosts_per_port_max);

@@ -429,6 +429,7 @@ impl Controller {
                 self.handle_multipart(now, dpid, xid, frame.len(), reply, unreadable);
             }
             Message::Error(error) => self.handle_error(now, dpid, xid, &error),
+            Message::BundleControl(answer) => self.handle_bundle(now, dpid, xid, &answer),
             // The session has requested and handled these; nothing here depends on them.
             _ => self.outbox.counters.unsolicited += 1,
         }
@@ -592,6 +593,7 @@ impl Controller {
     /// without loss. New paths use those again that are no longer drained.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
         self.outbox.now = now;
+        self.outbox.begin_change();
         if self.network.links.set_drained(drained) {
             if self.config.mode != Mode::Hybrid {
                 self.refresh_coarse(now);
@@ -600,6 +602,7 @@ impl Controller {
             self.change_routes(now, SETTLE);
             self.fabric.again(now, &mut self.outbox);
         }
+        self.outbox.end_change();
     }
 
     /// The switches, by datapath id.

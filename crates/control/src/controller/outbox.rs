@@ -4,6 +4,9 @@
 //! outbox has the switches' requests and the messages that wait for confirmations ([`pipe`]). It
 //! decides nothing.
 
+mod bundle;
+#[cfg(test)]
+mod bundle_tests;
 mod pipe;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -60,6 +63,11 @@ pub(super) struct Outbox {
     request_timeout: Duration,
     has_edges: bool,
     is_qos_used: bool,
+    /// Whether changes go as bundles, and how many are being made, one in another.
+    has_bundles: bool,
+    changes_open: usize,
+    /// Switches with messages of changes that are being made.
+    changing: Vec<DatapathId>,
     random: SplitMix64,
 }
 
@@ -250,6 +258,9 @@ impl Outbox {
             request_timeout: config.requests.timeout,
             has_edges: config.is_forwarding && config.mode != Mode::Proactive,
             is_qos_used: false,
+            has_bundles: config.has_bundles,
+            changes_open: 0,
+            changing: Vec::new(),
             random,
             vlans: Arc::new(config.vlans.clone()),
             bonds: Arc::new(config.bonds.clone()),
@@ -487,7 +498,10 @@ impl Outbox {
         };
         match message {
             Message::PacketOut(_) => self.push_output(ControllerOutput::Send { connection, frame }),
-            _ => self.push(dpid, frame, is_request.then_some(xid)),
+            _ => {
+                let is_member = !is_request && self.is_member(dpid, message, &frame);
+                self.push(dpid, frame, (is_request.then_some(xid), is_member));
+            }
         }
         true
     }

@@ -132,6 +132,10 @@ pub struct ControllerCounters {
     /// Stages that were followed by the next without a switch's confirmation: it refused the
     /// barrier, or did not answer it in time.
     pub stages_unconfirmed: u64,
+    /// Changes that a switch has carried out as a whole.
+    pub bundles_committed: u64,
+    /// Changes that went message by message, because the switch refused or ignored the bundle.
+    pub bundles_refused: u64,
     /// Messages that resolve an address, held until the entries were there.
     pub resolutions_held: u64,
     /// Messages that resolve an address, not held because too many were.
@@ -182,6 +186,8 @@ pub enum RefusedReason {
     OtherTables,
     /// It knows no roles, so members of a cluster cannot share it, and another one serves it.
     NoRoles,
+    /// It has not answered the commit of a bundle, so that nobody knows what it holds.
+    CommitUnanswered,
     /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,
 }
@@ -209,6 +215,9 @@ impl fmt::Display for RefusedReason {
             }
             RefusedReason::NoRoles => f.write_str(
                 "another member of the cluster serves it, and it knows no roles, as OpenFlow 1.0",
+            ),
+            RefusedReason::CommitUnanswered => f.write_str(
+                "it has not answered the commit of a bundle; its entries are compared anew",
             ),
             RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
         }

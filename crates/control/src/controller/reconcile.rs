@@ -87,7 +87,7 @@ impl Controller {
                     _ => Vec::new(),
                 });
                 let rows = rows.collect();
-                self.reconcile(now, dpid, Some(rows));
+                self.as_one(|it| it.reconcile(now, dpid, Some(rows)));
                 // Its groups belong to the same turn.
                 if !self.outbox.waits_for(dpid, Request::Groups) {
                     self.tables.end_reading(now, dpid, &mut self.outbox);

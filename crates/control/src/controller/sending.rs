@@ -1,15 +1,16 @@
 //! Sends updates stage by stage: what the machines of forwarding want becomes messages here.
 
 use clock::Instant;
+use openflow::message::BundleControl;
 use openflow::{DatapathId, Message, Xid};
 
 use crate::entry::{EntryKey, EntryKind};
 
-use super::Controller;
 use super::links::Pair;
 use super::outbox::Request;
 use super::paths::PauseOutcome;
 use super::stage::{Change, Guard, Stage, Step};
+use super::{Controller, RefusedReason};
 
 impl Controller {
     pub(super) fn start_update(&mut self, now: Instant, stages: Vec<Stage>) {
@@ -52,9 +53,47 @@ impl Controller {
         for update in passed {
             self.barrier_passed(now, update, is_taken);
         }
+        if self.outbox.handle_bundle_fence(dpid, xid, is_taken) {
+            self.close_unknown(now, dpid);
+        }
         self.outbox.touch(dpid);
         self.make_room(now, dpid);
         true
+    }
+
+    /// Makes changes that take effect at once at each switch that takes bundles.
+    pub fn as_one<T>(&mut self, change: impl FnOnce(&mut Controller) -> T) -> T {
+        self.outbox.begin_change();
+        let changed = change(self);
+        self.outbox.end_change();
+        changed
+    }
+
+    pub(super) fn handle_bundle(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        answer: &BundleControl,
+    ) {
+        match self.outbox.handle_bundle(dpid, xid, answer) {
+            Some(refused) => {
+                for (xid, error) in refused {
+                    self.handle_refusal(now, dpid, xid, &error);
+                }
+            }
+            None => self.outbox.counters.unsolicited += 1,
+        }
+    }
+
+    /// Closes the connection of a switch that has not answered a commit.
+    fn close_unknown(&mut self, now: Instant, dpid: DatapathId) {
+        let connection = self.network.switch(dpid).and_then(|s| s.connection);
+        if let Some(connection) = connection {
+            let reason = RefusedReason::CommitUnanswered;
+            self.outbox.close(connection, reason);
+            self.handle_down(now, connection);
+        }
     }
 
     /// Ends the waits for a connection that is gone.
@@ -96,9 +135,11 @@ impl Controller {
         for change in stage.changes {
             self.apply(now, change);
         }
+        self.outbox.begin_change();
         for change in stage.fabric {
             self.fabric.apply(change, &mut self.outbox);
         }
+        self.outbox.end_change();
         if let Some(revision) = stage.publish
             && self.fabric.publish(revision, &mut self.outbox)
         {

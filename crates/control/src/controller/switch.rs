@@ -92,8 +92,21 @@ impl Controller {
         xid: Xid,
         message: &ErrorMessage,
     ) {
-        let error = message.kind;
         self.outbox.counters.errors_received += 1;
+        if !self.outbox.handle_bundle_error(dpid, xid, message) {
+            self.handle_refusal(now, dpid, xid, message);
+        }
+    }
+
+    /// Handles an error of a message that was sent alone, or that a bundle was carried out without.
+    pub(super) fn handle_refusal(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        message: &ErrorMessage,
+    ) {
+        let error = message.kind;
         if self.barrier_over(now, dpid, xid, false) {
             return;
         }

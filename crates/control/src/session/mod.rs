@@ -720,5 +720,6 @@ fn is_sent_by_switches(kind: MessageKind) -> bool {
             | K::QueueGetConfigReply
             | K::RoleReply
             | K::GetAsyncReply
+            | K::BundleControl
     )
 }

@@ -32,7 +32,7 @@ mod writer;
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
 use crate::kind::MessageKind;
-use crate::message::Message;
+use crate::message::{BundleFlags, Message};
 use crate::multipart::UnreadableRow;
 use crate::types::{Version, Xid};
 
@@ -144,4 +144,19 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
         }
     }
     w.finish("message")
+}
+
+/// Writes the BUNDLE_ADD_MESSAGE that carries `member`, a whole message of `version`, under its
+/// xid. In 1.3 it is that of the ONF's extension.
+///
+/// # Errors
+/// `Unsupported` when the version has no bundles, or a bundle holds no such message; `TooLong` past
+/// 65,535 bytes.
+pub fn bundle_add(
+    version: Version,
+    bundle_id: u32,
+    flags: BundleFlags,
+    member: &Frame,
+) -> Result<Frame, EncodeError> {
+    v14::bundle::enclose(version, bundle_id, flags, member)
 }

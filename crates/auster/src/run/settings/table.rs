@@ -519,6 +519,12 @@ pub const SETTINGS: &[Setting] = &[
         "Versions of OpenFlow that are offered",
     )
     .option("--versions"),
+    row(
+        "session.bundles",
+        "\"auto\"",
+        NOW,
+        "Whether changes take effect at once at a switch that can: auto, off",
+    ),
     row("qos", "", NOW, "Queues, services, policies and circuits"),
     row(
         "vlan",

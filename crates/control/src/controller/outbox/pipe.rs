@@ -6,12 +6,15 @@
 //! connection's queue. A barrier confirms everything before it, so many changes share one. It is
 //! sent when the caller has no more to send ([`Outbox::flush`]), and at the latest after
 //! [`PORTION_BYTES`]. Packet-outs do not wait here: they change nothing.
+//! Several messages can be one change ([`bundle`](super::bundle)): what is behind it waits for its
+//! end.
 
 use std::collections::VecDeque;
 
 use clock::Instant;
 use openflow::{DatapathId, Frame, Message, Xid, encode};
 
+use super::bundle::{Ability, Bundle};
 use super::{ControllerOutput, Outbox, Request, Timer};
 
 /// Maximum of unconfirmed bytes of a switch: a quarter of the bound that ends a connection that
@@ -28,7 +31,17 @@ const BARRIERS_MAX: usize = 16;
 /// One switch's messages. Positions count the messages from the first on, and changes by others.
 #[derive(Default)]
 pub(super) struct Pipe {
-    queue: VecDeque<Queued>,
+    pub(super) queue: VecDeque<Item>,
+    /// The messages in the queue and in the change that is being made.
+    pub(super) queued: usize,
+    /// The messages of the change that is being made.
+    pub(super) change: Vec<Queued>,
+    /// The bundle under way. The queue waits behind it.
+    pub(super) bundle: Option<Bundle>,
+    pub(super) bundles_begun: u32,
+    pub(super) ability: Ability,
+    /// Whether a refusal of bundles was reported on this connection.
+    pub(super) is_refusal_known: bool,
     pushed: u64,
     /// The position behind which the last barrier stands, and that of the last one answered.
     fenced: u64,
@@ -43,9 +56,24 @@ pub(super) struct Pipe {
     pub timer_at: Option<Instant>,
 }
 
-struct Queued {
-    position: u64,
-    frame: Frame,
+pub(super) enum Item {
+    Message(Queued),
+    /// Messages that take effect at once, at a switch that can.
+    Change(Vec<Queued>),
+}
+
+impl Item {
+    fn position(&self) -> Option<u64> {
+        match self {
+            Item::Message(queued) => Some(queued.position),
+            Item::Change(members) => members.first().map(|first| first.position),
+        }
+    }
+}
+
+pub(super) struct Queued {
+    pub position: u64,
+    pub frame: Frame,
     /// The request of this message, whose reply is waited for after the message is written.
     request: Option<Xid>,
 }
@@ -58,13 +86,20 @@ struct Barrier {
 }
 
 impl Pipe {
+    /// The position of the last message that was written, and takes effect without more.
     fn written(&self) -> u64 {
-        let next = self.queue.front();
-        next.map_or(self.pushed, |next| next.position - 1)
+        let bundle = self.bundle.as_ref().map(Bundle::position);
+        let next = bundle.or_else(|| self.queue.front().and_then(Item::position));
+        let next = next.or_else(|| self.change.first().map(|first| first.position));
+        next.map_or(self.pushed, |next| next.saturating_sub(1))
     }
 
-    fn has_window(&self, len: usize) -> bool {
-        self.unconfirmed_bytes == 0 || self.unconfirmed_bytes + len <= WINDOW_BYTES
+    /// The bytes that may be written now.
+    pub(super) fn room(&self) -> usize {
+        match self.unconfirmed_bytes {
+            0 => usize::MAX,
+            bytes => WINDOW_BYTES.saturating_sub(bytes),
+        }
     }
 
     fn may_ask(&self) -> bool {
@@ -79,13 +114,14 @@ impl Pipe {
     }
 
     fn wants_barrier(&self) -> bool {
-        let is_behind = !self.queue.is_empty() && self.barriers.is_empty();
+        let is_behind = self.backlog() > self.waiting.len() && self.barriers.is_empty();
         self.may_ask() && (self.is_awaited() || (is_behind && self.unfenced_bytes > 0))
     }
 
     /// The number of messages and updates that wait for the channel.
     pub(in crate::controller) fn backlog(&self) -> usize {
-        self.queue.len() + self.waiting.len()
+        let of_bundle = self.bundle.as_ref().map_or(0, Bundle::left);
+        self.queued + of_bundle + self.waiting.len()
     }
 
     /// Ends the barrier of this xid and those before it. Returns the updates that waited for them;
@@ -113,64 +149,107 @@ impl Pipe {
 }
 
 impl Outbox {
-    /// Writes a message, or queues it behind those that wait.
+    /// Writes a message, or queues it behind those that wait. `is_member`: it is one of a change.
     pub(in crate::controller) fn push(
         &mut self,
         dpid: DatapathId,
         frame: Frame,
-        request: Option<Xid>,
+        (request, is_member): (Option<Xid>, bool),
     ) {
         let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
         };
         let pipe = &mut channel.pipe;
         pipe.pushed += 1;
-        pipe.queue.push_back(Queued {
+        pipe.queued += 1;
+        let queued = Queued {
             position: pipe.pushed,
             frame,
             request,
-        });
-        if pipe.queue.len() == 1 {
-            self.write(dpid);
+        };
+        if is_member {
+            if pipe.change.is_empty() {
+                self.changing.push(dpid);
+            }
+            pipe.take_member(queued);
+        } else {
+            let is_first = pipe.queue.is_empty();
+            pipe.seal();
+            pipe.queue.push_back(Item::Message(queued));
+            if is_first {
+                self.write(dpid);
+            }
         }
         self.touch(dpid);
     }
 
     /// Writes the messages for which the window has room.
     fn write(&mut self, dpid: DatapathId) {
-        while let Some(channel) = self.channels.get_mut(&dpid)
-            && let Some(connection) = channel.connection
-            && let pipe = &mut channel.pipe
-            && let Some(next) = pipe.queue.front()
-            && pipe.has_window(next.frame.len())
-            && let Some(Queued { frame, request, .. }) = pipe.queue.pop_front()
-        {
-            pipe.unconfirmed_bytes += frame.len();
-            pipe.unfenced_bytes += frame.len();
-            let is_portion = pipe.unfenced_bytes >= PORTION_BYTES && pipe.may_ask();
-            self.outputs
-                .push_back(ControllerOutput::Send { connection, frame });
-            if let Some(xid) = request {
-                channel.requests.handle_written(self.now, xid);
-                self.watch_requests(dpid);
+        while self.write_next(dpid) {}
+    }
+
+    /// Writes the next message. Returns whether another one may follow.
+    fn write_next(&mut self, dpid: DatapathId) -> bool {
+        let Some(channel) = self.channels.get_mut(&dpid) else {
+            return false;
+        };
+        let pipe = &mut channel.pipe;
+        if channel.connection.is_none() {
+            return false;
+        }
+        if pipe.bundle.is_some() {
+            return self.write_bundle(dpid);
+        }
+        match pipe.queue.pop_front() {
+            Some(Item::Message(next)) if next.frame.len() <= pipe.room() => {
+                pipe.queued -= 1;
+                if let Some(xid) = next.request {
+                    channel.requests.handle_written(self.now, xid);
+                }
+                self.put(dpid, next.frame);
+                if next.request.is_some() {
+                    self.watch_requests(dpid);
+                }
+                true
             }
-            if is_portion {
-                self.send_barrier(dpid);
+            Some(Item::Change(members)) => {
+                pipe.queued -= members.len();
+                self.open_bundle(dpid, members);
+                true
             }
+            Some(item) => {
+                pipe.queue.push_front(item);
+                false
+            }
+            None => false,
         }
     }
 
-    fn send_barrier(&mut self, dpid: DatapathId) {
+    /// Writes a message, and a barrier behind a portion.
+    pub(super) fn put(&mut self, dpid: DatapathId, frame: Frame) {
         let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
         };
         let Some(connection) = channel.connection else {
             return;
         };
+        let pipe = &mut channel.pipe;
+        pipe.unconfirmed_bytes += frame.len();
+        pipe.unfenced_bytes += frame.len();
+        let is_portion = pipe.unfenced_bytes >= PORTION_BYTES && pipe.may_ask();
+        self.outputs
+            .push_back(ControllerOutput::Send { connection, frame });
+        if is_portion {
+            self.send_barrier(dpid);
+        }
+    }
+
+    /// Sends a barrier. Returns its xid if it could be sent.
+    pub(super) fn send_barrier(&mut self, dpid: DatapathId) -> Option<Xid> {
+        let channel = self.channels.get_mut(&dpid)?;
+        let connection = channel.connection?;
         let xid = channel.requests.next_xid();
-        let Ok(frame) = encode(channel.version, xid, &Message::BarrierRequest) else {
-            return;
-        };
+        let frame = encode(channel.version, xid, &Message::BarrierRequest).ok()?;
         let pipe = &mut channel.pipe;
         pipe.fenced = pipe.written();
         pipe.barriers.push_back(Barrier {
@@ -182,6 +261,7 @@ impl Outbox {
         self.outputs
             .push_back(ControllerOutput::Send { connection, frame });
         self.watch_requests(dpid);
+        Some(xid)
     }
 
     /// Sets the one timer for all outstanding requests of a channel.
@@ -235,6 +315,7 @@ impl Outbox {
     /// Writes the messages that waited for more, and the barriers: the caller has no more to send
     /// for now.
     pub(in crate::controller) fn flush(&mut self) {
+        self.seal_all();
         for dpid in std::mem::take(&mut self.touched) {
             self.write(dpid);
             let Some(channel) = self.channels.get_mut(&dpid) else {
@@ -286,6 +367,11 @@ impl Outbox {
         let pipe = std::mem::take(&mut channel.pipe);
         channel.pipe.is_touched = pipe.is_touched;
         channel.pipe.timer_at = pipe.timer_at;
+        channel.pipe.bundles_begun = pipe.bundles_begun;
+        channel.pipe.ability = match pipe.ability {
+            Ability::Silent => Ability::Silent,
+            _ => Ability::Unknown,
+        };
         Some(pipe.waiting.into_iter().map(|(_, update)| update).collect())
     }
 

@@ -139,10 +139,12 @@ impl QosState {
                 continue;
             }
             let portion = PORTION.min(left);
+            around.outbox.begin_change();
             let sent = match has_changes {
                 true => self.send_changes(around, now, dpid, portion),
                 false => self.send_again(around, dpid, portion),
             };
+            around.outbox.end_change();
             left -= sent;
             let asked = around
                 .outbox

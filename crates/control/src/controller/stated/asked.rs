@@ -160,8 +160,10 @@ impl Controller {
         if !(problems.0.is_empty() && problems.1.is_empty()) {
             return Err(problems);
         }
+        self.outbox.begin_change();
         self.stated.stage_parts(parts, now);
         self.stated.edit(flows, &mut self.outbox);
+        self.outbox.end_change();
         Ok(())
     }
 
@@ -174,6 +176,7 @@ impl Controller {
         flows: Vec<(FlowName, StaticEntry)>,
     ) -> (LeftOut<PartName>, LeftOut<FlowName>) {
         self.outbox.now = now;
+        self.outbox.begin_change();
         let mut puts: BTreeMap<PartName, StaticPart> = parts.into_iter().collect();
         let mut left_out = Vec::new();
         loop {
@@ -211,6 +214,7 @@ impl Controller {
             let flows = self.fit_flows(now, flows);
             self.stated.stage_parts(gone, now);
             self.stated.edit(Vec::new(), &mut self.outbox);
+            self.outbox.end_change();
             return (left_out, flows);
         }
     }

@@ -4,8 +4,8 @@ use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::{Frame, HEADER_LEN};
 use crate::kind::MessageKind as K;
 use crate::message::{
-    BundleAdd, BundleCommand, BundleControl, BundleFlags, BundleProperty, Message, RequestForward,
-    Time,
+    BundleAdd, BundleCommand, BundleControl, BundleFlags, BundleProperty, Experimenter, Message,
+    RequestForward, Time,
 };
 use crate::types::{Version, Xid};
 
@@ -83,6 +83,35 @@ pub(in crate::wire) fn encode_add(add: &BundleAdd, w: &mut Writer) -> Result<(),
         w.align8(0);
     }
     encode_properties(&add.properties, w)
+}
+
+/// The BUNDLE_ADD_MESSAGE that carries `member`, under its xid. Its body is not read.
+pub(in crate::wire) fn enclose(
+    version: Version,
+    bundle_id: u32,
+    flags: BundleFlags,
+    member: &Frame,
+) -> Result<Frame, EncodeError> {
+    let kind = match version {
+        Version::V13 => K::Experimenter,
+        _ => K::BundleAddMessage,
+    };
+    let is_one = member.version() == Some(version) && BUNDLED.contains(&member.kind());
+    let type_byte = kind.to_wire(version.wire()).filter(|_| is_one);
+    let type_byte = type_byte.ok_or(EncodeError::Unsupported {
+        version,
+        what: "such message in a bundle",
+    })?;
+    let mut w = Writer::new(version, type_byte, member.xid());
+    if version == Version::V13 {
+        w.u32(Experimenter::ONF);
+        w.u32(Experimenter::ONF_BUNDLE_ADD_MESSAGE);
+    }
+    w.u32(bundle_id);
+    w.zeros(2);
+    w.u16(flags.0);
+    w.bytes(member.bytes());
+    w.finish("bundle")
 }
 
 pub(in crate::wire) fn decode_forward(r: &mut Reader) -> Result<RequestForward, DecodeError> {
@@ -183,4 +212,67 @@ pub(in crate::wire) fn encode_time(time: Time, w: &mut Writer) {
     w.u64(time.seconds);
     w.u32(time.nanoseconds);
     w.zeros(4);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use crate::actions::Action;
+    use crate::match_fields::Match;
+    use crate::message::{FlowMod, PacketOut};
+    use crate::types::PortNo;
+
+    use super::*;
+
+    const FLAGS: BundleFlags = BundleFlags(3);
+
+    #[test]
+    fn a_message_is_enclosed_as_it_is_written() {
+        let add = FlowMod::add(7, Match::any().with_in_port(PortNo(3)), Vec::new());
+        let packet_out = PacketOut {
+            buffer_id: None,
+            in_port: PortNo::CONTROLLER,
+            actions: vec![Action::output(PortNo(1))],
+            data: Bytes::from_static(b"an odd number"),
+            pipeline: Default::default(),
+        };
+        for version in [Version::V13, Version::V14, Version::V15] {
+            for message in [
+                Message::FlowMod(add.clone()),
+                Message::PacketOut(packet_out.clone()),
+            ] {
+                let member = encode(version, Xid(9), &message).expect("sayable");
+                let enclosed = enclose(version, 5, FLAGS, &member).expect("it is one");
+                let whole = Message::BundleAdd(BundleAdd {
+                    bundle_id: 5,
+                    flags: FLAGS,
+                    message: Box::new(message),
+                    properties: Vec::new(),
+                });
+                assert_eq!(enclosed, encode(version, Xid(9), &whole).expect("sayable"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_bundle_holds_is_refused() {
+        let barrier = |version| encode(version, Xid(9), &Message::BarrierRequest).expect("sayable");
+        let flow_mod = Message::FlowMod(FlowMod::add(7, Match::any(), Vec::new()));
+        let of_v10 = encode(Version::V10, Xid(9), &flow_mod).expect("sayable");
+        let of_v13 = encode(Version::V13, Xid(9), &flow_mod).expect("sayable");
+        for (version, member) in [
+            (Version::V13, barrier(Version::V13)),
+            (Version::V15, barrier(Version::V15)),
+            (Version::V10, of_v10),
+            (Version::V14, of_v13),
+        ] {
+            assert!(enclose(version, 5, FLAGS, &member).is_err(), "{version}");
+        }
+        let mut long = vec![0; 65_530];
+        long[..4].copy_from_slice(&[4, 14, 255, 250]);
+        let long = Frame::new(long.into()).expect("a message");
+        let refused = enclose(Version::V13, 5, FLAGS, &long);
+        assert!(matches!(refused, Err(EncodeError::TooLong { .. })));
+    }
 }
