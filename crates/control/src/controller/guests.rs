@@ -509,7 +509,7 @@ impl Controller {
             let seats = seats.filter(|((_, of), _)| *of == guest);
             let seat = |((dpid, _), seat): (&SeatId, &Seat)| SeatView {
                 dpid: *dpid,
-                is_connected: seat.machine.is_connected(),
+                is_connected: seat.machine.has_greeted(),
                 entries: seat.machine.entry_count(),
             };
             GuestView {

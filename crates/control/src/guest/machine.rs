@@ -189,7 +189,7 @@ impl Machine {
     }
 
     /// Whether the guest has said HELLO in a version of ours: something else may listen there.
-    pub fn is_connected(&self) -> bool {
+    pub fn has_greeted(&self) -> bool {
         self.session.has_greeted
     }
 

@@ -174,6 +174,7 @@ pub struct GuestView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeatView {
     pub dpid: DatapathId,
+    /// Whether the guest speaks OpenFlow with it.
     pub is_connected: bool,
     pub entries: usize,
 }
