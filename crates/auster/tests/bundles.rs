@@ -75,7 +75,7 @@ fn write(dir: &Path, root: &str, rest: &str) {
     fs::write(dir.join("run.toml"), format!("{listen}{api}{root}{rest}")).unwrap();
 }
 
-/// What each list says of the ports of a kind. A packet of kind 2 or 3 never passes both.
+/// Lists with an opinion about each kind of port. A packet of kind 2 or 3 never passes both.
 fn lists(is_new: bool) -> String {
     let gate = [true, false, true, false].map(|allows| allows != is_new);
     let hall = [true, false, false, true].map(|allows| allows != is_new);

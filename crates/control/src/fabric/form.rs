@@ -144,7 +144,7 @@ pub fn base() -> Vec<Part> {
 
 /// The entry of an egress for its own label in a VLAN, or outside of all.
 ///
-/// That of a VLAN leads where packets go without it as well. It says whose the label is, to a
+/// In a VLAN it leads where packets go without it as well. It says whose the label is, to a
 /// controller that starts anew: the id that it sets at last goes nowhere.
 pub fn own(vlan: VlanId, label: Label) -> Vec<Part> {
     if vlan.is_none() {

@@ -233,7 +233,7 @@ pub fn is_refused(error: &ErrorMessage) -> bool {
 struct Record {
     flow: Flow,
     sent_at: Instant,
-    /// That of its cookie.
+    /// The generation in its cookie.
     generation: u16,
 }
 

@@ -31,7 +31,7 @@ const OVERHEAD: usize = 24;
 
 const FLAGS: BundleFlags = BundleFlags(BundleFlags::ATOMIC.0 | BundleFlags::ORDERED.0);
 
-/// What a switch has said about bundles.
+/// A word of a switch about bundles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ability {
     /// Nothing, on this connection.
@@ -165,8 +165,8 @@ impl Pipe {
 }
 
 impl Outbox {
-    /// What is sent from now on is one change of each switch. Changes may be nested: the outermost
-    /// one counts.
+    /// Begins a change of each switch, of all that is sent from now on. The outermost of several
+    /// counts.
     pub(in crate::controller) fn begin_change(&mut self) {
         self.changes_open += 1;
     }

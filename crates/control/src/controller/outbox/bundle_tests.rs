@@ -26,7 +26,7 @@ const SWITCH: DatapathId = DatapathId(1);
 /// The switch refuses an entry of this priority, in a bundle and alone.
 const REFUSED: u16 = 7;
 
-/// What the switch holds: cookies by priority.
+/// The entries of the switch: cookies by priority.
 type Held = BTreeMap<u16, u64>;
 
 /// A change of one entry: its new cookie, or `None` to delete it.
@@ -46,7 +46,7 @@ enum Op {
     Lose,
 }
 
-/// What the switch does with a bundle.
+/// The ways of a switch with a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
     Takes,
@@ -82,9 +82,9 @@ struct Peer {
     habit: Habit,
     open: Option<(u32, Vec<(Xid, FlowMod)>)>,
     is_dead: bool,
-    /// What it held at each barrier.
+    /// The entries that it held at each barrier.
     at_barriers: BTreeMap<Xid, Held>,
-    /// How often each message was carried out.
+    /// The number of times that each message was carried out.
     done: BTreeMap<Xid, usize>,
     commits: usize,
     opens: usize,
@@ -236,9 +236,9 @@ struct Bench {
     outbox: Outbox,
     peer: Peer,
     wire: VecDeque<Frame>,
-    /// What the switch should hold in the end.
+    /// The entries that the switch should hold in the end.
     wanted: Held,
-    /// What it should hold at each request.
+    /// The entries that it should hold at each request.
     expected: BTreeMap<Xid, Held>,
     /// Messages that it will refuse, and those of which an error was heard.
     to_refuse: BTreeSet<Xid>,
