@@ -109,7 +109,9 @@ fn reload_under_packets(version: &str, name: &str) {
     switch.vsctl(&["set", "bridge", "br0", &format!("protocols={name}")]);
     let root = format!("[session]\nversions = [\"{version}\"]\n");
     let mut served = Served::start(&switch, &root, &lists(false));
-    assert!(passes(&switch, 0) && !passes(&switch, 1));
+    wait_until("the first lists are in use", || {
+        passes(&switch, 0) && !passes(&switch, 1)
+    });
     let mut packets = 0;
     for is_new in [true, false, true, false] {
         let [committed, refused] = served.bundles();

@@ -1179,10 +1179,11 @@ mod tests {
         let example = manual.split("```toml\n").nth(1).unwrap();
         let example = example.split("```").next().unwrap();
         let shown = Settings::parse(example, Path::new("auster.toml")).unwrap();
-        assert_eq!(
-            format!("{:?}", shown.controller),
-            format!("{:?}", ControllerConfig::default())
-        );
+        let default = ControllerConfig {
+            has_bundles: true,
+            ..ControllerConfig::default()
+        };
+        assert_eq!(format!("{:?}", shown.controller), format!("{default:?}"));
         let default = driver_default();
         assert_eq!(
             format!("{:?}", shown.driver.session),
