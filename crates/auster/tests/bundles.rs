@@ -226,6 +226,13 @@ fn a_refused_bundle_goes_message_by_message_and_is_reported_once() {
     );
     served.ask("DELETE", "/v1/flows/ann", &Value::Null);
     wait_until("all have gone", || states(&served).is_empty());
+    // A line that comes after all others.
+    let reload = run(
+        AUSTER,
+        &["reload", "--api", &format!("unix:{}", served.api())],
+    );
+    assert!(!reload.contains("refused"), "{reload}");
+    served.running.wait_for("reload");
     let lines = served.running.log.iter();
     assert_eq!(lines.filter(|line| line.contains("a bundle")).count(), 1);
 }

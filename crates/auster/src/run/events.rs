@@ -910,8 +910,8 @@ fn describe_alarm(alarm: &Alarm) -> String {
             "{at} has a [[port]], and the switch has no such port: it counts once there is one"
         ),
         Alarm::PortIsLink { at, to } => format!(
-            "{at} has a [[port]] with VLANs, and leads to {to}: [[port]] is for ports of hosts, and \
-             does nothing there"
+            "{at} has a [[port]] with VLANs, and leads to {to}: it is for ports of hosts, and does \
+             nothing there"
         ),
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")

@@ -674,8 +674,7 @@ impl Fabric {
         for (dpid, vlan) in without {
             let label = self.free_label();
             if let Some(label) = label {
-                self.egresses.insert(label, Egress { dpid, vlan });
-                self.waiting.insert(label);
+                self.take_label(Egress { dpid, vlan }, label, outbox);
             }
             let Some(node) = self.nodes.get_mut(&dpid) else {
                 continue;

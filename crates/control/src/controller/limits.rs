@@ -14,7 +14,8 @@ use super::{Controller, ControllerConfig, shares_of_hosts};
 
 impl Controller {
     /// Takes limits, times, `has_bundles`, `links`, `edge_ports` and `arp_inspection` from another
-    /// configuration. The rest of it has methods of its own, or stays as it was when the controller was made.
+    /// configuration. The rest of it has methods of its own, or stays as it was when the controller
+    /// was made.
     pub fn set_limits(&mut self, now: Instant, other: &ControllerConfig) {
         self.outbox.now = now;
         let before = self.config.clone();

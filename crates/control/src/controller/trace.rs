@@ -16,6 +16,7 @@ use crate::Location;
 use crate::access::tables::Owner as AccessOwner;
 use crate::access::{Access, Verdict as AccessVerdict};
 use crate::entry::{EntryKind, is_ours};
+use crate::fabric::form::ingress_exit;
 use crate::pipeline::{
     BINDING_TABLE, GUARD_TABLE, HOST_TABLE, LABEL_TABLE, MIRROR_TABLE, Numbering, OUT_ACCESS_TABLE,
     OUT_TABLE, PATH_TABLE, POLICY_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
@@ -512,7 +513,7 @@ impl Controller {
                 ..owner("guest", "an entry of a guest")
             };
         }
-        if kind == EntryKind::Local && pushes_label(&row) {
+        if kind == EntryKind::Local && leads_to_label(self.fabric.tag(), &row) {
             return owner(
                 "local",
                 "to a host of another switch, by that switch's label",
@@ -602,15 +603,13 @@ fn several(name: Name, found: &[(VlanId, MacAddr)]) -> String {
     )
 }
 
-fn pushes_label(row: &FlowStats) -> bool {
-    let of_instruction = |instruction: &Instruction| match instruction {
-        Instruction::ApplyActions(actions) => {
-            let is_push = |action: &Action| matches!(action, Action::PushVlan(_));
-            actions.iter().any(is_push)
-        }
-        _ => false,
+/// Whether an entry of an edge leads to another switch. A tag of the packet's own may go before.
+fn leads_to_label(tag: u16, row: &FlowStats) -> bool {
+    let [Instruction::ApplyActions(actions)] = &row.instructions[..] else {
+        return false;
     };
-    row.instructions.iter().any(of_instruction)
+    let rest = actions.strip_prefix(&[Action::PopVlan]).unwrap_or(actions);
+    ingress_exit(tag, rest).is_some()
 }
 
 fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {

@@ -64,7 +64,8 @@ impl Controller {
         self.doubt_ports(now, None);
     }
 
-    /// Reports stated ports that a switch does not have, or that are links: of one switch, or of all.
+    /// Reports stated ports that a switch does not have, or that are links: of one switch, or of
+    /// all.
     pub(super) fn doubt_ports(&mut self, now: Instant, of: Option<DatapathId>) {
         let stated = self.config.vlans.ports.keys().copied();
         let stated = stated.filter(|at| of.is_none_or(|of| of == at.dpid));

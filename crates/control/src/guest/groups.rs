@@ -20,6 +20,8 @@ pub(super) const GROUPS_MAX: usize = 256;
 pub(super) const BUCKETS_MAX: usize = 64;
 /// Buckets that one packet may meet, through all groups that follow each other.
 const MET_MAX: usize = 1024;
+/// The number of no group.
+const NO_NUMBER: u16 = u16::MAX;
 
 const FIRST: u32 = 0x6180_0000;
 const MASK: u32 = 0xfff0_0000;
@@ -81,10 +83,14 @@ impl Groups {
         self.by_number.get(&number).copied()
     }
 
-    /// The number in the switch of a group that is there.
+    /// The number of a group in the switch. One that is not there has a number that none gets: the
+    /// guest's own number may be another guest's group there, or the fabric's.
     pub fn in_switch(&self, guest: u8, id: GroupId) -> GroupId {
+        if id == GroupId::ANY {
+            return id;
+        }
         let group = self.all.get(&id);
-        group.map_or(id, |group| switch_id(guest, group.number))
+        switch_id(guest, group.map_or(NO_NUMBER, |group| group.number))
     }
 
     /// Checks whether ADD and MODIFY fit among the groups that are there.
@@ -140,7 +146,8 @@ impl Groups {
         known.insert(id, None);
         let mut sum = buckets;
         for next in leads {
-            sum = sum.saturating_add(self.met(*next, new, known)?);
+            // The way there counts as well: it has to be gone each time.
+            sum = sum.saturating_add(1 + self.met(*next, new, known)?);
         }
         known.insert(id, Some(sum));
         Ok(sum)
@@ -148,7 +155,7 @@ impl Groups {
 
     /// Takes a new group in. Its number comes again as late as can be.
     pub fn add(&mut self, now: Instant, asked: &GroupMod) {
-        while self.by_number.contains_key(&self.last) {
+        while self.by_number.contains_key(&self.last) || self.last == NO_NUMBER {
             self.last = self.last.wrapping_add(1);
         }
         let number = self.last;
@@ -321,6 +328,10 @@ mod tests {
             let asked = leading(C::Modify, id, &to);
             assert_eq!(groups.check(&asked), Err(error), "{id} to {to:?}");
         }
+        // The guest's own number may be somebody else's in the switch.
+        let others = switch_id(1, 0);
+        assert_eq!(groups.in_switch(3, others), switch_id(3, NO_NUMBER));
+        assert_eq!(groups.in_switch(3, GroupId::ANY), GroupId::ANY);
         let ids = |ids: &[u32]| ids.iter().copied().map(GroupId).collect::<Vec<_>>();
         assert_eq!(groups.in_order(), ids(&[3, 2, 1]));
         assert_eq!(groups.behind([GroupId(2)].into_iter()), ids(&[1, 2]));

@@ -51,7 +51,9 @@ impl Turns {
         let begins_at = self.paid_at.max(now);
         let wanted_at = begins_at + cost(count.min(burst));
         let wait = wanted_at.since(now + cost(burst));
-        if wait > WAIT_MAX {
+        // One that is paid for after that would keep all others waiting.
+        let is_huge = cost(count.saturating_sub(burst)) > WAIT_MAX;
+        if wait > WAIT_MAX || is_huge {
             return Err(TooMany);
         }
         self.paid_at = begins_at + cost(count);
@@ -220,6 +222,7 @@ mod tests {
     fn who_would_wait_too_long_is_refused_and_costs_nothing() {
         let mut turns = Turns::new(100, 50);
         let now = Instant::START;
+        assert_eq!(turns.take(now, 151), Err(TooMany));
         // More than may go at once goes, and the next ones wait for it.
         assert_eq!(turns.take(now, 150), Ok(Duration::ZERO));
         assert_eq!(turns.take(now, 1), Err(TooMany));

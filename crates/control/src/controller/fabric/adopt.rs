@@ -203,8 +203,15 @@ impl Fabric {
         if node.labels.insert(vlan, label).is_some() {
             return;
         }
-        self.egresses.insert(label, Egress { dpid, vlan });
+        self.take_label(Egress { dpid, vlan }, label, outbox);
+    }
+
+    /// Gives an egress a label. Entries of an earlier process that lead packets of another VLAN
+    /// there go.
+    pub(super) fn take_label(&mut self, egress: Egress, label: Label, outbox: &mut Outbox) {
+        self.egresses.insert(label, egress);
         self.waiting.insert(label);
+        let vlan = egress.vlan;
         for (dpid, node) in &mut self.nodes {
             let towards = (label, VlanId::NONE)..=(label, VlanId::MAX);
             let all: Vec<_> = node.adopted.range(towards).copied().collect();

@@ -1,7 +1,7 @@
 //! Changes that a switch takes as a whole or not at all: bundles of OpenFlow 1.4, which 1.3 has as
 //! an extension of the ONF.
 //!
-//! What is sent between [`Outbox::begin_change`] and [`Outbox::end_change`] is one change of each
+//! Messages between [`Outbox::begin_change`] and [`Outbox::end_change`] are one change of each
 //! switch. Two messages or more go as a bundle: the switch opens it, gets them, and carries all of
 //! them out at once. Messages that come later wait until the bundle is over, so that none overtakes
 //! it. Requests, and messages that bundles do not hold, end a change and begin the next.
@@ -17,14 +17,14 @@
 
 use std::collections::BTreeMap;
 
-use openflow::message::{BundleCommand, BundleControl, BundleFlags, ErrorMessage};
+use openflow::message::{BundleCommand, BundleControl, BundleFlags, ErrorMessage, Experimenter};
 use openflow::{DatapathId, ErrorKind, Frame, Message, Version, Xid, bundle_add, encode};
 
 use super::pipe::{Item, Pipe, Queued};
 use super::{Event, Outbox};
 
 /// Messages of one bundle. A change of more is several bundles, in their order.
-pub(super) const MEMBERS_MAX: usize = 16_384;
+pub(super) const MEMBERS_MAX: usize = 4096;
 
 /// Bytes that a bundle adds to each of its messages.
 const OVERHEAD: usize = 24;
@@ -39,7 +39,7 @@ pub(super) enum Ability {
     Unknown,
     /// It has opened one.
     Able,
-    /// It has refused to open one on this connection.
+    /// It has refused to open one on this connection, or the last one ended during a bundle.
     Unable,
     /// It has not answered a commit, so that nobody knew what it held.
     Silent,
@@ -87,6 +87,13 @@ pub(super) fn can_hold(message: &Message, frame: &Frame) -> bool {
         Message::FlowMod(_) | Message::GroupMod(_) | Message::PortMod(_)
     );
     is_of_kind && frame.len() + OVERHEAD <= openflow::frame::FRAME_LEN_MAX
+}
+
+/// Whether an error is about bundles, and not about the message itself: OFPET_BUNDLE_FAILED of
+/// 1.4, and the errors of the ONF's extension.
+fn is_about_bundles(error: &ErrorMessage) -> bool {
+    let of_onf = error.experimenter == Some(Experimenter::ONF);
+    error.kind.ty == 17 || of_onf && (2300..2350).contains(&error.kind.code)
 }
 
 impl Bundle {
@@ -287,8 +294,17 @@ impl Outbox {
                 BTreeMap::new()
             }
             (Step::Committing { xid: waits, .. }, BundleCommand::CommitReply) if *waits == xid => {
-                let refused = std::mem::take(&mut bundle.refused);
+                let mut refused = std::mem::take(&mut bundle.refused);
+                // Bundles have no room or no place for some of them. Alone they may be taken.
+                let alone = refused.extract_if(.., |_, error| is_about_bundles(error));
+                let alone: Vec<usize> = alone
+                    .filter_map(|(xid, _)| bundle.places.get(&xid).copied())
+                    .collect();
+                let members = std::mem::take(&mut bundle.members).into_iter().enumerate();
+                let members = members.filter(|(place, _)| alone.contains(place));
+                let members = members.map(|(_, member)| member).collect();
                 pipe.bundle = None;
+                pipe.spill(members);
                 self.counters.bundles_committed += 1;
                 refused
             }

@@ -54,6 +54,8 @@ enum Habit {
     IgnoresOpen,
     /// It refuses the message of the bundle itself, and carries out the others.
     RefusesMember,
+    /// It has room in a bundle for one message, and carries that out.
+    HasNoRoom,
     /// It refuses the commit if one of the messages cannot be, as Open vSwitch does.
     Checks,
     RefusesCommit,
@@ -62,11 +64,12 @@ enum Habit {
     Dies,
 }
 
-const HABITS: [Habit; 8] = [
+const HABITS: [Habit; 9] = [
     Habit::Takes,
     Habit::RefusesOpen,
     Habit::IgnoresOpen,
     Habit::RefusesMember,
+    Habit::HasNoRoom,
     Habit::Checks,
     Habit::RefusesCommit,
     Habit::IgnoresCommit,
@@ -145,6 +148,9 @@ impl Peer {
                 if self.habit == Habit::RefusesMember && is_refused {
                     return error(ErrorKind::FLOW_MOD_TABLE_FULL);
                 }
+                if self.habit == Habit::HasNoRoom && !members.is_empty() {
+                    return error(ErrorKind { ty: 17, code: 11 });
+                }
                 members.push((xid, flow_mod));
                 Vec::new()
             }
@@ -191,7 +197,8 @@ impl Peer {
             Version::V13 => ErrorKind::BAD_EXPERIMENTER_TYPE,
             _ => ErrorKind::BUNDLE_MSG_FAILED,
         };
-        assert!(members.len() > 1 || self.habit == Habit::RefusesMember);
+        let drops = [Habit::RefusesMember, Habit::HasNoRoom].contains(&self.habit);
+        assert!(members.len() > 1 || drops);
         match self.habit {
             Habit::RefusesCommit => return error(failed),
             Habit::IgnoresCommit => return Vec::new(),
@@ -534,14 +541,14 @@ fn many(count: u16, cookie: u64) -> Op {
 #[test]
 fn a_large_change_is_one_bundle_beyond_the_window() {
     let mut bench = Bench::new(Version::V13, Vec::new());
-    bench.step(many(10_000, 1), 0);
-    bench.step(many(10_000, 2), 1);
+    bench.step(many(MEMBERS_MAX as u16, 1), 0);
+    bench.step(many(MEMBERS_MAX as u16, 2), 1);
     bench.settle();
     assert_eq!((bench.peer.opens, bench.peer.commits), (2, 2));
     for held in bench.peer.at_barriers.values() {
         let cookies: BTreeSet<u64> = held.values().copied().collect();
         assert!(cookies.len() < 2, "old and new entries");
-        assert!(held.is_empty() || held.len() == 10_000);
+        assert!(held.is_empty() || held.len() == MEMBERS_MAX);
     }
     assert_eq!(bench.outbox.counters.bundles_committed, 2);
 }
@@ -584,6 +591,23 @@ fn a_switch_that_died_over_a_commit_gets_no_bundle_again() {
         assert_eq!(bench.peer.opens, before + 1);
         assert_eq!(bench.connection, 2, "it connects anew");
     }
+}
+
+/// It may close whenever it meets a bundle: each second connection goes without.
+#[test]
+fn a_connection_that_ended_during_a_bundle_is_followed_by_one_without() {
+    let mut bench = Bench::new(Version::V13, Vec::new());
+    bench.step(many(3, 1), 0);
+    bench.step(Op::Deliver(1), 1);
+    assert_eq!(bench.peer.opens, 1);
+    bench.step(Op::Lose, 2);
+    bench.step(many(3, 2), 3);
+    bench.settle();
+    assert_eq!((bench.peer.opens, bench.peer.commits), (1, 0));
+    bench.step(Op::Lose, 4);
+    bench.step(many(3, 3), 5);
+    bench.settle();
+    assert_eq!((bench.peer.opens, bench.peer.commits), (2, 1));
 }
 
 #[test]

@@ -370,6 +370,8 @@ impl Outbox {
         channel.pipe.bundles_begun = pipe.bundles_begun;
         channel.pipe.ability = match pipe.ability {
             Ability::Silent => Ability::Silent,
+            // It may close whenever it meets one: the next connection goes without.
+            _ if pipe.bundle.is_some() => Ability::Unable,
             _ => Ability::Unknown,
         };
         Some(pipe.waiting.into_iter().map(|(_, update)| update).collect())
