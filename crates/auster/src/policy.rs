@@ -121,9 +121,8 @@ pub fn load(argument: &str) -> Result<PolicyMap, Failure> {
     }
     let path = Path::new(argument);
     if !path.exists() {
-        return Err(Failure::usage(format!(
-            "policy: '{argument}' is none of auster, paper and none, and there is no such file"
-        )));
+        let problem = "No such file or directory; check the path, or write auster, paper or none";
+        return Err(Failure::file(path, problem));
     }
     let text = read(path)?;
     let (map, warnings) = PolicyMap::parse(&text).map_err(|problems| refused(path, &problems))?;

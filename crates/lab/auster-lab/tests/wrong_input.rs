@@ -222,7 +222,7 @@ fn bench_controller_says_what_is_wrong() {
         ("bench controller tcp:127.0.0.1 --threads 0", Root, 2, "--threads 0"),
         ("bench controller tcp:127.0.0.1 -d 0", Root, 2, "--duration: 0 s"),
         ("bench controller tcp:127.0.0.1 --timeout 0", Root, 2, "--timeout: 0 s"),
-        ("bench controller tcp:127.0.0.1 --of 1.4", Root, 2, "possible values: 1.0, 1.3"),
+        ("bench controller tcp:127.0.0.1 --of 1.2", Root, 2, "possible values: 1.0, 1.3, 1.4"),
         ("bench controller tcp:127.0.0.1 --answer all", Root, 2, "possible values: any"),
         ("bench controller tcp:127.0.0.1 --name a --name b", Root, 2, "2 times for 1 controllers"),
         ("bench controller --start true", Root, 2, "write {port} where the port goes"),
