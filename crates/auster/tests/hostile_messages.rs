@@ -84,6 +84,8 @@ fn outcome(attacker: &mut Switch, bytes: &[u8]) -> String {
                 | Message::PacketOut(_)
                 | Message::SetConfig(_)
                 | Message::MultipartRequest(_)
+                | Message::BundleControl(_)
+                | Message::BundleAdd(_)
                 | Message::EchoRequest(_),
             ) => continue,
             Ok(message) => format!("{:?}", message.kind()),
