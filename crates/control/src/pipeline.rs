@@ -108,6 +108,7 @@ impl Numbering {
                 }
                 _ => {}
             },
+            Message::TableMod(table) => table.table_id = self.switch_number(table.table_id),
             _ => {}
         }
     }
@@ -134,8 +135,17 @@ impl Numbering {
                         row.table_id = self.our_number(row.table_id);
                     }
                 }
+                ReplyBody::TableDesc(rows) => {
+                    for row in rows {
+                        row.table_id = self.our_number(row.table_id);
+                    }
+                }
                 _ => {}
             },
+            Message::TableStatus(status) => {
+                let table = &mut status.table;
+                table.table_id = self.our_number(table.table_id);
+            }
             _ => {}
         }
     }

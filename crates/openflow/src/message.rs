@@ -376,6 +376,8 @@ impl FlowRemovedReason {
     pub const DELETE: FlowRemovedReason = FlowRemovedReason(2);
     /// OFPRR_GROUP_DELETE: its group was deleted.
     pub const GROUP_DELETE: FlowRemovedReason = FlowRemovedReason(3);
+    /// OFPRR_EVICTION: the switch needed its place (1.4, 7.4.2).
+    pub const EVICTION: FlowRemovedReason = FlowRemovedReason(5);
 }
 
 /// OFPT_FLOW_REMOVED (1.3.5, 7.4.2).

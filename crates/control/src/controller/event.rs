@@ -411,4 +411,8 @@ pub struct TableCounters {
     pub coarsened: u64,
     /// Entries set again in place of a coarse one.
     pub refined: u64,
+    /// Entries that the switch evicted by itself.
+    pub put_out: u64,
+    /// Reports that the room in the table has passed a mark.
+    pub vacancy_events: u64,
 }

@@ -424,6 +424,7 @@ impl Controller {
                 self.handle_port_status(now, dpid, reason, port);
             }
             Message::FlowRemoved(removed) => self.handle_flow_removed(now, dpid, &removed),
+            Message::TableStatus(status) => self.handle_table_status(now, dpid, &status),
             Message::BarrierReply => self.handle_answer(now, dpid, xid),
             Message::MultipartReply(reply) => {
                 self.handle_multipart(now, dpid, xid, frame.len(), reply, unreadable);

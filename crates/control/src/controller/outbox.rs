@@ -114,6 +114,8 @@ pub(super) enum Request {
     /// Flow statistics, to look at single entries.
     Rows,
     TableFeatures,
+    /// The configuration of tables.
+    TableDesc,
     /// The groups, to compare the fabric's.
     Groups,
     /// Statistics for somebody else.

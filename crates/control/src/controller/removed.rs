@@ -7,6 +7,7 @@ use openflow::message::{FlowRemoved, FlowRemovedReason};
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours, is_tap};
 
 use crate::guest;
+use crate::pipeline::PATH_TABLE;
 
 use super::Controller;
 use super::entries::FRESH_MAX;
@@ -40,6 +41,9 @@ impl Controller {
         }
         if is_known && guest::of_cookie(removed.cookie).is_some() {
             return self.guests.handle_removed(dpid, removed, &mut self.outbox);
+        }
+        if is_known && removed.table_id == PATH_TABLE {
+            self.handle_put_out(now, dpid, removed.reason);
         }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));

@@ -195,7 +195,7 @@ impl Controller {
             // Without an answer nothing can be compared, but the switch must still be usable.
             Request::Entries if self.network.is_connected(dpid) => self.reconcile(now, dpid, None),
             Request::Entries | Request::Delay { .. } => {}
-            Request::Table | Request::Rows | Request::TableFeatures => {
+            Request::Table | Request::Rows | Request::TableFeatures | Request::TableDesc => {
                 self.table_unanswered(now, dpid, request);
             }
             Request::Question(id) => self.questions.answer(id, Answered::Lost),

@@ -4,7 +4,7 @@
 //! The controller asks a switch only if something depends on the answer. Table statistics give the
 //! fill, where a limit is known. Flow statistics are read where there are leases, where the paper's
 //! rule is used, and where the table is fuller than [`ROWS_SHARE`]. Both are asked for more often
-//! as the table fills.
+//! as the table fills. A switch that watches its table by itself is asked less (`vacancy`).
 //!
 //! The controller makes room before it sets an entry ([`Keeper`]). A switch that sends TABLE_FULL
 //! all the same has fewer places than was known, or others have taken them. Then the controller
@@ -18,6 +18,7 @@ mod readings;
 mod renewals;
 #[cfg(test)]
 mod tests;
+mod vacancy;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -46,6 +47,7 @@ use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use guard_counts::GuardCounts;
 use readings::Readings;
+use vacancy::{POLL_WATCHED, Vacancy};
 
 /// Time after which ports no longer wait for the entries of a switch that answers barriers and has
 /// not begun to report them: cbench's switches never do.
@@ -96,6 +98,7 @@ pub(super) struct Table {
     /// Whether statistics were asked for at TABLE_FULL: the number of entries is then the limit.
     asked_for_limit: bool,
     evicted_at: Option<Instant>,
+    vacancy: Vacancy,
     told_edge: Option<(u16, u16)>,
     /// The number of entries granted to the edge; `None` before, and where no limit is known.
     granted: Option<u32>,
@@ -386,6 +389,7 @@ impl Table {
     pub(super) fn handle_up(&mut self) {
         (self.said_max, self.learnt_max) = (None, None);
         (self.entry_count, self.asked_at, self.full) = (None, None, None);
+        self.vacancy = Vacancy::default();
     }
 
     pub(super) fn handle_removed(&mut self, key: EntryKey) {
@@ -515,6 +519,7 @@ impl Tables {
             self.ask(around, now, dpid, (request, body));
         }
         self.fit(now, dpid, around.timeouts);
+        self.watch(around, now, dpid);
         if self.wants_polls(around.timeouts, dpid) {
             self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
         }
@@ -524,6 +529,7 @@ impl Tables {
     fn fit_all(&mut self, around: &mut Around<'_>, now: Instant) {
         for dpid in around.net.dpids() {
             self.fit(now, dpid, around.timeouts);
+            self.watch(around, now, dpid);
             if self.wants_polls(around.timeouts, dpid) && around.net.is_connected(dpid) {
                 self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
             }
@@ -553,6 +559,7 @@ impl Tables {
             return;
         }
         self.fit(now, dpid, around.timeouts);
+        self.watch(around, now, dpid);
         if self.wants_polls(around.timeouts, dpid) && around.net.is_connected(dpid) {
             self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
         }
@@ -647,6 +654,7 @@ impl Tables {
             && table.said_max.replace(max) != Some(max)
         {
             self.fit(now, dpid, around.timeouts);
+            self.watch(around, now, dpid);
             self.poll_at(around.outbox, now, dpid, now + POLL_MIN);
         }
     }
@@ -683,15 +691,17 @@ impl Tables {
         if is_asked && is_less && is_steady && row.active_count > 0 {
             table.learnt_max = Some(row.active_count);
             self.fit(now, dpid, around.timeouts);
+            self.watch(around, now, dpid);
         }
         let Some(table) = self.tables.get_mut(&dpid) else {
             return false;
         };
         if let Some(keeper) = &mut table.keeper {
             let budget = keeper.budget();
-            // Edges set entries that only this reading shows.
+            // Edges set entries that only this reading shows. Of a long time they are no rate.
             let unseen = row.active_count.saturating_sub(budget.entries());
-            for _ in 0..unseen.min(UNSEEN_MAX) * u32::from(!is_first) {
+            let is_rate = !is_first && !budget.is_stale(now);
+            for _ in 0..unseen.min(UNSEEN_MAX) * u32::from(is_rate) {
                 budget.handle_install(now);
             }
             budget.handle_poll(now, row.active_count, table.active);
@@ -771,6 +781,7 @@ impl Tables {
     /// Sets the time of the next reading, after the last answer.
     fn next_poll(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
         let wants_polls = self.wants_polls(around.timeouts, dpid);
+        let reads_flows = around.timeouts.reads_flows();
         let Some(table) = self.tables.get_mut(&dpid) else {
             return;
         };
@@ -785,8 +796,10 @@ impl Tables {
             let next = by_room.into_iter().chain(by_lease).min();
             // A reading that could not be asked for leaves the time of the next one in the past.
             let soonest = now + POLL_MIN;
+            let is_watched = !reads_flows && table.vacancy.is_armed() && !table.is_filling();
             let due = match table.full {
                 Some(_) => soonest,
+                None if is_watched => now + POLL_WATCHED,
                 None => next.unwrap_or(now + POLL_MAX).max(soonest),
             };
             self.poll_at(around.outbox, now, dpid, due);
@@ -882,6 +895,17 @@ impl Controller {
                     tables.handle_said_max(&mut around, now, dpid, table.max_entries);
                 }
             }
+            Request::TableDesc => {
+                let tables = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::TableDesc(tables) => tables,
+                    _ => Vec::new(),
+                });
+                let first = tables
+                    .into_iter()
+                    .find(|table| table.table_id == TableId(0));
+                let (tables, mut around) = self.with_tables();
+                tables.handle_desc(&mut around, now, dpid, first);
+            }
             // Asked for by another module.
             Request::Entries
             | Request::Pulse { .. }
@@ -959,8 +983,10 @@ impl Controller {
 
     /// Handles a request of this module without an answer.
     pub(super) fn table_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
-        if request != Request::TableFeatures {
-            self.poll_over(now, dpid);
+        match request {
+            Request::TableFeatures => {}
+            Request::TableDesc => self.tables.watch_unanswered(dpid),
+            _ => self.poll_over(now, dpid),
         }
     }
 }

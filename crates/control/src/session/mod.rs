@@ -595,6 +595,7 @@ impl Session {
                 | Message::PortStatus(_)
                 | Message::FlowRemoved(_)
                 | Message::RoleStatus(_)
+                | Message::TableStatus(_)
                 | Message::Experimenter(_)
                 | Message::RequestForward(_)
                 | Message::BundleControl(_)

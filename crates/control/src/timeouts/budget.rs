@@ -199,6 +199,11 @@ impl TableBudget {
         self.polled_at = now;
     }
 
+    /// Whether the last reading was so long ago that new entries show no rate of today.
+    pub fn is_stale(&self, now: Instant) -> bool {
+        now.since(self.polled_at) > POLL_MAX + POLL_MAX
+    }
+
     pub fn entries(&self) -> u32 {
         self.entries
     }
