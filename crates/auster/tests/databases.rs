@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::dummy::DummySwitch;
-use common::run;
 use common::running::Running;
+use common::{run, wait_until};
 use driver::databases::{Databases, DatapathView, QueuesState, Views, Wanted};
 use net::clock::Clock;
 use net::method::{Method, Protocol};
@@ -377,6 +377,69 @@ fn the_controller_keeps_to_the_limit_that_the_switches_database_has() {
         }
         assert!(Instant::now() < give_up, "{document:#}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// From 1.4 on a switch watches the room in its table by itself. It keeps the eviction that somebody
+/// else has asked for, and reports when the table fills and when there is room again.
+#[test]
+fn a_real_switch_watches_its_table_and_reports() {
+    for (version, name) in [("1.4", "OpenFlow14"), ("1.5", "OpenFlow15")] {
+        let switch = DummySwitch::start(1);
+        let set = format!(
+            "--no-wait set bridge br0 protocols={name} flow_tables:0=@t -- \
+             --id=@t create flow_table flow_limit=100"
+        );
+        switch.vsctl(&set.split(' ').collect::<Vec<_>>());
+        let bridge = format!("unix:{}", switch.path("br0.mgmt").display());
+        let ofctl = |words: &[&str]| {
+            let fixed = ["-O", name, words[0], &bridge];
+            run("ovs-ofctl", &[&fixed, &words[1..]].concat())
+        };
+        wait_until("the bridge speaks it", || {
+            Command::new("ovs-ofctl")
+                .args(["-O", name, "mod-table", &bridge, "0", "evict"])
+                .output()
+                .is_ok_and(|output| output.status.success())
+        });
+        let database = format!("unix:{}", switch.path("db.sock").display());
+        let dir = TempDir::new().unwrap();
+        let status = dir.path().join("status").display().to_string();
+        let line = ["run", "ptcp:0:127.0.0.1", "--versions", version];
+        let more = ["--ovsdb", &database, "--status", &status];
+        let mut auster = Running::start(&[&line[..], &more].concat());
+        let at = auster.listening("ptcp");
+        switch.vsctl(&["--no-wait", "set-controller", "br0", &format!("tcp:{at}")]);
+        auster.wait_for("reconciled");
+        wait_until("it has the marks", || {
+            let told = ofctl(&["dump-table-desc"]);
+            let table = told.split("table 1:").next().unwrap_or_default();
+            table.contains("eviction=on")
+                && table.contains("vacancy=on vacancy_down=30% vacancy_up=40%")
+        });
+        let table = || {
+            let mut text = String::new();
+            let mut reader = UnixStream::connect(&status).unwrap();
+            reader.read_to_string(&mut text).unwrap();
+            let document: Value = serde_json::from_str(&text).unwrap();
+            document["switches"][0]["table"].clone()
+        };
+        // It reports from when it has been asked again, which nothing outside shows.
+        let fill = || {
+            let entries = (0..75).map(|n| format!("udp,tp_dst={n},actions=drop\n"));
+            let file = dir.path().join("entries");
+            std::fs::write(&file, entries.collect::<String>()).unwrap();
+            ofctl(&["add-flows", file.to_str().unwrap()]);
+        };
+        fill();
+        wait_until("the switch has reported", || table()["vacancy_events"] == 1);
+        wait_until("the table was read", || {
+            table()["entries"].as_u64() >= Some(75)
+        });
+        ofctl(&["del-flows", "udp"]);
+        wait_until("there is room again", || table()["vacancy_events"] == 2);
+        fill();
+        wait_until("it has filled again", || table()["vacancy_events"] == 3);
     }
 }
 

@@ -13,7 +13,8 @@ use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::hello::Hello;
 use openflow::message::{
     ErrorMessage, MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortReason,
-    PortState, PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures,
+    PortState, PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures, TableMod,
+    TableReason, TableStatus,
 };
 use openflow::multipart::{Description, ReplyBody};
 use openflow::{
@@ -271,6 +272,44 @@ fn up(now: Instant) -> Session {
     while session.poll_output().is_some() {}
     assert!(session.is_up());
     session
+}
+
+/// The notices of later versions are a switch's to send.
+#[test]
+fn notices_of_later_versions_are_no_mistakes() {
+    let (now, role) = (Instant::START, said("role-lost", Xid(0)));
+    let table = TableMod {
+        table_id: TableId(0),
+        config: 0,
+        properties: Vec::new(),
+    };
+    let notices = [
+        openflow::decode(&role).expect("a role status"),
+        Message::TableStatus(TableStatus {
+            reason: TableReason::VACANCY_DOWN,
+            table,
+        }),
+    ];
+    for version in [Version::V14, Version::V15] {
+        let mut config = SessionConfig::default();
+        config.versions = vec![version];
+        let mut session = Session::new(now, config, 0);
+        let mut say = |xid, message: &Message| {
+            let frame = encode(version, Xid(xid), message).expect("sayable");
+            session.handle_frame(now, frame);
+        };
+        let reply = |body| Message::MultipartReply(MultipartReply { more: false, body });
+        say(0, &Message::Hello(Hello::offering(&[version])));
+        say(0x8000_0002, &Message::FeaturesReply(features()));
+        say(0x8000_0003, &reply(ReplyBody::Desc(Description::default())));
+        say(0x8000_0004, &reply(ReplyBody::PortDesc(vec![port(1)])));
+        notices.iter().for_each(|notice| say(0, notice));
+        assert!(session.is_up(), "{version}");
+        let delivered = std::iter::from_fn(|| session.poll_output())
+            .filter(|output| matches!(output, SessionOutput::Deliver(_)));
+        assert_eq!(delivered.count(), notices.len(), "{version}");
+        assert_eq!(session.counters().malformed, 0, "{version}");
+    }
 }
 
 /// The first 4 KiB of packet-ins wait for the switch to be up; the rest is counted.

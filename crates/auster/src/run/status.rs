@@ -394,6 +394,8 @@ fn table(view: &TableView) -> Value {
         "coarse": view.coarse,
         "coarsened": counters.coarsened,
         "refined": counters.refined,
+        "put_out": counters.put_out,
+        "vacancy_events": counters.vacancy_events,
     })
 }
 

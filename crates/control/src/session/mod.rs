@@ -596,6 +596,7 @@ impl Session {
                 | Message::FlowRemoved(_)
                 | Message::RoleStatus(_)
                 | Message::TableStatus(_)
+                | Message::ControllerStatus(_)
                 | Message::Experimenter(_)
                 | Message::RequestForward(_)
                 | Message::BundleControl(_)
@@ -722,5 +723,9 @@ fn is_sent_by_switches(kind: MessageKind) -> bool {
             | K::RoleReply
             | K::GetAsyncReply
             | K::BundleControl
+            | K::RoleStatus
+            | K::TableStatus
+            | K::RequestForward
+            | K::ControllerStatus
     )
 }
