@@ -224,17 +224,24 @@ pub fn run(args: Args) -> Result<(), Failure> {
     done
 }
 
+/// Where settings are from, for people.
+fn source(args: &Args) -> String {
+    let file = args.config.as_ref().map(|file| file.display().to_string());
+    file.unwrap_or_else(|| "the command line".to_owned())
+}
+
 /// One line for each mistake, and the exit code of a usage that is wrong.
 fn check_only(args: &Args) -> Result<(), Failure> {
-    let name = match &args.config {
-        Some(file) => file.display().to_string(),
-        None => "the command line".to_owned(),
-    };
-    let mistakes = settings::check::check(args).err().unwrap_or_default();
-    if mistakes.is_empty() {
-        say!("{name} is good");
-        return Ok(());
+    let name = source(args);
+    match settings::check::check(args) {
+        Ok(_) => say!("{name} is good"),
+        Err(mistakes) => return Err(listed(&name, mistakes)),
     }
+    Ok(())
+}
+
+/// Writes each mistake on a line of its own.
+fn listed(name: &str, mistakes: Vec<String>) -> Failure {
     let count = mistakes.len();
     for mistake in mistakes {
         note!("{mistake}");
@@ -243,14 +250,17 @@ fn check_only(args: &Args) -> Result<(), Failure> {
         1 => "one mistake".to_owned(),
         count => format!("{count} mistakes"),
     };
-    Err(Failure::usage(format!("{name} has {all}, see above")))
+    Failure::usage(format!("{name} has {all}, see above"))
 }
 
 /// The values in effect with these options, and where each comes from.
 pub fn effective(args: &Args) -> Result<Effective, Failure> {
-    let settings = Settings::given(args.clone())?.complete()?;
-    let text = text_of(args)?;
-    Ok(Effective::of(&settings, args, &text))
+    let settings = Settings::given(args.clone()).and_then(Settings::complete);
+    let settings = settings.map_err(|failure| match settings::check::check(args) {
+        Ok(_) => failure,
+        Err(mistakes) => listed(&source(args), mistakes),
+    })?;
+    Ok(Effective::of(&settings, args, &text_of(args)?))
 }
 
 /// The text of the configuration; empty without one.

@@ -115,6 +115,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
     if !agrees {
         return Err(Failure::negative("Open vSwitch and the trace disagree"));
     }
+    if compare::has_problem(&document) {
+        return Err(Failure::machine(
+            "Open vSwitch could not be asked, see above",
+        ));
+    }
     match document["verdict"]["outcome"].as_str() {
         Some("delivered") => Ok(()),
         Some("controller") => Err(Failure::negative(

@@ -121,7 +121,7 @@ class Api:
             return _answered(connection.sock)
         except (OSError, ValueError, http.client.HTTPException) as error:
             connection.close()
-            raise Unreachable(str(error) or type(error).__name__) from error
+            raise self._unreachable(error) from error
         except Error:
             connection.close()
             raise
@@ -131,6 +131,9 @@ class Api:
             if self._kept is not None:
                 self._kept.close()
                 self._kept = None
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(f"{self._unix or self._authority()}: {str(error) or type(error).__name__}")
 
     def _authority(self) -> str:
         if self._unix is not None:
@@ -152,7 +155,7 @@ class Api:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise Unreachable(str(error) or type(error).__name__) from error
+            raise self._unreachable(error) from error
         return connection
 
     def _is_stale(self, connection: http.client.HTTPConnection) -> bool:
@@ -179,7 +182,7 @@ class Api:
             text = answer.read(ANSWER_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise Unreachable(str(error) or type(error).__name__) from error
+            raise self._unreachable(error) from error
         if len(text) > ANSWER_MAX:
             connection.close()
             raise Unreachable(f"an answer of more than {ANSWER_MAX} bytes")

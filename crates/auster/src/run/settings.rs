@@ -195,12 +195,18 @@ impl Settings {
 
     /// Reads the files that the settings name, and sets the defaults.
     pub fn complete(self) -> Result<Settings, Failure> {
+        let file = self.config.clone();
         self.completed().map_err(|mut mistakes| {
-            if mistakes.len() == 1 {
-                return mistakes.remove(0);
+            let text = file.as_deref().map(std::fs::read_to_string);
+            let (file, text) = (file.unwrap_or_default(), text.and_then(Result::ok));
+            let text = text.unwrap_or_default();
+            let placed =
+                |failure: &Failure| check::placed(failure.message().to_owned(), &text, &file);
+            let all: Vec<String> = mistakes.iter().map(placed).collect();
+            match &mistakes[..] {
+                [one] if one.message() == all[0] => mistakes.remove(0),
+                _ => Failure::usage(all.join("; ")),
             }
-            let all: Vec<&str> = mistakes.iter().map(Failure::message).collect();
-            Failure::usage(all.join("; "))
         })
     }
 

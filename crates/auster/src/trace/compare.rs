@@ -64,6 +64,13 @@ pub fn compare(document: &mut Value, bridges: &BTreeMap<String, String>) -> bool
     agrees
 }
 
+/// Whether a bridge of this machine could not be asked.
+pub fn has_problem(document: &Value) -> bool {
+    let hops = list(&document["hops"]).iter();
+    hops.map(|hop| &hop["open_vswitch"]["problem"])
+        .any(|problem| !problem.is_null())
+}
+
 /// The words about a hop for people.
 pub fn line(hop: &Value) -> Option<String> {
     let compared = hop.get("open_vswitch")?;

@@ -1,16 +1,20 @@
 //! Checks a configuration whole, with every file that it names, and starts nothing.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use net::tls::{Security, ServerSecurity};
 
 use super::super::Args;
 use super::super::api::{ALPN, tokens::Tokens};
+use super::super::fields::place_of;
 use super::super::topology;
 use super::effective::{Change, Effective};
 use super::{Settings, fits_bfd, fits_fabric, fits_mode, fits_off, fits_vlans};
 use crate::policy;
 use cli::failure::Failure;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// A configuration without a mistake.
 pub struct Checked {
@@ -56,7 +60,42 @@ pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
             settings,
             security,
         }),
-        Err(failures) => Err(failures.iter().flat_map(lines).collect()),
+        Err(failures) => {
+            let found = failures.iter().flat_map(lines);
+            Err(found.map(|line| placed(line, &text, file)).collect())
+        }
+    }
+}
+
+/// A mistake of settings that do not fit to each other, with the place of the first one that it
+/// names and `text` has. What an option has set has no place in the file.
+pub fn placed(mistake: String, text: &str, file: &Path) -> String {
+    let document = DeTable::parse(text).map(Spanned::into_inner);
+    let is_placed = mistake.starts_with(&format!("{}:", file.display()));
+    let Some(document) = document.ok().filter(|_| !is_placed) else {
+        return mistake;
+    };
+    let names = mistake.split(|c: char| !(c.is_alphanumeric() || "_.".contains(c)));
+    match names.filter_map(|name| key_at(&document, name)).next() {
+        Some(at) => format!("{}:{}: {mistake}", file.display(), place_of(text, &at)),
+        None => mistake,
+    }
+}
+
+/// Where a document has a setting, named as `table.key`.
+fn key_at(table: &DeTable<'_>, name: &str) -> Option<Range<usize>> {
+    let (first, rest) = name.split_once('.').unwrap_or((name, ""));
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
+    if rest.is_empty() {
+        return Some(key.span());
+    }
+    match value.get_ref() {
+        DeValue::Table(table) => key_at(table, rest),
+        DeValue::Array(all) => {
+            let tables = all.iter().filter_map(|one| one.get_ref().as_table());
+            tables.filter_map(|table| key_at(table, rest)).next()
+        }
+        _ => None,
     }
 }
 
@@ -224,6 +263,19 @@ mod tests {
             );
         }
         assert_eq!(found.len(), 3);
+        let text = "json = true\n[timeouts]\npolicy = \"fixed\"\n[[timeouts.class]]\n\
+                    name = \"a\"\nsrc = \"10.0.0.1\"\n[[vlan]]\nid = 5\n";
+        let found = mistakes(dir.path(), text);
+        assert!(
+            found[0].contains("run.toml:4:12: [[timeouts.class]] names"),
+            "{found:#?}"
+        );
+        let text = "mode = \"proactive\"\nforwarding = \"fabric\"\n";
+        let found = mistakes(dir.path(), text);
+        assert!(
+            found[0].contains("run.toml:2:1: forwarding = \"fabric\" needs"),
+            "{found:#?}"
+        );
         assert_eq!(mistakes(dir.path(), "json = true\n"), [""; 0]);
     }
 }
