@@ -4,7 +4,7 @@
 // What stands above a flag is its help, where [ ] is grammar and no link.
 #![allow(rustdoc::broken_intra_doc_links)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
@@ -153,7 +153,8 @@ struct Words {
 
 fn main() -> ExitCode {
     memory::give_back_large_blocks();
-    let Cli { command, log } = Cli::parse();
+    let words = std::env::args_os().collect();
+    let Cli { command, log } = Cli::parse_from(own_words(words));
     log::run(&log, || match command {
         Command::Run(args) => run::run(args),
         Command::Reload(args) => reload::run(&args),
@@ -185,6 +186,22 @@ fn main() -> ExitCode {
     })
 }
 
+/// The words as this program reads them: help of the laboratory's commands is the laboratory's.
+fn own_words(words: Vec<OsString>) -> Vec<OsString> {
+    match &words[..] {
+        [program, help, command, _, ..] if help == "help" && is_laboratory(command) => {
+            vec![program.clone(), command.clone()]
+        }
+        _ => words,
+    }
+}
+
+fn is_laboratory(command: &OsStr) -> bool {
+    ["lab", "bench", "sim", "model", "papers"]
+        .iter()
+        .any(|name| command == *name)
+}
+
 /// The laboratory takes this process over, with the same words: signals and exit code are its own.
 fn become_laboratory() -> Result<(), Failure> {
     let mut laboratory = std::process::Command::new(program::laboratory()?);
@@ -201,5 +218,23 @@ mod tests {
         pages::check::all(&Cli::command(), |words| {
             Cli::try_parse_from(words).map(drop)
         });
+    }
+
+    #[test]
+    fn help_of_a_command_of_the_laboratory_is_left_to_it() {
+        let own = |words: &[&str]| {
+            let words = words.iter().map(OsString::from).collect();
+            Cli::try_parse_from(own_words(words)).map(|cli| cli.command)
+        };
+        assert!(matches!(
+            own(&["auster", "help", "lab", "run"]),
+            Ok(Command::Lab(_))
+        ));
+        assert!(matches!(
+            own(&["auster", "help", "bench", "fabric"]),
+            Ok(Command::Bench(_))
+        ));
+        // This program's own.
+        assert!(own(&["auster", "help", "policy", "show"]).is_err());
     }
 }
