@@ -5,8 +5,9 @@
 //! search; Srinivasan, Suri, Varghese 1999). Kinds of higher priority come first, and the lookup
 //! ends where no better entry can follow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::index::Index;
 use crate::actions::{Action, Instruction};
 use crate::error::ErrorKind;
 use crate::match_fields::{Field, Match, MatchField, Prereq, VLAN_PRESENT};
@@ -190,7 +191,7 @@ pub(super) fn seconds(d: Duration) -> u32 {
 
 /// Names an entry within its table. Grows with every entry added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct EntryId(u64);
+pub(super) struct EntryId(pub(super) u64);
 
 /// Entries whose matches name the same fields under the same masks.
 #[derive(Clone, Debug)]
@@ -198,16 +199,7 @@ struct Shape {
     fields: Vec<(Field, u128)>,
     /// No entry of the shape has a higher priority.
     priority_max: u16,
-    /// The hash of an entry's values, and the entry: a probe costs no comparison of values until
-    /// a hash is found, and allocates nothing.
-    ids: BTreeSet<(u64, EntryId)>,
-}
-
-impl Shape {
-    fn ids(&self, hash: u64) -> impl Iterator<Item = EntryId> {
-        let same = (hash, EntryId(0))..=(hash, EntryId(u64::MAX));
-        self.ids.range(same).map(|(_, id)| *id)
-    }
+    ids: Index,
 }
 
 /// Entries of one table. At equal priority the oldest matching entry wins: OpenFlow leaves open
@@ -251,7 +243,7 @@ impl FlowTable {
             let Some(hash) = hash_of_packet(&shape.fields, packet) else {
                 continue;
             };
-            for id in shape.ids(hash) {
+            for id in shape.ids.get(hash) {
                 let entry = &self.entries[&id];
                 let better = best.is_none_or(|(priority, oldest)| {
                     entry.priority > priority || entry.priority == priority && id < oldest
@@ -279,7 +271,7 @@ impl FlowTable {
     /// The entry of just this match and priority.
     pub fn find_strict(&self, pattern: &Pattern, priority: u16) -> Option<EntryId> {
         let shape = &self.shapes[self.find_shape(pattern)?];
-        shape.ids(pattern.hash()).find(|id| {
+        shape.ids.get(pattern.hash()).find(|id| {
             let entry = &self.entries[id];
             entry.priority == priority && entry.pattern == *pattern
         })
@@ -299,12 +291,12 @@ impl FlowTable {
             self.shapes.push(Shape {
                 fields: entry.pattern.shape().collect(),
                 priority_max: 0,
-                ids: BTreeSet::new(),
+                ids: Index::default(),
             });
             self.shapes.len() - 1
         });
         let shape = &mut self.shapes[at];
-        shape.ids.insert((entry.pattern.hash(), id));
+        shape.ids.insert(entry.pattern.hash(), id);
         if entry.priority > shape.priority_max {
             shape.priority_max = entry.priority;
             self.shapes
@@ -318,8 +310,8 @@ impl FlowTable {
         let entry = self.entries.remove(&id)?;
         if let Some(at) = self.find_shape(&entry.pattern) {
             let ids = &mut self.shapes[at].ids;
-            ids.remove(&(entry.pattern.hash(), id));
-            if ids.is_empty() {
+            ids.remove(entry.pattern.hash(), id);
+            if ids.len == 0 {
                 self.shapes.remove(at);
             }
         }

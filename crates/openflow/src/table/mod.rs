@@ -12,6 +12,7 @@ pub mod explain;
 mod flow;
 mod flow_mod;
 mod group;
+mod index;
 mod pipeline;
 mod stats;
 
