@@ -5,8 +5,6 @@
 //! search; Srinivasan, Suri, Varghese 1999). Kinds of higher priority come first, and the lookup
 //! ends where no better entry can follow.
 
-use std::collections::BTreeMap;
-
 use super::index::Index;
 use crate::actions::{Action, Instruction};
 use crate::error::ErrorKind;
@@ -191,7 +189,10 @@ pub(super) fn seconds(d: Duration) -> u32 {
 
 /// Names an entry within its table. Grows with every entry added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct EntryId(pub(super) u64);
+pub(super) struct EntryId {
+    age: u64,
+    slot: usize,
+}
 
 /// Entries whose matches name the same fields under the same masks.
 #[derive(Clone, Debug)]
@@ -199,14 +200,16 @@ struct Shape {
     fields: Vec<(Field, u128)>,
     /// No entry of the shape has a higher priority.
     priority_max: u16,
-    ids: Index,
+    ids: Index<EntryId>,
 }
 
 /// Entries of one table. At equal priority the oldest matching entry wins: OpenFlow leaves open
 /// which, and a model must be the same in every run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTable {
-    entries: BTreeMap<EntryId, FlowEntry>,
+    /// By slot; the free ones are in `free`.
+    slots: Vec<Option<(EntryId, FlowEntry)>>,
+    free: Vec<usize>,
     /// Kinds of match, by descending `priority_max`.
     shapes: Vec<Shape>,
     added: u64,
@@ -216,21 +219,30 @@ pub(super) struct FlowTable {
 
 impl FlowTable {
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.slots.len() - self.free.len()
     }
 
     pub fn get(&self, id: EntryId) -> Option<&FlowEntry> {
-        self.entries.get(&id)
+        let (of, entry) = self.slots.get(id.slot)?.as_ref()?;
+        (*of == id).then_some(entry)
     }
 
     /// The entry, to change all but its match and priority.
     pub fn get_mut(&mut self, id: EntryId) -> Option<&mut FlowEntry> {
-        self.entries.get_mut(&id)
+        let (of, entry) = self.slots.get_mut(id.slot)?.as_mut()?;
+        (*of == id).then_some(entry)
     }
 
     /// Oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (EntryId, &FlowEntry)> {
-        self.entries.iter().map(|(id, entry)| (*id, entry))
+        let mut all: Vec<_> = self.all().collect();
+        all.sort_by_key(|(id, _)| *id);
+        all.into_iter()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (EntryId, &FlowEntry)> {
+        let slots = self.slots.iter().flatten();
+        slots.map(|(id, entry)| (*id, entry))
     }
 
     /// The matching entry of highest priority.
@@ -244,7 +256,9 @@ impl FlowTable {
                 continue;
             };
             for id in shape.ids.get(hash) {
-                let entry = &self.entries[&id];
+                let Some(entry) = self.get(id) else {
+                    continue;
+                };
                 let better = best.is_none_or(|(priority, oldest)| {
                     entry.priority > priority || entry.priority == priority && id < oldest
                 });
@@ -260,7 +274,7 @@ impl FlowTable {
     /// OpenFlow leaves open which of them takes it.
     pub fn rival(&self, of: EntryId, packet: &PacketFields) -> Option<&FlowEntry> {
         let entry = self.get(of)?;
-        let mut others = self.entries.values();
+        let mut others = self.iter().map(|(_, other)| other);
         others.find(|other| {
             other.priority == entry.priority
                 && other.instructions != entry.instructions
@@ -272,20 +286,26 @@ impl FlowTable {
     pub fn find_strict(&self, pattern: &Pattern, priority: u16) -> Option<EntryId> {
         let shape = &self.shapes[self.find_shape(pattern)?];
         shape.ids.get(pattern.hash()).find(|id| {
-            let entry = &self.entries[id];
-            entry.priority == priority && entry.pattern == *pattern
+            let entry = self.get(*id);
+            entry.is_some_and(|it| it.priority == priority && it.pattern == *pattern)
         })
     }
 
     /// Reports whether a packet could match both `pattern` and an entry of this priority.
     pub fn overlaps(&self, pattern: &Pattern, priority: u16) -> bool {
-        self.entries
-            .values()
-            .any(|e| e.priority == priority && e.pattern.overlaps(pattern))
+        self.all()
+            .any(|(_, e)| e.priority == priority && e.pattern.overlaps(pattern))
     }
 
     pub fn insert(&mut self, entry: FlowEntry) -> EntryId {
-        let id = EntryId(self.added);
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        let id = EntryId {
+            age: self.added,
+            slot,
+        };
         self.added += 1;
         let at = self.find_shape(&entry.pattern).unwrap_or_else(|| {
             self.shapes.push(Shape {
@@ -302,12 +322,14 @@ impl FlowTable {
             self.shapes
                 .sort_by_key(|s| std::cmp::Reverse(s.priority_max));
         }
-        self.entries.insert(id, entry);
+        self.slots[slot] = Some((id, entry));
         id
     }
 
     pub fn remove(&mut self, id: EntryId) -> Option<FlowEntry> {
-        let entry = self.entries.remove(&id)?;
+        self.get(id)?;
+        let (_, entry) = self.slots[id.slot].take()?;
+        self.free.push(id.slot);
         if let Some(at) = self.find_shape(&entry.pattern) {
             let ids = &mut self.shapes[at].ids;
             ids.remove(entry.pattern.hash(), id);
