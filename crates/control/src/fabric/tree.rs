@@ -160,9 +160,16 @@ pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
     };
     let links = piece.links.iter();
     let links = links.map(|port| bucket(vec![Action::output(*port)]));
-    let own = piece.edges.iter().next().map(|_| {
+    // A switch carries out the actions of a bucket as a set, which has one output.
+    let untagged = piece
+        .edges
+        .untagged
+        .iter()
+        .map(|port| (*port, Form::Untagged));
+    let tagged = piece.edges.tagged.iter().map(|port| (*port, Form::Tagged));
+    let own = untagged.chain(tagged).map(|(port, form)| {
         let mut actions = vec![Action::PopVlan];
-        actions.extend(outputs(piece.vlan, &piece.edges));
+        actions.extend(vlan::output(None, piece.vlan, form, port));
         bucket(actions)
     });
     // It says whose the tree is, to a controller that starts anew, and sends nothing anywhere.
@@ -191,18 +198,8 @@ pub fn read(buckets: &[Bucket]) -> Piece {
                 piece.links.insert(*port);
             }
             [Action::SetField(id)] => piece.vlan = vlan_of(id).unwrap_or(VlanId::NONE),
-            [Action::PopVlan, rest @ ..] => {
-                let mut is_tagged = false;
-                for action in rest {
-                    is_tagged |= matches!(action, Action::PushVlan(_));
-                    if let Action::Output { port, .. } = action {
-                        match is_tagged {
-                            true => piece.edges.tagged.push(*port),
-                            false => piece.edges.untagged.push(*port),
-                        }
-                    }
-                }
-            }
+            [Action::PopVlan, Action::Output { port, .. }] => piece.edges.untagged.push(*port),
+            [Action::PopVlan, .., Action::Output { port, .. }] => piece.edges.tagged.push(*port),
             _ => {}
         }
     }

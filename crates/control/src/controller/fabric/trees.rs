@@ -14,7 +14,7 @@ use clock::{Duration, Instant};
 use openflow::{Action, DatapathId, PortNo};
 
 use crate::Location;
-use crate::controller::entries::DRAIN;
+use crate::controller::entries::{DRAIN, SETTLE};
 use crate::controller::ingress::Ingress;
 use crate::controller::network::Network;
 use crate::controller::outbox::{Outbox, Timer};
@@ -382,10 +382,12 @@ impl Fabric {
         for (dpid, links) in &version.links {
             let node = self.nodes.get(dpid);
             let sent = node.and_then(|node| node.sent.trees.get(&version.label));
-            let Some(sent) = sent.filter(|sent| sent.links == *links) else {
-                return State::Void;
-            };
             let edges = ingress.edges(net, (*dpid, vlan), &[], outbox);
+            let Some(sent) = sent.filter(|sent| sent.links == *links) else {
+                let links = links.clone();
+                different.push((*dpid, Piece { vlan, links, edges }));
+                continue;
+            };
             if sent.edges == edges {
                 continue;
             }
@@ -569,7 +571,9 @@ impl Fabric {
             ..Stage::default()
         };
         let is_confirmed = true;
+        // Datapaths may follow their tables a while later.
         let confirmed = Stage {
+            delay: SETTLE,
             tree: Some(TreeChange {
                 vlan,
                 revision,

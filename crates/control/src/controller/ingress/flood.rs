@@ -301,7 +301,10 @@ impl Ingress {
                 outbox.bonds.lead(dpid, &mut actions);
                 outbox.mirrors.lead(dpid, None, &mut actions);
                 match packet_out(version, xid, actions, data) {
-                    Some(frame) => outbox.send_packet_out(connection, frame),
+                    Some(frame) => {
+                        outbox.counters.flood_packet_outs += 1;
+                        outbox.send_packet_out(connection, frame);
+                    }
                     None => outbox.counters.unencodable += 1,
                 }
                 continue;
@@ -318,6 +321,7 @@ impl Ingress {
                 outbox.counters.unencodable += 1;
                 continue;
             };
+            outbox.counters.flood_packet_outs += 1;
             outbox.send_packet_out(connection, frame);
         }
     }
