@@ -14,7 +14,7 @@ use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, is_tap};
 use crate::guest;
 use crate::pipeline::LABEL_TABLE;
 use crate::timeouts::HostName;
-use crate::vlan::{HostKey, VlanId};
+use crate::vlan::{self, HostKey, VlanId};
 
 use super::ageing::is_active;
 use super::bpdu::ClosedBy;
@@ -281,6 +281,12 @@ impl Controller {
         self.fabric
             .correct_ingress(&self.hosts, now, labelled, &mut self.outbox);
         let Some(to) = self.hosts.place(packet.dst) else {
+            let label = vlan::outer_id(packet.data).filter(|_| packet.is_labelled);
+            if label.is_some_and(|label| self.fabric.vlan_of(label).is_none()) {
+                // It is on its way to everybody by a tree that has just ended.
+                self.outbox.counters.packet_ins_broadcast_on_link += 1;
+                return;
+            }
             return self.flood(now, packet);
         };
         if self.config.mode == Mode::Reactive
