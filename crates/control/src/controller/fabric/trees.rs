@@ -88,6 +88,10 @@ pub(in crate::controller) struct Ways {
     links: BTreeMap<DatapathId, BTreeSet<PortNo>>,
     /// The first switch of the tree of each switch.
     roots: BTreeMap<DatapathId, DatapathId>,
+    /// The first switches of all trees.
+    firsts: BTreeSet<DatapathId>,
+    /// Switches whose pieces have no edge ports: these get a packet-out.
+    by_packet_out: BTreeSet<DatapathId>,
     /// Connected switches in no tree.
     outside: Vec<DatapathId>,
 }
@@ -102,16 +106,32 @@ enum State {
     Void,
 }
 
+/// The edge ports of a switch's piece. The group of a bond comes and goes with its ports, and other
+/// groups that lead to it would keep it or go along, so the controller serves such a switch.
+fn edges_of_piece(
+    (dpid, vlan): (DatapathId, VlanId),
+    net: &Network,
+    ingress: &mut Ingress,
+    outbox: &Outbox,
+) -> Edges {
+    match outbox.bonds.of_switch(dpid).next() {
+        Some(_) => Edges::default(),
+        None => ingress.edges(net, (dpid, vlan), &[], outbox),
+    }
+}
+
 impl Ways {
     /// The switches that get a packet-out, and whether the packet enters a tree there. `except`:
     /// edge ports by which the packet does not leave. It can be left out at the switch only where
     /// the packet enters.
     pub(in crate::controller) fn targets(&self, except: &[Location]) -> Vec<(DatapathId, bool)> {
-        let mut entries: BTreeMap<DatapathId, BTreeSet<DatapathId>> = BTreeMap::new();
-        for root in self.roots.values() {
-            entries.entry(*root).or_default();
-        }
-        for at in except {
+        let firsts = self.firsts.iter();
+        let entries = firsts.map(|first| (*first, BTreeSet::new()));
+        let mut entries: BTreeMap<DatapathId, BTreeSet<DatapathId>> = entries.collect();
+        for at in except
+            .iter()
+            .filter(|at| !self.by_packet_out.contains(&at.dpid))
+        {
             if let Some(root) = self.roots.get(&at.dpid) {
                 entries.entry(*root).or_default().insert(at.dpid);
             }
@@ -120,7 +140,13 @@ impl Ways {
         for (root, at) in entries {
             let mut at = at.into_iter();
             match (at.next(), at.next()) {
-                (entry, None) => targets.push((entry.unwrap_or(root), true)),
+                (entry, None) => {
+                    let entry = entry.unwrap_or(root);
+                    targets.push((entry, true));
+                    let others = self.by_packet_out.iter().filter(|dpid| **dpid != entry);
+                    let others = others.filter(|dpid| self.roots.get(dpid) == Some(&root));
+                    targets.extend(others.map(|dpid| (*dpid, false)));
+                }
                 _ => {
                     let members = self.roots.iter().filter(|(_, of)| **of == root);
                     targets.extend(members.map(|(dpid, _)| (*dpid, false)));
@@ -382,7 +408,7 @@ impl Fabric {
         for (dpid, links) in &version.links {
             let node = self.nodes.get(dpid);
             let sent = node.and_then(|node| node.sent.trees.get(&version.label));
-            let edges = ingress.edges(net, (*dpid, vlan), &[], outbox);
+            let edges = edges_of_piece((*dpid, vlan), net, ingress, outbox);
             let Some(sent) = sent.filter(|sent| sent.links == *links) else {
                 let links = links.clone();
                 different.push((*dpid, Piece { vlan, links, edges }));
@@ -419,13 +445,18 @@ impl Fabric {
         let is_best = forest.is_as_good_as(&ground.best);
         let numbers = version.links.keys().filter_map(|dpid| ground.number(*dpid));
         let roots = numbers.map(|at| (ground.members[at], ground.members[forest.roots[at]]));
+        let roots: BTreeMap<DatapathId, DatapathId> = roots.collect();
         let connected = net.connected().map(|switch| switch.dpid);
         let outside = connected.filter(|dpid| !version.links.contains_key(dpid));
+        let members = version.links.keys().copied();
+        let by_packet_out = members.filter(|dpid| outbox.bonds.of_switch(*dpid).next().is_some());
         let ways = Ways {
             label: version.label,
             tag: self.tag(),
             links: version.links.clone(),
-            roots: roots.collect(),
+            firsts: roots.values().copied().collect(),
+            roots,
+            by_packet_out: by_packet_out.collect(),
             outside: outside.collect(),
         };
         State::Ready(ways, is_best)
@@ -541,7 +572,7 @@ impl Fabric {
             let piece = Piece {
                 vlan,
                 links: links.clone(),
-                edges: ingress.edges(net, (*dpid, vlan), &[], outbox),
+                edges: edges_of_piece((*dpid, vlan), net, ingress, outbox),
             };
             (*dpid, piece)
         };
