@@ -181,6 +181,11 @@ impl Network {
         self.mirrors = mirrors;
     }
 
+    /// Whether packets that leave by a port are copied to another.
+    pub(super) fn copies_out(&self, at: Location) -> bool {
+        self.mirrors.copies_out(at)
+    }
+
     /// Notes whether a bond has a port that carries packets.
     pub(super) fn set_bond_open(&mut self, place: Location, is_open: bool) {
         self.revision += 1;

@@ -345,7 +345,10 @@ impl Fabric {
             let node = self.nodes.get(dpid);
             node.is_some_and(|node| {
                 let is_left = node.leaving_inlets.contains_key(&port);
-                takes_part(dpid, node) && node.sent.inlets.contains(&port) && !is_left
+                // A copy would also be made of what is not sent back where it came in.
+                let copies = net.copies_out(Location { dpid: *dpid, port });
+                let is_inlet = node.sent.inlets.contains(&port) && !is_left;
+                takes_part(dpid, node) && is_inlet && !copies
             })
         };
         let mut numbers = vec![None; map.members.len()];
