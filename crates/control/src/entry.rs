@@ -92,6 +92,8 @@ pub enum EntryKind {
     Tap = 19,
     /// Another controller has stated it, for its own packets.
     Guest = 20,
+    /// Leads labelled broadcasts along a tree.
+    Tree = 21,
 }
 
 /// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
@@ -166,7 +168,8 @@ impl EntryKind {
             | EntryKind::Routed
             | EntryKind::Static
             | EntryKind::Tap
-            | EntryKind::Guest => false,
+            | EntryKind::Guest
+            | EntryKind::Tree => false,
         }
     }
 
@@ -191,6 +194,7 @@ impl EntryKind {
             18 => EntryKind::Static,
             19 => EntryKind::Tap,
             20 => EntryKind::Guest,
+            21 => EntryKind::Tree,
             _ => return None,
         })
     }
@@ -645,7 +649,7 @@ impl Entry {
                     false
                 }
                 // Compared by themselves.
-                EntryKind::Routed | EntryKind::Tap | EntryKind::Guest => false,
+                EntryKind::Routed | EntryKind::Tap | EntryKind::Guest | EntryKind::Tree => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

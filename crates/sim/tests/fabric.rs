@@ -65,7 +65,7 @@ fn a_new_pair_costs_an_entry_each_way_on_any_distance() {
             let entries = network.switch(*switch).entries();
             let kinds = entries.map(|entry| EntryKind::of(entry.cookie));
             let led = kinds
-                .filter(|kind| *kind == Some(EntryKind::Fabric))
+                .filter(|kind| matches!(kind, Some(EntryKind::Fabric | EntryKind::Tree)))
                 .count();
             let own = network.process().controller.entries(view.dpid).count();
             assert_eq!(view.flow_count, led + own, "a line has no detours");

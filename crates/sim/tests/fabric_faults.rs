@@ -1,6 +1,7 @@
 //! Random networks of the fabric under random faults: whatever has happened, in quiet times every
-//! pair talks by a shortest path, and nothing stale is left. At no time does a packet go in
-//! circles. A planned change loses and reorders nothing.
+//! pair talks by a shortest path, a broadcast reaches every host by one packet-out, and nothing
+//! stale is left. At no time does a packet go in circles, or reach a host twice. A planned change
+//! loses and reorders nothing.
 //!
 //! `FABRIC_SEEDS=1000..11000 cargo test --release -p auster-sim --test fabric_faults` runs those of
 //! `make test`, and `FABRIC_SEEDS=17..18` one that has failed.
@@ -19,9 +20,10 @@ use control::Location;
 use control::controller::{ControllerConfig, Drained, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::plan::PORTS_MAX;
-use control::fabric::{Label, form};
+use control::fabric::{Label, form, tree};
 use control::pipeline::HOST_TABLE;
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
+use openflow::packet::build::ethernet;
 use openflow::{
     Action, Bucket, Cookie, DatapathId, Field, GroupId, Instruction, MacAddr, Match, Message,
     PortNo, TableId,
@@ -43,6 +45,9 @@ const FOREIGN: u64 = 0xdead;
 const FOREIGN_GROUP: GroupId = GroupId(7);
 
 const TAG: u16 = 0x8100;
+
+/// The EtherType of broadcasts here, one for experiments (IEEE 802, 9.2.3).
+const NUMBERED: u16 = 0x88b5;
 
 /// After how long a silent host is asked whether it is there, and how long paths to it last.
 const HOST_IDLE: Duration = Duration::from_secs(60);
@@ -221,9 +226,13 @@ fn run(seed: u64) -> Result<(), String> {
         network.set_away(*switch, Duration::from_micros(random.below(3000) as u64));
     }
     topology.introduce(&mut network);
+    for host in &topology.hosts {
+        network.host_mut(*host).record = true;
+    }
     let mut broken = Broken::default();
-    for _ in 0..12 {
+    for number in 0..12 {
         fault(&mut network, &topology, &mut broken, &mut random);
+        broadcast(&mut network, random.one(&topology.hosts), number);
         let (a, b) = (random.one(&topology.hosts), random.one(&topology.hosts));
         if a != b {
             network.stream(a, b, 1, 20, Duration::from_micros(700));
@@ -232,6 +241,7 @@ fn run(seed: u64) -> Result<(), String> {
         if network.circled > 0 {
             return Err("a packet went in a circle during the faults".to_owned());
         }
+        broadcast(&mut network, random.one(&topology.hosts), 100 + number);
     }
     broken.mend(&mut network);
     drain(&mut network, []);
@@ -260,6 +270,7 @@ fn run(seed: u64) -> Result<(), String> {
     if !silent.is_empty() {
         return Err(format!("{} pairs do not talk: {silent:?}", silent.len()));
     }
+    are_heard_once(&mut network, &topology)?;
     are_shortest(&mut network, &topology)?;
     changes_as_planned(&mut network, &topology, random.one(&topology.links))?;
     equal_paths_are_shared(&network, &topology)?;
@@ -274,6 +285,64 @@ fn run(seed: u64) -> Result<(), String> {
         (0, false) => Err(format!("switches answered errors: {errors:?}")),
         _ => Err("a packet went in a circle".to_owned()),
     }
+}
+
+/// Sends a frame to all hosts, with this number.
+fn broadcast(network: &mut Network, from: HostId, number: u64) {
+    let mut payload = vec![0; 46];
+    payload[..8].copy_from_slice(&number.to_be_bytes());
+    let mac = network.host(from).address.mac;
+    let frame = ethernet(mac, MacAddr::BROADCAST, NUMBERED, &payload);
+    network.inject(from, frame);
+}
+
+/// How often a host has heard each number.
+fn heard(network: &Network, host: HostId) -> BTreeMap<u64, u32> {
+    let mut heard = BTreeMap::new();
+    let recorded = network.host(host).recorded.iter();
+    for frame in recorded.filter(|frame| frame[12..14] == NUMBERED.to_be_bytes()) {
+        let number = frame[14..22].try_into().expect("eight bytes");
+        *heard.entry(u64::from_be_bytes(number)).or_default() += 1;
+    }
+    heard
+}
+
+/// A broadcast of each host costs one packet-out. No host has heard a broadcast twice at any time.
+fn are_heard_once(network: &mut Network, topology: &Topology) -> Result<(), String> {
+    const FIRST: u64 = 1000;
+    let costs = |network: &Network| {
+        let counters = network.process().controller.counters();
+        (counters.flooded, counters.flood_packet_outs)
+    };
+    // What has changed in quiet times leads to another tree.
+    broadcast(network, topology.hosts[0], 500);
+    network.run_for(ms(3000));
+    let before = costs(network);
+    for (n, from) in topology.hosts.iter().enumerate() {
+        broadcast(network, *from, FIRST + n as u64);
+        network.run_for(ms(5));
+    }
+    network.run_for(ms(100));
+    let after = costs(network);
+    let (flooded, packet_outs) = (after.0 - before.0, after.1 - before.1);
+    let count = topology.hosts.len() as u64;
+    if flooded != count || packet_outs != count {
+        return Err(format!(
+            "{count} broadcasts: {flooded} flooded by {packet_outs} packet-outs"
+        ));
+    }
+    for to in &topology.hosts {
+        let heard = heard(network, *to);
+        if let Some((number, times)) = heard.iter().find(|(_, times)| **times > 1) {
+            return Err(format!("{to:?} heard broadcast {number} {times} times"));
+        }
+        for (n, from) in topology.hosts.iter().enumerate() {
+            if heard.contains_key(&(FIRST + n as u64)) != (from != to) {
+                return Err(format!("{to:?} and the broadcast of {from:?}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The switch of each host.
@@ -444,8 +513,18 @@ fn holds_nothing_stale(
     };
     let mac_of = |r#match: &Match| Some(MacAddr::from_u64(r#match.exact(Field::EthDst)? as u64));
     let labels = labels(network, topology)?;
+    let mut trees: BTreeSet<Label> = BTreeSet::new();
     for switch in &topology.switches {
         let mut foreign = 0;
+        let groups = network.switch(*switch).groups();
+        let of_trees = groups.filter_map(|group| tree::label_of(group.group_id));
+        let of_trees: Vec<Label> = of_trees.collect();
+        let entries = network.switch(*switch).entries();
+        let led = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Tree));
+        trees.extend(&of_trees);
+        if led.count() != 1 || of_trees.len() != 1 || trees.len() != 1 {
+            return Err(format!("{switch:?} and trees: {of_trees:?}, {trees:?}"));
+        }
         for entry in network.switch(*switch).entries() {
             foreign += usize::from(entry.cookie.0 == FOREIGN);
             let to = mac_of(&entry.r#match).and_then(place);
@@ -485,7 +564,7 @@ fn holds_nothing_stale(
         }
         // A group for each other egress, at most another for packets that turn back.
         let others = labels.values().filter(|egress| *egress != switch).count();
-        let groups = network.switch(*switch).group_count() - 1;
+        let groups = network.switch(*switch).group_count() - 1 - of_trees.len();
         if groups < others || groups > 2 * others {
             return Err(format!(
                 "{groups} groups for {others} egresses at {switch:?}"

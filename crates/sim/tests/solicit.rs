@@ -122,8 +122,8 @@ fn questions_for_known_hosts_are_answered_at_the_edge() {
     }
 }
 
-/// A network of sixteen switches gets one packet-out for a question that the edge answers, and one
-/// for each other switch for a question that is flooded.
+/// A network of sixteen switches gets one packet-out for a question, whether the edge answers it or
+/// it is flooded.
 #[test]
 fn a_question_for_a_known_host_costs_one_packet_out() {
     let (mut network, topology) = silent_line(16, ControllerConfig::default());
@@ -148,7 +148,7 @@ fn a_question_for_a_known_host_costs_one_packet_out() {
     let [idle, known, flooded] = [None, Some(b), Some(router)].map(&mut packet_outs);
     eprintln!("packet-outs: {idle} idle, {known} for a host, {flooded} for a router");
     assert!(known <= idle + 40, "{known} against {idle}");
-    assert!(flooded >= known + 100, "{flooded} against {known}");
+    assert!(flooded <= idle + 40, "{flooded} against {idle}");
 }
 
 /// The first question for a host finds out whether it is a router; the second is answered in its

@@ -878,6 +878,9 @@ fn describe_alarm(alarm: &Alarm) -> String {
             "{dpid} uses the first of equal paths only, as it refused a group that shares them: \
              {error}"
         ),
+        Alarm::TreeRefused { dpid, error } => format!(
+            "{dpid} gets broadcasts from the controller, as it refused its part of a tree: {error}"
+        ),
         Alarm::MulticastRefused { dpid, error } => format!(
             "{dpid} floods multicast, as it refused a group that copies to members: {error}"
         ),

@@ -950,6 +950,16 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             c.flooded,
         ),
         count(
+            "auster_packets_flooded_by_tree",
+            "Those of them that went along a tree of switches",
+            c.flooded_by_tree,
+        ),
+        count(
+            "auster_flood_packet_outs",
+            "Packet-outs that they cost",
+            c.flood_packet_outs,
+        ),
+        count(
             "auster_packets_routed",
             "Packets between VLANs that the controller has sent on",
             c.packets_routed,

@@ -214,6 +214,11 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A switch refused its part of a tree of broadcasts. It gets a packet-out for each.
+    TreeRefused {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
     /// A switch refused a group that copies multicast. Its hosts' multicast is flooded.
     MulticastRefused {
         dpid: DatapathId,

@@ -13,6 +13,7 @@ mod adopt;
 pub(super) mod change;
 mod ingress;
 mod routes;
+mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::fabric::addresses::Addresses;
 use crate::fabric::form::{self, Holdings, HostPort, Part};
 use crate::fabric::places::Writer;
 use crate::fabric::plan::{self, Graph, Neighbour, Route};
+use crate::fabric::tree::{self, Piece};
 use crate::fabric::{Exit, Label, Labels, replication};
 use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
@@ -42,6 +44,8 @@ use super::stage::Stage;
 
 use change::{FabricChange, What};
 use routes::Routes;
+use trees::Trees;
+pub(super) use trees::Ways;
 
 /// Time to gather learned hosts before they are set.
 const GATHER: Duration = Duration::from_millis(20);
@@ -112,6 +116,8 @@ pub(super) struct Fabric {
     corrected: BTreeMap<(DatapathId, HostKey), Instant>,
     /// Switches that hold a host whose place has not been found since.
     held_at: BTreeMap<HostKey, BTreeSet<DatapathId>>,
+    /// The ways of broadcasts.
+    trees: Trees,
 }
 
 /// The hosts of one VLAN, or those outside of all, as edges know them.
@@ -166,17 +172,20 @@ struct Sent {
     inlets: BTreeSet<PortNo>,
     routes: Routes,
     hosts: BTreeMap<HostKey, HostPort>,
+    trees: BTreeMap<Label, Piece>,
 }
 
 impl Sent {
     fn is_empty(&self) -> bool {
-        !self.base && self.own.is_empty() && self.inlets.is_empty() && self.routes.is_empty()
+        let has_ways = !self.routes.is_empty() || !self.trees.is_empty();
+        !self.base && self.own.is_empty() && self.inlets.is_empty() && !has_ways
     }
 
     /// Its entries, without those of detours.
     fn entry_count(&self, copies: bool) -> usize {
         let base = usize::from(self.base) * base(copies).len();
-        base + self.own.len() + self.inlets.len() + 2 * self.routes.len() + self.hosts.len()
+        let ways = 2 * self.routes.len() + self.trees.len();
+        base + self.own.len() + self.inlets.len() + ways + self.hosts.len()
     }
 
     /// The messages that delete all of it.
@@ -192,6 +201,8 @@ impl Sent {
         parts.extend(hosts.flat_map(|(key, at)| form::host(key, &at)));
         let routes = self.routes.iter();
         parts.extend(routes.flat_map(|(label, route)| form::route(*label, route)));
+        let trees = self.trees.iter();
+        parts.extend(trees.flat_map(|(label, piece)| tree::parts(*label, piece)));
         form::change(parts, Vec::new(), 0)
     }
 }
@@ -239,6 +250,7 @@ impl Fabric {
             unpublished: BTreeMap::new(),
             corrected: BTreeMap::new(),
             held_at: BTreeMap::new(),
+            trees: Trees::default(),
         }
     }
 
@@ -332,6 +344,7 @@ impl Fabric {
             }
         }
         self.unpublished.retain(|host, _| !is_gone(&host.vlan));
+        self.end_trees(outbox);
         self.is_view_stale = true;
         if self.is_on() {
             self.tell_edges(outbox);
@@ -383,6 +396,7 @@ impl Fabric {
         (node.is_connected, node.is_ready) = (true, false);
         (node.holdings, node.told) = (None, None);
         node.adopted.clear();
+        self.trees.forget(dpid);
     }
 
     pub(super) fn handle_down(&mut self, dpid: DatapathId) {
@@ -390,11 +404,13 @@ impl Fabric {
             (node.is_connected, node.is_ready) = (false, false);
             (node.holdings, node.told) = (None, None);
         }
+        self.trees.touch();
     }
 
     /// Forgets a switch. Returns whether it took part.
     pub(super) fn forget(&mut self, dpid: DatapathId) -> bool {
         self.free(dpid);
+        self.trees.forget(dpid);
         let took_part = self
             .nodes
             .remove(&dpid)
@@ -473,6 +489,7 @@ impl Fabric {
         (node.is_capable, node.is_ready) = (false, false);
         node.new_hosts.clear();
         node.coming_hosts.clear();
+        self.trees.touch();
         if node.told.take().is_some() {
             outbox.tell_edge(dpid, EdgeUpdate::Fabric(self.view(Labels::default())));
         }
@@ -542,6 +559,7 @@ impl Fabric {
 
     /// Computes the routes again: links or switches have changed.
     pub(super) fn again(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.doubt_trees(outbox);
         self.is_outdated = true;
         self.compute_all();
         self.soon(now, GATHER_FAILURES, outbox);
@@ -555,6 +573,7 @@ impl Fabric {
         outbox: &mut Outbox,
     ) {
         if !lost.is_empty() {
+            self.doubt_trees(outbox);
             self.compute_without(lost);
             self.soon(now, GATHER_FAILURES, outbox);
         }
@@ -577,6 +596,7 @@ impl Fabric {
     /// Computes the routes again: there are more links or switches. The larger the fabric is, the
     /// more of them are gathered.
     pub(super) fn handle_more(&mut self, now: Instant, outbox: &mut Outbox) {
+        self.doubt_trees(outbox);
         self.compute_all();
         let members = self.nodes.len();
         let changes = members.div_ceil(self.egresses_at_once(members));
@@ -699,16 +719,23 @@ impl Fabric {
                 true => Label::MAX.0,
                 false => self.next_label - 1,
             };
-            let is_held = |node: &Node| {
-                let mut own = node.sent.own.values();
-                node.sent.routes.contains_key(&label) || own.any(|own| *own == label)
-            };
-            let is_used = self.egresses.contains_key(&label) || self.under_way.contains(&label);
-            if !is_used && !self.nodes.values().any(is_held) {
+            if self.is_free(label) {
                 return Some(label);
             }
         }
         None
+    }
+
+    /// Whether nobody has a label, and no switch holds anything of it.
+    fn is_free(&self, label: Label) -> bool {
+        let is_held = |node: &Node| {
+            let mut own = node.sent.own.values();
+            let leads = node.sent.routes.contains_key(&label);
+            leads || node.sent.trees.contains_key(&label) || own.any(|own| *own == label)
+        };
+        let is_used = self.egresses.contains_key(&label) || self.under_way.contains(&label);
+        let is_used = is_used || self.trees.has_label(label);
+        !is_used && !self.nodes.values().any(is_held)
     }
 
     /// Whether links that an earlier process used may still be found, so that the routes over them
@@ -877,6 +904,7 @@ impl Fabric {
 
     /// Notes what is about to be deleted, and that nothing else is of these egresses.
     fn note_leaving(&mut self, egresses: &BTreeSet<Label>, work: &Work) {
+        self.trees.touch();
         for node in self.nodes.values_mut() {
             node.leaving.retain(|label, _| !egresses.contains(label));
             node.leaving_inlets.clear();
@@ -968,6 +996,9 @@ impl Fabric {
         } = change;
         let is_current = revision == self.revision;
         let copies = self.copies;
+        if matches!(what, What::Tree(label, None) if !self.is_left_over(label)) {
+            return;
+        }
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
@@ -1017,7 +1048,16 @@ impl Fabric {
                 }
                 node.leaving_inlets.remove(&port);
                 sent.inlets.remove(&port);
+                self.trees.touch();
                 (Some(form::inlet(port)), Vec::new())
+            }
+            What::Tree(label, piece) => {
+                let old = sent.trees.remove(&label);
+                if let Some(piece) = &piece {
+                    sent.trees.insert(label, piece.clone());
+                }
+                let parts = |piece: Piece| tree::parts(label, &piece);
+                (old.map(parts), piece.map_or(Vec::new(), parts))
             }
             _ if !is_current => return,
             What::Everything => return,
@@ -1035,6 +1075,7 @@ impl Fabric {
             }
             What::Inlet(port, true) => {
                 sent.inlets.insert(port);
+                self.trees.touch();
                 (None, form::inlet(port))
             }
             What::Route(label, Some(route)) => {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clock::Instant;
 use openflow::message::PacketIn;
@@ -13,11 +14,13 @@ use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, is_tap};
 use crate::guest;
 use crate::pipeline::LABEL_TABLE;
 use crate::timeouts::HostName;
-use crate::vlan::{HostKey, VlanId};
+use crate::vlan::{self, HostKey, VlanId};
 
 use super::ageing::is_active;
 use super::bpdu::ClosedBy;
+use super::fabric::Ways;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
+use super::ingress::Way;
 use super::links::Pair;
 use super::mending::Cause;
 use super::packet::{Held, Packet, is_link_local, other_sender, says_router, sender_ip};
@@ -278,6 +281,12 @@ impl Controller {
         self.fabric
             .correct_ingress(&self.hosts, now, labelled, &mut self.outbox);
         let Some(to) = self.hosts.place(packet.dst) else {
+            let label = vlan::outer_id(packet.data).filter(|_| packet.is_labelled);
+            if label.is_some_and(|label| self.fabric.vlan_of(label).is_none()) {
+                // It is on its way to everybody by a tree that has just ended.
+                self.outbox.counters.packet_ins_broadcast_on_link += 1;
+                return;
+            }
             return self.flood(now, packet);
         };
         if self.config.mode == Mode::Reactive
@@ -462,9 +471,38 @@ impl Controller {
     pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
         let home = self.hosts.place(packet.src);
         let what = (packet.at, packet.data);
-        let how = (home, self.connections.len(), VlanId::NONE);
+        self.spread_in(now, VlanId::NONE, what, home);
+    }
+
+    /// Sends a packet of a VLAN, or outside of all, out of every edge port but its own and its
+    /// sender's (`home`), within the budgets of packet-outs.
+    pub(super) fn spread_in(
+        &mut self,
+        now: Instant,
+        vlan: VlanId,
+        what: (Location, &bytes::Bytes),
+        home: Option<Location>,
+    ) {
+        let ways = self.ways(vlan);
         let (net, outbox) = (&self.network, &mut self.outbox);
+        let ways = ways.as_deref();
+        let how = (home, Way { vlan, ways });
         self.ingress.spread(net, now, what, how, outbox);
+    }
+
+    /// Sends a frame of ours out of every edge port of a VLAN, or outside of all.
+    pub(super) fn send_to_all(&mut self, vlan: VlanId, frame: &bytes::Bytes) {
+        let ways = self.ways(vlan);
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        let ways = ways.as_deref();
+        self.ingress
+            .send_to_all(net, frame, Way { vlan, ways }, outbox);
+    }
+
+    /// How packets for everybody in a VLAN, or outside of all, reach the switches by trees.
+    pub(super) fn ways(&mut self, vlan: VlanId) -> Option<Arc<Ways>> {
+        let (net, ingress) = (&self.network, &mut self.ingress);
+        self.fabric.ways(vlan, net, ingress, &mut self.outbox)
     }
 
     /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one

@@ -31,6 +31,7 @@ use crate::vlan::{self, Form, HostKey, VlanId};
 
 use super::config::ControllerConfig;
 use super::hosts::OWN_MAC;
+use super::ingress::Way;
 use super::outbox::{Outbox, Timer};
 use super::packet::{Packet, sender_ip};
 use super::tables::Table;
@@ -235,9 +236,7 @@ impl Controller {
         }
         for ip in ips {
             let frame = announcement(gateway.mac, ip);
-            let (net, outbox) = (&self.network, &mut self.outbox);
-            self.ingress
-                .send_to_all(net, (vlan, &frame), |_| true, outbox);
+            self.send_to_all(vlan, &frame);
         }
     }
 
@@ -288,9 +287,12 @@ impl Controller {
 
     /// Sends a frame of a gateway out of all ports of its VLAN, because of a host at `at`.
     fn ask_members_of(&mut self, now: Instant, at: Location, frame: (VlanId, &Bytes)) {
-        let cost = self.connections.len();
+        let (vlan, frame) = frame;
+        let ways = self.ways(vlan);
         let (net, outbox) = (&self.network, &mut self.outbox);
-        self.ingress.ask_all(net, now, (at, cost), frame, outbox);
+        let ways = ways.as_deref();
+        self.ingress
+            .ask_all(net, now, (at, frame), Way { vlan, ways }, outbox);
     }
 
     /// Handles a packet of a host that its gateway answers or routes. Returns false for any other.

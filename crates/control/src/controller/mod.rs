@@ -513,6 +513,7 @@ impl Controller {
                 Timer::Topology => self.topology_due(now),
                 Timer::Qos => self.qos_due(now),
                 Timer::Fabric => self.fabric_due(now),
+                Timer::Trees => self.trees_due(now),
                 Timer::Multicast => self.multicast_due(now),
                 Timer::Access => self.access_due(now),
                 Timer::Static => self.static_due(now),
@@ -544,6 +545,7 @@ impl Controller {
         self.adopt_pending = false;
         self.topology_again();
         self.qos_restart_timers();
+        self.fabric.restart_trees(&mut self.outbox);
         self.fabric.again(now, &mut self.outbox);
         if let Some(dpid) = dpid {
             self.forget_switch(now, dpid);

@@ -463,10 +463,7 @@ impl Controller {
         membership.handle_message(now, vlan, at, heard);
         match heard.message {
             Said::Query(_) => {
-                let how = (None, self.connections.len(), vlan);
-                let (net, outbox) = (&self.network, &mut self.outbox);
-                self.ingress
-                    .spread(net, now, (at, packet.data), how, outbox);
+                self.spread_in(now, vlan, (at, packet.data), None);
             }
             _ => {
                 let family = Family::new(heard.from);
@@ -511,11 +508,7 @@ impl Controller {
         });
         match to {
             Some(to) => self.outbox.packet_out_in(vlan, to, &frame),
-            None => {
-                let (net, outbox) = (&self.network, &mut self.outbox);
-                self.ingress
-                    .send_to_all(net, (vlan, &frame.into()), |_| true, outbox);
-            }
+            None => self.send_to_all(vlan, &frame.into()),
         }
     }
 

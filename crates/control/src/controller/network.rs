@@ -41,6 +41,8 @@ pub(super) struct Network {
     /// Ports that are closed to hosts.
     closed: BTreeSet<Location>,
     link_policy: LinkPolicy,
+    /// Counts changes that may change the role of a port, or which switches are connected.
+    revision: u64,
 }
 
 pub(super) struct Switch {
@@ -87,7 +89,14 @@ impl Network {
             open_bonds: BTreeSet::new(),
             closed: BTreeSet::new(),
             link_policy: config.links,
+            revision: 0,
         }
+    }
+
+    /// Changes after every change that may change the role of a port, or which switches are
+    /// connected: with [`Links::revision`] this is all of them.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
     }
 
     pub(super) fn switch(&self, dpid: DatapathId) -> Option<&Switch> {
@@ -160,6 +169,7 @@ impl Network {
 
     /// Takes other bonds over, all of them without a port that carries packets.
     pub(super) fn set_bonds(&mut self, bonds: Arc<Bonds>) {
+        self.revision += 1;
         self.open_bonds
             .retain(|at| bonds.of(*at) == self.bonds.of(*at));
         self.bonds = bonds;
@@ -167,11 +177,18 @@ impl Network {
 
     /// Takes other mirrors over. Ports that get copies are no ends of links.
     pub(super) fn set_mirrors(&mut self, mirrors: Arc<Mirrors>) {
+        self.revision += 1;
         self.mirrors = mirrors;
+    }
+
+    /// Whether packets that leave by a port are copied to another.
+    pub(super) fn copies_out(&self, at: Location) -> bool {
+        self.mirrors.copies_out(at)
     }
 
     /// Notes whether a bond has a port that carries packets.
     pub(super) fn set_bond_open(&mut self, place: Location, is_open: bool) {
+        self.revision += 1;
         match is_open {
             true => self.open_bonds.insert(place),
             false => self.open_bonds.remove(&place),
@@ -187,6 +204,7 @@ impl Network {
     }
 
     pub(super) fn set_closed(&mut self, at: Location, is_closed: bool) {
+        self.revision += 1;
         match is_closed {
             true => self.closed.insert(at),
             false => self.closed.remove(&at),
@@ -281,15 +299,18 @@ impl Network {
 
     /// Sets the choice of links, and the ports that are edges.
     pub(super) fn set_stated(&mut self, links: LinkPolicy, edge_ports: BTreeSet<Location>) {
+        self.revision += 1;
         (self.link_policy, self.edge_ports) = (links, edge_ports);
     }
 
     pub(super) fn set_topology(&mut self, topology: Option<Topology>) {
+        self.revision += 1;
         self.topology = topology;
     }
 
     /// Notes that a switch has connected. Its entries are unknown.
     pub(super) fn handle_up(&mut self, now: Instant, connection: ConnectionId, up: &SwitchUp) {
+        self.revision += 1;
         let dpid = up.features.datapath_id;
         let ports = match self.switches.remove(&dpid) {
             Some(known) => known.ports,
@@ -315,6 +336,7 @@ impl Network {
 
     /// Notes that a switch's connection has ended. Returns whether there is such a switch.
     pub(super) fn handle_down(&mut self, now: Instant, dpid: DatapathId) -> bool {
+        self.revision += 1;
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return false;
         };
@@ -326,6 +348,7 @@ impl Network {
 
     /// Ends the use of a switch's connection. Returns it.
     pub(super) fn take_connection(&mut self, dpid: DatapathId) -> Option<ConnectionId> {
+        self.revision += 1;
         self.switches.get_mut(&dpid)?.connection.take()
     }
 
@@ -349,12 +372,19 @@ impl Network {
 
     /// Forgets a switch, and returns what was known.
     pub(super) fn forget(&mut self, dpid: DatapathId) -> Option<Switch> {
+        self.revision += 1;
         let switch = self.switches.remove(&dpid)?;
         self.port_addresses.retain(|_, of| *of != dpid);
         Some(switch)
     }
 
     pub(super) fn port_mut(&mut self, at: Location) -> Option<&mut SwitchPort> {
+        self.revision += 1;
+        self.known_port(at)
+    }
+
+    /// A port whose role does not change.
+    fn known_port(&mut self, at: Location) -> Option<&mut SwitchPort> {
         self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
     }
 
@@ -365,6 +395,7 @@ impl Network {
         described: &Port,
         fresh: impl FnOnce() -> PortState,
     ) -> Option<&mut SwitchPort> {
+        self.revision += 1;
         let switch = self.switches.get_mut(&at.dpid)?;
         let hw_addr = described.hw_addr;
         let port = switch.ports.entry(at.port).or_insert_with(|| SwitchPort {
@@ -382,6 +413,7 @@ impl Network {
     }
 
     pub(super) fn remove_port(&mut self, at: Location) -> Option<SwitchPort> {
+        self.revision += 1;
         let port = self.switches.get_mut(&at.dpid)?.ports.remove(&at.port)?;
         self.port_addresses.remove(&port.hw_addr);
         Some(port)
@@ -389,14 +421,14 @@ impl Network {
 
     /// Notes that a host was accepted at a port.
     pub(super) fn handle_host(&mut self, now: Instant, at: Location) {
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.known_port(at) {
             port.state.handle_host(now);
         }
     }
 
     /// Notes that entries of an earlier process name a host at a port.
     pub(super) fn handle_told(&mut self, at: Location) {
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.known_port(at) {
             port.state.handle_told();
         }
     }

@@ -171,6 +171,8 @@ pub(super) enum Timer {
     Topology,
     Qos,
     Fabric,
+    /// The trees of broadcasts are to change.
+    Trees,
     Multicast,
     Access,
     Bonds,
@@ -202,6 +204,7 @@ impl Timer {
             | Timer::Topology
             | Timer::Qos
             | Timer::Fabric
+            | Timer::Trees
             | Timer::Multicast
             | Timer::Access
             | Timer::Bonds
@@ -234,6 +237,7 @@ impl Timer {
             Timer::Topology => "topology",
             Timer::Qos => "qos",
             Timer::Fabric => "fabric",
+            Timer::Trees => "trees of broadcasts",
             Timer::Multicast => "multicast",
             Timer::Access => "access",
             Timer::Bonds => "bonds",

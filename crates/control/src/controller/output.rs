@@ -73,6 +73,10 @@ pub struct ControllerCounters {
     /// carries.
     pub packet_ins_half_way_limited: u64,
     pub flooded: u64,
+    /// Those of them that went along a tree of the fabric.
+    pub flooded_by_tree: u64,
+    /// The packet-outs that all of them cost.
+    pub flood_packet_outs: u64,
     /// Questions for addresses that the controller answered in place of their hosts.
     pub questions_answered: u64,
     /// Questions for addresses dropped because the same was flooded a moment ago.

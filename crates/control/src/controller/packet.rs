@@ -36,6 +36,8 @@ pub(super) struct Packet<'a> {
     pub data: &'a Bytes,
     /// Whether this is the beginning of a packet that the switch has already sent on.
     pub is_copy: bool,
+    /// Whether it has missed among the labels, so that its tag is one.
+    pub is_labelled: bool,
 }
 
 impl<'a> Packet<'a> {
@@ -51,6 +53,7 @@ impl<'a> Packet<'a> {
             buffer_id: held.buffer_id,
             data: &held.data,
             is_copy: held.is_copy,
+            is_labelled: held.is_labelled,
         })
     }
 }

@@ -325,7 +325,8 @@ impl Controller {
             | EntryKind::Routed
             | EntryKind::Static
             | EntryKind::Tap
-            | EntryKind::Guest => false,
+            | EntryKind::Guest
+            | EntryKind::Tree => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -394,7 +395,8 @@ impl Controller {
                 | EntryKind::Routed
                 | EntryKind::Static
                 | EntryKind::Tap
-                | EntryKind::Guest => false,
+                | EntryKind::Guest
+                | EntryKind::Tree => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;

@@ -290,6 +290,7 @@ impl Controller {
                     buffer_id: None,
                     data: &data,
                     is_copy: false,
+                    is_labelled: false,
                 };
                 self.answer_or_spread(now, &packet);
             }

@@ -118,6 +118,14 @@ impl Controller {
         self.start_update(now, stages);
     }
 
+    pub(super) fn trees_due(&mut self, now: Instant) {
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        let updates = self.fabric.trees_due(now, net, &mut self.ingress, outbox);
+        for stages in updates {
+            self.start_update(now, stages);
+        }
+    }
+
     /// Measures, for some paths, the delay until the first entry exists.
     fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
         if let Some(since) = self.paths.sent_at(pair, revision)
@@ -144,6 +152,9 @@ impl Controller {
             && self.fabric.publish(revision, &mut self.outbox)
         {
             self.multicast.update_all(&self.fabric, &mut self.outbox);
+        }
+        if let Some(change) = stage.tree {
+            self.fabric.tree_changed(change, &mut self.outbox);
         }
         if let Some(token) = stage.taken {
             self.taken(now, token);

@@ -6,7 +6,7 @@ use openflow::DatapathId;
 use crate::entry::{Entry, EntryKey};
 
 use super::entries::{DRAIN, SETTLE};
-use super::fabric::change::FabricChange;
+use super::fabric::change::{FabricChange, TreeChange};
 use super::links::Pair;
 use super::outbox::Outbox;
 
@@ -25,6 +25,8 @@ pub(super) struct Stage {
     pub fabric: Vec<FabricChange>,
     /// A revision of the fabric that is in use with this stage.
     pub publish: Option<u64>,
+    /// A change of a tree of broadcasts that all its switches have confirmed with this stage.
+    pub tree: Option<TreeChange>,
     /// A name to report as taken: every switch has taken the entries sent before.
     pub taken: Option<Token>,
     /// A name to release: the entries sent before are active with this stage.
@@ -82,7 +84,8 @@ impl Stage {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let is_told = self.taken.is_some() || self.release.is_some() || self.publish.is_some();
+        let is_told = self.taken.is_some() || self.release.is_some();
+        let is_told = is_told || self.publish.is_some() || self.tree.is_some();
         let has_changes = !self.changes.is_empty() || !self.fabric.is_empty();
         !has_changes && self.confirm.is_empty() && !is_told
     }

@@ -6,7 +6,7 @@ use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::ConnectionId;
 use crate::access::tables;
-use crate::fabric::{form, replication};
+use crate::fabric::{form, replication, tree};
 use crate::guest::Answer;
 use crate::requests::Requests;
 use crate::routing::flow;
@@ -147,6 +147,12 @@ impl Controller {
         }
         if let Some(group) = form::refused_bond(message) {
             return self.bond_unshared((dpid, error), group);
+        }
+        if tree::is_refused(message) {
+            if self.fabric.handle_tree_refused(dpid, &mut self.outbox) {
+                self.outbox.alarm(Alarm::TreeRefused { dpid, error });
+            }
+            return;
         }
         if replication::is_refused(message) {
             self.multicast.handle_refused(dpid, &mut self.outbox);

@@ -638,5 +638,6 @@ fn kind_text(kind: EntryKind) -> (&'static str, &'static str) {
         EntryKind::Static => ("static", "a static entry"),
         EntryKind::Tap => ("tap", "packets for an application"),
         EntryKind::Guest => ("guest", "an entry of a guest"),
+        EntryKind::Tree => ("tree", "the way of broadcasts"),
     }
 }

@@ -79,6 +79,9 @@ impl Updates {
         };
         if update.is_unsure {
             stage.taken = None;
+            if let Some(tree) = &mut stage.tree {
+                tree.is_confirmed = false;
+            }
         }
         let switches = stage.take_switches();
         Some((stage, switches))

@@ -311,10 +311,8 @@ impl Controller {
             self.outbox.counters.questions_answered += 1;
             return self.outbox.packet_out_in(vlan, at, &reply.frame);
         }
-        let how = (hosts.place(packet.src), self.connections.len(), vlan);
-        let (net, outbox) = (&self.network, &mut self.outbox);
-        self.ingress
-            .spread(net, now, (at, packet.data), how, outbox);
+        let home = hosts.place(packet.src);
+        self.spread_in(now, vlan, (at, packet.data), home);
     }
 
     /// Informs the edge and the fabric that a host of a VLAN is at an edge port.

@@ -22,7 +22,7 @@ use crate::pipeline::{HOST_TABLE, LABEL_TABLE, PATH_TABLE};
 use crate::vlan::{self, Form, HostKey, VlanId};
 
 use super::plan::{Ports, Route};
-use super::{Exit, Label, replication};
+use super::{Exit, Label, replication, tree};
 
 /// Messages of LACP, and packets of ports that are closed.
 const PRIORITY_LACP: u16 = 5100;
@@ -88,13 +88,24 @@ pub fn vid(label: Label) -> u16 {
 
 /// The actions at the ingress.
 pub fn ingress_actions(tag: u16, label: Label) -> Vec<Action> {
+    let mut actions = label_actions(tag, label);
+    actions.push(Action::Group(group(label)));
+    actions
+}
+
+/// The actions that give a packet a label.
+pub(super) fn label_actions(tag: u16, label: Label) -> Vec<Action> {
     vec![
         Action::PushVlan(tag),
         set(Field::VlanVid, vid(label)),
         // A switch copies the priority of an inner tag, and a host must not mark its packets.
         set(Field::VlanPcp, 0u8),
-        Action::Group(group(label)),
     ]
+}
+
+/// The action that sets the id of a VLAN.
+pub(super) fn set_vid(vlan: VlanId) -> Action {
+    set(Field::VlanVid, VID_PRESENT | vlan.number())
 }
 
 /// The way of actions that an edge has set at an ingress.
@@ -154,8 +165,7 @@ pub fn own(vlan: VlanId, label: Label) -> Vec<Part> {
         ];
         return vec![entry(LABEL_TABLE, PRIORITY_LABEL, labelled(label), pop)];
     }
-    let id = set(Field::VlanVid, VID_PRESENT | vlan.number());
-    let up = apply(vec![Action::controller(), id]);
+    let up = apply(vec![Action::controller(), set_vid(vlan)]);
     vec![entry(LABEL_TABLE, PRIORITY_VLAN, labelled(label), up)]
 }
 
@@ -333,7 +343,10 @@ impl Part {
                 instructions,
             } => Message::FlowMod(FlowMod {
                 table_id,
-                cookie: EntryKind::Fabric.cookie(generation),
+                cookie: match tree::is_led_by(&instructions) {
+                    true => EntryKind::Tree.cookie(generation),
+                    false => EntryKind::Fabric.cookie(generation),
+                },
                 instructions,
                 ..FlowMod::add(priority, r#match, Vec::new())
             }),
@@ -512,8 +525,9 @@ impl Holdings {
     /// Takes the fabric's own entries out of the rows of a switch.
     pub fn take(rows: &mut Vec<FlowStats>) -> Holdings {
         let is_fabric = |cookie: Cookie| {
+            let kind = EntryKind::of(cookie);
             cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
-                && EntryKind::of(cookie) == Some(EntryKind::Fabric)
+                && matches!(kind, Some(EntryKind::Fabric | EntryKind::Tree))
         };
         let own = rows.extract_if(.., |row| is_fabric(row.cookie));
         let parts = own.map(|row| Part::Entry {
@@ -646,6 +660,15 @@ impl Holdings {
         routes
     }
 
+    /// The pieces of trees that the switch may have.
+    pub fn trees(&self) -> Vec<(Label, tree::Piece)> {
+        let groups = self.0.values().filter_map(|part| match part {
+            Part::Group { id, buckets, .. } => Some((tree::label_of(*id)?, tree::read(buckets))),
+            Part::Entry { .. } => None,
+        });
+        groups.collect()
+    }
+
     fn entries(&self) -> impl Iterator<Item = (TableId, &Match, &[Instruction])> {
         self.0.values().filter_map(|part| match part {
             Part::Entry {
@@ -667,7 +690,8 @@ impl Holdings {
 
 /// Whether a group has a number of those that lead somewhere: all of ours but those of mirrors.
 pub fn is_group(group: GroupId) -> bool {
-    label_of(group).is_some() || replication::is_ours(group) || bond::is_group(group)
+    let leads = label_of(group).is_some() || tree::label_of(group).is_some();
+    leads || replication::is_ours(group) || bond::is_group(group)
 }
 
 /// A part in the one form in which parts are compared: switches report fields in an order of their

@@ -14,13 +14,15 @@
 //!
 //! [`plan`] computes the routes from the links, and [`form`] makes messages of them. In [`places`]
 //! all edges find the egress of a host, and in [`addresses`] the host that owns an IP address.
-//! [`replication`] copies multicast for the egresses with receivers.
+//! [`replication`] copies multicast for the egresses with receivers, and [`tree`] broadcasts for all
+//! edge ports.
 
 pub mod addresses;
 pub mod form;
 pub mod places;
 pub mod plan;
 pub mod replication;
+pub mod tree;
 
 /// The number of an egress: the VLAN id of the tag that its packets carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

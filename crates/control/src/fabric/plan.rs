@@ -212,7 +212,7 @@ fn offer_detour(graph: &Graph, egress: usize, from: usize, routes: &mut [Option<
     }
 }
 
-fn link(graph: &Graph, from: usize, out_port: PortNo) -> Option<Neighbour> {
+pub(super) fn link(graph: &Graph, from: usize, out_port: PortNo) -> Option<Neighbour> {
     let links = &graph.neighbours[from];
     let at = links.partition_point(|link| link.out_port < out_port);
     links

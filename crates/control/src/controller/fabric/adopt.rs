@@ -15,11 +15,11 @@ use openflow::{Cookie, DatapathId, GroupId, Match, Message, PortNo};
 use crate::Location;
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
 use crate::fabric::form::{self, Holdings, HostPort, Part};
-use crate::fabric::{Exit, Label};
+use crate::fabric::{Exit, Label, tree};
 use crate::vlan::{HostKey, VlanId};
 
 use super::ingress::{self, Ingress};
-use super::{Egress, Fabric, Sent, base};
+use super::{Egress, Fabric, Node, Sent, base};
 use crate::controller::entries::delete_row;
 use crate::controller::outbox::{Outbox, Request};
 
@@ -139,6 +139,7 @@ impl Fabric {
                 node.new_hosts.extend(coming);
             }
             self.is_stale = true;
+            self.handle_pieces(dpid, outbox);
         }
         for message in held.clear() {
             outbox.counters.fabric_parts_wrong += 1;
@@ -171,6 +172,13 @@ impl Fabric {
                 sent.routes.insert(label, route);
             }
         }
+        for (label, piece) in held.trees() {
+            let is_free = !self.egresses.contains_key(&label);
+            let is_known = self.domains.contains_key(&piece.vlan);
+            if is_free && is_known && held.claim(tree::parts(label, &piece)) {
+                sent.trees.insert(label, piece);
+            }
+        }
         for (host, at) in hosts {
             let is_labelled = host.vlan.is_none() || sent.own.contains_key(&host.vlan);
             if is_labelled && held.claim(form::host(host, &at)) {
@@ -186,7 +194,10 @@ impl Fabric {
         let node = self.nodes.get(&dpid);
         let own = node.and_then(|node| node.labels.get(&vlan));
         let has_room = self.egresses.len() < self.config.unwrap_or_default().egress_count_max;
-        let is_free = !self.egresses.contains_key(&label) && has_room;
+        let is_of_tree = |node: &Node| node.sent.trees.contains_key(&label);
+        let is_used = self.egresses.contains_key(&label) || self.trees.has_label(label);
+        let is_used = is_used || self.nodes.values().any(is_of_tree);
+        let is_free = !is_used && has_room;
         let may = own.map_or(is_free, |own| *own == label);
         may && self.domains.contains_key(&vlan)
     }

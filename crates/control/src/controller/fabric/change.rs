@@ -4,6 +4,7 @@ use openflow::{DatapathId, PortNo};
 
 use crate::fabric::Label;
 use crate::fabric::plan::Route;
+use crate::fabric::tree::Piece;
 use crate::vlan::{HostKey, VlanId};
 
 /// A change of one switch.
@@ -11,6 +12,15 @@ pub(in crate::controller) struct FabricChange {
     pub dpid: DatapathId,
     pub revision: u64,
     pub what: What,
+}
+
+/// A change of the tree of a VLAN, which counts if this is its revision still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controller) struct TreeChange {
+    pub vlan: VlanId,
+    pub revision: u64,
+    /// Whether all switches have confirmed it.
+    pub is_confirmed: bool,
 }
 
 /// A part of the fabric at a switch, and whether it is to be there.
@@ -21,6 +31,8 @@ pub(in crate::controller) enum What {
     Inlet(PortNo, bool),
     Route(Label, Option<Route>),
     Host(HostKey, PortNo),
+    /// Its piece of the tree with this label.
+    Tree(Label, Option<Piece>),
     /// Everything that a switch holds which is left out.
     Everything,
 }

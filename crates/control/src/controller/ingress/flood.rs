@@ -1,7 +1,7 @@
 //! Floods packets out of every edge port, within budgets.
 //!
-//! A broadcast costs a packet-out for each switch, so a port's number of broadcasts says little
-//! about the controller's work. The total cost is limited in packet-outs per second
+//! A broadcast costs a packet-out for each switch, or for each tree of the fabric, so a port's
+//! number of broadcasts says little about the controller's work. The total cost is limited in packet-outs per second
 //! (`flood_packet_outs_max`). One port may use a quarter of that and one switch half, so that a
 //! port that storms leaves room for others' broadcasts.
 
@@ -15,11 +15,13 @@ use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode}
 
 use crate::Location;
 use crate::controller::event::Alarm;
+use crate::controller::fabric::Ways;
 use crate::controller::network::Network;
 use crate::controller::outbox::Outbox;
 use crate::controller::port_state::PortRole;
+use crate::fabric::tree::{self, Edges};
 use crate::requests::EDGE_XID;
-use crate::vlan::{self, Form, VlanId};
+use crate::vlan::{Form, VlanId};
 use clock::Budget;
 
 use super::Ingress;
@@ -49,6 +51,14 @@ pub(super) struct EdgePorts {
     /// The revision of the links, and the number of changes of the switch's ports, at the time of
     /// the list.
     as_of: (u64, u64),
+}
+
+/// How a packet for everybody reaches the switches.
+#[derive(Clone, Copy)]
+pub(in crate::controller) struct Way<'a> {
+    pub vlan: VlanId,
+    /// `None`: by a packet-out for each.
+    pub ways: Option<&'a Ways>,
 }
 
 /// A budget of packet-outs per second; those of a second may go at once.
@@ -165,94 +175,144 @@ impl Ingress {
         }
     }
 
-    /// Sends a packet of a VLAN, or outside of all, out of every edge port but its own and, where
-    /// that is known, its sender's (`home`). Switches with the same edge ports are sent the same
-    /// frame. `cost`: the number of switches.
+    /// The edge ports of a switch for a VLAN, or outside of all, apart from some.
+    pub(in crate::controller) fn edges(
+        &mut self,
+        net: &Network,
+        (dpid, vlan): (DatapathId, VlanId),
+        except: &[Location],
+        outbox: &Outbox,
+    ) -> Edges {
+        let (vlans, mut edges) = (&outbox.vlans, Edges::default());
+        for port in self.edge_ports(net, dpid).iter().copied() {
+            let at = Location { dpid, port };
+            let form = match vlans.is_on() {
+                true => vlans.form(at, vlan),
+                false => Some(Form::Untagged),
+            };
+            match form.filter(|_| !except.contains(&at)) {
+                Some(Form::Untagged) => edges.untagged.push(port),
+                Some(Form::Tagged) => edges.tagged.push(port),
+                None => {}
+            }
+        }
+        edges
+    }
+
+    /// Sends a packet out of every edge port of its VLAN but its own and, where that is known, its
+    /// sender's (`home`).
     pub(in crate::controller) fn spread(
         &mut self,
         net: &Network,
         now: Instant,
         (at, data): (Location, &bytes::Bytes),
-        (home, cost, vlan): (Option<Location>, usize, VlanId),
+        (home, way): (Option<Location>, Way<'_>),
         outbox: &mut Outbox,
     ) {
-        if !self.may_spread(now, (at, cost), outbox) {
-            return;
+        let except = [at, home.unwrap_or(at)];
+        let targets = self.targets(net, &except, way);
+        if self.may_spread(now, (at, targets.len()), outbox) {
+            outbox.counters.flooded += 1;
+            self.send_to(net, targets, (data, &except), way, outbox);
         }
-        outbox.counters.flooded += 1;
-        let is_other = |place| place != at && Some(place) != home;
-        self.send_to_all(net, (vlan, data), is_other, outbox);
     }
 
-    /// Sends a question out of all edge ports of a VLAN, for a host at this port. `cost`: the
-    /// number of switches.
+    /// Sends a question out of all edge ports of a VLAN, for a host at this port.
     pub(in crate::controller) fn ask_all(
         &mut self,
         net: &Network,
         now: Instant,
-        (at, cost): (Location, usize),
-        question: (VlanId, &bytes::Bytes),
+        (at, question): (Location, &bytes::Bytes),
+        way: Way<'_>,
         outbox: &mut Outbox,
     ) {
-        if self.may_spread(now, (at, cost), outbox) {
+        let targets = self.targets(net, &[], way);
+        if self.may_spread(now, (at, targets.len()), outbox) {
             outbox.counters.flooded += 1;
-            self.send_to_all(net, question, |_| true, outbox);
+            self.send_to(net, targets, (question, &[]), way, outbox);
         }
     }
 
-    /// Sends a packet of a VLAN, or outside of all, out of every edge port for which `is_wanted`
-    /// holds. Nothing limits this.
+    /// Sends a packet out of every edge port of a VLAN, or outside of all. Nothing limits this.
     pub(in crate::controller) fn send_to_all(
         &mut self,
         net: &Network,
-        (vlan, data): (VlanId, &bytes::Bytes),
-        is_wanted: impl Fn(Location) -> bool,
+        data: &bytes::Bytes,
+        way: Way<'_>,
         outbox: &mut Outbox,
     ) {
+        let targets = self.targets(net, &[], way);
+        self.send_to(net, targets, (data, &[]), way, outbox);
+    }
+
+    /// The switches that get a packet-out, and whether the packet enters a tree there.
+    fn targets(
+        &mut self,
+        net: &Network,
+        except: &[Location],
+        way: Way<'_>,
+    ) -> Vec<(DatapathId, bool)> {
+        match way.ways {
+            Some(ways) => {
+                // Only an edge port would have the packet go out.
+                let is_edge = |at: &Location| self.edge_ports(net, at.dpid).contains(&at.port);
+                let edges: Vec<Location> = except.iter().copied().filter(is_edge).collect();
+                ways.targets(&edges)
+            }
+            None => net.connected().map(|s| (s.dpid, false)).collect(),
+        }
+    }
+
+    /// Sends a packet to some switches. Those with the same edge ports are sent the same frame.
+    fn send_to(
+        &mut self,
+        net: &Network,
+        targets: Vec<(DatapathId, bool)>,
+        (data, except): (&bytes::Bytes, &[Location]),
+        way: Way<'_>,
+        outbox: &mut Outbox,
+    ) {
+        let vlan = way.vlan;
+        outbox.counters.flooded_by_tree += u64::from(targets.iter().any(|(_, enters)| *enters));
         // Nothing waits for an answer. A number of its own says which packet a switch refuses.
         self.flood_number = self.flood_number.wrapping_add(1);
         let xid = Xid(EDGE_XID | self.flood_number & (EDGE_XID - 1));
-        let connected = net.connected();
-        let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
-        let vlans = outbox.vlans.clone();
-        let mut frames: BTreeMap<(Version, Ports), Option<Frame>> = BTreeMap::new();
-        for (dpid, version, connection) in connected {
-            let mut ports = self.edge_ports(net, dpid);
-            let is_other = |port: &PortNo| is_wanted(Location { dpid, port: *port });
-            if !ports.iter().all(is_other) {
-                ports = ports.iter().copied().filter(is_other).collect();
-            }
-            let mut tagged: Arc<[PortNo]> = Arc::default();
-            if vlans.is_on() {
-                let form = |port: &&PortNo| vlans.form(Location { dpid, port: **port }, vlan);
-                let all = ports.iter();
-                let trunks = all.clone().filter(|p| form(p) == Some(Form::Tagged));
-                tagged = trunks.copied().collect();
-                ports = all
-                    .filter(|p| form(p) == Some(Form::Untagged))
-                    .copied()
-                    .collect();
-            }
-            if ports.is_empty() && tagged.is_empty() {
+        let mut frames: BTreeMap<(Version, Edges), Option<Frame>> = BTreeMap::new();
+        for (dpid, enters) in targets {
+            let Some(switch) = net.switch(dpid) else {
+                continue;
+            };
+            let (version, Some(connection)) = (switch.version, switch.connection) else {
+                continue;
+            };
+            let edges = self.edges(net, (dpid, vlan), except, outbox);
+            let entry = way.ways.filter(|_| enters);
+            if entry.is_none() && edges.is_empty() {
                 continue;
             }
             // Its switch's bonds and mirrors make the frame another one.
             let copies = outbox.mirrors.outs(dpid).next().is_some();
-            if copies || outbox.bonds.of_switch(dpid).next().is_some() {
-                let mut actions = outputs_in(vlan, &ports, &tagged);
+            let is_own = copies || outbox.bonds.of_switch(dpid).next().is_some();
+            if is_own || entry.is_some() {
+                let mut actions = match entry {
+                    Some(ways) => ways.entry_actions(dpid, (vlan, &edges)),
+                    None => tree::outputs(vlan, &edges),
+                };
                 outbox.bonds.lead(dpid, &mut actions);
                 outbox.mirrors.lead(dpid, None, &mut actions);
                 match packet_out(version, xid, actions, data) {
-                    Some(frame) => outbox.send_packet_out(connection, frame),
+                    Some(frame) => {
+                        outbox.counters.flood_packet_outs += 1;
+                        outbox.send_packet_out(connection, frame);
+                    }
                     None => outbox.counters.unencodable += 1,
                 }
                 continue;
             }
-            let frame = match frames.entry((version, (ports, tagged))) {
+            let frame = match frames.entry((version, edges)) {
                 Entry::Occupied(same) => same.get().clone(),
                 Entry::Vacant(fresh) => {
-                    let (ports, tagged) = &fresh.key().1;
-                    let actions = outputs_in(vlan, ports, tagged);
+                    let actions = tree::outputs(vlan, &fresh.key().1);
                     let frame = packet_out(version, xid, actions, data);
                     fresh.insert(frame).clone()
                 }
@@ -261,26 +321,10 @@ impl Ingress {
                 outbox.counters.unencodable += 1;
                 continue;
             };
+            outbox.counters.flood_packet_outs += 1;
             outbox.send_packet_out(connection, frame);
         }
     }
-}
-
-/// The ports out of which a packet goes as it is, and those out of which it goes with its tag.
-type Ports = (Arc<[PortNo]>, Arc<[PortNo]>);
-
-/// The actions that send a packet of a VLAN out of both kinds of ports.
-fn outputs_in(vlan: VlanId, ports: &[PortNo], tagged: &[PortNo]) -> Vec<Action> {
-    let mut actions = outputs(ports);
-    if let Some(first) = tagged.first() {
-        actions.extend(vlan::output(None, vlan, Form::Tagged, *first));
-        actions.extend(outputs(&tagged[1..]));
-    }
-    actions
-}
-
-fn outputs(ports: &[PortNo]) -> Vec<Action> {
-    ports.iter().map(|port| Action::output(*port)).collect()
 }
 
 fn packet_out(

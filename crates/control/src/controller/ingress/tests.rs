@@ -59,13 +59,10 @@ impl Setup {
         let (net, outbox) = (&self.net, &mut self.outbox);
         let data = bytes::Bytes::from_static(&[0xff; 60]);
         let now = Instant::START;
-        self.ingress.spread(
-            net,
-            now,
-            (from, &data),
-            (None, 2, crate::vlan::VlanId::NONE),
-            outbox,
-        );
+        let vlan = crate::vlan::VlanId::NONE;
+        let way = Way { vlan, ways: None };
+        self.ingress
+            .spread(net, now, (from, &data), (None, way), outbox);
         let outputs = std::iter::from_fn(|| self.outbox.pop());
         let sent = outputs.filter_map(|output| {
             let ControllerOutput::Send { connection, frame } = output else {
