@@ -180,12 +180,16 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
     if m.auxiliary_id != 0 {
         write!(w, ", auxiliary_id:{}", m.auxiliary_id)?;
     }
+    let since = |bit| match bit {
+        bit if bit >= Capabilities::BUNDLES.0 => Version::V14,
+        bit if bit == Capabilities::PORT_BLOCKED.0 => Version::V12,
+        _ => Version::V10,
+    };
     let name = |bit| {
         if version == Version::V10 && bit == Capabilities::GROUP_STATS.0 {
             return Some("STP");
         }
-        let is_later = bit >= Capabilities::BUNDLES.0;
-        if is_later && version < Version::V14 {
+        if version < since(bit) {
             return None;
         }
         Capabilities::NAMES
@@ -204,9 +208,8 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
             "actions: {}",
             names::bitmap(names::ACTION_TYPES_V10, m.actions)
         )?;
-        ports(w, version, &m.ports)?;
     }
-    Ok(())
+    ports(w, version, &m.ports)
 }
 
 /// Ordered by number.

@@ -43,6 +43,12 @@ const FILES: &[(&str, &str)] = files![
     "ovs-ofctl/of13",
     "ovs-ofctl/of14",
     "ovs-ofctl/of15",
+    "ovs-tests/of10",
+    "ovs-tests/of11",
+    "ovs-tests/of12",
+    "ovs-tests/of13",
+    "ovs-tests/of14",
+    "ovs-tests/of15",
 ];
 
 pub fn fixtures() -> Vec<Fixture> {

@@ -26,6 +26,7 @@ use super::reader::Reader;
 use super::writer::Writer;
 
 pub(super) use numbers::{error_from_wire, error_to_wire};
+pub(super) use port::{decode_queue, encode_queues};
 use numbers::{port_from_wire, port_to_wire};
 
 /// `buffer_id` of a packet that is kept nowhere.
