@@ -168,6 +168,9 @@ impl Parts {
         if let Some((value, mask)) = m.get(field).filter(|(_, mask)| *mask != 0) {
             let mut part = format!("{name}=");
             let _ = values::value(&mut part, field, value, Some(mask));
+            if values::shape(field) == values::Shape::Hex && value == 0 {
+                part = part.replacen("=0x0", "=0", 1);
+            }
             self.push(part);
         }
     }

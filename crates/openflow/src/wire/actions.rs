@@ -270,7 +270,9 @@ fn decode_instruction(r: &mut Reader) -> Result<Instruction, DecodeError> {
             (Instruction::ApplyActions(decode_actions(&mut i)?), 0)
         }
         t::CLEAR_ACTIONS => (Instruction::ClearActions, 4),
-        t::METER if i.is_since(Version::V13) && !i.is_since(Version::V15) => (Instruction::Meter(MeterId(i.u32()?)), 0),
+        t::METER if i.is_since(Version::V13) && !i.is_since(Version::V15) => {
+            (Instruction::Meter(MeterId(i.u32()?)), 0)
+        }
         t::STAT_TRIGGER if i.is_since(Version::V15) => {
             let flags = i.u32()?;
             let thresholds = oxs::decode(&mut i)?;

@@ -98,7 +98,10 @@ pub fn decode_rows(frame: &Frame) -> Result<(Message, Vec<UnreadableRow>), Decod
     };
     let rows = match (frame.kind(), frame.version()) {
         (MessageKind::MultipartReply, Some(Version::V10)) => v10::decode_flow_rows(frame),
-        (MessageKind::MultipartReply, Some(Version::V11 | Version::V12 | Version::V13 | Version::V14)) => {
+        (
+            MessageKind::MultipartReply,
+            Some(Version::V11 | Version::V12 | Version::V13 | Version::V14),
+        ) => {
             let (row, unreadable) = (v13::flow::decode_stats, v13::flow::decode_unreadable);
             v13::multipart::decode_flow_rows(frame, row, unreadable)
         }

@@ -158,7 +158,10 @@ pub(in crate::wire) fn encode_queues(m: &QueueConfig, w: &mut Writer) -> Result<
     Ok(())
 }
 
-pub(in crate::wire) fn decode_queue(port: PortNo, r: &mut Reader) -> Result<PacketQueue, DecodeError> {
+pub(in crate::wire) fn decode_queue(
+    port: PortNo,
+    r: &mut Reader,
+) -> Result<PacketQueue, DecodeError> {
     let len = usize::from(r.peek_u16(4)?);
     if len < 8 {
         return Err(r.error(ErrorKind::BAD_LEN));

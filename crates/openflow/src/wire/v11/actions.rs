@@ -56,7 +56,10 @@ pub(in crate::wire) fn decode(
                 mask: None,
             };
             // Type, length and value fill a multiple of 8.
-            (Action::SetField(set), (4 + len).next_multiple_of(8) - 4 - len)
+            (
+                Action::SetField(set),
+                (4 + len).next_multiple_of(8) - 4 - len,
+            )
         }
     };
     Ok(Some(read))

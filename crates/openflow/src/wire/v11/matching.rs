@@ -179,13 +179,37 @@ impl Fields {
         let exact = [
             (said(wild::IN_PORT), Field::InPort, self.in_port),
             (said(wild::DL_TYPE), Field::EthType, dl_type.into()),
-            (is_ipv4 && said(wild::NW_PROTO), Field::IpProto, proto.into()),
+            (
+                is_ipv4 && said(wild::NW_PROTO),
+                Field::IpProto,
+                proto.into(),
+            ),
             (is_arp && said(wild::NW_PROTO), Field::ArpOp, proto.into()),
-            (is_ipv4 && said(wild::NW_TOS), Field::IpDscp, u32::from(self.nw_tos >> 2)),
-            (ports.is_some() && said(wild::TP_SRC), src, self.tp_src.into()),
-            (ports.is_some() && said(wild::TP_DST), dst, self.tp_dst.into()),
-            (is_mpls && said(wild::MPLS_LABEL), Field::MplsLabel, self.mpls_label),
-            (is_mpls && said(wild::MPLS_TC), Field::MplsTc, self.mpls_tc.into()),
+            (
+                is_ipv4 && said(wild::NW_TOS),
+                Field::IpDscp,
+                u32::from(self.nw_tos >> 2),
+            ),
+            (
+                ports.is_some() && said(wild::TP_SRC),
+                src,
+                self.tp_src.into(),
+            ),
+            (
+                ports.is_some() && said(wild::TP_DST),
+                dst,
+                self.tp_dst.into(),
+            ),
+            (
+                is_mpls && said(wild::MPLS_LABEL),
+                Field::MplsLabel,
+                self.mpls_label,
+            ),
+            (
+                is_mpls && said(wild::MPLS_TC),
+                Field::MplsTc,
+                self.mpls_tc.into(),
+            ),
         ];
         let exact = exact.into_iter().filter(|(is_said, ..)| *is_said);
         let exact = exact.map(|(_, field, value)| (field, u128::from(value), field.ones()));
@@ -256,9 +280,12 @@ impl Fields {
             seen.push(*field);
             f.put(*field, value & mask, mask, w)?;
         }
-        let is_priority_of_no_tag = f.says(wild::DL_VLAN_PCP)
-            && (!f.says(wild::DL_VLAN) || f.dl_vlan == VLAN_NONE);
-        w.refuse(is_priority_of_no_tag, "match on the priority of no VLAN tag")?;
+        let is_priority_of_no_tag =
+            f.says(wild::DL_VLAN_PCP) && (!f.says(wild::DL_VLAN) || f.dl_vlan == VLAN_NONE);
+        w.refuse(
+            is_priority_of_no_tag,
+            "match on the priority of no VLAN tag",
+        )?;
         Ok(f)
     }
 

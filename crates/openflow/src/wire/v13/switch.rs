@@ -34,7 +34,10 @@ pub(super) fn encode_features(
     w: &mut Writer,
 ) -> Result<(), EncodeError> {
     let is_v13 = w.is_since(Version::V13);
-    w.refuse(is_v13 && !features.ports.is_empty(), "ports in FEATURES_REPLY")?;
+    w.refuse(
+        is_v13 && !features.ports.is_empty(),
+        "ports in FEATURES_REPLY",
+    )?;
     let has_auxiliary = features.auxiliary_id != 0;
     w.refuse(!is_v13 && has_auxiliary, "auxiliary connection")?;
     w.u64(features.datapath_id.0);
