@@ -47,9 +47,13 @@ const RULES: &[Rule] = &[
     ("table features are listed", |ours, _| {
         ours.starts_with("OFPST_TABLE_FEATURES")
     }),
-    ("1.0 tables have their wildcards as a number", |ours, _| {
-        ours.starts_with("OFPST_TABLE reply (xid") && ours.contains("wildcards=")
-    }),
+    (
+        "tables of 1.0 to 1.2 have what they can do as a number",
+        |ours, _| {
+            ours.starts_with("OFPST_TABLE reply")
+                && (ours.contains(" wildcards=") || ours.contains(" features="))
+        },
+    ),
     (
         "an error of Nicira or the ONF is printed as numbers",
         |ours, _| {

@@ -266,7 +266,8 @@ fn counter(count: u64) -> String {
 fn table_stats(w: &mut String, tables: &[TableStats]) -> fmt::Result {
     let same = |a: &TableStats, b: &TableStats| {
         let counts = |t: &TableStats| (t.active_count, t.lookup_count, t.matched_count);
-        counts(a) == counts(b) && a.v10 == b.v10 && a.v10.is_none()
+        let has_name = a.v10.as_ref().is_some_and(|v10| !v10.name.is_empty());
+        counts(a) == counts(b) && a.v10 == b.v10 && !has_name
     };
     let mut at = 0;
     while at < tables.len() {

@@ -46,7 +46,8 @@ pub(super) const IN_SET_FIELD: FieldErrors = FieldErrors {
 
 /// Reads an `ofp_match` and the padding to 8 bytes after it.
 pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
-    if !r.is_since(Version::V12) {
+    let is_v11 = !r.is_since(Version::V12);
+    if is_v11 && matching::is_next(r)? {
         return matching::decode(r);
     }
     if r.peek_u16(0)? != MATCH_TYPE_OXM {
@@ -69,7 +70,9 @@ pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
         if !seen.insert(identity(&field)) {
             return Err(refused);
         }
+        // In 1.1 Open vSwitch names the prerequisites in fields of its own.
         if let MatchField::Basic { field, .. } = &field
+            && !is_v11
             && !holds(field.info().prereq, &r#match)
         {
             let kind = ErrorKind::MATCH_BAD_PREREQ;
@@ -77,12 +80,14 @@ pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
         }
         r#match.fields.push(field);
     }
-    Ok(r#match)
+    // So that it is the same when it has been written, whatever form it came in.
+    let canonical = is_v11.then(|| matching::canonical(&r#match)).flatten();
+    Ok(canonical.unwrap_or(r#match))
 }
 
 pub(super) fn encode_match(r#match: &Match, w: &mut Writer) -> Result<(), EncodeError> {
-    if !w.is_since(Version::V12) {
-        return matching::encode(r#match, w);
+    if !w.is_since(Version::V12) && matching::encode(r#match, w) {
+        return Ok(());
     }
     let start = w.at();
     w.u16(MATCH_TYPE_OXM);

@@ -3,7 +3,7 @@
 //! Not kept: values under a wildcard or mask, fields whose prerequisite the match does not state,
 //! padding.
 
-use crate::error::{DecodeError, EncodeError, ErrorKind};
+use crate::error::{DecodeError, ErrorKind};
 use crate::match_fields::{Field, Match, MatchField, VLAN_PRESENT};
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;
@@ -78,10 +78,13 @@ struct Fields {
     metadata: Masked,
 }
 
+/// Whether the next match is of this form. Open vSwitch sends OXM, as in 1.2, for what the form
+/// cannot say.
+pub(in crate::wire) fn is_next(r: &Reader) -> Result<bool, DecodeError> {
+    Ok(r.peek_u16(0)? == TYPE)
+}
+
 pub(in crate::wire) fn decode(r: &mut Reader) -> Result<Match, DecodeError> {
-    if r.peek_u16(0)? != TYPE {
-        return Err(r.error(ErrorKind::MATCH_BAD_TYPE));
-    }
     if usize::from(r.peek_u16(2)?) != LEN {
         return Err(r.error(ErrorKind::MATCH_BAD_LEN));
     }
@@ -119,8 +122,16 @@ pub(in crate::wire) fn decode(r: &mut Reader) -> Result<Match, DecodeError> {
     fields.to_match().ok_or(bad_value)
 }
 
-pub(in crate::wire) fn encode(r#match: &Match, w: &mut Writer) -> Result<(), EncodeError> {
-    let f = Fields::of(r#match, w)?;
+/// The match as [`decode`] gives it, if this form can say it.
+pub(in crate::wire) fn canonical(r#match: &Match) -> Option<Match> {
+    Fields::of(r#match)?.to_match()
+}
+
+/// Writes the match, if this form can say it.
+pub(in crate::wire) fn encode(r#match: &Match, w: &mut Writer) -> bool {
+    let Some(f) = Fields::of(r#match) else {
+        return false;
+    };
     w.u16(TYPE);
     w.u16(LEN as u16);
     w.u32(f.in_port);
@@ -141,7 +152,7 @@ pub(in crate::wire) fn encode(r#match: &Match, w: &mut Writer) -> Result<(), Enc
     w.u8(f.mpls_tc);
     w.zeros(3);
     f.metadata.encode(w, 8);
-    Ok(())
+    true
 }
 
 /// Where 1.1 keeps the ports, and what they are, by `nw_proto`. ICMP is Open vSwitch's reading.
@@ -259,7 +270,8 @@ impl Fields {
         Some(said)
     }
 
-    fn of(r#match: &Match, w: &Writer) -> Result<Fields, EncodeError> {
+    /// `None` if this form cannot say all of the match.
+    fn of(r#match: &Match) -> Option<Fields> {
         // What tells the others apart, wherever it stands.
         let mut f = Fields {
             wildcards: wild::ALL,
@@ -270,32 +282,20 @@ impl Fields {
         let mut seen = Vec::new();
         for field in &r#match.fields {
             let MatchField::Basic { field, value, mask } = field else {
-                return w.unsupported("experimenter's match field");
+                return None;
             };
             let mask = mask.unwrap_or(field.ones());
-            if (value | mask) & !field.ones() != 0 {
-                return w.unsupported("value wider than its match field");
+            if (value | mask) & !field.ones() != 0 || value & !mask != 0 || seen.contains(field) {
+                return None;
             }
-            w.refuse(seen.contains(field), "match that names a field twice")?;
             seen.push(*field);
-            f.put(*field, value & mask, mask, w)?;
+            f.put(*field, *value, mask)?;
         }
-        let is_priority_of_no_tag =
-            f.says(wild::DL_VLAN_PCP) && (!f.says(wild::DL_VLAN) || f.dl_vlan == VLAN_NONE);
-        w.refuse(
-            is_priority_of_no_tag,
-            "match on the priority of no VLAN tag",
-        )?;
-        Ok(f)
+        let is_tagged = f.says(wild::DL_VLAN) && f.dl_vlan != VLAN_NONE;
+        (is_tagged || !f.says(wild::DL_VLAN_PCP)).then_some(f)
     }
 
-    fn put(
-        &mut self,
-        field: Field,
-        value: u128,
-        mask: u128,
-        w: &Writer,
-    ) -> Result<(), EncodeError> {
+    fn put(&mut self, field: Field, value: u128, mask: u128) -> Option<()> {
         use Field as F;
         let (is_ipv4, is_arp) = (self.dl_type == IPV4, self.dl_type == ARP);
         let is_mpls = MPLS.contains(&self.dl_type);
@@ -311,14 +311,11 @@ impl Fields {
         };
         if let Some(masked) = masked {
             *masked = Masked { value, mask };
-            return Ok(());
+            return Some(());
         }
         let is_any_tag = field == F::VlanVid && (value, mask) == (VLAN_PRESENT, VLAN_PRESENT);
-        if mask == 0 {
-            return Ok(());
-        }
         if mask != field.ones() && !is_any_tag {
-            return w.unsupported("mask on such a match field");
+            return None;
         }
         let ports = transport(self.nw_proto).filter(|_| is_ipv4);
         self.wildcards &= !match field {
@@ -368,8 +365,8 @@ impl Fields {
                 self.tp_dst = value as u16;
                 wild::TP_DST
             }
-            _ => return w.unsupported("such match field, or not without its prerequisite"),
+            _ => return None,
         };
-        Ok(())
+        Some(())
     }
 }
