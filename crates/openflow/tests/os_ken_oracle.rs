@@ -188,6 +188,9 @@ fn deviation_v12(message: &Message) -> Option<&'static str> {
             Some(VENDORS_ACTION)
         }
         Message::MultipartReply(_) if has_vendor => Some(VENDORS_ACTION),
+        Message::QueueGetConfigReply(_) if has_vendor => {
+            Some("gives up on an experimenter's property of a queue")
+        }
         Message::MultipartRequest(request) => match &request.body {
             RequestBody::PortDesc(_) => Some(UNKNOWN_MULTIPART),
             _ => deviation(message),

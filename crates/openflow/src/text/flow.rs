@@ -424,10 +424,10 @@ fn instruction(w: &mut dyn Write, version: Version, instruction: &Instruction) -
     match instruction {
         Instruction::GotoTable(table) => write!(w, "goto_table:{}", table.0),
         Instruction::WriteMetadata { metadata, mask } => {
-            write!(w, "write_metadata:{metadata:#x}")?;
+            write!(w, "write_metadata:{}", values::c_hex(*metadata))?;
             match *mask {
                 u64::MAX => Ok(()),
-                mask => write!(w, "/{mask:#x}"),
+                mask => write!(w, "/{}", values::c_hex(mask)),
             }
         }
         Instruction::WriteActions(list) => {

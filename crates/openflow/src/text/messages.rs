@@ -95,7 +95,7 @@ pub(super) fn body(w: &mut String, version: Version, xid: Xid, message: &Message
     }
 }
 
-/// A HELLO without a version in its bitmap offers every version up to its own (OpenFlow 1.3.1, 6.3.1).
+/// A HELLO without versions in a bitmap offers every version up to its own (OpenFlow 1.3.1, 6.3.1).
 fn hello(w: &mut String, version: Version, m: &Hello) -> fmt::Result {
     let all_below = (2u32 << version.wire()) - 2;
     let bitmap = m
@@ -182,16 +182,17 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
     if m.auxiliary_id != 0 {
         write!(w, ", auxiliary_id:{}", m.auxiliary_id)?;
     }
-    let since = |bit| match bit {
-        bit if bit >= Capabilities::BUNDLES.0 => Version::V14,
-        bit if bit == Capabilities::PORT_BLOCKED.0 => Version::V12,
-        _ => Version::V10,
+    let is_of = |bit| match bit {
+        bit if bit >= Capabilities::BUNDLES.0 => version >= Version::V14,
+        bit if bit == Capabilities::PORT_BLOCKED.0 => version >= Version::V12,
+        bit if bit == Capabilities::ARP_MATCH_IP.0 => version <= Version::V11,
+        _ => true,
     };
     let name = |bit| {
         if version == Version::V10 && bit == Capabilities::GROUP_STATS.0 {
             return Some("STP");
         }
-        if version < since(bit) {
+        if !is_of(bit) {
             return None;
         }
         Capabilities::NAMES

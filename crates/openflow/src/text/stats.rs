@@ -391,7 +391,8 @@ fn group_features(w: &mut String, m: &GroupFeatures) -> fmt::Result {
     {
         if m.types >> at & 1 == 1 {
             writeln!(w, "    {name} group:")?;
-            writeln!(w, "       max_groups={:#x}", m.max_groups[at])?;
+            let max = values::c_hex(m.max_groups[at].into());
+            writeln!(w, "       max_groups={max}")?;
             let actions = names::bitmap(names::ACTION_TYPES, m.actions[at]);
             writeln!(w, "       actions: {actions}")?;
         }

@@ -1,4 +1,4 @@
-//! `ofp_match` of 1.1: a fixed form with wildcards and masks (A.2.3), read as Open vSwitch reads it.
+//! `ofp_match` of 1.1: a fixed form with wildcards and masks (A.2.3), as Open vSwitch reads it.
 //!
 //! Not kept: values under a wildcard or mask, fields whose prerequisite the match does not state,
 //! padding.

@@ -1,5 +1,5 @@
-//! OpenFlow 1.1: its match of a fixed form ([`matching`]), actions per field ([`actions`]), and what
-//! else it has otherwise than 1.2. The rest is read and written as in 1.2.
+//! OpenFlow 1.1: its match of a fixed form ([`matching`]), actions per field ([`actions`]), and
+//! what else it has otherwise than 1.2. The rest is read and written as in 1.2.
 
 pub(super) mod actions;
 pub(super) mod matching;

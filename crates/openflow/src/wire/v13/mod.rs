@@ -1,5 +1,5 @@
-//! OpenFlow 1.3, by message family, and what the versions around it share with it. Structures in the order of
-//! the specification (1.3.1, 7.3).
+//! OpenFlow 1.3, by message family, and what the versions around it share with it. Structures in
+//! the order of the specification (1.3.1, 7.3).
 
 pub(super) mod flow;
 pub(super) mod group;
