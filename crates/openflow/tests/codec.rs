@@ -9,7 +9,9 @@ use bytes::BytesMut;
 use openflow::error::EncodeError;
 use openflow::match_fields::{Field, Match, MatchField};
 use openflow::message::{FlowMod, FlowModFlags};
-use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
+use openflow::{
+    Action, Frame, Instruction, Message, MessageKind, MeterId, PortNo, Version, Xid, decode, encode,
+};
 
 use common::{fixtures, from_hex, reframed, to_hex};
 
@@ -362,4 +364,78 @@ fn a_field_has_a_name_from_its_version_on() {
         });
         assert_eq!(read.r#match, kept);
     }
+}
+
+/// FLOW_MODs of 1.3 under an earlier version byte: the error that they are, and that the version
+/// has no words for the message.
+#[test]
+fn what_came_later_is_refused_in_1_1_and_1_2() {
+    let entry = |flags: FlowModFlags, instructions: Vec<Instruction>| {
+        let mut entry = FlowMod::add(1, Match::any(), Vec::new());
+        (entry.flags, entry.instructions) = (flags, instructions);
+        Message::FlowMod(entry)
+    };
+    let flags = |flags: FlowModFlags| entry(flags, Vec::new());
+    let action = |action: Action| {
+        let apply = Instruction::ApplyActions(vec![action]);
+        entry(FlowModFlags::empty(), vec![apply])
+    };
+    let set = MatchField::Basic {
+        field: Field::Metadata,
+        value: 1,
+        mask: None,
+    };
+    let meter = vec![Instruction::Meter(MeterId(1))];
+    let meter = entry(FlowModFlags::empty(), meter);
+    let (v11, v12) = (Version::V11, Version::V12);
+    for (version, message, error) in [
+        (v11, flags(FlowModFlags::RESET_COUNTS), "FLOW_MOD_BAD_FLAGS"),
+        (
+            v12,
+            flags(FlowModFlags::NO_BYT_COUNTS),
+            "FLOW_MOD_BAD_FLAGS",
+        ),
+        (v11, action(Action::PopPbb), "ACTION_BAD_TYPE"),
+        (v12, action(Action::PushPbb(0x88e7)), "ACTION_BAD_TYPE"),
+        (v11, action(Action::SetField(set)), "ACTION_BAD_TYPE"),
+        (v12, meter, "UNKNOWN_INST"),
+    ] {
+        let later = encode(Version::V13, Xid(1), &message).expect("1.3 has it");
+        let read = decode(&in_version(&later, version)).expect_err("not there yet");
+        assert_eq!(read.kind.name(), Some(error), "{message:?}");
+        let written = encode(version, Xid(1), &message);
+        let is_unsupported = matches!(written, Err(EncodeError::Unsupported { .. }));
+        assert!(is_unsupported, "{version}: {message:?}");
+    }
+    assert!(encode(v12, Xid(1), &flags(FlowModFlags::RESET_COUNTS)).is_ok());
+    let mpls = Match::any().with(Field::EthType, 0x8847u16);
+    let bottom = mpls.with(Field::MplsBos, 1u8);
+    let bottom = Message::FlowMod(FlowMod::add(1, bottom, Vec::new()));
+    let error = encode(v12, Xid(1), &bottom).expect_err("no field of that name");
+    assert_eq!(error.to_string(), "OpenFlow 1.2 has no such field");
+}
+
+/// In 1.1 Open vSwitch sends matches as OXM. Those that the form of 1.1 can say are written in it.
+#[test]
+fn a_match_of_1_1_may_come_as_oxm() {
+    let said = Match::any()
+        .with(Field::EthType, 0x0800u16)
+        .with_in_port(PortNo(7));
+    let unsaid = Match::any()
+        .with(Field::EthType, 0x86ddu16)
+        .with(Field::IpProto, 6u8);
+    for (came, len) in [(said, 56 + 88), (unsaid, 56 + 16)] {
+        let entry = Message::FlowMod(FlowMod::add(1, came, Vec::new()));
+        let later = encode(Version::V13, Xid(1), &entry).expect("1.3 has it");
+        let read = decode(&in_version(&later, Version::V11)).expect("a match as OXM");
+        let written = encode(Version::V11, Xid(1), &read).expect("what was read can be written");
+        assert_eq!(decode(&written), Ok(read));
+        assert_eq!(written.len(), len);
+    }
+}
+
+fn in_version(frame: &Frame, version: Version) -> Frame {
+    let mut bytes = frame.bytes().to_vec();
+    bytes[0] = version.wire();
+    reframed(&bytes)
 }
