@@ -54,11 +54,11 @@ pub enum Action {
     SetVlanPcp(u8),
     /// OpenFlow 1.0: strip the VLAN tag if there is one.
     StripVlan,
-    /// OpenFlow 1.0: the whole TOS byte less its ECN bits.
+    /// OpenFlow 1.0 and 1.1: the whole TOS byte less its ECN bits.
     SetNwTos(u8),
-    /// OpenFlow 1.0: the source port of whatever transport the packet has.
+    /// OpenFlow 1.0 and 1.1: the source port of whatever transport the packet has.
     SetTpSrc(u16),
-    /// OpenFlow 1.0: the destination port of whatever transport the packet has.
+    /// OpenFlow 1.0 and 1.1: the destination port of whatever transport the packet has.
     SetTpDst(u16),
     /// OpenFlow 1.0: output to a queue of a port.
     Enqueue {

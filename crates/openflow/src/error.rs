@@ -68,6 +68,7 @@ errors! {
     INST_BAD_EXP_TYPE = 3, 6, "The experimenter's instruction type is not supported.";
     INST_BAD_LEN = 3, 7, "The length of an instruction is wrong.";
     INST_EPERM = 3, 8, "The instruction is not permitted.";
+    INST_DUP_INST = 3, 9, "An instruction is there twice; 1.4 and later.";
     MATCH_BAD_TYPE = 4, 0, "The match type is not supported.";
     MATCH_BAD_LEN = 4, 1, "The length of the match is wrong.";
     MATCH_BAD_TAG = 4, 2, "The match uses a tag that is not supported.";

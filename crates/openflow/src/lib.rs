@@ -2,8 +2,7 @@
 //!
 //! A message has two forms. A [`Frame`] is a checked header and the original bytes; relays forward
 //! it and queues hold it. A [`Message`] is the typed form, one for all versions, in the vocabulary
-//! of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0, 1.3, 1.4 and 1.5.
-//! Messages of 1.1 and 1.2 are framed and typed by their header ([`Frame::kind`]) and stay bytes.
+//! of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0 to 1.5.
 //!
 //! ```
 //! use openflow::message::FlowMod;

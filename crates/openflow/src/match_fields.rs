@@ -46,7 +46,7 @@ macro_rules! fields {
             bits: $bits,
             maskable: $maskable,
             prereq: $prereq,
-            since: Version::V10,
+            since: if $number < MPLS_BOS { Version::V10 } else { Version::V13 },
         }),*];
 
         /// Every basic field that 1.4 and 1.5 add, by number.
@@ -63,6 +63,9 @@ macro_rules! fields {
         }),*];
     };
 }
+
+/// Number of the first field that 1.3 adds.
+const MPLS_BOS: u8 = 36;
 
 /// Row of the table of fields.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +87,7 @@ pub struct FieldInfo {
     pub maskable: bool,
     /// Condition under which a match may name the field.
     pub prereq: Prereq,
-    /// First version with this field; 1.0 for all up to 1.3.
+    /// First version with this field; 1.0 for all up to 1.2.
     pub since: Version,
 }
 

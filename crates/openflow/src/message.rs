@@ -198,7 +198,7 @@ pub struct SwitchFeatures {
     pub capabilities: Capabilities,
     /// 1.0 only: bitmap of OFPAT_* supported. 1.3 has it as a reserved field.
     pub actions: u32,
-    /// 1.0 only; later versions ask for PORT_DESC.
+    /// Up to 1.2; later versions ask for PORT_DESC.
     pub ports: Vec<Port>,
 }
 
@@ -217,7 +217,7 @@ flags! {
         IP_REASM = 1 << 5;
         /// Counts packets and bytes of queues.
         QUEUE_STATS = 1 << 6;
-        /// Matches IP addresses in ARP packets; 1.0 only.
+        /// Matches IP addresses in ARP packets; 1.0 and 1.1.
         ARP_MATCH_IP = 1 << 7;
         /// Blocks ports that would make a loop.
         PORT_BLOCKED = 1 << 8;

@@ -297,17 +297,19 @@ pub struct TableStats {
     pub lookup_count: u64,
     /// Packets that matched an entry.
     pub matched_count: u64,
-    /// 1.0 only: name (32 bytes), wildcards and max_entries.
+    /// Up to 1.2: name (32 bytes), wildcards and max_entries.
     pub v10: Option<TableStatsV10>,
 }
 
-/// Fields of table statistics that only 1.0 has.
+/// Fields of table statistics that versions up to 1.2 have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableStatsV10 {
     /// Name of the table.
     pub name: Bytes,
-    /// Wildcards that the table supports, as OFPFW_*.
+    /// Wildcards that the table supports, as OFPFW_*; 0 in 1.1 and 1.2.
     pub wildcards: u32,
+    /// 1.1 and 1.2: bitmaps of what the table supports, as they stand there.
+    pub features: Bytes,
     /// Number of entries that the table can hold.
     pub max_entries: u32,
 }

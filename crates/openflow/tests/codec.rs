@@ -9,7 +9,9 @@ use bytes::BytesMut;
 use openflow::error::EncodeError;
 use openflow::match_fields::{Field, Match, MatchField};
 use openflow::message::{FlowMod, FlowModFlags};
-use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
+use openflow::{
+    Action, Frame, Instruction, Message, MessageKind, MeterId, PortNo, Version, Xid, decode, encode,
+};
 
 use common::{fixtures, from_hex, reframed, to_hex};
 
@@ -22,6 +24,67 @@ const NOT_CANONICAL: &[(&str, &str)] = &[
     (
         "os-ken/of10 0045 flow_mod",
         "the priority of an untagged frame: wild, where Open vSwitch writes 0",
+    ),
+    (
+        "ovs/of11 0008 multipart_reply/flow",
+        "matches as OXM, which 1.1 has a form for",
+    ),
+    (
+        "ovs-tests/of10 0052 hello",
+        "text in a HELLO, which has no body in 1.0",
+    ),
+    (
+        "ovs-tests/of10 0054 hello",
+        "an element of no known type, and text after the last",
+    ),
+    (
+        "ovs-tests/of10 0069 flow_removed",
+        "ports and TOS of an ARP packet, which 1.0 says to ignore",
+    ),
+    (
+        "ovs-tests/of10 0073 flow_mod",
+        "ports and TOS of an ARP packet, and the priority of one without wildcards",
+    ),
+    (
+        "ovs-tests/of10 0077 multipart_request/flow",
+        "a port under its wildcard",
+    ),
+    (
+        "ovs-tests/of10 0078 multipart_reply/flow",
+        "ports and TOS of an ARP packet, which 1.0 says to ignore",
+    ),
+    (
+        "ovs-tests/of10 0079 multipart_request/aggregate",
+        "a port under its wildcard",
+    ),
+    ("ovs-tests/of10 0152 packet_in", "padding that is not zero"),
+    (
+        "ovs-tests/of11 0036 multipart_reply/flow",
+        "padding that is not zero",
+    ),
+    (
+        "ovs-tests/of11 0038 multipart_reply/flow",
+        "padding that is not zero",
+    ),
+    (
+        "ovs-tests/of11 0044 multipart_reply/flow",
+        "padding that is not zero",
+    ),
+    (
+        "ovs-tests/of11 0046 multipart_reply/flow",
+        "padding that is not zero",
+    ),
+    (
+        "ovs-tests/of11 0047 multipart_reply/flow",
+        "padding that is not zero",
+    ),
+    (
+        "ovs-tests/of13 0035 multipart_reply/table_features",
+        "padding of ids of actions and instructions, as 1.3.0 had it",
+    ),
+    (
+        "ovs-tests/of15 0014 multipart_reply/aggregate",
+        "statistics with a field of their message, last",
     ),
 ];
 
@@ -62,13 +125,23 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "FLOW_MOD_BAD_COMMAND",
         "a table in the upper byte of the command, by a Nicira extension",
     ),
+    (
+        "ovs-tests/of14 0021 requestforward",
+        "METER_BAD_FLAGS",
+        "a flag of a meter that no version names, 0x100",
+    ),
+    (
+        "ovs-tests/of15 0013 multipart_request/aggregate",
+        "BAD_LEN",
+        "statistics after the match, where a request has none: Open vSwitch passes over them",
+    ),
 ];
 
 #[test]
 fn the_fixtures_hold_every_message_type() {
     let fixtures = fixtures();
     assert!(fixtures.len() > 2_300, "{}", fixtures.len());
-    for version in [Version::V10, Version::V13, Version::V14, Version::V15] {
+    for version in Version::ALL {
         let of_version = fixtures.iter().map(|f| &f.frame);
         let of_version = of_version.filter(|f| f.version() == Some(version));
         let held: BTreeSet<_> = of_version.map(Frame::kind).collect();
@@ -291,4 +364,78 @@ fn a_field_has_a_name_from_its_version_on() {
         });
         assert_eq!(read.r#match, kept);
     }
+}
+
+/// FLOW_MODs of 1.3 under an earlier version byte: the error that they are, and that the version
+/// has no words for the message.
+#[test]
+fn what_came_later_is_refused_in_1_1_and_1_2() {
+    let entry = |flags: FlowModFlags, instructions: Vec<Instruction>| {
+        let mut entry = FlowMod::add(1, Match::any(), Vec::new());
+        (entry.flags, entry.instructions) = (flags, instructions);
+        Message::FlowMod(entry)
+    };
+    let flags = |flags: FlowModFlags| entry(flags, Vec::new());
+    let action = |action: Action| {
+        let apply = Instruction::ApplyActions(vec![action]);
+        entry(FlowModFlags::empty(), vec![apply])
+    };
+    let set = MatchField::Basic {
+        field: Field::Metadata,
+        value: 1,
+        mask: None,
+    };
+    let meter = vec![Instruction::Meter(MeterId(1))];
+    let meter = entry(FlowModFlags::empty(), meter);
+    let (v11, v12) = (Version::V11, Version::V12);
+    for (version, message, error) in [
+        (v11, flags(FlowModFlags::RESET_COUNTS), "FLOW_MOD_BAD_FLAGS"),
+        (
+            v12,
+            flags(FlowModFlags::NO_BYT_COUNTS),
+            "FLOW_MOD_BAD_FLAGS",
+        ),
+        (v11, action(Action::PopPbb), "ACTION_BAD_TYPE"),
+        (v12, action(Action::PushPbb(0x88e7)), "ACTION_BAD_TYPE"),
+        (v11, action(Action::SetField(set)), "ACTION_BAD_TYPE"),
+        (v12, meter, "UNKNOWN_INST"),
+    ] {
+        let later = encode(Version::V13, Xid(1), &message).expect("1.3 has it");
+        let read = decode(&in_version(&later, version)).expect_err("not there yet");
+        assert_eq!(read.kind.name(), Some(error), "{message:?}");
+        let written = encode(version, Xid(1), &message);
+        let is_unsupported = matches!(written, Err(EncodeError::Unsupported { .. }));
+        assert!(is_unsupported, "{version}: {message:?}");
+    }
+    assert!(encode(v12, Xid(1), &flags(FlowModFlags::RESET_COUNTS)).is_ok());
+    let mpls = Match::any().with(Field::EthType, 0x8847u16);
+    let bottom = mpls.with(Field::MplsBos, 1u8);
+    let bottom = Message::FlowMod(FlowMod::add(1, bottom, Vec::new()));
+    let error = encode(v12, Xid(1), &bottom).expect_err("no field of that name");
+    assert_eq!(error.to_string(), "OpenFlow 1.2 has no such field");
+}
+
+/// In 1.1 Open vSwitch sends matches as OXM. Those that the form of 1.1 can say are written in it.
+#[test]
+fn a_match_of_1_1_may_come_as_oxm() {
+    let said = Match::any()
+        .with(Field::EthType, 0x0800u16)
+        .with_in_port(PortNo(7));
+    let unsaid = Match::any()
+        .with(Field::EthType, 0x86ddu16)
+        .with(Field::IpProto, 6u8);
+    for (came, len) in [(said, 56 + 88), (unsaid, 56 + 16)] {
+        let entry = Message::FlowMod(FlowMod::add(1, came, Vec::new()));
+        let later = encode(Version::V13, Xid(1), &entry).expect("1.3 has it");
+        let read = decode(&in_version(&later, Version::V11)).expect("a match as OXM");
+        let written = encode(Version::V11, Xid(1), &read).expect("what was read can be written");
+        assert_eq!(decode(&written), Ok(read));
+        assert_eq!(written.len(), len);
+    }
+}
+
+fn in_version(frame: &Frame, version: Version) -> Frame {
+    let mut bytes = frame.bytes().to_vec();
+    bytes[0] = version.wire();
+    reframed(&bytes)
 }

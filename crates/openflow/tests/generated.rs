@@ -1,4 +1,4 @@
-//! Arbitrary messages of OpenFlow 1.0 and 1.3: what is written is read back as it was.
+//! Arbitrary messages of each version: what is written is read back as it was.
 
 mod common;
 
@@ -9,7 +9,7 @@ use openflow::message::{ErrorMessage, Experimenter, MultipartReply, MultipartReq
 use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
 use proptest::prelude::*;
 
-use common::generate::{Rng, later, v10, v13};
+use common::generate::{Rng, earlier, later, v10, v13};
 use common::{reframed, to_hex};
 
 proptest! {
@@ -50,11 +50,36 @@ proptest! {
                 }
             }
         }
-        for version in [Version::V11, Version::V12] {
-            if let Ok(frame) = encode(version, Xid(1), &message) {
-                prop_assert_eq!(decode(&frame), Ok(message.clone()));
-            }
+        if let Ok(frame) = encode(Version::V12, Xid(1), &message) {
+            prop_assert_eq!(decode(&frame), Ok(message.clone()));
         }
+        same_words_in_1_1(&message)?;
+    }
+
+    #[test]
+    fn what_is_written_in_1_2_is_read_back(seed: u64, xid: u32) {
+        reads_back(Version::V12, earlier::v12(&mut Rng(SplitMix64::new(seed))), Xid(xid))?;
+    }
+
+    #[test]
+    fn what_is_written_in_1_1_is_read_back(seed: u64, xid: u32) {
+        let g = &mut Rng(SplitMix64::new(seed));
+        reads_back(Version::V11, earlier::v11(g), Xid(xid))?;
+        same_words_in_1_1(&earlier::unordered_v11(g))?;
+    }
+
+    #[test]
+    fn an_earlier_message_cut_anywhere_is_read_or_refused(
+        seed: u64,
+        is_v12: bool,
+        cut: prop::sample::Index,
+    ) {
+        let g = &mut Rng(SplitMix64::new(seed));
+        let (version, message) = match is_v12 {
+            true => (Version::V12, earlier::v12(g)),
+            false => (Version::V11, earlier::v11(g)),
+        };
+        is_read_or_refused(version, &message, cut)?;
     }
 
     /// Every cut of a message is refused or a shorter message, and never a panic.
@@ -69,15 +94,7 @@ proptest! {
             true => (Version::V15, later::v15(g)),
             false => (Version::V14, later::v14(g)),
         };
-        let frame = encode(version, Xid(1), &message).expect("a message of its version");
-        let len = 8 + cut.index(frame.len() - 7);
-        match decode(&reframed(&frame.bytes()[..len])) {
-            Err(error) => prop_assert!(error.offset <= len, "{}", error),
-            Ok(message) => {
-                let written = encode(version, Xid(1), &message).expect("it was read");
-                prop_assert_eq!(decode(&written), Ok(message));
-            }
-        }
+        is_read_or_refused(version, &message, cut)?;
     }
 
     /// A message of the ONF for 1.3 has the body of the message of 1.4.
@@ -164,6 +181,33 @@ proptest! {
     }
 }
 
+/// A match of 1.1 is read in an order of its own; nothing of it is lost.
+fn same_words_in_1_1(message: &Message) -> Result<(), TestCaseError> {
+    let Ok(frame) = encode(Version::V11, Xid(1), message) else {
+        return Ok(());
+    };
+    let read = decode(&frame).map(|message| message.to_string());
+    prop_assert_eq!(read, Ok(message.to_string()));
+    Ok(())
+}
+
+fn is_read_or_refused(
+    version: Version,
+    message: &Message,
+    cut: prop::sample::Index,
+) -> Result<(), TestCaseError> {
+    let frame = encode(version, Xid(1), message).expect("a message of its version");
+    let len = 8 + cut.index(frame.len() - 7);
+    match decode(&reframed(&frame.bytes()[..len])) {
+        Err(error) => prop_assert!(error.offset <= len, "{}", error),
+        Ok(message) => {
+            let written = encode(version, Xid(1), &message).expect("it was read");
+            prop_assert_eq!(decode(&written), Ok(message));
+        }
+    }
+    Ok(())
+}
+
 fn reads_back(version: Version, message: Message, xid: Xid) -> Result<(), TestCaseError> {
     let frame = encode(version, xid, &message).expect("a message of its version");
     prop_assert_eq!(frame.xid(), xid);
@@ -202,6 +246,10 @@ fn the_generators_make_every_kind_of_message() {
     assert_eq!(seen.len(), 31 + 19 + 19, "{seen:#?}");
     let seen = kinds(later::v15);
     assert_eq!(seen.len(), 32 + 22 + 22, "{seen:#?}");
+    let seen = kinds(earlier::v12);
+    assert_eq!(seen.len(), 24 + 12 + 12, "{seen:#?}");
+    let seen = kinds(earlier::v11);
+    assert_eq!(seen.len(), 22 + 11 + 11, "{seen:#?}");
     let seen = kinds(v10::message);
     assert_eq!(seen.len(), 20 + 8 + 8, "{seen:#?}");
 }

@@ -180,6 +180,7 @@ fn tables(switch: &Switch) -> Vec<TableStats> {
         name: Bytes::from(format!("table{number}")),
         // OFPFW_ALL.
         wildcards: (1 << 22) - 1,
+        features: Bytes::new(),
         max_entries: switch.options.entries_max as u32,
     };
     let stats = |(number, table): (u8, &super::FlowTable)| TableStats {

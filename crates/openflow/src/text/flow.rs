@@ -55,8 +55,8 @@ pub(super) fn match_text(version: Version, m: &Match, priority: u16) -> String {
     let untagged = parts
         .iter_mut()
         .find(|part| *part == "vlan_tci=0x0000/0x1fff");
-    if let (Version::V10, Some(part)) = (version, untagged) {
-        // Its one field for "no tag" (OFP_VLAN_NONE) leaves no bit open.
+    if let (Version::V10 | Version::V11, Some(part)) = (version, untagged) {
+        // Their one field for "no tag" (OFP_VLAN_NONE) leaves no bit open.
         part.truncate("vlan_tci=0x0000".len());
     }
     if priority != PRIORITY_DEFAULT {
@@ -168,6 +168,9 @@ impl Parts {
         if let Some((value, mask)) = m.get(field).filter(|(_, mask)| *mask != 0) {
             let mut part = format!("{name}=");
             let _ = values::value(&mut part, field, value, Some(mask));
+            if values::shape(field) == values::Shape::Hex && value == 0 {
+                part = part.replacen("=0x0", "=0", 1);
+            }
             self.push(part);
         }
     }
@@ -351,18 +354,25 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
     }
 }
 
-/// OpenFlow 1.0 has no SET_FIELD: there the same action is one of `mod_dl_src` and its like.
+/// OpenFlow 1.0 and 1.1 have no SET_FIELD: there the same action is one of `mod_dl_src` and its
+/// like.
 fn set_field(w: &mut dyn Write, version: Version, field: &MatchField) -> fmt::Result {
     match field {
         MatchField::Basic { field, value, mask } => {
-            let v10_name = match field {
+            let is_v11 = version == Version::V11;
+            let old_name = match field {
                 Field::EthSrc => Some("mod_dl_src"),
                 Field::EthDst => Some("mod_dl_dst"),
                 Field::Ipv4Src => Some("mod_nw_src"),
                 Field::Ipv4Dst => Some("mod_nw_dst"),
+                Field::IpEcn if is_v11 => Some("mod_nw_ecn"),
+                Field::VlanPcp if is_v11 => Some("set_vlan_pcp"),
+                Field::VlanVid if is_v11 => return write!(w, "set_vlan_vid:{}", value & 0xfff),
+                Field::MplsLabel if is_v11 => return write!(w, "set_mpls_label({value})"),
+                Field::MplsTc if is_v11 => return write!(w, "set_mpls_tc({value})"),
                 _ => None,
             };
-            if let (Version::V10, Some(name)) = (version, v10_name) {
+            if let (true, Some(name)) = (version <= Version::V11, old_name) {
                 write!(w, "{name}:")?;
                 return values::value(w, *field, *value, *mask);
             }
@@ -414,10 +424,10 @@ fn instruction(w: &mut dyn Write, version: Version, instruction: &Instruction) -
     match instruction {
         Instruction::GotoTable(table) => write!(w, "goto_table:{}", table.0),
         Instruction::WriteMetadata { metadata, mask } => {
-            write!(w, "write_metadata:{metadata:#x}")?;
+            write!(w, "write_metadata:{}", values::c_hex(*metadata))?;
             match *mask {
                 u64::MAX => Ok(()),
-                mask => write!(w, "/{mask:#x}"),
+                mask => write!(w, "/{}", values::c_hex(mask)),
             }
         }
         Instruction::WriteActions(list) => {
@@ -495,7 +505,13 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     if !match_text.is_empty() {
         write!(w, "{match_text} ")?;
     }
-    let sets_cookie = m.command == FlowModCommand::Add || version == Version::V10;
+    // In 1.1 a modification that names no cookie to match on adds the entry that is not there.
+    let may_add = version == Version::V11 && m.cookie_mask == Cookie(0);
+    let sets_cookie = match m.command {
+        FlowModCommand::Add => true,
+        FlowModCommand::Modify | FlowModCommand::ModifyStrict if may_add => true,
+        _ => version == Version::V10,
+    };
     if sets_cookie && m.cookie != Cookie(0) && m.cookie != Cookie(u64::MAX) {
         write!(w, "cookie:{:#x} ", m.cookie.0)?;
     }

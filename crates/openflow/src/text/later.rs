@@ -75,9 +75,18 @@ pub(super) fn table_mod(w: &mut String, version: Version, m: &TableMod) -> fmt::
         TableId::ALL => write!(w, " table_id: ALL_TABLES")?,
         TableId(id) => write!(w, " table_id={id}")?,
     }
-    // 1.3 has the bits of `config` for compatibility only: Open vSwitch prints none of them.
-    if version < Version::V14 {
-        return Ok(());
+    match version {
+        Version::V10 | Version::V11 | Version::V12 => {
+            let named = names::TABLE_MISS.get(m.config as usize & 3);
+            return write!(
+                w,
+                ", flow_miss_config={}",
+                named.unwrap_or(&names::TABLE_MISS[0])
+            );
+        }
+        // It has the bits of `config` for compatibility only: Open vSwitch prints none of them.
+        Version::V13 => return Ok(()),
+        Version::V14 | Version::V15 => {}
     }
     write!(w, ", eviction={}", on(m, TableConfig::EVICTION))?;
     if let Some(flags) = eviction_flags(m) {

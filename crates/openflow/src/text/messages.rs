@@ -95,15 +95,17 @@ pub(super) fn body(w: &mut String, version: Version, xid: Xid, message: &Message
     }
 }
 
-/// A HELLO without a bitmap offers every version up to its own (OpenFlow 1.3.1, 6.3.1).
+/// A HELLO without versions in a bitmap offers every version up to its own (OpenFlow 1.3.1, 6.3.1).
 fn hello(w: &mut String, version: Version, m: &Hello) -> fmt::Result {
     let all_below = (2u32 << version.wire()) - 2;
     let bitmap = m
         .bitmaps
         .as_ref()
         .and_then(|maps| maps.first().copied())
+        .filter(|map| map & !1 != 0)
         .unwrap_or(all_below);
-    let offered: Vec<String> = (0..32)
+    // Bit 0 is no version.
+    let offered: Vec<String> = (1..32)
         .filter(|n| bitmap >> n & 1 == 1)
         .map(|n| format!("0x{n:02x}"))
         .collect();
@@ -180,12 +182,17 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
     if m.auxiliary_id != 0 {
         write!(w, ", auxiliary_id:{}", m.auxiliary_id)?;
     }
+    let is_of = |bit| match bit {
+        bit if bit >= Capabilities::BUNDLES.0 => version >= Version::V14,
+        bit if bit == Capabilities::PORT_BLOCKED.0 => version >= Version::V12,
+        bit if bit == Capabilities::ARP_MATCH_IP.0 => version <= Version::V11,
+        _ => true,
+    };
     let name = |bit| {
         if version == Version::V10 && bit == Capabilities::GROUP_STATS.0 {
             return Some("STP");
         }
-        let is_later = bit >= Capabilities::BUNDLES.0;
-        if is_later && version < Version::V14 {
+        if !is_of(bit) {
             return None;
         }
         Capabilities::NAMES
@@ -193,10 +200,15 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
             .find(|(flag, _)| flag.0 == bit)
             .map(|(_, name)| *name)
     };
+    let named = (0..32)
+        .map(|n| 1u32 << n)
+        .filter(|bit| name(*bit).is_some());
+    let named: u32 = named.sum();
     writeln!(
         w,
         "\ncapabilities: {}",
-        values::bit_names(m.capabilities.0, name)
+        // Open vSwitch prints no others.
+        values::bit_names(m.capabilities.0 & named, name)
     )?;
     if version == Version::V10 {
         writeln!(
@@ -204,9 +216,8 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
             "actions: {}",
             names::bitmap(names::ACTION_TYPES_V10, m.actions)
         )?;
-        ports(w, version, &m.ports)?;
     }
-    Ok(())
+    ports(w, version, &m.ports)
 }
 
 /// Ordered by number.

@@ -324,6 +324,9 @@ pub(super) fn role_reason(reason: RoleReason) -> &'static str {
     found.map_or("(unknown)", |(_, name)| name)
 }
 
+/// Treatment of packets that no entry of a table matches, before 1.3 (OFPTC_TABLE_MISS_*).
+pub(super) const TABLE_MISS: [&str; 3] = ["controller", "continue", "drop"];
+
 pub(super) fn table_reason(reason: u8) -> String {
     match reason {
         3 => "vacancy_down".into(),

@@ -8,14 +8,16 @@ use super::{flow, names};
 
 /// The fields of `data` in flow syntax, TTL, fragment, TCP flags and checksum included.
 pub(super) fn summary(data: &[u8]) -> String {
-    let fields = PacketFields::parse(PortNo(0), data);
+    let as_arp = rarp_as_arp(data);
+    let fields = PacketFields::parse(PortNo(0), as_arp.as_deref().unwrap_or(data));
     let mut m = Match::any();
     for info in FIELDS
         .iter()
         .filter(|info| !matches!(info.field, Field::InPort | Field::Ipv6Exthdr))
     {
         if let Some(value) = fields.get(info.field) {
-            m = m.with(info.field, value);
+            let is_rarp = as_arp.is_some() && info.field == Field::EthType;
+            m = m.with(info.field, if is_rarp { RARP.into() } else { value });
         }
     }
     let tagged = m.exact(Field::VlanVid).is_some_and(|vid| vid != 0);
@@ -49,6 +51,25 @@ pub(super) fn summary(data: &[u8]) -> String {
     text
 }
 
+const RARP: u16 = 0x8035;
+
+/// A RARP packet with the type of ARP, whose form it has.
+fn rarp_as_arp(data: &[u8]) -> Option<Vec<u8>> {
+    let at = type_at(data);
+    let mut copy = (u16_at(data, at) == Some(RARP)).then(|| data.to_vec())?;
+    copy[at..at + 2].copy_from_slice(&0x0806u16.to_be_bytes());
+    Some(copy)
+}
+
+/// Where the type of an Ethernet frame is, behind its tags.
+fn type_at(data: &[u8]) -> usize {
+    let mut at = 12;
+    while matches!(u16_at(data, at), Some(0x8100 | 0x88a8)) {
+        at += 4;
+    }
+    at
+}
+
 /// The VLAN tag behind the first.
 fn inner_tag(data: &[u8]) -> Option<u16> {
     matches!(u16_at(data, 16)?, 0x8100 | 0x88a8).then(|| u16_at(data, 18))?
@@ -79,10 +100,7 @@ struct Headers {
 impl Headers {
     fn find(data: &[u8]) -> Headers {
         let mut headers = Headers::default();
-        let mut at = 12;
-        while matches!(u16_at(data, at), Some(0x8100 | 0x88a8)) {
-            at += 4;
-        }
+        let mut at = type_at(data);
         // IEEE 802.3 with LLC and SNAP: the type is behind them.
         if data.get(at + 2..at + 8) == Some(&[0xaa, 0xaa, 3, 0, 0, 0]) {
             at += 8;

@@ -325,6 +325,8 @@ impl<'n> ActionReader<'n> {
             _ => Err(item.wrong("one value, without a mask")),
         };
         let v10 = self.is_v10();
+        // Neither has SET_FIELD; both have actions for whatever transport there is.
+        let is_old = self.version <= Version::V11;
         let action = match item.key {
             "mod_dl_src" => exact(Field::EthSrc)?,
             "mod_dl_dst" => exact(Field::EthDst)?,
@@ -353,7 +355,7 @@ impl<'n> ActionReader<'n> {
                 if tos & 3 != 0 {
                     return Err(item.wrong("a TOS byte without its ECN bits: a multiple of 4"));
                 }
-                if v10 {
+                if is_old {
                     Action::SetNwTos(tos)
                 } else {
                     set(Field::IpDscp, u128::from(tos >> 2))
@@ -363,8 +365,8 @@ impl<'n> ActionReader<'n> {
             "set_mpls_label" => set(Field::MplsLabel, u128::from(small::<u32>(item, 0xf_ffff)?)),
             "set_mpls_tc" => set(Field::MplsTc, u128::from(small::<u8>(item, 7)?)),
             "set_tunnel" | "set_tunnel64" => exact(Field::TunnelId)?,
-            "mod_tp_src" if v10 => Action::SetTpSrc(small(item, 0xffff)?),
-            "mod_tp_dst" if v10 => Action::SetTpDst(small(item, 0xffff)?),
+            "mod_tp_src" if is_old => Action::SetTpSrc(small(item, 0xffff)?),
+            "mod_tp_dst" if is_old => Action::SetTpDst(small(item, 0xffff)?),
             "mod_tp_src" => exact(self.transport_port(item, true)?)?,
             "mod_tp_dst" => exact(self.transport_port(item, false)?)?,
             _ => return Err(item.unknown("an action such as set_field:VALUE->FIELD")),

@@ -56,7 +56,7 @@ pub fn parse_message(text: &str) -> Result<(Version, Xid, Message), TextError> {
     }
     match (frame.version(), decode(&frame)) {
         (Some(version), Ok(message)) => Ok((version, frame.xid(), message)),
-        (None, _) => Err(wrong("a message of OpenFlow 1.0, 1.3, 1.4 or 1.5")),
+        (None, _) => Err(wrong("a message of OpenFlow 1.0 to 1.5")),
         (_, Err(error)) => Err(wrong(&format!("a message that decodes: {error}"))),
     }
 }
@@ -352,6 +352,11 @@ fn table_mod(body: Body<'_>) -> Result<TableMod, TextError> {
             // `table_id: ALL_TABLES` is two items.
             ("table_id", Some("")) | ("ALL_TABLES", None) => {}
             ("table_id", _) => table.table_id = TableId(small(item, 255)?),
+            ("flow_miss_config", Some(word)) => {
+                let found = names::TABLE_MISS.iter().position(|known| *known == word);
+                let wanted = || item.wrong("controller, continue or drop");
+                table.config |= found.ok_or_else(wanted)? as u32;
+            }
             ("eviction", _) => table.config |= switched(item, TableConfig::EVICTION)?,
             ("vacancy", _) => table.config |= switched(item, TableConfig::VACANCY_EVENTS)?,
             _ => return Err(item.unknown("table_id=… or table_id: ALL_TABLES")),

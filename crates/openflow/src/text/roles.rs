@@ -51,9 +51,11 @@ pub(super) fn async_config(w: &mut String, m: &AsyncConfig) -> fmt::Result {
     Ok(())
 }
 
+/// Reasons without a name are left out.
 fn async_reasons(w: &mut String, of: &str, mask: u32, name: fn(u8) -> String) -> fmt::Result {
-    let reasons: Vec<String> = (0..32).filter(|n| mask >> n & 1 == 1).map(name).collect();
-    let reasons = if mask == 0 {
+    let named = (0..32).filter(|n| mask >> n & 1 == 1).map(name);
+    let reasons: Vec<String> = named.filter(|name| name.parse::<u8>().is_err()).collect();
+    let reasons = if reasons.is_empty() {
         "(off)".into()
     } else {
         reasons.join(" ")

@@ -137,7 +137,7 @@ pub(super) fn reply(w: &mut String, version: Version, m: &MultipartReply) -> fmt
             writeln!(w, " {} queues", queues.len())?;
             queues.iter().try_for_each(|m| queue_stats(w, version, m))
         }
-        ReplyBody::Group(groups) => groups.iter().try_for_each(|m| group_stats(w, m)),
+        ReplyBody::Group(groups) => groups.iter().try_for_each(|m| group_stats(w, version, m)),
         ReplyBody::GroupDesc(groups) => groups.iter().try_for_each(|m| {
             w.push_str("\n ");
             let shown = Some(m.group_type);
@@ -266,7 +266,8 @@ fn counter(count: u64) -> String {
 fn table_stats(w: &mut String, tables: &[TableStats]) -> fmt::Result {
     let same = |a: &TableStats, b: &TableStats| {
         let counts = |t: &TableStats| (t.active_count, t.lookup_count, t.matched_count);
-        counts(a) == counts(b) && a.v10 == b.v10 && a.v10.is_none()
+        let has_name = a.v10.as_ref().is_some_and(|v10| !v10.name.is_empty());
+        counts(a) == counts(b) && a.v10 == b.v10 && !has_name
     };
     let mut at = 0;
     while at < tables.len() {
@@ -304,7 +305,10 @@ fn table_stats(w: &mut String, tables: &[TableStats]) -> fmt::Result {
         )?;
         if let Some(v10) = &table.v10 {
             writeln!(w, "    max_entries={}", v10.max_entries)?;
-            writeln!(w, "    wildcards={:#x}", v10.wildcards)?;
+            match v10.features.is_empty() {
+                true => writeln!(w, "    wildcards={:#x}", v10.wildcards)?,
+                false => writeln!(w, "    features={}", values::hex(&v10.features))?,
+            }
         }
         at += 1;
     }
@@ -331,7 +335,7 @@ fn port_stats(w: &mut String, version: Version, m: &PortStats) -> fmt::Result {
     )?;
     write!(w, "drop={}, errs={}, ", c(m.tx_dropped), c(m.tx_errors))?;
     writeln!(w, "coll={}", c(m.collisions))?;
-    if m.duration_sec != u32::MAX && version != Version::V10 {
+    if m.duration_sec != u32::MAX && version >= Version::V13 {
         write!(w, "           duration=")?;
         values::duration(w, m.duration_sec, m.duration_nsec)?;
         w.push('\n');
@@ -345,7 +349,7 @@ fn queue_stats(w: &mut String, version: Version, m: &QueueStats) -> fmt::Result 
     write!(w, "bytes={}, pkts={}, ", c(m.tx_bytes), c(m.tx_packets))?;
     write!(w, "errors={}, duration=", c(m.tx_errors))?;
     match m.duration_sec {
-        _ if version == Version::V10 => w.push('?'),
+        _ if version < Version::V13 => w.push('?'),
         u32::MAX => w.push('?'),
         sec => values::duration(w, sec, m.duration_nsec)?,
     }
@@ -353,9 +357,9 @@ fn queue_stats(w: &mut String, version: Version, m: &QueueStats) -> fmt::Result 
     Ok(())
 }
 
-fn group_stats(w: &mut String, m: &GroupStats) -> fmt::Result {
+fn group_stats(w: &mut String, version: Version, m: &GroupStats) -> fmt::Result {
     write!(w, "\n group_id={},", m.group_id.0)?;
-    if m.duration_sec != u32::MAX {
+    if m.duration_sec != u32::MAX && version >= Version::V13 {
         write!(w, "duration=")?;
         values::duration(w, m.duration_sec, m.duration_nsec)?;
         w.push(',');
@@ -387,7 +391,8 @@ fn group_features(w: &mut String, m: &GroupFeatures) -> fmt::Result {
     {
         if m.types >> at & 1 == 1 {
             writeln!(w, "    {name} group:")?;
-            writeln!(w, "       max_groups={:#x}", m.max_groups[at])?;
+            let max = values::c_hex(m.max_groups[at].into());
+            writeln!(w, "       max_groups={max}")?;
             let actions = names::bitmap(names::ACTION_TYPES, m.actions[at]);
             writeln!(w, "       actions: {actions}")?;
         }

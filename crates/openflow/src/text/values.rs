@@ -51,6 +51,14 @@ pub(super) fn value(
     }
 }
 
+/// `%#x` as C writes it: zero has no prefix.
+pub(super) fn c_hex(value: u64) -> String {
+    match value {
+        0 => "0".into(),
+        value => format!("{value:#x}"),
+    }
+}
+
 pub(super) fn mac(w: &mut dyn Write, value: u128, mask: Option<u128>) -> fmt::Result {
     write!(w, "{}", MacAddr::from_u64(value as u64))?;
     match mask {

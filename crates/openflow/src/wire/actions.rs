@@ -9,6 +9,7 @@ use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId, Version};
 
 use super::oxm;
 use super::reader::Reader;
+use super::v11;
 use super::v15::oxs;
 use super::writer::Writer;
 
@@ -115,14 +116,14 @@ fn decode_action(r: &mut Reader) -> Result<Action, DecodeError> {
         t::GROUP => (Action::Group(GroupId(a.u32()?)), 0),
         t::SET_NW_TTL => (Action::SetNwTtl(a.u8()?), 3),
         t::DEC_NW_TTL => (Action::DecNwTtl, 4),
-        t::SET_FIELD => {
+        t::SET_FIELD if a.is_since(Version::V12) => {
             let field = oxm::decode_field(&mut a, &oxm::IN_SET_FIELD)?;
             // Padding to a multiple of 8, and no more than that.
             let padding = a.left().min(7);
             (Action::SetField(field), padding)
         }
-        t::PUSH_PBB => (Action::PushPbb(a.u16()?), 2),
-        t::POP_PBB => (Action::PopPbb, 4),
+        t::PUSH_PBB if a.is_since(Version::V13) => (Action::PushPbb(a.u16()?), 2),
+        t::POP_PBB if a.is_since(Version::V13) => (Action::PopPbb, 4),
         t::COPY_FIELD if a.is_since(Version::V15) => {
             let (n_bits, src_offset, dst_offset) = (a.u16()?, a.u16()?, a.u16()?);
             a.skip(2)?;
@@ -140,7 +141,11 @@ fn decode_action(r: &mut Reader) -> Result<Action, DecodeError> {
             let (experimenter, data) = (a.u32()?, a.rest());
             (Action::Experimenter { experimenter, data }, 0)
         }
-        _ => return Err(unknown),
+        ty => {
+            let is_v11 = !a.is_since(Version::V12);
+            let read = is_v11.then(|| v11::actions::decode(ty, &mut a));
+            read.transpose()?.flatten().ok_or(unknown)?
+        }
     };
     a.skip(padding)?;
     a.done()?;
@@ -151,11 +156,20 @@ fn encode_action(action: &Action, w: &mut Writer) -> Result<(), EncodeError> {
     use action_type as t;
     let start = w.at();
     let is_v15 = w.is_since(Version::V15);
+    let (is_v13, is_v11) = (w.is_since(Version::V13), !w.is_since(Version::V12));
     let mut header = |ty: u16| {
         w.u16(ty);
         w.u16(0);
     };
     match action {
+        Action::SetField(_) | Action::SetNwTos(_) | Action::SetTpSrc(_) | Action::SetTpDst(_)
+            if is_v11 =>
+        {
+            v11::actions::encode(action, w)?;
+        }
+        Action::PushPbb(_) | Action::PopPbb if !is_v13 => {
+            return w.unsupported("action of OpenFlow 1.3");
+        }
         Action::Output { port, max_len } => {
             header(t::OUTPUT);
             w.u32(port.0);
@@ -228,7 +242,7 @@ fn encode_action(action: &Action, w: &mut Writer) -> Result<(), EncodeError> {
         | Action::SetNwTos(_)
         | Action::SetTpSrc(_)
         | Action::SetTpDst(_)
-        | Action::Enqueue { .. } => return w.unsupported("action of OpenFlow 1.0 only"),
+        | Action::Enqueue { .. } => return w.unsupported("action of earlier versions only"),
     }
     w.align8(start);
     w.close(start, 2, "action")
@@ -256,7 +270,9 @@ fn decode_instruction(r: &mut Reader) -> Result<Instruction, DecodeError> {
             (Instruction::ApplyActions(decode_actions(&mut i)?), 0)
         }
         t::CLEAR_ACTIONS => (Instruction::ClearActions, 4),
-        t::METER if !i.is_since(Version::V15) => (Instruction::Meter(MeterId(i.u32()?)), 0),
+        t::METER if i.is_since(Version::V13) && !i.is_since(Version::V15) => {
+            (Instruction::Meter(MeterId(i.u32()?)), 0)
+        }
         t::STAT_TRIGGER if i.is_since(Version::V15) => {
             let flags = i.u32()?;
             let thresholds = oxs::decode(&mut i)?;
@@ -276,7 +292,7 @@ fn decode_instruction(r: &mut Reader) -> Result<Instruction, DecodeError> {
 fn encode_instruction(instruction: &Instruction, w: &mut Writer) -> Result<(), EncodeError> {
     use instruction_type as t;
     let start = w.at();
-    let is_v15 = w.is_since(Version::V15);
+    let (is_v13, is_v15) = (w.is_since(Version::V13), w.is_since(Version::V15));
     let mut header = |ty: u16| {
         w.u16(ty);
         w.u16(0);
@@ -303,6 +319,7 @@ fn encode_instruction(instruction: &Instruction, w: &mut Writer) -> Result<(), E
             encode_actions(actions, w)?;
         }
         Instruction::ClearActions => header(t::CLEAR_ACTIONS),
+        Instruction::Meter(_) if !is_v13 => return w.unsupported("instruction METER"),
         Instruction::Meter(_) if is_v15 => {
             return w.unsupported("instruction METER: a meter is an action");
         }

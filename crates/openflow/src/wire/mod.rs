@@ -11,6 +11,7 @@
 //! - HELLO elements that are no version bitmap, a second bitmap, padding left out after the last;
 //!   the body of a HELLO of 1.2 and earlier that makes no sense;
 //! - the priority of a FLOW_MOD of 1.0 without wildcards, which is the highest whatever it says;
+//! - in 1.1, what `ofp_match` says of fields that it wildcards or has no prerequisite of;
 //! - up to three bytes after the last HELLO element;
 //! - in 1.4 and later, of properties that a message has fields for: their absence where it says
 //!   zero, and their place among the others;
@@ -24,6 +25,8 @@ mod oxm;
 mod reader;
 mod symmetric;
 mod v10;
+mod v11;
+mod v12;
 mod v13;
 mod v14;
 mod v15;
@@ -43,12 +46,11 @@ pub(crate) use onf::kind as onf_kind;
 use reader::Reader;
 use writer::Writer;
 
-/// Reads `frame` under its own version (1.0, and 1.3 to 1.5; the symmetric messages of every
-/// version).
+/// Reads `frame` under its own version.
 ///
 /// # Errors
-/// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that is not
-/// read here is BAD_VERSION: whoever forwards frames forwards it unread.
+/// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that nobody
+/// has named is BAD_VERSION: whoever forwards frames forwards it unread.
 pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     if let Some(kind) = onf::kind(frame.bytes()) {
         return whole(frame, kind, onf::decode);
@@ -58,11 +60,11 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     }
     let refused = |kind, what, offset| DecodeError { kind, what, offset };
     match (frame.version(), frame.kind()) {
-        (Some(Version::V11 | Version::V12) | None, _) => {
-            Err(refused(ErrorKind::BAD_VERSION, "message version", 0))
-        }
+        (None, _) => Err(refused(ErrorKind::BAD_VERSION, "message version", 0)),
         (_, MessageKind::Unknown) => Err(refused(ErrorKind::BAD_TYPE, "message type", 1)),
         (Some(Version::V10), _) => v10::decode(frame),
+        (Some(Version::V11), kind) => whole(frame, kind, v11::decode),
+        (Some(Version::V12), kind) => whole(frame, kind, v12::decode),
         (Some(Version::V13), kind) => whole(frame, kind, v13::decode),
         (Some(Version::V14), kind) => whole(frame, kind, v14::decode),
         (Some(Version::V15), kind) => whole(frame, kind, v15::decode),
@@ -96,7 +98,10 @@ pub fn decode_rows(frame: &Frame) -> Result<(Message, Vec<UnreadableRow>), Decod
     };
     let rows = match (frame.kind(), frame.version()) {
         (MessageKind::MultipartReply, Some(Version::V10)) => v10::decode_flow_rows(frame),
-        (MessageKind::MultipartReply, Some(Version::V13 | Version::V14)) => {
+        (
+            MessageKind::MultipartReply,
+            Some(Version::V11 | Version::V12 | Version::V13 | Version::V14),
+        ) => {
             let (row, unreadable) = (v13::flow::decode_stats, v13::flow::decode_unreadable);
             v13::multipart::decode_flow_rows(frame, row, unreadable)
         }
@@ -134,7 +139,8 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
     if !symmetric::encode(version, message, &mut w)? {
         match version {
             Version::V10 => v10::encode(message, &mut w)?,
-            Version::V11 | Version::V12 => return Err(unsupported),
+            Version::V11 => v11::encode(message, &mut w)?,
+            Version::V12 => v12::encode(message, &mut w)?,
             Version::V13 => match onf_type {
                 Some(ty) => onf::encode(ty, message, &mut w)?,
                 None => v13::encode(message, &mut w)?,

@@ -3,7 +3,7 @@
 //! The checks are those of Open vSwitch: lengths, values and masks within the width of their field,
 //! no value bit outside its mask, prerequisites (which must come first), no field twice. In
 //! addition this refuses masks wider than their field. Classes and fields without a name here
-//! (Nicira's, experimenters') are kept unchanged.
+//! (Nicira's, experimenters') are kept unchanged. The match of 1.1 is of another form, in `v11`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,10 @@ use crate::match_fields::{
     Field, Match, MatchField, OXM_CLASS_BASIC, PACKET_TYPE_ETHERTYPE, Prereq, VLAN_PRESENT,
 };
 
+use crate::types::Version;
+
 use super::reader::Reader;
+use super::v11::matching;
 use super::writer::Writer;
 
 /// OFPMT_OXM; OFPMT_STANDARD (0) is OpenFlow 1.1's.
@@ -43,6 +46,10 @@ pub(super) const IN_SET_FIELD: FieldErrors = FieldErrors {
 
 /// Reads an `ofp_match` and the padding to 8 bytes after it.
 pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
+    let is_v11 = !r.is_since(Version::V12);
+    if is_v11 && matching::is_next(r)? {
+        return matching::decode(r);
+    }
     if r.peek_u16(0)? != MATCH_TYPE_OXM {
         return Err(r.error(ErrorKind::MATCH_BAD_TYPE));
     }
@@ -63,7 +70,9 @@ pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
         if !seen.insert(identity(&field)) {
             return Err(refused);
         }
+        // In 1.1 Open vSwitch names the prerequisites in fields of its own.
         if let MatchField::Basic { field, .. } = &field
+            && !is_v11
             && !holds(field.info().prereq, &r#match)
         {
             let kind = ErrorKind::MATCH_BAD_PREREQ;
@@ -71,10 +80,15 @@ pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
         }
         r#match.fields.push(field);
     }
-    Ok(r#match)
+    // So that it is the same when it has been written, whatever form it came in.
+    let canonical = is_v11.then(|| matching::canonical(&r#match)).flatten();
+    Ok(canonical.unwrap_or(r#match))
 }
 
 pub(super) fn encode_match(r#match: &Match, w: &mut Writer) -> Result<(), EncodeError> {
+    if !w.is_since(Version::V12) && matching::encode(r#match, w) {
+        return Ok(());
+    }
     let start = w.at();
     w.u16(MATCH_TYPE_OXM);
     w.u16(0);

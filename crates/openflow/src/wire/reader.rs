@@ -51,6 +51,11 @@ impl<'a> Reader<'a> {
         self.at
     }
 
+    /// Version of the message.
+    pub fn version(&self) -> Option<Version> {
+        Version::from_wire(self.message[0])
+    }
+
     /// Whether the message is of `version` or a later one.
     pub fn is_since(&self, version: Version) -> bool {
         self.message[0] >= version.wire()

@@ -11,10 +11,10 @@ import sys
 
 import later
 import v10
-import v13
+from v13 import V12, V13
 from walk import rewrite
 
-VERSIONS = {version.o.OFP_VERSION: version for version in (v10, v13, later.V14, later.V15)}
+VERSIONS = {version.o.OFP_VERSION: version for version in (v10, V12, V13, later.V14, later.V15)}
 
 # Some lengths, legal ones too, send os-ken round in circles. A message takes it under 5 ms.
 SPIN_S_MAX = 2

@@ -27,6 +27,7 @@ use super::writer::Writer;
 
 pub(super) use numbers::{error_from_wire, error_to_wire};
 use numbers::{port_from_wire, port_to_wire};
+pub(super) use port::{decode_queue, encode_queues};
 
 /// `buffer_id` of a packet that is kept nowhere.
 const NO_BUFFER: u32 = 0xffff_ffff;

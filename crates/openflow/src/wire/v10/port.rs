@@ -19,8 +19,9 @@ const PROPERTIES: &str = "properties of a port";
 /// LINK_DOWN, and the STP state in bits 8 and 9. Bits 1 and 2 are of later versions.
 const STATES: u32 = 1 | 3 << 8;
 
-/// OFPQT_MIN_RATE, the one property of a queue.
+/// OFPQT_MIN_RATE, the one property of a queue, and one that Open vSwitch has in every version.
 const MIN_RATE: u16 = 1;
+const MAX_RATE: u16 = 2;
 
 /// ofp_phy_port.
 pub(super) fn decode_port(r: &mut Reader) -> Result<Port, DecodeError> {
@@ -137,6 +138,11 @@ pub(super) fn decode_queue_reply(frame: &Frame) -> Result<Message, DecodeError> 
 pub(super) fn encode_queue_reply(m: &QueueConfig, w: &mut Writer) -> Result<(), EncodeError> {
     w.u16(port_to_wire(m.port, w)?);
     w.zeros(6);
+    encode_queues(m, w)
+}
+
+/// Queues without their port, which the reply names once.
+pub(in crate::wire) fn encode_queues(m: &QueueConfig, w: &mut Writer) -> Result<(), EncodeError> {
     for queue in &m.queues {
         if queue.port != m.port {
             return w.unsupported("queues of several ports in one reply");
@@ -152,7 +158,10 @@ pub(super) fn encode_queue_reply(m: &QueueConfig, w: &mut Writer) -> Result<(), 
     Ok(())
 }
 
-fn decode_queue(port: PortNo, r: &mut Reader) -> Result<PacketQueue, DecodeError> {
+pub(in crate::wire) fn decode_queue(
+    port: PortNo,
+    r: &mut Reader,
+) -> Result<PacketQueue, DecodeError> {
     let len = usize::from(r.peek_u16(4)?);
     if len < 8 {
         return Err(r.error(ErrorKind::BAD_LEN));
@@ -175,14 +184,17 @@ fn decode_property(r: &mut Reader) -> Result<QueueProperty, DecodeError> {
     let mut r = r.part(len, ErrorKind::BAD_LEN, "queue property")?;
     let property = r.u16()?;
     r.skip(6)?;
-    if property != MIN_RATE {
-        let data = r.rest();
-        return Ok(QueueProperty::Other { property, data });
-    }
-    let rate = r.u16()?;
+    let read = match property {
+        MIN_RATE => QueueProperty::MinRate(r.u16()?),
+        MAX_RATE => QueueProperty::MaxRate(r.u16()?),
+        _ => {
+            let data = r.rest();
+            return Ok(QueueProperty::Other { property, data });
+        }
+    };
     r.skip(6)?;
     r.done()?;
-    Ok(QueueProperty::MinRate(rate))
+    Ok(read)
 }
 
 fn encode_property(property: &QueueProperty, w: &mut Writer) -> Result<(), EncodeError> {
@@ -192,12 +204,13 @@ fn encode_property(property: &QueueProperty, w: &mut Writer) -> Result<(), Encod
         w.zeros(6);
     };
     match property {
-        QueueProperty::MinRate(rate) => {
-            head(MIN_RATE, w);
+        QueueProperty::MinRate(rate) | QueueProperty::MaxRate(rate) => {
+            let is_min = matches!(property, QueueProperty::MinRate(_));
+            head(if is_min { MIN_RATE } else { MAX_RATE }, w);
             w.u16(*rate);
             w.zeros(6);
         }
-        QueueProperty::Other { property, data } if *property != MIN_RATE => {
+        QueueProperty::Other { property, data } if ![MIN_RATE, MAX_RATE].contains(property) => {
             head(*property, w);
             w.bytes(data);
         }

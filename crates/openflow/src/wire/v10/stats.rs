@@ -1,5 +1,7 @@
 //! STATS_REQUEST and STATS_REPLY, the multipart messages of 1.0 (5.3.5).
 
+use bytes::Bytes;
+
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
 use crate::message::{FlowModFlags, Message, MultipartReply, MultipartRequest};
@@ -346,6 +348,7 @@ fn table_stats(r: &mut Reader) -> Result<TableStats, DecodeError> {
     let v10 = TableStatsV10 {
         name: r.text(TABLE_NAME_LEN)?,
         wildcards: r.u32()?,
+        features: Bytes::new(),
         max_entries: r.u32()?,
     };
     Ok(TableStats {
@@ -361,6 +364,7 @@ fn encode_table_stats(s: &TableStats, w: &mut Writer) -> Result<(), EncodeError>
     let Some(v10) = &s.v10 else {
         return w.unsupported("table statistics without name and size");
     };
+    w.refuse(!v10.features.is_empty(), "bitmaps of what a table can do")?;
     w.u8(s.table_id.0);
     w.zeros(3);
     w.text(&v10.name, TABLE_NAME_LEN, "table name")?;

@@ -14,8 +14,14 @@ use super::{decode_buffer_id, encode_buffer_id};
 /// Statistics without a field of their message.
 const STATS: &str = "such statistics of an entry";
 
-/// Every flag that 1.3 names; a FLOW_MOD with another one is refused.
-const FLOW_MOD_FLAGS: u16 = 0x1f;
+/// Every flag that a version names; a FLOW_MOD with another one is refused.
+fn known_flags(version: Option<Version>) -> u16 {
+    match version {
+        Some(Version::V10 | Version::V11) => 0x3,
+        Some(Version::V12) => 0x7,
+        _ => 0x1f,
+    }
+}
 
 pub(super) fn decode_flow_mod(r: &mut Reader) -> Result<FlowMod, DecodeError> {
     let (cookie, cookie_mask) = (Cookie(r.u64()?), Cookie(r.u64()?));
@@ -28,7 +34,7 @@ pub(super) fn decode_flow_mod(r: &mut Reader) -> Result<FlowMod, DecodeError> {
     let (out_port, out_group) = (PortNo(r.u32()?), GroupId(r.u32()?));
     let bad_flags = r.error(ErrorKind::FLOW_MOD_BAD_FLAGS);
     let flags = FlowModFlags(r.u16()?);
-    if flags.0 & !FLOW_MOD_FLAGS != 0 {
+    if flags.0 & !known_flags(r.version()) != 0 {
         return Err(bad_flags);
     }
     let importance = decode_importance(r)?;
@@ -78,7 +84,7 @@ pub(super) fn encode_flow_mod(flow_mod: &FlowMod, w: &mut Writer) -> Result<(), 
     encode_buffer_id(flow_mod.buffer_id, w);
     w.u32(flow_mod.out_port.0);
     w.u32(flow_mod.out_group.0);
-    if flow_mod.flags.0 & !FLOW_MOD_FLAGS != 0 {
+    if flow_mod.flags.0 & !known_flags(Some(w.version())) != 0 {
         return w.unsupported("such FLOW_MOD flag");
     }
     w.u16(flow_mod.flags.0);
@@ -88,6 +94,7 @@ pub(super) fn encode_flow_mod(flow_mod: &FlowMod, w: &mut Writer) -> Result<(), 
 }
 
 pub(super) fn decode_flow_removed(r: &mut Reader) -> Result<FlowRemoved, DecodeError> {
+    let is_v12 = r.is_since(Version::V12);
     Ok(FlowRemoved {
         cookie: Cookie(r.u64()?),
         priority: r.u16()?,
@@ -96,7 +103,8 @@ pub(super) fn decode_flow_removed(r: &mut Reader) -> Result<FlowRemoved, DecodeE
         duration_sec: r.u32()?,
         duration_nsec: r.u32()?,
         idle_timeout: r.u16()?,
-        hard_timeout: r.u16()?,
+        // Padding in 1.1.
+        hard_timeout: r.u16().map(|sec| if is_v12 { sec } else { 0 })?,
         packet_count: r.u64()?,
         byte_count: r.u64()?,
         r#match: decode_match(r)?,
@@ -109,6 +117,8 @@ pub(super) fn encode_flow_removed(
     w: &mut Writer,
 ) -> Result<(), EncodeError> {
     w.refuse(!removed.stats.is_empty(), STATS)?;
+    let has_hard_timeout = removed.hard_timeout != 0 && !w.is_since(Version::V12);
+    w.refuse(has_hard_timeout, "hard timeout in FLOW_REMOVED")?;
     w.u64(removed.cookie.0);
     w.u16(removed.priority);
     w.u8(removed.reason.0);
@@ -162,7 +172,11 @@ pub(in crate::wire) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeE
     let (duration_sec, duration_nsec) = (r.u32()?, r.u32()?);
     let priority = r.u16()?;
     let (idle_timeout, hard_timeout) = (r.u16()?, r.u16()?);
-    let flags = FlowModFlags(r.u16()?);
+    let mut flags = FlowModFlags(r.u16()?);
+    if !r.is_since(Version::V13) {
+        // Padding there.
+        flags = FlowModFlags::empty();
+    }
     let importance = decode_importance(&mut r)?;
     r.skip(2)?;
     Ok(FlowStats {
@@ -206,6 +220,8 @@ pub(in crate::wire) fn decode_unreadable(
 
 pub(super) fn encode_stats(stats: &FlowStats, w: &mut Writer) -> Result<(), EncodeError> {
     w.refuse(!stats.stats.is_empty(), STATS)?;
+    let has_flags = !stats.flags.is_empty() && !w.is_since(Version::V13);
+    w.refuse(has_flags, "flags in flow statistics")?;
     let start = w.at();
     w.zeros(2);
     w.u8(stats.table_id.0);

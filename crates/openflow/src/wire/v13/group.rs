@@ -9,6 +9,7 @@ use crate::types::{GroupId, PortNo};
 use super::super::actions::{decode_actions, encode_actions};
 use super::super::reader::Reader;
 use super::super::writer::Writer;
+use super::{decode_age, encode_age};
 
 pub(super) fn decode_group_mod(r: &mut Reader) -> Result<GroupMod, DecodeError> {
     let bad_command = r.error(ErrorKind::GROUP_BAD_COMMAND);
@@ -102,13 +103,15 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<GroupStats, DecodeError> {
     let group_id = GroupId(r.u32()?);
     let ref_count = r.u32()?;
     r.skip(4)?;
+    let (packet_count, byte_count) = (r.u64()?, r.u64()?);
+    let (duration_sec, duration_nsec) = decode_age(&mut r)?;
     Ok(GroupStats {
         group_id,
         ref_count,
-        packet_count: r.u64()?,
-        byte_count: r.u64()?,
-        duration_sec: r.u32()?,
-        duration_nsec: r.u32()?,
+        packet_count,
+        byte_count,
+        duration_sec,
+        duration_nsec,
         buckets: r.list(|r| Ok((r.u64()?, r.u64()?)))?,
     })
 }
@@ -121,8 +124,7 @@ pub(super) fn encode_stats(stats: &GroupStats, w: &mut Writer) -> Result<(), Enc
     w.zeros(4);
     w.u64(stats.packet_count);
     w.u64(stats.byte_count);
-    w.u32(stats.duration_sec);
-    w.u32(stats.duration_nsec);
+    encode_age(stats.duration_sec, stats.duration_nsec, w)?;
     for (packets, bytes) in &stats.buckets {
         w.u64(*packets);
         w.u64(*bytes);

@@ -1,5 +1,5 @@
-//! OpenFlow 1.3, by message family, and what 1.4 and 1.5 share with it. Structures in the order of
-//! the specification (1.3.1, 7.3).
+//! OpenFlow 1.3, by message family, and what the versions around it share with it. Structures in
+//! the order of the specification (1.3.1, 7.3).
 
 pub(super) mod flow;
 pub(super) mod group;
@@ -15,7 +15,7 @@ mod table_features;
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::kind::MessageKind as K;
 use crate::message::Message;
-use crate::types::{BufferId, PortNo};
+use crate::types::{BufferId, PortNo, Version};
 
 use super::reader::Reader;
 use super::writer::Writer;
@@ -152,6 +152,23 @@ pub(super) fn name(kind: K) -> &'static str {
         K::MeterMod => "METER_MOD",
         _ => "message",
     }
+}
+
+/// Seconds and nanoseconds that ports, queues and groups have been there; 0 before 1.3.
+fn decode_age(r: &mut Reader) -> Result<(u32, u32), DecodeError> {
+    match r.is_since(Version::V13) {
+        true => Ok((r.u32()?, r.u32()?)),
+        false => Ok((0, 0)),
+    }
+}
+
+fn encode_age(sec: u32, nsec: u32, w: &mut Writer) -> Result<(), EncodeError> {
+    if w.is_since(Version::V13) {
+        w.u32(sec);
+        w.u32(nsec);
+        return Ok(());
+    }
+    w.refuse((sec, nsec) != (0, 0), "age in such statistics")
 }
 
 pub(super) fn decode_buffer_id(r: &mut Reader) -> Result<Option<BufferId>, DecodeError> {

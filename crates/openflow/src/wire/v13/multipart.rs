@@ -150,7 +150,7 @@ pub(in crate::wire) fn encode_request_body(
     Ok(())
 }
 
-fn request_kind(body: &RequestBody) -> u16 {
+pub(in crate::wire) fn request_kind(body: &RequestBody) -> u16 {
     match body {
         RequestBody::Desc => mp::DESC,
         RequestBody::Flow(_) => mp::FLOW,
@@ -299,7 +299,7 @@ pub(in crate::wire) fn encode_reply_body(
     Ok(())
 }
 
-fn reply_kind(body: &ReplyBody) -> u16 {
+pub(in crate::wire) fn reply_kind(body: &ReplyBody) -> u16 {
     match body {
         ReplyBody::Desc(_) => mp::DESC,
         ReplyBody::Flow(_) => mp::FLOW,

@@ -7,6 +7,7 @@ use crate::types::{MacAddr, PortNo};
 
 use super::super::reader::Reader;
 use super::super::writer::Writer;
+use super::{decode_age, encode_age};
 
 const PROPERTIES: &str = "properties of a port";
 
@@ -106,7 +107,7 @@ pub(super) fn encode_stats_request(port: PortNo, w: &mut Writer) {
 pub(super) fn decode_stats(r: &mut Reader) -> Result<PortStats, DecodeError> {
     let port_no = PortNo(r.u32()?);
     r.skip(4)?;
-    Ok(PortStats {
+    let mut stats = PortStats {
         port_no,
         rx_packets: r.u64()?,
         tx_packets: r.u64()?,
@@ -120,10 +121,12 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<PortStats, DecodeError> {
         rx_over_err: r.u64()?,
         rx_crc_err: r.u64()?,
         collisions: r.u64()?,
-        duration_sec: r.u32()?,
-        duration_nsec: r.u32()?,
+        duration_sec: 0,
+        duration_nsec: 0,
         properties: Vec::new(),
-    })
+    };
+    (stats.duration_sec, stats.duration_nsec) = decode_age(r)?;
+    Ok(stats)
 }
 
 pub(super) fn encode_stats(stats: &PortStats, w: &mut Writer) -> Result<(), EncodeError> {
@@ -146,7 +149,5 @@ pub(super) fn encode_stats(stats: &PortStats, w: &mut Writer) -> Result<(), Enco
     ] {
         w.u64(counter);
     }
-    w.u32(stats.duration_sec);
-    w.u32(stats.duration_nsec);
-    Ok(())
+    encode_age(stats.duration_sec, stats.duration_nsec, w)
 }

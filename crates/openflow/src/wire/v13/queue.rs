@@ -7,6 +7,7 @@ use crate::types::{PortNo, QueueId};
 
 use super::super::reader::Reader;
 use super::super::writer::Writer;
+use super::{decode_age, encode_age};
 
 /// OFPQT_*.
 const MIN_RATE: u16 = 1;
@@ -111,16 +112,18 @@ pub(super) fn decode_stats_request(r: &mut Reader) -> Result<(PortNo, QueueId), 
 }
 
 pub(in crate::wire) fn decode_stats(r: &mut Reader) -> Result<QueueStats, DecodeError> {
-    Ok(QueueStats {
+    let mut stats = QueueStats {
         port_no: PortNo(r.u32()?),
         queue_id: QueueId(r.u32()?),
         tx_bytes: r.u64()?,
         tx_packets: r.u64()?,
         tx_errors: r.u64()?,
-        duration_sec: r.u32()?,
-        duration_nsec: r.u32()?,
+        duration_sec: 0,
+        duration_nsec: 0,
         properties: Vec::new(),
-    })
+    };
+    (stats.duration_sec, stats.duration_nsec) = decode_age(r)?;
+    Ok(stats)
 }
 
 pub(super) fn encode_stats(stats: &QueueStats, w: &mut Writer) -> Result<(), EncodeError> {
@@ -128,16 +131,17 @@ pub(super) fn encode_stats(stats: &QueueStats, w: &mut Writer) -> Result<(), Enc
         !stats.properties.is_empty(),
         "properties of queue statistics",
     )?;
-    encode_counters(stats, w);
-    Ok(())
+    encode_counters(stats, w)
 }
 
-pub(in crate::wire) fn encode_counters(stats: &QueueStats, w: &mut Writer) {
+pub(in crate::wire) fn encode_counters(
+    stats: &QueueStats,
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
     w.u32(stats.port_no.0);
     w.u32(stats.queue_id.0);
     w.u64(stats.tx_bytes);
     w.u64(stats.tx_packets);
     w.u64(stats.tx_errors);
-    w.u32(stats.duration_sec);
-    w.u32(stats.duration_nsec);
+    encode_age(stats.duration_sec, stats.duration_nsec, w)
 }

@@ -2,24 +2,30 @@
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{AsyncConfig, Capabilities, Role, RoleMessage, SwitchConfig, SwitchFeatures};
-use crate::types::DatapathId;
+use crate::types::{DatapathId, Version};
 
 use super::super::reader::Reader;
 use super::super::writer::Writer;
+use super::port;
 
 pub(super) fn decode_features(r: &mut Reader) -> Result<SwitchFeatures, DecodeError> {
     let datapath_id = DatapathId(r.u64()?);
     let n_buffers = r.u32()?;
     let (n_tables, auxiliary_id) = (r.u8()?, r.u8()?);
     r.skip(2)?;
+    let is_v13 = r.is_since(Version::V13);
     Ok(SwitchFeatures {
         datapath_id,
         n_buffers,
         n_tables,
-        auxiliary_id,
+        auxiliary_id: if is_v13 { auxiliary_id } else { 0 },
         capabilities: Capabilities(r.u32()?),
         actions: r.u32()?,
-        ports: Vec::new(),
+        // From 1.3 on a request of their own asks for the ports.
+        ports: match is_v13 {
+            true => Vec::new(),
+            false => r.list(port::decode_port)?,
+        },
     })
 }
 
@@ -27,9 +33,13 @@ pub(super) fn encode_features(
     features: &SwitchFeatures,
     w: &mut Writer,
 ) -> Result<(), EncodeError> {
-    if !features.ports.is_empty() {
-        return w.unsupported("ports in FEATURES_REPLY");
-    }
+    let is_v13 = w.is_since(Version::V13);
+    w.refuse(
+        is_v13 && !features.ports.is_empty(),
+        "ports in FEATURES_REPLY",
+    )?;
+    let has_auxiliary = features.auxiliary_id != 0;
+    w.refuse(!is_v13 && has_auxiliary, "auxiliary connection")?;
     w.u64(features.datapath_id.0);
     w.u32(features.n_buffers);
     w.u8(features.n_tables);
@@ -37,7 +47,8 @@ pub(super) fn encode_features(
     w.zeros(2);
     w.u32(features.capabilities.0);
     w.u32(features.actions);
-    Ok(())
+    let mut ports = features.ports.iter();
+    ports.try_for_each(|one| port::encode_port(one, w))
 }
 
 pub(super) fn decode_config(r: &mut Reader) -> Result<SwitchConfig, DecodeError> {

@@ -335,7 +335,7 @@ pub(super) fn decode_queue_stats(r: &mut Reader) -> Result<QueueStats, DecodeErr
 pub(super) fn encode_queue_stats(stats: &QueueStats, w: &mut Writer) -> Result<(), EncodeError> {
     let start = w.at();
     w.zeros(8);
-    v13::queue::encode_counters(stats, w);
+    v13::queue::encode_counters(stats, w)?;
     property::put_raws(&stats.properties, w)?;
     w.close(start, 0, "queue statistics")
 }

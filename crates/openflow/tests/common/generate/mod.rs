@@ -1,5 +1,6 @@
 //! Arbitrary messages from a seed, of each version that is written.
 
+pub mod earlier;
 pub mod later;
 pub mod v10;
 pub mod v13;

@@ -161,7 +161,7 @@ fn queue_config(g: &mut Rng) -> QueueConfig {
     let port = port_no(g);
     let property = |g: &mut Rng| match g.below(8) {
         0 => QueueProperty::Other {
-            property: 2 + g.below(1000) as u16,
+            property: 3 + g.below(1000) as u16,
             data: g.bytes(24),
         },
         _ => QueueProperty::MinRate(g.u16()),
@@ -233,6 +233,7 @@ fn reply(g: &mut Rng) -> ReplyBody {
             v10: Some(TableStatsV10 {
                 name: g.text(32),
                 wildcards: g.u32(),
+                features: Default::default(),
                 max_entries: g.u32(),
             }),
         })),
