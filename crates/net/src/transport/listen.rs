@@ -20,7 +20,7 @@ use super::gate::{Gate, Ticket};
 use super::turns::{Network, NoTurn, Silent, Turns};
 use super::{
     Connection, FIRST_FLIGHT_TIMEOUT, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal,
-    Refusals, TransportError, TransportKind, dial, socket, streams,
+    Refusals, TransportError, TransportKind, dial, kept, socket, streams,
 };
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
@@ -36,6 +36,19 @@ pub struct Listener {
     task: JoinHandle<()>,
     /// A Unix socket's file, removed with the listener.
     file: Option<PathBuf>,
+    /// The address of a listener of plain TCP, and what it does with a connection.
+    plain: Option<(SocketAddr, Door)>,
+}
+
+/// Why a listener does not take over a connection of the process before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The socket is no connection any more, or never was one.
+    Broken,
+    /// It came to another address, or there are TLS or limited links now.
+    Elsewhere,
+    /// The listener has as many as it may have.
+    Refused,
 }
 
 /// Established connections that wait for [`Listener::accept`].
@@ -107,6 +120,7 @@ impl Listener {
         let bind_error = |error: io::Error| TransportError::local(method, bind_problem(&error));
         let mut file = None;
         let mut port = None;
+        let plain = door.clone();
         let task = match method {
             Method::Listen(transport, host, wanted) => {
                 let address = dial::resolve(method, host, *wanted).await?[0];
@@ -152,6 +166,39 @@ impl Listener {
             refusals,
             task,
             file,
+            plain: port
+                .filter(|_| matches!(method, Method::Listen(Transport::Tcp, ..)) && line.is_none())
+                .map(|at| (at, plain)),
+        })
+    }
+
+    /// Takes over a connection that a listener of this address has accepted in another process, as
+    /// if it had come here.
+    ///
+    /// # Errors
+    /// The connection does not fit. It is closed.
+    pub fn adopt(&self, stream: std::net::TcpStream) -> Result<Connection, Unfit> {
+        let local = stream.local_addr().map_err(|_| Unfit::Broken)?;
+        let peer = stream.peer_addr().map_err(|_| Unfit::Broken)?;
+        let plain = self.plain.as_ref();
+        let (_, door) = plain
+            .filter(|(at, _)| kept::came_by(*at, local))
+            .ok_or(Unfit::Elsewhere)?;
+        let ticket = door.gate.admit(Some(peer.ip()));
+        let ticket = ticket.map_err(|_| Unfit::Refused)?;
+        let place = door.workers.as_ref().map(Workers::place);
+        let stream = {
+            let runtime = workers::runtime_of(place.as_ref());
+            let _entered = runtime.enter();
+            let made = stream.set_nonblocking(true);
+            made.and_then(|()| TcpStream::from_std(stream))
+        };
+        let stream = stream.map_err(|_| Unfit::Broken)?;
+        socket::tune_tcp(&stream).map_err(|_| Unfit::Broken)?;
+        let peer = PeerIdentity::plain(TransportKind::Tcp, peer);
+        Ok(Connection {
+            place,
+            ..streams::accepted(stream, peer, Some(ticket))
         })
     }
 
@@ -228,7 +275,7 @@ impl Door {
                 None => {
                     let peer = PeerIdentity::plain(TransportKind::Tcp, address);
                     let connection = match self.line {
-                        None => streams::tcp(stream, peer, Some(ticket)),
+                        None => streams::accepted(stream, peer, Some(ticket)),
                         Some(_) => streams::line(stream, peer, Some(ticket)),
                     };
                     self.hand_on(connection, place).await;
