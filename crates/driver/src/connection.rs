@@ -59,8 +59,6 @@ const AHEAD_BYTES_MAX: usize = 256 << 10;
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// The time for the last bytes, once the end is decided.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
-/// The time to bring both directions to the end of a message.
-const WINDING_UP_MAX: Duration = Duration::from_millis(500);
 /// The number of messages ahead that the edge looks for packet-ins: about the number of memory
 /// reads that a core can have outstanding.
 const LOOK_AHEAD: usize = 16;
@@ -151,6 +149,7 @@ struct Task {
     reader: Reader,
     writer: Writer,
     keeper: Option<Keeper>,
+    winding_up_max: Duration,
     /// Nothing more is read: the process is about to end.
     is_held: bool,
     /// Read and not taken: the beginning of a message, or what a pause has left.
@@ -243,6 +242,7 @@ impl Task {
             reader,
             writer,
             keeper,
+            winding_up_max: config.winding_up_max,
             is_held: false,
             rest: BytesMut::new(),
             has_whole: false,
@@ -866,10 +866,11 @@ impl Task {
             return false;
         }
         self.ended = None;
+        let wait = self.winding_up_max;
         let wound_up = poll_fn(|context| {
             SCRATCH.with_borrow_mut(|scratch| self.poll_wound_up(context, &mut scratch.input))
         });
-        tokio::time::timeout(WINDING_UP_MAX, wound_up).await == Ok(true)
+        tokio::time::timeout(wait, wound_up).await == Ok(true)
     }
 
     fn poll_wound_up(&mut self, context: &mut Context<'_>, input: &mut [u8]) -> Poll<bool> {

@@ -164,6 +164,9 @@ pub struct DriverConfig {
     pub allowed: Option<BTreeSet<DatapathId>>,
     /// The seed of the first xid of each session.
     pub seed: u64,
+    /// The time in which a connection must come to the end of a message in both directions to be
+    /// kept ([`Driver::stop_and_keep`]).
+    pub winding_up_max: Duration,
 }
 
 impl Default for DriverConfig {
@@ -175,6 +178,7 @@ impl Default for DriverConfig {
             policy: PolicyMap::auster(),
             allowed: None,
             seed: 0,
+            winding_up_max: Duration::from_millis(200),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::workers::Place;
 pub use dial::{connect, connect_at, connect_line, resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use kept::Keeper;
-pub use listen::{Listener, Unfit, bind_unix};
+pub use listen::{Listener, bind_unix};
 pub use socket::LineSocket;
 pub use turns::{Asked, Network, NoTurn, Turn, Turns};
 

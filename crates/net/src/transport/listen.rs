@@ -40,17 +40,6 @@ pub struct Listener {
     plain: Option<(SocketAddr, Door)>,
 }
 
-/// Why a listener does not take over a connection of the process before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// The socket is no connection any more, or never was one.
-    Broken,
-    /// It came to another address, or there are TLS or limited links now.
-    Elsewhere,
-    /// The listener has as many as it may have.
-    Refused,
-}
-
 /// Established connections that wait for [`Listener::accept`].
 const ACCEPTED_MAX: usize = 64;
 /// Connections that have said nothing yet, and as many that wait for the turn of their handshake.
@@ -172,31 +161,29 @@ impl Listener {
         })
     }
 
-    /// Takes over a connection that a listener of this address has accepted in another process, as
-    /// if it had come here.
-    ///
-    /// # Errors
-    /// The connection does not fit. It is closed.
-    pub fn adopt(&self, stream: std::net::TcpStream) -> Result<Connection, Unfit> {
-        let local = stream.local_addr().map_err(|_| Unfit::Broken)?;
-        let peer = stream.peer_addr().map_err(|_| Unfit::Broken)?;
-        let plain = self.plain.as_ref();
-        let (_, door) = plain
-            .filter(|(at, _)| kept::came_by(*at, local))
-            .ok_or(Unfit::Elsewhere)?;
-        let ticket = door.gate.admit(Some(peer.ip()));
-        let ticket = ticket.map_err(|_| Unfit::Refused)?;
+    /// Whether a connection of another process has come to the address of this listener, and is of
+    /// plain TCP here, too.
+    pub fn has_accepted(&self, stream: &std::net::TcpStream) -> bool {
+        let plain = self.plain.as_ref().zip(stream.local_addr().ok());
+        plain.is_some_and(|((at, _), local)| kept::came_by(*at, local))
+    }
+
+    /// Takes over such a connection as if it had come just now. `None` if it is broken, or the
+    /// listener has as many as it may have: then it is closed.
+    pub fn adopt(&self, stream: std::net::TcpStream) -> Option<Connection> {
+        let (_, door) = self.plain.as_ref()?;
+        let peer = stream.peer_addr().ok()?;
+        let ticket = door.gate.admit(Some(peer.ip())).ok()?;
         let place = door.workers.as_ref().map(Workers::place);
+        stream.set_nonblocking(true).ok()?;
         let stream = {
             let runtime = workers::runtime_of(place.as_ref());
             let _entered = runtime.enter();
-            let made = stream.set_nonblocking(true);
-            made.and_then(|()| TcpStream::from_std(stream))
+            TcpStream::from_std(stream).ok()?
         };
-        let stream = stream.map_err(|_| Unfit::Broken)?;
-        socket::tune_tcp(&stream).map_err(|_| Unfit::Broken)?;
+        socket::tune_tcp(&stream).ok()?;
         let peer = PeerIdentity::plain(TransportKind::Tcp, peer);
-        Ok(Connection {
+        Some(Connection {
             place,
             ..streams::accepted(stream, peer, Some(ticket))
         })
