@@ -10,6 +10,7 @@ that are no connections. It answers with a line, and ends with its input.
 """
 
 import argparse
+import ctypes
 import fcntl
 import os
 import pathlib
@@ -19,12 +20,15 @@ import subprocess
 import sys
 import tempfile
 
+libc = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
 
 class Manager:
     """Holds the listening socket, if there is one, and the descriptors of the store by name."""
 
-    def __init__(self, folder, listening=None, has_store=True):
-        self.path = pathlib.Path(folder) / "notify"
+    def __init__(self, folder, listening=None, has_store=True, is_process=False):
+        self.path, self.is_process = pathlib.Path(folder) / "notify", is_process
         self.listening, self.has_store = listening, has_store
         self.heard, self.stored = None, []
 
@@ -47,6 +51,9 @@ class Manager:
         numbers = tuple(range(3, 3 + len(passed)))
 
         def place():
+            if self.is_process:
+                # It ends with the thread that has started it.
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             for fd, number in zip(above, numbers):
                 os.dup2(fd, number)
 
@@ -114,7 +121,7 @@ def main():
     host, port = args.listen.rsplit(":", 1)
     with tempfile.TemporaryDirectory() as folder, \
             socket.create_server((host, int(port)), backlog=4096) as listening:
-        manager, process = Manager(folder, listening, args.store), None
+        manager, process = Manager(folder, listening, args.store, True), None
         try:
             for command in map(str.strip, sys.stdin):
                 answer = command
