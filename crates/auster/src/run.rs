@@ -19,6 +19,7 @@ pub(crate) mod flows;
 mod gateways;
 mod guests;
 mod intent;
+mod kept;
 mod listeners;
 mod load;
 pub(crate) mod metrics;
@@ -442,6 +443,12 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     if let Some(joined) = &joined {
         printer.joined(&joined.name, &joined.heard_at);
     }
+    // Members of a cluster take over from each other: what one has left before it was a member is
+    // closed.
+    let can_keep = joined.is_none();
+    let versions = &settings.driver.session.versions[..];
+    let versions = can_keep.then_some(versions).unwrap_or_default();
+    kept::take_over(&manager, &driver, &bound, versions);
     listeners.serve(bound);
     reads.set_ready();
     listeners.dial(&settings.connect).await;
@@ -527,13 +534,20 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
             "the controller's thread ended; this is a fault of auster, see above",
         ));
     }
+    let can_keep = can_keep && manager.may_keep();
+    if can_keep {
+        driver.hold(kept::HOLD_MAX).await;
+    }
     if let Some(dir) = state
         && let Some(shape) = driver.ask(|controller| controller.shape()).await
         && let Err(error) = remembered::keep(&dir, &shape)
     {
         tracing::warn!("{}: {error}; the next start holds all ports", dir.display());
     }
-    driver.stop();
+    match can_keep {
+        true => driver.stop_and_keep(),
+        false => driver.stop(),
+    }
     let _ = tokio::time::timeout(STOP_MAX, async {
         tokio::select! {
             () = driver.ended() => {}
@@ -541,6 +555,7 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
         }
     })
     .await;
+    kept::leave(&manager, driver.kept());
     while let Ok(notice) = notices.try_recv() {
         printer.notice(clock.now(), &notice);
     }

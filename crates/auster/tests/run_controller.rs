@@ -14,6 +14,8 @@ mod guard;
 mod hostile;
 #[path = "run/intent.rs"]
 mod intent;
+#[path = "run/kept.rs"]
+mod kept;
 #[path = "run/ovs.rs"]
 mod ovs;
 #[path = "common/ports.rs"]
@@ -54,10 +56,15 @@ pub struct Auster {
 impl Auster {
     /// Starts with `arguments` and a status socket.
     pub fn start(arguments: &[&str]) -> Auster {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+        command.arg("run").args(arguments);
+        Auster::spawn(command)
+    }
+
+    /// Starts a command that ends with the words of `auster run`, with a status socket.
+    fn spawn(mut command: Command) -> Auster {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_auster"))
-            .arg("run")
-            .args(arguments)
+        let mut child = command
             .arg("--status")
             .arg(dir.path().join("status"))
             .stdout(Stdio::piped())

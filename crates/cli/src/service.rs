@@ -1,21 +1,36 @@
-//! The service manager, as systemd's protocols have it: readiness and watchdog (sd_notify(3)), and
-//! sockets that it has opened for us (sd_listen_fds(3)). A process that none has started reports
-//! nothing and listens by itself.
+//! The service manager, as systemd's protocols have it: readiness and watchdog (sd_notify(3)),
+//! sockets that it has opened for us (sd_listen_fds(3)), and connections that it keeps from one
+//! process of a service to the next (sd_pid_notify_with_fds(3)). A process that none has started
+//! reports nothing and listens by itself.
 
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use listenfd::ListenFd;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 
 use crate::failure::Failure;
 
+/// The names of descriptors in the store begin so. A socket unit gives others its own name.
+const STORED: &str = "kept-";
+/// Descriptors in one message; Linux takes 253.
+const DESCRIPTORS_MAX: usize = 128;
+
 /// The time that the manager has to take a message. Its socket is almost never full.
 const SEND_MAX: Duration = Duration::from_secs(1);
+/// The time that it has to take connections.
+const STORE_MAX: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The interval of reports where the manager runs no watchdog.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -28,6 +43,17 @@ pub struct Manager {
     socket: Option<UnixDatagram>,
     /// The time after which it ends a process that does not report.
     watchdog: Option<Duration>,
+    /// Connections that the process before has left with it.
+    stored: Mutex<Stored>,
+}
+
+/// Connections from the manager's store, each under its name.
+#[derive(Debug, Default)]
+pub struct Stored {
+    pub connections: Vec<(String, TcpStream)>,
+    /// Descriptors that were none. They are closed.
+    pub broken: usize,
+    names: BTreeSet<String>,
 }
 
 impl Manager {
@@ -37,7 +63,7 @@ impl Manager {
     /// # Errors
     /// A passed descriptor is no listening TCP socket.
     pub fn find() -> Result<Manager, Failure> {
-        take_sockets()?;
+        let stored = take_sockets()?;
         let manager = match std::env::var_os("NOTIFY_SOCKET") {
             None => Manager::default(),
             Some(name) => {
@@ -47,6 +73,7 @@ impl Manager {
                 Manager {
                     socket: Some(connected.map_err(wrong)?),
                     watchdog: watchdog(number("WATCHDOG_USEC"), number("WATCHDOG_PID")),
+                    stored: Mutex::new(stored),
                 }
             }
         };
@@ -67,6 +94,51 @@ impl Manager {
 
     pub fn stopping(&self) {
         self.send("STOPPING=1");
+    }
+
+    /// Takes the connections that the process before has left. The manager forgets them: one that
+    /// it kept open would not end with this process.
+    pub fn take_stored(&self) -> Stored {
+        let stored = self.stored.lock();
+        let mut stored = std::mem::take(&mut *stored.unwrap_or_else(PoisonError::into_inner));
+        let forget = |name| self.send(&format!("FDSTOREREMOVE=1\nFDNAME={STORED}{name}"));
+        let names = std::mem::take(&mut stored.names);
+        let are_forgotten = names.iter().map(forget).all(|is_sent| is_sent);
+        if !are_forgotten {
+            stored.broken += stored.connections.len();
+            stored.connections.clear();
+        }
+        stored
+    }
+
+    /// Whether a manager is there that may keep connections. One that does not closes them.
+    pub fn may_keep(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Leaves connections for the next process, each under its name, and waits until the manager
+    /// has them.
+    pub fn store(&self, connections: &[(String, TcpStream)]) {
+        let mut by_name: BTreeMap<&str, Vec<RawFd>> = BTreeMap::new();
+        for (name, socket) in connections {
+            by_name.entry(name).or_default().push(socket.as_raw_fd());
+        }
+        let all = by_name.iter();
+        let all = all.flat_map(|(name, of)| of.chunks(DESCRIPTORS_MAX).map(move |of| (name, of)));
+        for (name, of) in all {
+            self.send_with(&format!("FDSTORE=1\nFDNAME={STORED}{name}"), of);
+        }
+        // It closes this one when it has worked off all before it.
+        let Ok((here, there)) = nix::unistd::pipe2(OFlag::O_CLOEXEC) else {
+            return;
+        };
+        self.send_with("BARRIER=1", &[there.as_raw_fd()]);
+        drop(there);
+        let mut closed = [PollFd::new(here.as_fd(), PollFlags::POLLIN)];
+        let wait = PollTimeout::try_from(STORE_MAX).unwrap_or(PollTimeout::ZERO);
+        if !matches!(poll(&mut closed, wait), Ok(1)) {
+            tracing::warn!("the service manager does not take connections in time");
+        }
     }
 
     /// Reports for as long as it is polled: a status, and to the watchdog that the process does its
@@ -94,13 +166,23 @@ impl Manager {
         }
     }
 
-    fn send(&self, message: &str) {
+    fn send(&self, message: &str) -> bool {
+        self.send_with(message, &[])
+    }
+
+    fn send_with(&self, message: &str, descriptors: &[RawFd]) -> bool {
         let Some(socket) = &self.socket else {
-            return;
+            return false;
         };
-        if let Err(error) = socket.send(message.as_bytes()) {
+        let rights = ControlMessage::ScmRights(descriptors);
+        let rights = (!descriptors.is_empty()).then_some(rights);
+        let bytes = [IoSlice::new(message.as_bytes())];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        let sent = sendmsg::<()>(socket.as_raw_fd(), &bytes, rights.as_slice(), flags, None);
+        if let Err(error) = sent {
             tracing::warn!("the service manager does not take '{message}': {error}");
         }
+        sent.is_ok()
     }
 }
 
@@ -134,10 +216,29 @@ fn watchdog(micros: Option<u64>, pid: Option<u64>) -> Option<Duration> {
     Some(Duration::from_micros(micros))
 }
 
-fn take_sockets() -> Result<(), Failure> {
+/// Offers the listening sockets to listeners, and returns what the manager has stored.
+fn take_sockets() -> Result<Stored, Failure> {
+    let names = std::env::var_os("LISTEN_FDNAMES").unwrap_or_default();
+    let names = names.to_string_lossy();
+    let names: Vec<&str> = names.split(':').collect();
     let mut passed = ListenFd::from_env();
-    let mut sockets = Vec::new();
+    let (mut sockets, mut stored) = (Vec::new(), Stored::default());
     for index in 0..passed.len() {
+        let name = names.get(index).and_then(|name| name.strip_prefix(STORED));
+        if let Some(name) = name {
+            stored.names.insert(name.to_owned());
+            let kind = (libc::AF_INET, libc::SOCK_STREAM);
+            match passed.take_custom(index, kind.0, kind.1, "connection") {
+                Ok(Some(socket)) => stored.connections.push((name.to_owned(), socket)),
+                _ => {
+                    stored.broken += 1;
+                    if let Ok(Some(other)) = passed.take_raw_fd(index) {
+                        let _ = nix::unistd::close(other);
+                    }
+                }
+            }
+            continue;
+        }
         let wrong = |why: String| {
             Failure::usage(format!(
                 "socket {} of the service manager: {why}; its socket unit may have \
@@ -154,7 +255,8 @@ fn take_sockets() -> Result<(), Failure> {
         }
         sockets.push(socket);
     }
-    net::passed::offer(sockets).map_err(Failure::machine)
+    net::passed::offer(sockets).map_err(Failure::machine)?;
+    Ok(stored)
 }
 
 #[cfg(test)]
@@ -168,6 +270,7 @@ mod tests {
         let manager = Manager {
             socket: Some(connect(format!("@{name}").as_bytes()).unwrap()),
             watchdog: Some(Duration::from_millis(3)),
+            ..Manager::default()
         };
         (heard, manager)
     }

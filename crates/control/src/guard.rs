@@ -7,6 +7,8 @@
 //!
 //! - A newcomer reads the id, claims the role with the next one, and serves after 250 ms without an
 //!   objection. So a restart costs no more than that.
+//! - A process that takes over a connection of the one before it, with the role of master, serves
+//!   without a claim.
 //! - A newcomer that stands by at other switches stands by at first: one controller should have
 //!   all.
 //! - Whoever serves and loses the role to a newcomer claims it again at once, unless it has not
@@ -86,6 +88,8 @@ pub struct Guard {
     has_refused: bool,
     /// Lets others claim first.
     is_patient: bool,
+    /// The connection may have the role of master already.
+    is_resumed: bool,
     reclaimed_at: Option<Instant>,
     window_since: Instant,
     window_count: u32,
@@ -137,6 +141,7 @@ impl Guard {
             is_aside: false,
             has_refused: false,
             is_patient,
+            is_resumed: false,
             reclaimed_at: None,
             window_since: now,
             window_count: 0,
@@ -145,6 +150,16 @@ impl Guard {
         };
         guard.ask(now, Role::NoChange);
         guard
+    }
+
+    /// Starts like [`Guard::new`], on a connection that another process of this controller has
+    /// opened. If the switch says that it is master there still, nobody has claimed the role since.
+    /// Then it serves at once.
+    pub fn resume(now: Instant, is_patient: bool) -> Guard {
+        Guard {
+            is_resumed: true,
+            ..Guard::new(now, is_patient)
+        }
     }
 
     /// Handles the answer to the last request.
@@ -160,6 +175,10 @@ impl Guard {
             self.lost = None;
         }
         match self.state {
+            State::New if self.is_resumed && reply.role == Role::Primary => {
+                self.own = id;
+                self.serve(now, asked.at);
+            }
             State::New if self.is_patient => self.stand_aside(now, true),
             State::New | State::WithoutRoles => self.claim(now),
             State::Probation(_) if !is_master => self.lose(now),

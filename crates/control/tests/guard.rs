@@ -80,6 +80,20 @@ impl World {
         self.drain(at);
     }
 
+    /// Another process takes the connection over. The switch has taken what the one before had sent,
+    /// and its answers to that mean nothing.
+    fn resume(&mut self, at: usize) {
+        if self.parties[at].guard.take().is_none() {
+            return self.connect(at);
+        }
+        while let Some((_, request)) = self.parties[at].to_switch.pop_front() {
+            self.handle_request(at, request);
+        }
+        self.parties[at].from_switch.clear();
+        self.parties[at].guard = Some(Guard::resume(self.now, self.parties[at].is_patient));
+        self.drain(at);
+    }
+
     fn disconnect(&mut self, at: usize) {
         let party = &mut self.parties[at];
         party.guard = None;
@@ -258,7 +272,8 @@ fn two_never_serve_for_longer_than_messages_are_under_way_and_one_does_in_the_en
         let mut longest = Duration::ZERO;
         for _ in 0..12 {
             let at = below(&mut rng, count as u64) as usize;
-            match below(&mut rng, 4) {
+            match below(&mut rng, 5) {
+                4 => world.resume(at),
                 0 => world.disconnect(at),
                 1 => world.connect(at),
                 2 => {
@@ -336,6 +351,42 @@ fn an_ordinary_start_takes_the_probation_and_its_messages() {
     }
     let took = world.now.since(start);
     assert!(took >= PROBATION && took <= PROBATION + MS * 6, "{took:?}");
+}
+
+/// The switch says that the role is there still. Once it is not, the process is a newcomer.
+#[test]
+fn a_process_that_takes_over_the_role_serves_at_once() {
+    let mut world = World::new(1, 2, 0);
+    world.connect(0);
+    world.run(5000);
+    for _ in 0..5 {
+        world.resume(0);
+        assert_eq!(world.serving(), []);
+        world.step(world.now);
+        assert_eq!(world.serving(), [0]);
+        assert_eq!(
+            world.parties[0].guard.as_ref().unwrap().counters().claims,
+            0
+        );
+        world.run(5000);
+        assert_eq!(world.serving(), [0]);
+    }
+    // It takes the role back from a newcomer, as whoever has served for long.
+    world.connect(1);
+    world.run(5000);
+    assert_eq!(world.serving(), [0]);
+    // Who has it meanwhile has it by a claim, which is answered by a claim.
+    let claim = RoleMessage {
+        role: Role::Primary,
+        generation_id: world.generation.unwrap() + 1,
+        short_id: None,
+    };
+    world.handle_request(1, claim);
+    world.resume(0);
+    world.run(PROBATION.as_millis() as u64 - 1);
+    assert_eq!(world.serving(), []);
+    world.run(1000);
+    assert_eq!(world.serving(), [0]);
 }
 
 /// One after the other, as a process that is started again at once.

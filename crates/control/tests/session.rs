@@ -61,6 +61,10 @@ fn replay(case: &str) -> String {
             }
             "guarded" => config.is_guarded = true,
             "start" => session = Some(Session::new(now, config.clone(), 0)),
+            "resume" => {
+                let version = Version::V13;
+                session = Some(Session::resume(now, config.clone(), version, 0));
+            }
             "" | "#" => continue,
             _ => {}
         }
@@ -91,7 +95,7 @@ fn replay(case: &str) -> String {
             "partial" => session.handle_partial(now, rest == "yes"),
             "paused" => session.handle_paused(now, rest == "yes"),
             "probe" => session.handle_probe(now),
-            "start" | "role" | "guarded" => {}
+            "start" | "resume" | "role" | "guarded" => {}
             _ => panic!("no such word: {line}"),
         }
         drain(session, &mut got);
@@ -389,6 +393,61 @@ fn hostile_openings_are_closed() {
 }
 
 proptest! {
+    /// What was said to another process comes first: in any order, and under any xid but that of
+    /// the request for features. None of it ends the connection or comes to the application, but
+    /// packet-ins up to a bound.
+    #[test]
+    fn what_was_for_the_process_before_means_nothing(
+        stale in prop::collection::vec(
+            (prop::sample::select(vec![
+                "description", "ports", "echo-request", "echo-reply", "barrier-reply",
+                "packet-in", "role-primary", "role-equal", "port-3", "slave-error", "hello",
+            ]), 2u32..20, any::<bool>()), 0..60),
+    ) {
+        let now = Instant::START;
+        let mut session = Session::resume(now, SessionConfig::default(), Version::V13, 0);
+        let (mut echoes, mut packet_ins) = (0, 0);
+        let mut has_port = false;
+        for (name, xid, is_session) in &stale {
+            echoes += u32::from(*name == "echo-request");
+            packet_ins += u32::from(*name == "packet-in");
+            has_port |= *name == "port-3";
+            let top = if *is_session { 0x8000_0000 } else { 0 };
+            session.handle_frame(now, said(name, Xid(top | xid)));
+        }
+        prop_assert!(!session.is_up());
+        for (name, xid) in [("features", 1), ("description", 2), ("ports", 3)] {
+            session.handle_frame(now, said(name, Xid(0x8000_0000 | xid)));
+        }
+        prop_assert!(session.is_up());
+        let outputs: Vec<_> = std::iter::from_fn(|| session.poll_output()).collect();
+        let sent = |kind| {
+            let is_sent = |output: &&SessionOutput| {
+                matches!(output, SessionOutput::Transmit(frame) if frame.kind() == kind)
+            };
+            outputs.iter().filter(is_sent).count() as u32
+        };
+        prop_assert_eq!(sent(MessageKind::EchoReply), echoes);
+        prop_assert_eq!(sent(MessageKind::Error) + sent(MessageKind::Hello), 0);
+        let room = (16 << 10) / said("packet-in", Xid(0)).len() as u32;
+        let mut delivered = 0;
+        for output in &outputs {
+            match output {
+                SessionOutput::Deliver(frame) => {
+                    prop_assert_eq!(frame.kind(), MessageKind::PacketIn);
+                    delivered += 1;
+                }
+                SessionOutput::Up(up) => {
+                    prop_assert_eq!(up.ports.len(), 2 + usize::from(has_port));
+                    prop_assert_eq!(up.role, Role::Equal);
+                }
+                SessionOutput::Transmit(_) => {}
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+        prop_assert_eq!(delivered, packet_ins.min(room));
+    }
+
     /// A frame with the right length, and nothing else right.
     #[test]
     fn no_bytes_make_a_session_panic(

@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -16,7 +16,7 @@ use control::edge::{Edge, Verdict, shown};
 use control::inbox::Thinning;
 use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
-use openflow::{DatapathId, Frame, FrameError, MessageKind, Xid};
+use openflow::{DatapathId, Frame, FrameError, MessageKind, Version, Xid};
 use sched::classify::Buffers;
 use sched::{Direction, Tag};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
@@ -29,9 +29,9 @@ use super::policy::Policy;
 use super::share::Share;
 use super::shared::{Down, Shared};
 use super::waiting::{Place, STUCK_BYTES_MAX, Waiting};
-use super::{DriverConfig, Ended};
+use super::{DriverConfig, Ended, Kept};
 use net::tls::Revoked;
-use net::transport::{Connection, Reader, Ticket, Writer};
+use net::transport::{Connection, Keeper, Reader, Ticket, Writer};
 
 /// One turn's reading.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -65,11 +65,13 @@ const LOOK_AHEAD: usize = 16;
 /// The type byte of PACKET_IN, in every version.
 const PACKET_IN: u8 = 10;
 
-/// Serves the connection until it ends, and then reports its end.
+/// Serves the connection until it ends, and then reports its end. With `resumed` it speaks that
+/// version already, to another process until now.
 pub(super) async fn run(
     shared: Arc<Shared>,
     config: Arc<DriverConfig>,
     line: Arc<Line>,
+    resumed: Option<Version>,
     connection: Connection,
 ) {
     let Connection {
@@ -78,6 +80,7 @@ pub(super) async fn run(
         ticket,
         place: _place,
         peer: _,
+        keeper,
     } = connection;
     let mut farewell = Farewell {
         shared: shared.clone(),
@@ -85,8 +88,20 @@ pub(super) async fn run(
         ticket,
         reason: None,
     };
-    let mut task = Box::new(Task::new(shared, &config, line, reader, writer));
-    farewell.reason = Some(task.serve().await);
+    let halves = (reader, writer, keeper.clone());
+    let mut task = Box::new(Task::new(shared.clone(), &config, line, resumed, halves));
+    let mut reason = task.serve().await;
+    let version = task.session.version();
+    // With it go the halves.
+    drop(task);
+    if reason == Ended::Kept {
+        let socket = keeper.and_then(|keeper| keeper.take());
+        match socket.zip(version) {
+            Some((socket, version)) => shared.keep(Kept { version, socket }),
+            None => reason = Ended::Stopped,
+        }
+    }
+    farewell.reason = Some(reason);
 }
 
 /// Reports the end of a connection when it is dropped, even if the task panics or its runtime drops
@@ -133,6 +148,10 @@ struct Task {
     edge_version: u8,
     reader: Reader,
     writer: Writer,
+    keeper: Option<Keeper>,
+    winding_up_max: Duration,
+    /// Nothing more is read: the process is about to end.
+    is_held: bool,
     /// Read and not taken: the beginning of a message, or what a pause has left.
     rest: BytesMut,
     /// The first message of `rest` is whole.
@@ -205,19 +224,26 @@ impl Task {
         shared: Arc<Shared>,
         config: &DriverConfig,
         line: Arc<Line>,
-        reader: Reader,
-        writer: Writer,
+        resumed: Option<Version>,
+        (reader, writer, keeper): (Reader, Writer, Option<Keeper>),
     ) -> Task {
         let now = shared.clock.now();
         let mut session = config.session.clone();
         session.is_patient = shared.is_standing_by();
-        let session = Session::new(now, session, config.seed ^ line.id.0);
+        let seed = config.seed ^ line.id.0;
+        let session = match resumed {
+            None => Session::new(now, session, seed),
+            Some(version) => Session::resume(now, session, version, seed),
+        };
         Task {
             session,
             edge: Edge::default(),
             edge_version: 0,
             reader,
             writer,
+            keeper,
+            winding_up_max: config.winding_up_max,
+            is_held: false,
             rest: BytesMut::new(),
             has_whole: false,
             output: Output::default(),
@@ -309,6 +335,7 @@ impl Task {
                 continue;
             }
             match read {
+                None if self.is_held => return Poll::Pending,
                 None => read = Some(self.read(context, now, input)),
                 Some(Read::All) => return Poll::Pending,
                 Some(Read::Some | Read::End(_)) => return Poll::Ready(()),
@@ -329,6 +356,7 @@ impl Task {
         if orders.probe {
             self.session.handle_probe(now);
         }
+        self.is_held |= orders.hold;
         match orders.end {
             Some(Ended::NotReading) => self.ended = Some(Ended::NotReading),
             end => self.ending = end,
@@ -830,8 +858,78 @@ impl Task {
         facts.is_admitted = is_admitted;
     }
 
+    /// Brings both directions to the end of a message. Returns whether that is done, so that the
+    /// connection can go on without this process.
+    async fn wind_up(&mut self) -> bool {
+        let is_served = self.session.is_up() && self.line.facts().is_admitted;
+        if !is_served || self.keeper.is_none() {
+            return false;
+        }
+        self.ended = None;
+        let wait = self.winding_up_max;
+        let wound_up = poll_fn(|context| {
+            SCRATCH.with_borrow_mut(|scratch| self.poll_wound_up(context, &mut scratch.input))
+        });
+        tokio::time::timeout(wait, wound_up).await == Ok(true)
+    }
+
+    fn poll_wound_up(&mut self, context: &mut Context<'_>, input: &mut [u8]) -> Poll<bool> {
+        let now = self.shared.clock.now();
+        loop {
+            // Requests are answered. The application hears of nothing more.
+            loop {
+                match Frame::split_from(&mut self.rest) {
+                    Ok(Some(frame)) => self.handle_message(now, frame),
+                    Ok(None) => break,
+                    Err(_) => return Poll::Ready(false),
+                }
+            }
+            self.undelivered.clear();
+            self.refill(now);
+            let written = self.output.poll_write(context, &mut self.writer, &mut 0);
+            if ready!(written).is_err() || self.ended.is_some() {
+                return Poll::Ready(false);
+            }
+            if !self.sending.is_empty() || self.waiting.is_some() {
+                continue;
+            }
+            if self.rest.is_empty() {
+                return Poll::Ready(true);
+            }
+            if !ready!(self.poll_missing(context, input)) {
+                return Poll::Ready(false);
+            }
+        }
+    }
+
+    /// Reads of the message that `rest` begins with what is missing, and no more. Returns whether
+    /// some of it came.
+    fn poll_missing(&mut self, context: &mut Context<'_>, input: &mut [u8]) -> Poll<bool> {
+        let len = self.rest.len();
+        let missing = match len < HEADER_LEN {
+            true => HEADER_LEN - len,
+            false => announced(&self.rest).saturating_sub(len),
+        };
+        let Some(input) = input.get_mut(..missing) else {
+            return Poll::Ready(false);
+        };
+        let mut buffer = ReadBuf::new(input);
+        let read = ready!(Pin::new(&mut self.reader).poll_read(context, &mut buffer));
+        self.rest.extend_from_slice(buffer.filled());
+        Poll::Ready(read.is_ok() && !buffer.filled().is_empty())
+    }
+
     /// Writes the queued messages, as far as the peer takes them in time.
-    async fn close(&mut self, reason: Ended) -> Ended {
+    async fn close(&mut self, mut reason: Ended) -> Ended {
+        if reason == Ended::Kept {
+            if self.wind_up().await
+                && let Some(keeper) = &self.keeper
+            {
+                keeper.keep();
+                return reason;
+            }
+            reason = Ended::Stopped;
+        }
         let last_words = async {
             loop {
                 self.refill(self.shared.clock.now());

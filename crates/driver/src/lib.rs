@@ -60,6 +60,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -163,6 +164,9 @@ pub struct DriverConfig {
     pub allowed: Option<BTreeSet<DatapathId>>,
     /// The seed of the first xid of each session.
     pub seed: u64,
+    /// The time in which a connection must come to the end of a message in both directions to be
+    /// kept ([`Driver::stop_and_keep`]).
+    pub winding_up_max: Duration,
 }
 
 impl Default for DriverConfig {
@@ -174,6 +178,7 @@ impl Default for DriverConfig {
             policy: PolicyMap::auster(),
             allowed: None,
             seed: 0,
+            winding_up_max: Duration::from_millis(200),
         }
     }
 }
@@ -230,6 +235,15 @@ pub enum Ended {
     /// Its task panicked.
     Panicked,
     Stopped,
+    /// It goes on without this process: see [`Driver::stop_and_keep`].
+    Kept,
+}
+
+/// A connection that goes on without this process. Both directions are at the end of a message.
+#[derive(Debug)]
+pub struct Kept {
+    pub version: Version,
+    pub socket: TcpStream,
 }
 
 impl Ended {
@@ -252,7 +266,8 @@ impl Ended {
             | Ended::NotReading
             | Ended::Stalled
             | Ended::Revoked
-            | Ended::Stopped => false,
+            | Ended::Stopped
+            | Ended::Kept => false,
         }
     }
 
@@ -281,6 +296,7 @@ impl Ended {
             Ended::Stalled => "stalled",
             Ended::Revoked => "revoked",
             Ended::Stopped => "stopped",
+            Ended::Kept => "kept",
         }
     }
 }
@@ -299,6 +315,7 @@ impl fmt::Display for Ended {
             Ended::Revoked => f.write_str("its certificate is revoked"),
             Ended::Panicked => f.write_str("a fault of auster while it was served"),
             Ended::Stopped => f.write_str("auster stops"),
+            Ended::Kept => f.write_str("auster stops and leaves the connection to the next"),
         }
     }
 }
@@ -348,6 +365,8 @@ type Ask<A> = Box<dyn FnOnce(&mut A) + Send>;
 
 /// Questions that may wait for the application thread.
 const ASKS_MAX: usize = 64;
+/// The interval at which [`Driver::hold`] looks.
+const HOLD_LOOK: Duration = Duration::from_millis(1);
 /// Notices that may wait to be read; the rest are lost and counted.
 const NOTICES_MAX: usize = 4096;
 
@@ -389,12 +408,29 @@ impl<A: Application> Driver<A> {
 
     /// Serves one connection in a task of its own, on its worker if it has one.
     pub fn serve(&self, connection: Connection) -> (ConnectionId, JoinHandle<()>) {
+        self.serve_from(connection, None)
+    }
+
+    /// Serves a connection that speaks `version` already: another process has kept it.
+    pub fn serve_kept(
+        &self,
+        connection: Connection,
+        version: Version,
+    ) -> (ConnectionId, JoinHandle<()>) {
+        self.serve_from(connection, Some(version))
+    }
+
+    fn serve_from(
+        &self,
+        connection: Connection,
+        resumed: Option<Version>,
+    ) -> (ConnectionId, JoinHandle<()>) {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let line = Line::new(id, connection.peer.clone());
         self.shared.add(&line);
         let runtime = workers::runtime_of(connection.place.as_ref());
         let config = lock(&self.config).clone();
-        let task = connection::run(self.shared.clone(), config, line, connection);
+        let task = connection::run(self.shared.clone(), config, line, resumed, connection);
         (id, runtime.spawn(task))
     }
 
@@ -493,7 +529,33 @@ impl<A: Application> Driver<A> {
 
     /// Asks every connection to write its queued messages, and to close.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.shared.stop(&Ended::Stopped);
+    }
+
+    /// Reads nothing more from any connection, and waits until the application has taken all that
+    /// was read, or for `wait`.
+    pub async fn hold(&self, wait: Duration) {
+        self.shared.hold();
+        let taken = async {
+            while !self.shared.is_all_taken() {
+                tokio::time::sleep(HOLD_LOOK).await;
+            }
+            // It may be at the last of it.
+            self.ask(|_| ()).await;
+        };
+        let _ = tokio::time::timeout(wait, taken).await;
+    }
+
+    /// Asks every connection to write its queued messages, and to close: except those of plain TCP
+    /// whose switches are served. They stay open, and are in [`Driver::kept`] when
+    /// [`Driver::ended`] has resolved.
+    pub fn stop_and_keep(&self) {
+        self.shared.stop(&Ended::Kept);
+    }
+
+    /// The connections that go on without this process. Each is here once.
+    pub fn kept(&self) -> Vec<Kept> {
+        self.shared.kept()
     }
 }
 
@@ -508,6 +570,6 @@ impl<A> Driver<A> {
 impl<A> Drop for Driver<A> {
     /// Does not wait: an application that is stuck must not hold up the end of the process.
     fn drop(&mut self) {
-        self.shared.stop();
+        self.shared.stop(&Ended::Stopped);
     }
 }

@@ -38,6 +38,8 @@ pub(super) enum Outgoing {
 #[derive(Default)]
 pub(super) struct Orders {
     pub(super) probe: bool,
+    /// Read nothing more.
+    pub(super) hold: bool,
     /// Close when what was pushed before has been written; at once when it is
     /// [`Ended::NotReading`].
     pub(super) end: Option<Ended>,
@@ -105,6 +107,15 @@ impl Outbox {
         self.queue().orders.probe
     }
 
+    pub(super) fn hold(&self) {
+        self.queue().orders.hold = true;
+    }
+
+    /// Whether the task has not yet heard that it is to read nothing more.
+    pub(super) fn has_hold(&self) -> bool {
+        self.queue().orders.hold
+    }
+
     /// Moves everything to the end of `to`. It counts against the bound until
     /// [`Outbox::handle_sent`].
     pub(super) fn take(&self, to: &mut VecDeque<Outgoing>) -> Orders {
@@ -116,6 +127,7 @@ impl Outbox {
         }
         Orders {
             probe: std::mem::take(&mut queue.orders.probe),
+            hold: std::mem::take(&mut queue.orders.hold),
             end: queue.orders.end.clone(),
         }
     }

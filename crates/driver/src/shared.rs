@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::line::Line;
 use super::policy::PolicyInUse;
-use super::{ConnectionView, Ended, Notice};
+use super::{ConnectionView, Ended, Kept, Notice};
 use net::clock::Clock;
 use net::transport::Ticket;
 
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     /// Connections whose switches another controller serves.
     aside: AtomicUsize,
     ends: Mutex<BTreeMap<&'static str, u64>>,
+    /// Connections that go on without this process.
+    kept: Mutex<Vec<Kept>>,
     /// The round trips of echoes, of all connections.
     echoes: Mutex<Histogram>,
 }
@@ -107,6 +109,7 @@ impl Shared {
             notices_lost: AtomicU64::new(0),
             aside: AtomicUsize::new(0),
             ends: Mutex::default(),
+            kept: Mutex::default(),
             echoes: Mutex::default(),
         }
     }
@@ -261,13 +264,38 @@ impl Shared {
     }
 
     /// Ends every connection; the application thread ends when they are gone.
-    pub(super) fn stop(&self) {
+    pub(super) fn stop(&self, reason: &Ended) {
         let mut state = self.state();
         state.stopping = true;
         for line in state.connections.values() {
-            line.end(Ended::Stopped);
+            line.end(reason.clone());
         }
         self.wake(state);
+    }
+
+    /// Has no connection read anything more.
+    pub(super) fn hold(&self) {
+        for line in self.state().connections.values() {
+            line.outbox.hold();
+            line.bell.ring();
+        }
+    }
+
+    /// Whether all connections have heard of [`Shared::hold`], and the application has taken all
+    /// that they had read.
+    pub(super) fn is_all_taken(&self) -> bool {
+        let state = self.state();
+        let has_more =
+            |line: &Line| line.outbox.has_hold() || line.waits_for_room.load(Ordering::Relaxed);
+        state.inbox.is_empty() && !state.connections.values().any(|line| has_more(line))
+    }
+
+    pub(super) fn keep(&self, kept: Kept) {
+        super::lock(&self.kept).push(kept);
+    }
+
+    pub(super) fn kept(&self) -> Vec<Kept> {
+        std::mem::take(&mut *super::lock(&self.kept))
     }
 
     /// Waits for something to do, at most until `due`, and puts it into `work`, which is empty.

@@ -5,6 +5,7 @@
 
 mod dial;
 mod gate;
+mod kept;
 mod listen;
 mod socket;
 mod streams;
@@ -22,6 +23,7 @@ use crate::workers::Place;
 
 pub use dial::{connect, connect_at, connect_line, resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
+pub use kept::Keeper;
 pub use listen::{Listener, bind_unix};
 pub use socket::LineSocket;
 pub use turns::{Asked, Network, NoTurn, Turn, Turns};
@@ -49,6 +51,8 @@ pub struct Connection {
     /// The thread whose reactor has its socket; `None` for the runtime that made it. Keep it as
     /// long as the halves.
     pub place: Option<Place>,
+    /// Has the connection go on when the halves are dropped; `None` where that cannot be.
+    pub keeper: Option<Keeper>,
 }
 
 /// The peer's identity, as far as the transport knows it.
@@ -131,6 +135,7 @@ pub fn memory(buffer_bytes_max: usize) -> (Connection, Connection) {
             peer: PeerIdentity::plain(TransportKind::Memory, name),
             ticket: None,
             place: None,
+            keeper: None,
         }
     };
     (end(left, "right"), end(right, "left"))

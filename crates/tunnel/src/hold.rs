@@ -42,6 +42,7 @@ impl Holder {
             peer,
             ticket,
             place,
+            keeper: _,
         } = connection;
         let up = Direction::new(reader, near.writer);
         let down = Direction::new(near.reader, writer);

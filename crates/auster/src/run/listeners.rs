@@ -4,6 +4,7 @@
 //! A listener that is left out takes no new connection; those that came by it stay. A switch that
 //! is dialled no longer loses its connection.
 
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use driver::reconnect::Reconnect;
 use net::clock::Clock;
 use net::method::Method;
 use net::tls::Security;
-use net::transport::{Limits, Listener, Refusals, TransportError, connect_at};
+use net::transport::{Connection, Limits, Listener, Refusals, TransportError, connect_at};
 use net::workers::Workers;
 use tokio::task::JoinHandle;
 
@@ -56,6 +57,14 @@ pub struct Bound {
 impl Bound {
     pub fn local(&self) -> &Method {
         self.listener.local()
+    }
+
+    pub fn has_accepted(&self, stream: &TcpStream) -> bool {
+        self.listener.has_accepted(stream)
+    }
+
+    pub fn adopt(&self, stream: TcpStream) -> Option<Connection> {
+        self.listener.adopt(stream)
     }
 
     pub fn refusals(&self) -> Refused {

@@ -242,6 +242,8 @@ pub struct Session {
     resumed_at: Instant,
     /// Decides whether this controller serves the switch, once it is set up.
     roles: Option<Box<Roles>>,
+    /// The connection was opened by another process.
+    is_resumed: bool,
     malformed_since: Instant,
     malformed_count: u32,
     counters: SessionCounters,
@@ -259,7 +261,27 @@ impl Session {
     pub fn new(now: Instant, config: SessionConfig, seed: u64) -> Session {
         assert!(!config.versions.is_empty(), "a session without a version");
         let highest = config.versions.iter().copied().max();
-        let mut session = Session {
+        let mut session = Session::begun(now, config, seed);
+        let hello = Message::Hello(Hello::offering(&session.config.versions));
+        session.request(highest.unwrap_or(Version::V13), &hello);
+        session
+    }
+
+    /// Starts a session on a connection that speaks `version` already, with another process until
+    /// now. `seed` chooses the first xid.
+    ///
+    /// The request for features is the fence: a switch answers in order, so what comes before its
+    /// answer was for the other process. Of that, packet-ins and changes of ports count. Answers do
+    /// not, whatever their xids.
+    pub fn resume(now: Instant, config: SessionConfig, version: Version, seed: u64) -> Session {
+        let mut session = Session::begun(now, config, seed);
+        session.is_resumed = true;
+        session.ask_features(version);
+        session
+    }
+
+    fn begun(now: Instant, config: SessionConfig, seed: u64) -> Session {
+        Session {
             echo_due: now + config.echo_interval,
             state: State::Hello,
             started: now,
@@ -271,14 +293,12 @@ impl Session {
             paused: false,
             resumed_at: now,
             roles: None,
+            is_resumed: false,
             malformed_since: now,
             malformed_count: 0,
             counters: SessionCounters::default(),
             config,
-        };
-        let hello = Message::Hello(Hello::offering(&session.config.versions));
-        session.request(highest.unwrap_or(Version::V13), &hello);
-        session
+        }
     }
 
     /// Handles one message of the switch.
@@ -481,8 +501,13 @@ impl Session {
                 ours: ours.fold(0, |bits, version| bits | 1 << version.wire()),
             });
         };
+        self.ask_features(version);
+    }
+
+    fn ask_features(&mut self, version: Version) {
         let xid = self.request(version, &Message::FeaturesRequest);
-        self.state = State::Setup(version, Box::new(Setup::new(xid)));
+        let setup = Setup::new(xid, self.is_resumed);
+        self.state = State::Setup(version, Box::new(setup));
     }
 
     fn close_refused(&mut self, frame: &Frame) {
@@ -556,7 +581,10 @@ impl Session {
                 let mut early = std::mem::take(&mut setup.early);
                 self.state = State::Up(version);
                 if self.config.is_guarded && version > Version::V10 {
-                    let guard = Guard::new(now, self.config.is_patient);
+                    let guard = match self.is_resumed {
+                        true => Guard::resume(now, self.config.is_patient),
+                        false => Guard::new(now, self.config.is_patient),
+                    };
                     self.roles = Some(Box::new(Roles::new(guard, *up, early)));
                     self.echo_due = now + self.config.echo_interval;
                     self.guard(now, version, |_| ());

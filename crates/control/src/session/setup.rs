@@ -13,6 +13,8 @@ use super::{CloseReason, SwitchUp};
 /// Bytes of packet-ins that are kept until the switch is up, the first to come. A host announces
 /// itself once, and its switch may send that before it has answered.
 const EARLY_BYTES_MAX: usize = 4096;
+/// The same where they have come while no process was there.
+const RESUMED_BYTES_MAX: usize = 16 << 10;
 
 pub(super) struct Setup {
     features_xid: Xid,
@@ -30,13 +32,25 @@ pub(super) struct Setup {
 pub(super) struct Early {
     frames: Vec<Frame>,
     bytes: usize,
+    bytes_max: usize,
 }
 
 impl Early {
+    pub(super) fn new(is_resumed: bool) -> Early {
+        Early {
+            frames: Vec::new(),
+            bytes: 0,
+            bytes_max: match is_resumed {
+                true => RESUMED_BYTES_MAX,
+                false => EARLY_BYTES_MAX,
+            },
+        }
+    }
+
     /// Keeps a packet-in until the switch is up. Returns whether there was room.
     pub(super) fn keep(&mut self, frame: Frame) -> bool {
         let bytes = self.bytes + frame.len();
-        let has_room = bytes <= EARLY_BYTES_MAX;
+        let has_room = bytes <= self.bytes_max;
         if has_room {
             self.bytes = bytes;
             self.frames.push(frame);
@@ -80,7 +94,7 @@ pub(super) fn questions(version: Version, role: Option<RoleMessage>) -> Vec<Mess
 }
 
 impl Setup {
-    pub(super) fn new(features_xid: Xid) -> Setup {
+    pub(super) fn new(features_xid: Xid, is_resumed: bool) -> Setup {
         Setup {
             features_xid,
             features: None,
@@ -88,7 +102,7 @@ impl Setup {
             description: None,
             role: Role::Equal,
             waiting: Vec::new(),
-            early: Early::default(),
+            early: Early::new(is_resumed),
         }
     }
 

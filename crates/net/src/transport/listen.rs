@@ -20,7 +20,7 @@ use super::gate::{Gate, Ticket};
 use super::turns::{Network, NoTurn, Silent, Turns};
 use super::{
     Connection, FIRST_FLIGHT_TIMEOUT, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal,
-    Refusals, TransportError, TransportKind, dial, socket, streams,
+    Refusals, TransportError, TransportKind, dial, kept, socket, streams,
 };
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
@@ -36,6 +36,8 @@ pub struct Listener {
     task: JoinHandle<()>,
     /// A Unix socket's file, removed with the listener.
     file: Option<PathBuf>,
+    /// The address of a listener of plain TCP, and what it does with a connection.
+    plain: Option<(SocketAddr, Door)>,
 }
 
 /// Established connections that wait for [`Listener::accept`].
@@ -107,6 +109,7 @@ impl Listener {
         let bind_error = |error: io::Error| TransportError::local(method, bind_problem(&error));
         let mut file = None;
         let mut port = None;
+        let plain = door.clone();
         let task = match method {
             Method::Listen(transport, host, wanted) => {
                 let address = dial::resolve(method, host, *wanted).await?[0];
@@ -152,6 +155,37 @@ impl Listener {
             refusals,
             task,
             file,
+            plain: port
+                .filter(|_| matches!(method, Method::Listen(Transport::Tcp, ..)) && line.is_none())
+                .map(|at| (at, plain)),
+        })
+    }
+
+    /// Whether a connection of another process has come to the address of this listener, and is of
+    /// plain TCP here, too.
+    pub fn has_accepted(&self, stream: &std::net::TcpStream) -> bool {
+        let plain = self.plain.as_ref().zip(stream.local_addr().ok());
+        plain.is_some_and(|((at, _), local)| kept::came_by(*at, local))
+    }
+
+    /// Takes over such a connection as if it had come just now. `None` if it is broken, or the
+    /// listener has as many as it may have: then it is closed.
+    pub fn adopt(&self, stream: std::net::TcpStream) -> Option<Connection> {
+        let (_, door) = self.plain.as_ref()?;
+        let peer = stream.peer_addr().ok()?;
+        let ticket = door.gate.admit(Some(peer.ip())).ok()?;
+        let place = door.workers.as_ref().map(Workers::place);
+        stream.set_nonblocking(true).ok()?;
+        let stream = {
+            let runtime = workers::runtime_of(place.as_ref());
+            let _entered = runtime.enter();
+            TcpStream::from_std(stream).ok()?
+        };
+        socket::tune_tcp(&stream).ok()?;
+        let peer = PeerIdentity::plain(TransportKind::Tcp, peer);
+        Some(Connection {
+            place,
+            ..streams::accepted(stream, peer, Some(ticket))
         })
     }
 
@@ -228,7 +262,7 @@ impl Door {
                 None => {
                     let peer = PeerIdentity::plain(TransportKind::Tcp, address);
                     let connection = match self.line {
-                        None => streams::tcp(stream, peer, Some(ticket)),
+                        None => streams::accepted(stream, peer, Some(ticket)),
                         Some(_) => streams::line(stream, peer, Some(ticket)),
                     };
                     self.hand_on(connection, place).await;

@@ -13,7 +13,7 @@ use tokio_rustls::TlsStream;
 
 use super::gate::Ticket;
 use super::socket::BoundedTcp;
-use super::{Connection, PeerIdentity, Reader, TransportKind, Writer};
+use super::{Connection, Keeper, PeerIdentity, Reader, TransportKind, Writer};
 use crate::tls::{self, HeldPeer, Judged, PeerSide, Security, TlsFacts};
 
 pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
@@ -24,6 +24,25 @@ pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>)
         peer,
         ticket,
         place: None,
+        keeper: None,
+    }
+}
+
+/// Makes a connection like [`tcp`], of a peer that has come to a listener.
+pub(super) fn accepted(
+    stream: TcpStream,
+    peer: PeerIdentity,
+    ticket: Option<Ticket>,
+) -> Connection {
+    let (reader, writer) = stream.into_split();
+    let keeper = Keeper::default();
+    Connection {
+        reader: Box::new(reader),
+        writer: Box::new(keeper.half(writer)),
+        peer,
+        ticket,
+        place: None,
+        keeper: Some(keeper),
     }
 }
 
@@ -36,6 +55,7 @@ pub(super) fn line(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>
         peer,
         ticket,
         place: None,
+        keeper: None,
     }
 }
 
@@ -47,6 +67,7 @@ pub(super) fn unix(stream: UnixStream, peer: PeerIdentity, ticket: Option<Ticket
         peer,
         ticket,
         place: None,
+        keeper: None,
     }
 }
 
@@ -74,6 +95,7 @@ pub(super) fn tls<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static>(
         },
         ticket,
         place: None,
+        keeper: None,
     }
 }
 
@@ -111,6 +133,7 @@ pub(super) fn quic(
         peer: PeerIdentity::certified(TransportKind::Quic, address, identity, facts),
         ticket,
         place: None,
+        keeper: None,
     }
 }
 

@@ -53,8 +53,8 @@ impl Ability {
 
 /// A bundle under way: its messages, and how far it is.
 pub(super) struct Bundle {
-    id: u32,
-    /// The message that opens it.
+    /// The message that opens it. Its xid is the bundle's id, too: a process before this one may
+    /// have left a bundle open on this connection.
     open: Xid,
     members: Vec<Queued>,
     /// The places of the messages.
@@ -111,9 +111,13 @@ impl Bundle {
         self.members.first().map_or(0, |first| first.position)
     }
 
+    fn id(&self) -> u32 {
+        self.open.0
+    }
+
     fn control(&self, command: BundleCommand) -> Message {
         Message::BundleControl(BundleControl {
-            bundle_id: self.id,
+            bundle_id: self.id(),
             command,
             flags: FLAGS,
             properties: Vec::new(),
@@ -156,9 +160,7 @@ impl Pipe {
     }
 
     fn begin(&mut self, xid: Xid, members: Vec<Queued>) -> &mut Bundle {
-        self.bundles_begun = self.bundles_begun.wrapping_add(1);
         self.bundle.insert(Bundle {
-            id: self.bundles_begun,
             places: members.iter().map(|it| it.frame.xid()).zip(0..).collect(),
             open: xid,
             members,
@@ -232,6 +234,7 @@ impl Outbox {
         let Some(bundle) = &mut pipe.bundle else {
             return false;
         };
+        let id = bundle.id();
         let Step::Adding { count } = &mut bundle.step else {
             return false;
         };
@@ -242,7 +245,7 @@ impl Outbox {
             self.write_control(dpid, xid, &commit);
             return false;
         };
-        let Ok(frame) = bundle_add(channel.version, bundle.id, FLAGS, &member.frame) else {
+        let Ok(frame) = bundle_add(channel.version, id, FLAGS, &member.frame) else {
             self.give_up(dpid, None);
             return true;
         };

@@ -38,7 +38,6 @@ pub(super) struct Pipe {
     pub(super) change: Vec<Queued>,
     /// The bundle under way. The queue waits behind it.
     pub(super) bundle: Option<Bundle>,
-    pub(super) bundles_begun: u32,
     pub(super) ability: Ability,
     /// Whether a refusal of bundles was reported on this connection.
     pub(super) is_refusal_known: bool,
@@ -367,7 +366,6 @@ impl Outbox {
         let pipe = std::mem::take(&mut channel.pipe);
         channel.pipe.is_touched = pipe.is_touched;
         channel.pipe.timer_at = pipe.timer_at;
-        channel.pipe.bundles_begun = pipe.bundles_begun;
         channel.pipe.ability = match pipe.ability {
             Ability::Silent => Ability::Silent,
             // It may close whenever it meets one: the next connection goes without.
