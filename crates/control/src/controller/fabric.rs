@@ -14,6 +14,7 @@ pub(super) mod change;
 mod ingress;
 mod routes;
 mod trees;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ use super::stage::Stage;
 use change::{FabricChange, What};
 use routes::Routes;
 use trees::Trees;
-pub(super) use trees::Ways;
+pub(super) use ways::Ways;
 
 /// Time to gather learned hosts before they are set.
 const GATHER: Duration = Duration::from_millis(20);
