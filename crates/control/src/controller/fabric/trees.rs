@@ -26,7 +26,7 @@ use crate::fabric::tree::{self, Edges, Forest, Piece};
 use crate::vlan::VlanId;
 
 use super::change::{FabricChange, TreeChange, What};
-use super::ways::Ways;
+use super::delivery::Delivery;
 use super::{Fabric, GATHER, Map, Node};
 
 /// The time to gather changes grows by this for each switch: a tree costs each two messages.
@@ -60,7 +60,7 @@ struct Tree {
     is_wanted: bool,
     /// Whether the pieces that switches hold may no longer be taken for a tree.
     is_begun: bool,
-    ways: Option<(Seen, Option<Arc<Ways>>)>,
+    delivery: Option<(Seen, Option<Arc<Delivery>>)>,
 }
 
 struct Version {
@@ -82,9 +82,9 @@ struct Ground {
     best: Forest,
 }
 
-/// What there is to say of a tree.
+/// A tree beside the network as it is.
 enum State {
-    Ready(Ways, bool),
+    Ready(Delivery, bool),
     /// Some port of a piece is held.
     Unsettled,
     /// Pieces with other edge ports.
@@ -165,25 +165,25 @@ impl Ground {
 
 impl Fabric {
     /// How the broadcasts of a VLAN, or outside of all, reach all switches; `None` if not by trees.
-    pub(in crate::controller) fn ways(
+    pub(in crate::controller) fn delivery(
         &mut self,
         vlan: VlanId,
         net: &Network,
         ingress: &mut Ingress,
         outbox: &mut Outbox,
-    ) -> Option<Arc<Ways>> {
+    ) -> Option<Arc<Delivery>> {
         if !self.is_on() || !self.domains.contains_key(&vlan) {
             return None;
         }
         let seen = self.seen(net);
         let tree = self.trees.by_vlan.entry(vlan).or_default();
-        if let Some((_, ways)) = tree.ways.as_ref().filter(|(as_of, _)| *as_of == seen) {
-            return ways.clone();
+        if let Some((_, delivery)) = tree.delivery.as_ref().filter(|(as_of, _)| *as_of == seen) {
+            return delivery.clone();
         }
         let (is_busy, is_syncing) = (tree.building.is_some(), tree.syncing.is_some());
-        let (ways, is_wanted) = match self.examine(vlan, net, ingress, outbox) {
+        let (delivery, is_wanted) = match self.examine(vlan, net, ingress, outbox) {
             _ if is_syncing => (None, false),
-            State::Ready(ways, is_best) => (Some(Arc::new(ways)), !is_best),
+            State::Ready(delivery, is_best) => (Some(Arc::new(delivery)), !is_best),
             State::Unsettled => (None, false),
             State::Differs(_) | State::Void => (None, true),
         };
@@ -191,8 +191,8 @@ impl Fabric {
             self.want(vlan, outbox);
         }
         let tree = self.trees.by_vlan.entry(vlan).or_default();
-        tree.ways = Some((seen, ways.clone()));
-        ways
+        tree.delivery = Some((seen, delivery.clone()));
+        delivery
     }
 
     fn seen(&self, net: &Network) -> Seen {
@@ -389,7 +389,7 @@ impl Fabric {
         let outside = connected.filter(|dpid| !version.links.contains_key(dpid));
         let members = version.links.keys().copied();
         let by_packet_out = members.filter(|dpid| outbox.bonds.of_switch(*dpid).next().is_some());
-        let ways = Ways {
+        let delivery = Delivery {
             label: version.label,
             tag: self.tag(),
             links: version.links.clone(),
@@ -398,7 +398,7 @@ impl Fabric {
             by_packet_out: by_packet_out.collect(),
             outside: outside.collect(),
         };
-        State::Ready(ways, is_best)
+        State::Ready(delivery, is_best)
     }
 
     /// Changes the trees for which it is time. Returns an update for each.
@@ -471,7 +471,7 @@ impl Fabric {
         let found = held.into_iter().find(|(_, links)| is_right(links));
         if let (Some((label, links)), Some(tree)) = (found, self.trees.by_vlan.get_mut(&vlan)) {
             tree.current = Some(Version { label, links });
-            (tree.ways, self.trees.has_leftovers) = (None, true);
+            (tree.delivery, self.trees.has_leftovers) = (None, true);
         }
     }
 
@@ -485,7 +485,7 @@ impl Fabric {
         let Some(label) = tree.current.as_ref().map(|version| version.label) else {
             return Vec::new();
         };
-        (tree.syncing, tree.ways) = (Some(revision), None);
+        (tree.syncing, tree.delivery) = (Some(revision), None);
         self.set_pieces((vlan, revision, label), pieces)
     }
 

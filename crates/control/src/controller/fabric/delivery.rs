@@ -10,7 +10,7 @@ use crate::fabric::tree::{self, Edges};
 use crate::vlan::VlanId;
 
 /// How a broadcast reaches all switches.
-pub(in crate::controller) struct Ways {
+pub(in crate::controller) struct Delivery {
     pub(super) label: Label,
     pub(super) tag: u16,
     pub(super) links: BTreeMap<DatapathId, BTreeSet<PortNo>>,
@@ -24,7 +24,7 @@ pub(in crate::controller) struct Ways {
     pub(super) outside: Vec<DatapathId>,
 }
 
-impl Ways {
+impl Delivery {
     /// The switches that get a packet-out, and whether the packet enters a tree there. `except`:
     /// edge ports by which the packet does not leave. It can be left out at the switch only where
     /// the packet enters.
