@@ -206,6 +206,37 @@ fn a_link_fails_and_another_tree_takes_over() {
     assert_eq!(network.circled, 0);
 }
 
+/// A switch takes its piece later than the others. No broadcast uses the tree before.
+#[test]
+fn no_broadcast_is_lost_while_a_switch_is_late() {
+    let mut network = Network::new(config(), 3);
+    let topology = topology::ring(&mut network, 6);
+    network.set_away(topology.switches[3], ms(60));
+    record(&mut network);
+    topology.introduce(&mut network);
+    network.run_for(ms(1000));
+    let mut number = 1000;
+    let mut send = |network: &mut Network, count: u64| {
+        for _ in 0..count {
+            broadcast(network, topology.hosts[number as usize % 3], number);
+            network.run_for(ms(5));
+            number += 1;
+        }
+    };
+    send(&mut network, 40);
+    network.set_link(topology.links[0], false);
+    network.run_for(ms(2));
+    send(&mut network, 80);
+    network.run_for(ms(500));
+    for number in 1000..1120 {
+        for (n, host) in topology.hosts.iter().enumerate() {
+            let wanted = (n != number as usize % 3).then_some(1);
+            let times = numbers(&network, *host).get(&number).copied();
+            assert_eq!(times, wanted, "{number} at {host:?}");
+        }
+    }
+}
+
 /// A network in two parts has a tree in each, and a packet-out for each.
 #[test]
 fn each_part_of_a_network_gets_a_packet_out() {

@@ -11,6 +11,7 @@
 
 mod adopt;
 pub(super) mod change;
+mod delivery;
 mod ingress;
 mod routes;
 mod trees;
@@ -43,9 +44,9 @@ use super::outbox::{Outbox, Timer};
 use super::stage::Stage;
 
 use change::{FabricChange, What};
+pub(super) use delivery::Delivery;
 use routes::Routes;
 use trees::Trees;
-pub(super) use trees::Ways;
 
 /// Time to gather learned hosts before they are set.
 const GATHER: Duration = Duration::from_millis(20);

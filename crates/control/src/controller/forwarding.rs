@@ -18,9 +18,9 @@ use crate::vlan::{self, HostKey, VlanId};
 
 use super::ageing::is_active;
 use super::bpdu::ClosedBy;
-use super::fabric::Ways;
+use super::fabric::Delivery;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
-use super::ingress::Way;
+use super::ingress::Flooding;
 use super::links::Pair;
 use super::mending::Cause;
 use super::packet::{Held, Packet, is_link_local, other_sender, says_router, sender_ip};
@@ -483,26 +483,26 @@ impl Controller {
         what: (Location, &bytes::Bytes),
         home: Option<Location>,
     ) {
-        let ways = self.ways(vlan);
+        let delivery = self.delivery(vlan);
         let (net, outbox) = (&self.network, &mut self.outbox);
-        let ways = ways.as_deref();
-        let how = (home, Way { vlan, ways });
+        let delivery = delivery.as_deref();
+        let how = (home, Flooding { vlan, delivery });
         self.ingress.spread(net, now, what, how, outbox);
     }
 
     /// Sends a frame of ours out of every edge port of a VLAN, or outside of all.
     pub(super) fn send_to_all(&mut self, vlan: VlanId, frame: &bytes::Bytes) {
-        let ways = self.ways(vlan);
+        let delivery = self.delivery(vlan);
         let (net, outbox) = (&self.network, &mut self.outbox);
-        let ways = ways.as_deref();
+        let delivery = delivery.as_deref();
         self.ingress
-            .send_to_all(net, frame, Way { vlan, ways }, outbox);
+            .send_to_all(net, frame, Flooding { vlan, delivery }, outbox);
     }
 
     /// How packets for everybody in a VLAN, or outside of all, reach the switches by trees.
-    pub(super) fn ways(&mut self, vlan: VlanId) -> Option<Arc<Ways>> {
+    pub(super) fn delivery(&mut self, vlan: VlanId) -> Option<Arc<Delivery>> {
         let (net, ingress) = (&self.network, &mut self.ingress);
-        self.fabric.ways(vlan, net, ingress, &mut self.outbox)
+        self.fabric.delivery(vlan, net, ingress, &mut self.outbox)
     }
 
     /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one

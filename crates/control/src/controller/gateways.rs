@@ -31,7 +31,7 @@ use crate::vlan::{self, Form, HostKey, VlanId};
 
 use super::config::ControllerConfig;
 use super::hosts::OWN_MAC;
-use super::ingress::Way;
+use super::ingress::Flooding;
 use super::outbox::{Outbox, Timer};
 use super::packet::{Packet, sender_ip};
 use super::tables::Table;
@@ -288,11 +288,11 @@ impl Controller {
     /// Sends a frame of a gateway out of all ports of its VLAN, because of a host at `at`.
     fn ask_members_of(&mut self, now: Instant, at: Location, frame: (VlanId, &Bytes)) {
         let (vlan, frame) = frame;
-        let ways = self.ways(vlan);
+        let delivery = self.delivery(vlan);
         let (net, outbox) = (&self.network, &mut self.outbox);
-        let ways = ways.as_deref();
+        let delivery = delivery.as_deref();
         self.ingress
-            .ask_all(net, now, (at, frame), Way { vlan, ways }, outbox);
+            .ask_all(net, now, (at, frame), Flooding { vlan, delivery }, outbox);
     }
 
     /// Handles a packet of a host that its gateway answers or routes. Returns false for any other.

@@ -15,7 +15,7 @@ use crate::Location;
 
 use super::config::ControllerConfig;
 pub(super) use cached::{Inlets, outlasts_flows};
-pub(super) use flood::Way;
+pub(super) use flood::Flooding;
 use flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 
 /// Packets of one port that the controller carries each second while the port's new paths are over

@@ -14,8 +14,8 @@
 //!
 //! [`plan`] computes the routes from the links, and [`form`] makes messages of them. In [`places`]
 //! all edges find the egress of a host, and in [`addresses`] the host that owns an IP address.
-//! [`replication`] copies multicast for the egresses with receivers, and [`tree`] broadcasts for all
-//! edge ports.
+//! [`replication`] copies multicast for the egresses with receivers, and [`tree`] broadcasts for
+//! all edge ports.
 
 pub mod addresses;
 pub mod form;

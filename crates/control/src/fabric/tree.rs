@@ -24,7 +24,7 @@ const GROUPS: u32 = 0x6175_2000;
 /// Above routes: a label is that of a tree or of an egress, and a former route may be left.
 const PRIORITY_TREE: u16 = 3000;
 
-/// What a switch does with the broadcasts of one VLAN, or outside of all.
+/// The treatment at a switch of the broadcasts of one VLAN, or outside of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub vlan: VlanId,
@@ -56,7 +56,7 @@ impl Edges {
 pub struct Forest {
     /// The first switch of the tree of each switch.
     pub roots: Vec<usize>,
-    /// What all links cost together.
+    /// The cost of all links together.
     pub cost: u64,
 }
 
@@ -375,7 +375,7 @@ mod tests {
             }
         }
 
-        /// What a switch takes is read again.
+        /// A piece that a switch takes is read again.
         #[test]
         fn a_piece_is_read_again(
             links in prop::collection::btree_set(1u32..5, 1..4),

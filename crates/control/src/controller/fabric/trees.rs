@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
-use openflow::{Action, DatapathId, PortNo};
+use openflow::{DatapathId, PortNo};
 
 use crate::Location;
 use crate::controller::entries::{DRAIN, SETTLE};
@@ -26,6 +26,7 @@ use crate::fabric::tree::{self, Edges, Forest, Piece};
 use crate::vlan::VlanId;
 
 use super::change::{FabricChange, TreeChange, What};
+use super::delivery::Delivery;
 use super::{Fabric, GATHER, Map, Node};
 
 /// The time to gather changes grows by this for each switch: a tree costs each two messages.
@@ -59,7 +60,7 @@ struct Tree {
     is_wanted: bool,
     /// Whether the pieces that switches hold may no longer be taken for a tree.
     is_begun: bool,
-    ways: Option<(Seen, Option<Arc<Ways>>)>,
+    delivery: Option<(Seen, Option<Arc<Delivery>>)>,
 }
 
 struct Version {
@@ -81,24 +82,9 @@ struct Ground {
     best: Forest,
 }
 
-/// How a broadcast reaches all switches.
-pub(in crate::controller) struct Ways {
-    label: Label,
-    tag: u16,
-    links: BTreeMap<DatapathId, BTreeSet<PortNo>>,
-    /// The first switch of the tree of each switch.
-    roots: BTreeMap<DatapathId, DatapathId>,
-    /// The first switches of all trees.
-    firsts: BTreeSet<DatapathId>,
-    /// Switches whose pieces have no edge ports: these get a packet-out.
-    by_packet_out: BTreeSet<DatapathId>,
-    /// Connected switches in no tree.
-    outside: Vec<DatapathId>,
-}
-
-/// What there is to say of a tree.
+/// A tree beside the network as it is.
 enum State {
-    Ready(Ways, bool),
+    Ready(Delivery, bool),
     /// Some port of a piece is held.
     Unsettled,
     /// Pieces with other edge ports.
@@ -117,56 +103,6 @@ fn edges_of_piece(
     match outbox.bonds.of_switch(dpid).next() {
         Some(_) => Edges::default(),
         None => ingress.edges(net, (dpid, vlan), &[], outbox),
-    }
-}
-
-impl Ways {
-    /// The switches that get a packet-out, and whether the packet enters a tree there. `except`:
-    /// edge ports by which the packet does not leave. It can be left out at the switch only where
-    /// the packet enters.
-    pub(in crate::controller) fn targets(&self, except: &[Location]) -> Vec<(DatapathId, bool)> {
-        let firsts = self.firsts.iter();
-        let entries = firsts.map(|first| (*first, BTreeSet::new()));
-        let mut entries: BTreeMap<DatapathId, BTreeSet<DatapathId>> = entries.collect();
-        for at in except
-            .iter()
-            .filter(|at| !self.by_packet_out.contains(&at.dpid))
-        {
-            if let Some(root) = self.roots.get(&at.dpid) {
-                entries.entry(*root).or_default().insert(at.dpid);
-            }
-        }
-        let mut targets = Vec::new();
-        for (root, at) in entries {
-            let mut at = at.into_iter();
-            match (at.next(), at.next()) {
-                (entry, None) => {
-                    let entry = entry.unwrap_or(root);
-                    targets.push((entry, true));
-                    let others = self.by_packet_out.iter().filter(|dpid| **dpid != entry);
-                    let others = others.filter(|dpid| self.roots.get(dpid) == Some(&root));
-                    targets.extend(others.map(|dpid| (*dpid, false)));
-                }
-                _ => {
-                    let members = self.roots.iter().filter(|(_, of)| **of == root);
-                    targets.extend(members.map(|(dpid, _)| (*dpid, false)));
-                }
-            }
-        }
-        targets.extend(self.outside.iter().map(|dpid| (*dpid, false)));
-        targets
-    }
-
-    /// The actions of a packet-out by which a packet enters at a switch.
-    pub(in crate::controller) fn entry_actions(
-        &self,
-        dpid: DatapathId,
-        edges: (VlanId, &Edges),
-    ) -> Vec<Action> {
-        match self.links.get(&dpid) {
-            Some(links) => tree::entry_actions(self.tag, self.label, links, edges),
-            None => tree::outputs(edges.0, edges.1),
-        }
     }
 }
 
@@ -229,25 +165,25 @@ impl Ground {
 
 impl Fabric {
     /// How the broadcasts of a VLAN, or outside of all, reach all switches; `None` if not by trees.
-    pub(in crate::controller) fn ways(
+    pub(in crate::controller) fn delivery(
         &mut self,
         vlan: VlanId,
         net: &Network,
         ingress: &mut Ingress,
         outbox: &mut Outbox,
-    ) -> Option<Arc<Ways>> {
+    ) -> Option<Arc<Delivery>> {
         if !self.is_on() || !self.domains.contains_key(&vlan) {
             return None;
         }
         let seen = self.seen(net);
         let tree = self.trees.by_vlan.entry(vlan).or_default();
-        if let Some((_, ways)) = tree.ways.as_ref().filter(|(as_of, _)| *as_of == seen) {
-            return ways.clone();
+        if let Some((_, delivery)) = tree.delivery.as_ref().filter(|(as_of, _)| *as_of == seen) {
+            return delivery.clone();
         }
         let (is_busy, is_syncing) = (tree.building.is_some(), tree.syncing.is_some());
-        let (ways, is_wanted) = match self.examine(vlan, net, ingress, outbox) {
+        let (delivery, is_wanted) = match self.examine(vlan, net, ingress, outbox) {
             _ if is_syncing => (None, false),
-            State::Ready(ways, is_best) => (Some(Arc::new(ways)), !is_best),
+            State::Ready(delivery, is_best) => (Some(Arc::new(delivery)), !is_best),
             State::Unsettled => (None, false),
             State::Differs(_) | State::Void => (None, true),
         };
@@ -255,8 +191,8 @@ impl Fabric {
             self.want(vlan, outbox);
         }
         let tree = self.trees.by_vlan.entry(vlan).or_default();
-        tree.ways = Some((seen, ways.clone()));
-        ways
+        tree.delivery = Some((seen, delivery.clone()));
+        delivery
     }
 
     fn seen(&self, net: &Network) -> Seen {
@@ -453,7 +389,7 @@ impl Fabric {
         let outside = connected.filter(|dpid| !version.links.contains_key(dpid));
         let members = version.links.keys().copied();
         let by_packet_out = members.filter(|dpid| outbox.bonds.of_switch(*dpid).next().is_some());
-        let ways = Ways {
+        let delivery = Delivery {
             label: version.label,
             tag: self.tag(),
             links: version.links.clone(),
@@ -462,7 +398,7 @@ impl Fabric {
             by_packet_out: by_packet_out.collect(),
             outside: outside.collect(),
         };
-        State::Ready(ways, is_best)
+        State::Ready(delivery, is_best)
     }
 
     /// Changes the trees for which it is time. Returns an update for each.
@@ -535,7 +471,7 @@ impl Fabric {
         let found = held.into_iter().find(|(_, links)| is_right(links));
         if let (Some((label, links)), Some(tree)) = (found, self.trees.by_vlan.get_mut(&vlan)) {
             tree.current = Some(Version { label, links });
-            (tree.ways, self.trees.has_leftovers) = (None, true);
+            (tree.delivery, self.trees.has_leftovers) = (None, true);
         }
     }
 
@@ -549,7 +485,7 @@ impl Fabric {
         let Some(label) = tree.current.as_ref().map(|version| version.label) else {
             return Vec::new();
         };
-        (tree.syncing, tree.ways) = (Some(revision), None);
+        (tree.syncing, tree.delivery) = (Some(revision), None);
         self.set_pieces((vlan, revision, label), pieces)
     }
 

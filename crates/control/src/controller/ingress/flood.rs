@@ -1,9 +1,9 @@
 //! Floods packets out of every edge port, within budgets.
 //!
 //! A broadcast costs a packet-out for each switch, or for each tree of the fabric, so a port's
-//! number of broadcasts says little about the controller's work. The total cost is limited in packet-outs per second
-//! (`flood_packet_outs_max`). One port may use a quarter of that and one switch half, so that a
-//! port that storms leaves room for others' broadcasts.
+//! number of broadcasts says little about the controller's work. The total cost is limited in
+//! packet-outs per second (`flood_packet_outs_max`). One port may use a quarter of that and one
+//! switch half, so that a port that storms leaves room for others' broadcasts.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode}
 
 use crate::Location;
 use crate::controller::event::Alarm;
-use crate::controller::fabric::Ways;
+use crate::controller::fabric::Delivery;
 use crate::controller::network::Network;
 use crate::controller::outbox::Outbox;
 use crate::controller::port_state::PortRole;
@@ -55,10 +55,10 @@ pub(super) struct EdgePorts {
 
 /// How a packet for everybody reaches the switches.
 #[derive(Clone, Copy)]
-pub(in crate::controller) struct Way<'a> {
+pub(in crate::controller) struct Flooding<'a> {
     pub vlan: VlanId,
     /// `None`: by a packet-out for each.
-    pub ways: Option<&'a Ways>,
+    pub delivery: Option<&'a Delivery>,
 }
 
 /// A budget of packet-outs per second; those of a second may go at once.
@@ -206,14 +206,14 @@ impl Ingress {
         net: &Network,
         now: Instant,
         (at, data): (Location, &bytes::Bytes),
-        (home, way): (Option<Location>, Way<'_>),
+        (home, how): (Option<Location>, Flooding<'_>),
         outbox: &mut Outbox,
     ) {
         let except = [at, home.unwrap_or(at)];
-        let targets = self.targets(net, &except, way);
+        let targets = self.targets(net, &except, how);
         if self.may_spread(now, (at, targets.len()), outbox) {
             outbox.counters.flooded += 1;
-            self.send_to(net, targets, (data, &except), way, outbox);
+            self.send_to(net, targets, (data, &except), how, outbox);
         }
     }
 
@@ -223,13 +223,13 @@ impl Ingress {
         net: &Network,
         now: Instant,
         (at, question): (Location, &bytes::Bytes),
-        way: Way<'_>,
+        how: Flooding<'_>,
         outbox: &mut Outbox,
     ) {
-        let targets = self.targets(net, &[], way);
+        let targets = self.targets(net, &[], how);
         if self.may_spread(now, (at, targets.len()), outbox) {
             outbox.counters.flooded += 1;
-            self.send_to(net, targets, (question, &[]), way, outbox);
+            self.send_to(net, targets, (question, &[]), how, outbox);
         }
     }
 
@@ -238,11 +238,11 @@ impl Ingress {
         &mut self,
         net: &Network,
         data: &bytes::Bytes,
-        way: Way<'_>,
+        how: Flooding<'_>,
         outbox: &mut Outbox,
     ) {
-        let targets = self.targets(net, &[], way);
-        self.send_to(net, targets, (data, &[]), way, outbox);
+        let targets = self.targets(net, &[], how);
+        self.send_to(net, targets, (data, &[]), how, outbox);
     }
 
     /// The switches that get a packet-out, and whether the packet enters a tree there.
@@ -250,14 +250,14 @@ impl Ingress {
         &mut self,
         net: &Network,
         except: &[Location],
-        way: Way<'_>,
+        how: Flooding<'_>,
     ) -> Vec<(DatapathId, bool)> {
-        match way.ways {
-            Some(ways) => {
+        match how.delivery {
+            Some(delivery) => {
                 // Only an edge port would have the packet go out.
                 let is_edge = |at: &Location| self.edge_ports(net, at.dpid).contains(&at.port);
                 let edges: Vec<Location> = except.iter().copied().filter(is_edge).collect();
-                ways.targets(&edges)
+                delivery.targets(&edges)
             }
             None => net.connected().map(|s| (s.dpid, false)).collect(),
         }
@@ -269,10 +269,10 @@ impl Ingress {
         net: &Network,
         targets: Vec<(DatapathId, bool)>,
         (data, except): (&bytes::Bytes, &[Location]),
-        way: Way<'_>,
+        how: Flooding<'_>,
         outbox: &mut Outbox,
     ) {
-        let vlan = way.vlan;
+        let vlan = how.vlan;
         outbox.counters.flooded_by_tree += u64::from(targets.iter().any(|(_, enters)| *enters));
         // Nothing waits for an answer. A number of its own says which packet a switch refuses.
         self.flood_number = self.flood_number.wrapping_add(1);
@@ -286,7 +286,7 @@ impl Ingress {
                 continue;
             };
             let edges = self.edges(net, (dpid, vlan), except, outbox);
-            let entry = way.ways.filter(|_| enters);
+            let entry = how.delivery.filter(|_| enters);
             if entry.is_none() && edges.is_empty() {
                 continue;
             }
@@ -295,7 +295,7 @@ impl Ingress {
             let is_own = copies || outbox.bonds.of_switch(dpid).next().is_some();
             if is_own || entry.is_some() {
                 let mut actions = match entry {
-                    Some(ways) => ways.entry_actions(dpid, (vlan, &edges)),
+                    Some(delivery) => delivery.entry_actions(dpid, (vlan, &edges)),
                     None => tree::outputs(vlan, &edges),
                 };
                 outbox.bonds.lead(dpid, &mut actions);

@@ -60,9 +60,12 @@ impl Setup {
         let data = bytes::Bytes::from_static(&[0xff; 60]);
         let now = Instant::START;
         let vlan = crate::vlan::VlanId::NONE;
-        let way = Way { vlan, ways: None };
+        let how = Flooding {
+            vlan,
+            delivery: None,
+        };
         self.ingress
-            .spread(net, now, (from, &data), (None, way), outbox);
+            .spread(net, now, (from, &data), (None, how), outbox);
         let outputs = std::iter::from_fn(|| self.outbox.pop());
         let sent = outputs.filter_map(|output| {
             let ControllerOutput::Send { connection, frame } = output else {
