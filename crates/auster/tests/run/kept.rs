@@ -26,9 +26,13 @@ struct Service {
 impl Service {
     /// A service that listens on `port`, and is not started.
     fn new(port: u16, words: &[&str]) -> Service {
+        Service::of("--store", port, words)
+    }
+
+    fn of(store: &str, port: u16, words: &[&str]) -> Service {
         let mut command = Command::new("python3");
         command
-            .args([MANAGER, "--listen", &format!("127.0.0.1:{port}")])
+            .args([MANAGER, store, "--listen", &format!("127.0.0.1:{port}")])
             .args([env!("CARGO_BIN_EXE_auster"), "run"])
             .arg(format!("ptcp:{port}:127.0.0.1"))
             .args(words)
@@ -206,15 +210,17 @@ async fn what_is_no_connection_is_closed() {
     assert_eq!(service.stop(), 1, "the store had nothing else");
 }
 
-/// Without a store all is as without a manager.
+/// Neither a manager without a store nor a process that is killed keeps a connection open.
 #[tokio::test]
-async fn without_a_store_connections_end() {
-    let port = free_port();
-    let mut service = Service::new(port, &[]);
-    service.start();
-    let mut switch = dial(port, 0xe4).await;
-    switch.set_up().await.expect("set up");
-    service.auster.line("00000000000000e4 up");
-    writeln!(service.commands, "kill").unwrap();
-    while switch.receive().await.is_some() {}
+async fn otherwise_connections_end() {
+    for (store, how) in [("--store", "kill"), ("--no-store", "stop")] {
+        let port = free_port();
+        let mut service = Service::of(store, port, &[]);
+        service.start();
+        let mut switch = dial(port, 0xe4).await;
+        switch.set_up().await.expect("set up");
+        service.auster.line("00000000000000e4 up");
+        assert_eq!(service.order(how, "ended and left"), 0);
+        while switch.receive().await.is_some() {}
+    }
 }
