@@ -103,7 +103,7 @@ impl Manager {
         let mut stored = std::mem::take(&mut *stored.unwrap_or_else(PoisonError::into_inner));
         let forget = |name| self.send(&format!("FDSTOREREMOVE=1\nFDNAME={STORED}{name}"));
         let names = std::mem::take(&mut stored.names);
-        let are_forgotten = names.iter().map(forget).all(|is_sent| is_sent);
+        let are_forgotten = names.iter().all(forget);
         if !are_forgotten {
             stored.broken += stored.connections.len();
             stored.connections.clear();
