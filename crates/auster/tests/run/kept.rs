@@ -135,8 +135,8 @@ fn a_real_switch_keeps_its_connection_and_its_entries() {
     service.auster.line("manager: ended and left 0");
 }
 
-/// What a switch says while nobody is there is taken by the next process; of answers to the one
-/// before, nothing follows. A switch that is in the middle of a message loses its connection.
+/// The next process takes the words of a switch that came while nobody was there; of answers to the
+/// one before, nothing follows. A switch that is in the middle of a message loses its connection.
 #[tokio::test]
 async fn a_connection_goes_on_at_the_end_of_a_message() {
     let port = free_port();
@@ -197,7 +197,7 @@ async fn a_connection_goes_on_at_the_end_of_a_message() {
     }
 }
 
-/// What the manager gives back and is no connection ends nothing but itself.
+/// A descriptor of the store that is no connection ends nothing but itself.
 #[tokio::test]
 async fn what_is_no_connection_is_closed() {
     let port = free_port();
