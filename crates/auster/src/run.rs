@@ -446,8 +446,10 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
     // Members of a cluster take over from each other: what one has left before it was a member is
     // closed.
     let can_keep = joined.is_none();
-    let versions = &settings.driver.session.versions[..];
-    let versions = can_keep.then_some(versions).unwrap_or_default();
+    let versions: &[_] = match can_keep {
+        true => &settings.driver.session.versions,
+        false => &[],
+    };
     kept::take_over(&manager, &driver, &bound, versions);
     listeners.serve(bound);
     reads.set_ready();

@@ -103,7 +103,7 @@ impl Manager {
         let mut stored = std::mem::take(&mut *stored.unwrap_or_else(PoisonError::into_inner));
         let forget = |name| self.send(&format!("FDSTOREREMOVE=1\nFDNAME={STORED}{name}"));
         let names = std::mem::take(&mut stored.names);
-        let are_forgotten = names.iter().map(forget).all(|is_sent| is_sent);
+        let are_forgotten = names.iter().all(forget);
         if !are_forgotten {
             stored.broken += stored.connections.len();
             stored.connections.clear();
@@ -297,6 +297,46 @@ mod tests {
         );
         manager.stopping();
         assert_eq!(next(&heard), "STOPPING=1");
+    }
+
+    /// A manager that reads no descriptors closes them: it has none in its store, and nobody waits
+    /// for it.
+    #[test]
+    fn connections_are_stored_by_name_and_forgotten_before_they_are_used() {
+        let (heard, manager) = manager("store");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let named = move |name: &str| (name.to_owned(), one.try_clone().unwrap());
+        let storing = std::thread::spawn(move || {
+            let many = (0..DESCRIPTORS_MAX).map(|_| "1.3");
+            let all: Vec<_> = many.chain(["1.5", "1.3"]).map(named).collect();
+            manager.store(&all);
+            *manager.stored.lock().unwrap() = Stored {
+                connections: all,
+                broken: 1,
+                names: ["1.3", "1.5", "x"].map(str::to_owned).into(),
+            };
+            manager
+        });
+        for name in ["1.3", "1.3", "1.5"] {
+            assert_eq!(next(&heard), format!("FDSTORE=1\nFDNAME=kept-{name}"));
+        }
+        assert_eq!(next(&heard), "BARRIER=1");
+        let manager = storing.join().unwrap();
+        let stored = manager.take_stored();
+        assert_eq!((stored.connections.len(), stored.broken), (130, 1));
+        for name in ["1.3", "1.5", "x"] {
+            assert_eq!(next(&heard), format!("FDSTOREREMOVE=1\nFDNAME=kept-{name}"));
+        }
+        assert_eq!(manager.take_stored().connections.len(), 0);
+        // Nobody forgets them: they would not end with this process.
+        drop(heard);
+        *manager.stored.lock().unwrap() = Stored {
+            names: BTreeSet::from(["1.3".to_owned()]),
+            ..stored
+        };
+        let stored = manager.take_stored();
+        assert_eq!((stored.connections.len(), stored.broken), (0, 131));
     }
 
     #[test]

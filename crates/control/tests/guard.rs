@@ -80,8 +80,8 @@ impl World {
         self.drain(at);
     }
 
-    /// Another process takes the connection over. The switch has taken what the one before had sent,
-    /// and its answers to that mean nothing.
+    /// Another process takes the connection over. The switch has taken what the one before had
+    /// sent, and its answers to that mean nothing.
     fn resume(&mut self, at: usize) {
         if self.parties[at].guard.take().is_none() {
             return self.connect(at);

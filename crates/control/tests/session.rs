@@ -393,8 +393,8 @@ fn hostile_openings_are_closed() {
 }
 
 proptest! {
-    /// What was said to another process comes first: in any order, and under any xid but that of
-    /// the request for features. None of it ends the connection or comes to the application, but
+    /// Words to another process come first: in any order, and under any xid but that of the
+    /// request for features. None of it ends the connection or comes to the application, but
     /// packet-ins up to a bound.
     #[test]
     fn what_was_for_the_process_before_means_nothing(

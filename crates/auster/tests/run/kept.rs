@@ -26,9 +26,13 @@ struct Service {
 impl Service {
     /// A service that listens on `port`, and is not started.
     fn new(port: u16, words: &[&str]) -> Service {
+        Service::of("--store", port, words)
+    }
+
+    fn of(store: &str, port: u16, words: &[&str]) -> Service {
         let mut command = Command::new("python3");
         command
-            .args([MANAGER, "--listen", &format!("127.0.0.1:{port}")])
+            .args([MANAGER, store, "--listen", &format!("127.0.0.1:{port}")])
             .args([env!("CARGO_BIN_EXE_auster"), "run"])
             .arg(format!("ptcp:{port}:127.0.0.1"))
             .args(words)
@@ -131,8 +135,8 @@ fn a_real_switch_keeps_its_connection_and_its_entries() {
     service.auster.line("manager: ended and left 0");
 }
 
-/// What a switch says while nobody is there is taken by the next process; of answers to the one
-/// before, nothing follows. A switch that is in the middle of a message loses its connection.
+/// The next process takes the words of a switch that came while nobody was there; of answers to the
+/// one before, nothing follows. A switch that is in the middle of a message loses its connection.
 #[tokio::test]
 async fn a_connection_goes_on_at_the_end_of_a_message() {
     let port = free_port();
@@ -193,7 +197,7 @@ async fn a_connection_goes_on_at_the_end_of_a_message() {
     }
 }
 
-/// What the manager gives back and is no connection ends nothing but itself.
+/// A descriptor of the store that is no connection ends nothing but itself.
 #[tokio::test]
 async fn what_is_no_connection_is_closed() {
     let port = free_port();
@@ -206,15 +210,17 @@ async fn what_is_no_connection_is_closed() {
     assert_eq!(service.stop(), 1, "the store had nothing else");
 }
 
-/// Without a store all is as without a manager.
+/// Neither a manager without a store nor a process that is killed keeps a connection open.
 #[tokio::test]
-async fn without_a_store_connections_end() {
-    let port = free_port();
-    let mut service = Service::new(port, &[]);
-    service.start();
-    let mut switch = dial(port, 0xe4).await;
-    switch.set_up().await.expect("set up");
-    service.auster.line("00000000000000e4 up");
-    writeln!(service.commands, "kill").unwrap();
-    while switch.receive().await.is_some() {}
+async fn otherwise_connections_end() {
+    for (store, how) in [("--store", "kill"), ("--no-store", "stop")] {
+        let port = free_port();
+        let mut service = Service::of(store, port, &[]);
+        service.start();
+        let mut switch = dial(port, 0xe4).await;
+        switch.set_up().await.expect("set up");
+        service.auster.line("00000000000000e4 up");
+        assert_eq!(service.order(how, "ended and left"), 0);
+        while switch.receive().await.is_some() {}
+    }
 }
