@@ -294,7 +294,7 @@ fn flows_are_read_as_ovs_ofctl_reads_them() {
 #[test]
 fn flows_of_1_1_and_1_2_are_read_as_ovs_ofctl_reads_them() {
     let cases = [
-        (Version::V11, "OpenFlow11", 147),
+        (Version::V11, "OpenFlow11", 149),
         (Version::V12, "OpenFlow12", 130),
     ];
     for (version, protocol, least) in cases {
