@@ -7,11 +7,12 @@
 mod common;
 
 use common::ovs;
+use openflow::message::FlowModCommand;
 use openflow::text::{
     parse_actions, parse_flow_mod, parse_flow_mod_as, parse_group_mod, parse_match, parse_message,
     parse_meter_mod, print,
 };
-use openflow::{Frame, Message, Version, Xid, encode};
+use openflow::{Cookie, Frame, Message, Version, Xid, encode};
 use proptest::prelude::*;
 
 /// Matches, each of which becomes a flow that outputs to port 1.
@@ -110,6 +111,7 @@ mpls,mpls_label=1048575,mpls_tc=7,mpls_bos=1
 mplsm,mpls_label=3
 metadata=0x1234
 metadata=0x12/0xff
+metadata=0
 metadata=5,in_port=3
 tun_id=1
 tun_id=0x55/0xff,ip
@@ -199,6 +201,7 @@ meter:4,output:1
 meter:1,goto_table:2
 write_metadata:0x1234
 write_metadata:0x12/0xff,goto_table:3
+write_metadata:0/0xff
 write_actions(output:1)
 write_actions(set_field:80->tcp_dst,output:2),goto_table:1
 write_actions(group:3)
@@ -291,7 +294,7 @@ fn flows_are_read_as_ovs_ofctl_reads_them() {
 #[test]
 fn flows_of_1_1_and_1_2_are_read_as_ovs_ofctl_reads_them() {
     let cases = [
-        (Version::V11, "OpenFlow11", 90),
+        (Version::V11, "OpenFlow11", 149),
         (Version::V12, "OpenFlow12", 130),
     ];
     for (version, protocol, least) in cases {
@@ -308,6 +311,20 @@ fn flows_of_1_1_and_1_2_are_read_as_ovs_ofctl_reads_them() {
         });
         assert!(lines.len() >= least, "{version}: {}", lines.len());
         flows_are_read_alike(version, protocol, &lines);
+    }
+}
+
+/// In 1.1 alone a modification that matches no cookie adds the entry that is not there, with its
+/// cookie.
+#[test]
+fn a_modification_prints_the_cookie_that_it_may_set() {
+    for (version, has_cookie) in [(Version::V11, true), (Version::V12, false)] {
+        let mut flow = parse_flow_mod("ip,actions=drop").expect("an entry");
+        (flow.command, flow.cookie) = (FlowModCommand::Modify, Cookie(5));
+        let frame = encode(version, Xid(1), &Message::FlowMod(flow)).expect("both have it");
+        let words = print(&frame);
+        assert_eq!(ovs::prints(&[&frame]), std::slice::from_ref(&words));
+        assert_eq!(words.contains("cookie:0x5"), has_cookie, "{words}");
     }
 }
 

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 
 use clock::SplitMix64;
 use common::generate::{Rng, earlier, later, v10, v13};
+use openflow::message::{Capabilities, SwitchFeatures};
 use openflow::text::{parse_message, print, print_exact};
-use openflow::{Frame, Message, Version, Xid, decode, encode};
+use openflow::{DatapathId, Frame, Message, Version, Xid, decode, encode};
 
 /// Why a text may differ from Open vSwitch's: name, and whether it holds for `(ours, theirs)`.
 type Rule = (&'static str, fn(&str, &str) -> bool);
@@ -129,6 +130,24 @@ fn fixtures_print_as_ovs_ofctl_prints_them() {
         equal > 2_690 && explained < 470,
         "{equal} equal, {explained} by rule"
     );
+}
+
+/// Each bit has its name from a version on, or up to one.
+#[test]
+fn capabilities_print_as_ovs_ofctl_prints_them() {
+    for version in Version::ALL.into_iter().filter(|v| *v != Version::V10) {
+        let message = Message::FeaturesReply(SwitchFeatures {
+            datapath_id: DatapathId(1),
+            n_buffers: 0,
+            n_tables: 1,
+            auxiliary_id: 0,
+            capabilities: Capabilities(u32::MAX),
+            actions: 0,
+            ports: Vec::new(),
+        });
+        let frame = encode(version, Xid(1), &message).expect("each has it");
+        assert_eq!(common::ovs::prints(&[&frame]), [print(&frame)]);
+    }
 }
 
 fn reads_back(frame: &Frame, message: &Message, title: &str) {
