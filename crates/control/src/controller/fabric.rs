@@ -185,7 +185,8 @@ impl Sent {
     /// Its entries, without those of detours.
     fn entry_count(&self, copies: bool) -> usize {
         let base = usize::from(self.base) * base(copies).len();
-        let ways = 2 * self.routes.len() + self.trees.len();
+        let of_trees = self.trees.values().map(|piece| piece.links.len());
+        let ways = 2 * self.routes.len() + of_trees.sum::<usize>();
         base + self.own.len() + self.inlets.len() + ways + self.hosts.len()
     }
 
@@ -997,7 +998,7 @@ impl Fabric {
         } = change;
         let is_current = revision == self.revision;
         let copies = self.copies;
-        if matches!(what, What::Tree(label, None) if !self.is_left_over(label)) {
+        if matches!(what, What::Tree(label, None) if !self.is_left_over(dpid, label)) {
             return;
         }
         let Some(node) = self.nodes.get_mut(&dpid) else {
@@ -1049,7 +1050,7 @@ impl Fabric {
                 }
                 node.leaving_inlets.remove(&port);
                 sent.inlets.remove(&port);
-                self.trees.touch();
+                self.trees.lose_link(Location { dpid, port });
                 (Some(form::inlet(port)), Vec::new())
             }
             What::Tree(label, piece) => {

@@ -11,6 +11,7 @@ use openflow::{DatapathId, MacAddr};
 
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, is_tap};
+use crate::fabric::Label;
 use crate::guest;
 use crate::pipeline::LABEL_TABLE;
 use crate::timeouts::HostName;
@@ -105,13 +106,18 @@ impl Controller {
             }
             role => {
                 let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
+                let is_labelled = packet_in.table_id == LABEL_TABLE;
+                if let Some(label) = vlan::outer_id(&data).filter(|_| is_labelled) {
+                    let label = Label(label);
+                    self.fabric.handle_tree_miss(at, label, &mut self.outbox);
+                }
                 let packet = Held {
                     at,
                     in_port: port,
                     buffer_id,
                     data,
                     is_copy,
-                    is_labelled: packet_in.table_id == LABEL_TABLE,
+                    is_labelled,
                 };
                 self.handle_packet(now, role, packet, &fields);
             }
@@ -263,8 +269,7 @@ impl Controller {
     /// path. Learns nothing: its sender is not here.
     fn handle_on_link(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
         if packet.dst.is_multicast() {
-            // Broadcasts never travel on links, so a switch sent it that this controller does not
-            // control alone.
+            // They travel along trees alone: it is of one that has ended, or of somebody else.
             self.outbox.counters.packet_ins_broadcast_on_link += 1;
             return;
         }

@@ -248,7 +248,12 @@ impl Controller {
             return;
         }
         // A slave hears of ports only, as by default.
-        let config = AsyncConfig::of_v13([ALL, 0], [0b111, 0b111], [0b1111, 0]);
+        // From 1.4 on entries also end with their meter, or by eviction.
+        let removed = match self.network.version(dpid) {
+            Some(Version::V13) => 0b1111,
+            _ => 0b11_1111,
+        };
+        let config = AsyncConfig::of_v13([ALL, 0], [0b111, 0b111], [removed, 0]);
         self.outbox.send(dpid, &Message::SetAsync(config));
     }
 

@@ -30,10 +30,10 @@ impl Controller {
         }
     }
 
-    /// Notes that a switch has confirmed a stage or, if not `taken`, will not.
-    fn barrier_passed(&mut self, now: Instant, id: u64, taken: bool) {
+    /// Notes that a switch has confirmed a stage or, if it is `lacking`, will not.
+    fn barrier_passed(&mut self, now: Instant, id: u64, lacking: Option<DatapathId>) {
         let outbox = &mut self.outbox;
-        if self.updates.handle_barrier(now, (id, taken), outbox) {
+        if self.updates.handle_barrier(now, (id, lacking), outbox) {
             self.advance(now, id);
         }
     }
@@ -51,7 +51,7 @@ impl Controller {
             return false;
         };
         for update in passed {
-            self.barrier_passed(now, update, is_taken);
+            self.barrier_passed(now, update, (!is_taken).then_some(dpid));
         }
         if self.outbox.handle_bundle_fence(dpid, xid, is_taken) {
             self.close_unknown(now, dpid);
@@ -102,7 +102,7 @@ impl Controller {
             return;
         };
         for update in waiting {
-            self.barrier_passed(now, update, true);
+            self.barrier_passed(now, update, None);
         }
         self.make_room(now, dpid);
     }

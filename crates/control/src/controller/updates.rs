@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use clock::{Duration, Instant};
+use openflow::DatapathId;
 
 use super::outbox::{Outbox, Timer};
 use super::stage::{Stage, Switches};
@@ -29,8 +30,8 @@ struct Update {
     waiting: usize,
     /// The end of a delay.
     due: Instant,
-    /// Whether some switch has not confirmed its messages.
-    is_unsure: bool,
+    /// A switch that has not confirmed its messages.
+    lacking: Option<DatapathId>,
 }
 
 impl Updates {
@@ -53,7 +54,7 @@ impl Updates {
             stages,
             waiting: 0,
             due: now,
-            is_unsure: false,
+            lacking: None,
         };
         self.under_way.insert(id, update);
         Some(id)
@@ -77,10 +78,10 @@ impl Updates {
             self.under_way.remove(&id);
             return None;
         };
-        if update.is_unsure {
+        if update.lacking.is_some() {
             stage.taken = None;
             if let Some(tree) = &mut stage.tree {
-                tree.is_confirmed = false;
+                tree.lacking = update.lacking;
             }
         }
         let switches = stage.take_switches();
@@ -106,19 +107,19 @@ impl Updates {
         update.waiting == 0 && update.is_next_due(now, id, outbox)
     }
 
-    /// Notes that a switch has confirmed a stage or, if not `taken`, will not. Returns whether the
-    /// next one follows at once.
+    /// Notes that a switch has confirmed a stage or, if it is `lacking`, will not. Returns whether
+    /// the next one follows at once.
     pub(super) fn handle_barrier(
         &mut self,
         now: Instant,
-        (id, taken): (u64, bool),
+        (id, lacking): (u64, Option<DatapathId>),
         outbox: &mut Outbox,
     ) -> bool {
         let Some(update) = self.under_way.get_mut(&id) else {
             return false;
         };
-        if !taken {
-            update.is_unsure = true;
+        if lacking.is_some() {
+            update.lacking = lacking;
             outbox.counters.stages_unconfirmed += 1;
         }
         update.waiting -= 1;
@@ -148,7 +149,7 @@ impl Update {
 #[cfg(test)]
 mod tests {
     use clock::SplitMix64;
-    use openflow::{DatapathId, Version, Xid};
+    use openflow::{Version, Xid};
 
     use crate::ConnectionId;
     use crate::controller::config::ControllerConfig;
@@ -193,7 +194,7 @@ mod tests {
         let xid = barrier(&mut outbox).expect("a barrier");
         assert_eq!(outbox.finish_barrier(SWITCH, xid), Some(vec![id]));
 
-        assert!(updates.handle_barrier(now, (id, true), &mut outbox));
+        assert!(updates.handle_barrier(now, (id, None), &mut outbox));
         let (stage, switches) = updates.next(id).expect("the second stage");
         assert_eq!(stage.taken, Some(7));
         assert!(!updates.handle_sent(now, id, &switches, &mut outbox));
@@ -216,7 +217,7 @@ mod tests {
         let id = id.expect("it has changes");
         let (_, switches) = updates.next(id).expect("the first stage");
         updates.handle_sent(now, id, &switches, &mut outbox);
-        assert!(updates.handle_barrier(now, (id, false), &mut outbox));
+        assert!(updates.handle_barrier(now, (id, Some(SWITCH)), &mut outbox));
         assert_eq!(outbox.counters.stages_unconfirmed, 1);
         let (stage, _) = updates.next(id).expect("the second stage");
         assert_eq!(stage.taken, None);

@@ -49,6 +49,14 @@ impl Edges {
     pub fn iter(&self) -> impl Iterator<Item = PortNo> + '_ {
         self.untagged.iter().chain(&self.tagged).copied()
     }
+
+    /// Each port, and whether a packet has a tag there.
+    pub fn forms(&self) -> BTreeSet<(bool, PortNo)> {
+        let untagged = self.untagged.iter().map(|port| (false, *port));
+        untagged
+            .chain(self.tagged.iter().map(|port| (true, *port)))
+            .collect()
+    }
 }
 
 /// The links of trees over some switches.
@@ -148,7 +156,8 @@ pub fn entry_actions(
     actions
 }
 
-/// The group and the entry of a piece. A packet does not leave by the port that it came in by.
+/// The group of a piece, and an entry for each link that leads to it. A packet does not leave by
+/// the port that it came in by.
 pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
     let bucket = |actions| Bucket {
         weight: 0,
@@ -179,10 +188,14 @@ pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
         group_type: GroupType::All,
         buckets: links.chain(own).chain(named).collect(),
     };
-    let to_group = vec![Instruction::ApplyActions(vec![Action::Group(group(label))])];
-    let of_label = form::labelled(label);
-    let entry = form::entry(LABEL_TABLE, PRIORITY_TREE, of_label, to_group);
-    vec![group_part, entry]
+    let mut parts = vec![group_part];
+    // Behind a hub a copy may come in by a port that has no link of the tree.
+    parts.extend(piece.links.iter().map(|port| {
+        let to_group = vec![Instruction::ApplyActions(vec![Action::Group(group(label))])];
+        let of_link = form::labelled(label).with_in_port(*port);
+        form::entry(LABEL_TABLE, PRIORITY_TREE, of_link, to_group)
+    }));
+    parts
 }
 
 /// The piece that a group may be of. Only if it has the same parts, it is one.
@@ -203,6 +216,9 @@ pub fn read(buckets: &[Bucket]) -> Piece {
             _ => {}
         }
     }
+    // As they are made.
+    piece.edges.untagged.sort_unstable();
+    piece.edges.tagged.sort_unstable();
     piece
 }
 

@@ -19,8 +19,8 @@ pub(in crate::controller) struct FabricChange {
 pub(in crate::controller) struct TreeChange {
     pub vlan: VlanId,
     pub revision: u64,
-    /// Whether all switches have confirmed it.
-    pub is_confirmed: bool,
+    /// A switch that has not confirmed it.
+    pub lacking: Option<DatapathId>,
 }
 
 /// A part of the fabric at a switch, and whether it is to be there.

@@ -33,6 +33,16 @@ use super::{Fabric, GATHER, Map, Node};
 const GATHER_PER_SWITCH: Duration = Duration::from_millis(1);
 const GATHER_MAX: Duration = Duration::from_secs(1);
 
+/// A tree that was made so often within a minute, and is void again, waits for this, then twice as
+/// long each time, up to the maximum.
+const OFTEN: u32 = 3;
+const OFTEN_WITHIN: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Pieces of trees that may be under way at once; one tree always may.
+const PIECES_AT_ONCE: usize = 4096;
+
 /// The trees of all VLANs.
 #[derive(Default)]
 pub(super) struct Trees {
@@ -60,6 +70,13 @@ struct Tree {
     is_wanted: bool,
     /// Whether the pieces that switches hold may no longer be taken for a tree.
     is_begun: bool,
+    /// When it was last made, and how often in a row.
+    made_at: Option<Instant>,
+    made: u32,
+    /// The end of the pause before the next one.
+    not_before: Instant,
+    /// From when on it may be compared with the network again.
+    examined_until: Instant,
     delivery: Option<(Seen, Option<Arc<Delivery>>)>,
 }
 
@@ -106,13 +123,17 @@ fn edges_of_piece(
     }
 }
 
+impl Tree {
+    fn labels(&self) -> impl Iterator<Item = Label> + '_ {
+        let building = self.building.as_ref().map(|(_, version)| version.label);
+        let current = self.current.as_ref().map(|version| version.label);
+        current.into_iter().chain(building)
+    }
+}
+
 impl Trees {
     fn labels(&self) -> impl Iterator<Item = Label> + '_ {
-        self.by_vlan.values().flat_map(|tree| {
-            let building = tree.building.as_ref().map(|(_, version)| version.label);
-            let current = tree.current.as_ref().map(|version| version.label);
-            current.into_iter().chain(building)
-        })
+        self.by_vlan.values().flat_map(Tree::labels)
     }
 
     /// Whether a tree has a label, or is about to.
@@ -123,6 +144,18 @@ impl Trees {
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.refusing.remove(&dpid);
         self.revision += 1;
+    }
+
+    /// Ends the use of trees with a link that a switch takes no packets from for a while.
+    pub(super) fn lose_link(&mut self, at: Location) {
+        self.revision += 1;
+        for tree in self.by_vlan.values_mut() {
+            let has_it = |version: &Version| {
+                let links = version.links.get(&at.dpid);
+                links.is_some_and(|ports| ports.contains(&at.port))
+            };
+            tree.current = tree.current.take().filter(|version| !has_it(version));
+        }
     }
 
     /// Notes that members or their inlets have changed.
@@ -175,11 +208,16 @@ impl Fabric {
         if !self.is_on() || !self.domains.contains_key(&vlan) {
             return None;
         }
-        let seen = self.seen(net);
+        let (seen, wait) = (self.seen(net), self.gather());
         let tree = self.trees.by_vlan.entry(vlan).or_default();
         if let Some((_, delivery)) = tree.delivery.as_ref().filter(|(as_of, _)| *as_of == seen) {
             return delivery.clone();
         }
+        // Where much changes it would be compared for each packet.
+        if outbox.now < tree.examined_until {
+            return None;
+        }
+        tree.examined_until = outbox.now + wait;
         let (is_busy, is_syncing) = (tree.building.is_some(), tree.syncing.is_some());
         let (delivery, is_wanted) = match self.examine(vlan, net, ingress, outbox) {
             _ if is_syncing => (None, false),
@@ -199,9 +237,14 @@ impl Fabric {
         [net.revision(), net.links.revision(), self.trees.revision]
     }
 
-    fn want(&mut self, vlan: VlanId, outbox: &mut Outbox) {
+    /// The time to gather changes.
+    fn gather(&self) -> Duration {
         let members = self.nodes.len() as u32;
-        let wait = GATHER + (GATHER_PER_SWITCH * members).min(GATHER_MAX);
+        GATHER + (GATHER_PER_SWITCH * members).min(GATHER_MAX)
+    }
+
+    fn want(&mut self, vlan: VlanId, outbox: &mut Outbox) {
+        let wait = self.gather();
         self.trees.by_vlan.entry(vlan).or_default().is_wanted = true;
         self.trees_soon(wait, outbox);
     }
@@ -281,10 +324,13 @@ impl Fabric {
             let node = self.nodes.get(dpid);
             node.is_some_and(|node| {
                 let is_left = node.leaving_inlets.contains_key(&port);
+                let at = Location { dpid: *dpid, port };
                 // A copy would also be made of what is not sent back where it came in.
-                let copies = net.copies_out(Location { dpid: *dpid, port });
+                let copies = net.copies_out(at);
+                // Both directions of one link: behind a hub there are more.
+                let is_sole = net.links.ends(at).links == 2;
                 let is_inlet = node.sent.inlets.contains(&port) && !is_left;
-                takes_part(dpid, node) && is_inlet && !copies
+                takes_part(dpid, node) && is_inlet && is_sole && !copies
             })
         };
         let mut numbers = vec![None; map.members.len()];
@@ -356,18 +402,23 @@ impl Fabric {
             if sent.edges == edges {
                 continue;
             }
-            // A port that has just come up may be an edge again, after a restart above all.
-            let is_waiting = |port: PortNo| {
-                let at = Location { dpid: *dpid, port };
-                net.role(at) == PortRole::Held
-            };
-            let mut kept = sent.edges.clone();
-            let now: BTreeSet<PortNo> = edges.iter().collect();
-            kept.untagged.retain(|p| now.contains(p) || is_waiting(*p));
-            kept.tagged.retain(|p| now.contains(p) || is_waiting(*p));
-            is_held = true;
-            let is_more = now.iter().any(|port| !kept.iter().any(|of| of == *port));
-            if kept != sent.edges || is_more {
+            let (now, before) = (edges.forms(), sent.edges.forms());
+            let mut is_other = !now.is_subset(&before);
+            for (_, port) in before.difference(&now) {
+                let at = Location {
+                    dpid: *dpid,
+                    port: *port,
+                };
+                let is_down = net.port(at).is_some_and(|port| !port.state.is_up());
+                match net.role(at) {
+                    // One that has just come up may be an edge again, after a restart above all.
+                    PortRole::Held => is_held = true,
+                    // Nothing leaves by it, and when it is up again it is held.
+                    _ if is_down => {}
+                    _ => is_other = true,
+                }
+            }
+            if is_other {
                 let piece = Piece {
                     edges,
                     ..sent.clone()
@@ -418,16 +469,35 @@ impl Fabric {
             self.trees_soon(GATHER, outbox);
             return Vec::new();
         }
+        let is_busy = |tree: &&mut Tree| tree.building.is_some() || tree.syncing.is_some();
+        let busy = self
+            .trees
+            .by_vlan
+            .values_mut()
+            .filter(|it| is_busy(it))
+            .count();
+        let at_once = (PIECES_AT_ONCE / self.nodes.len().max(1)).max(1);
+        let room = at_once.saturating_sub(busy);
         let wanted = self.trees.by_vlan.iter_mut();
-        let wanted = wanted.filter(|(_, tree)| tree.building.is_none() && tree.syncing.is_none());
-        let wanted =
-            wanted.filter_map(|(vlan, tree)| std::mem::take(&mut tree.is_wanted).then_some(*vlan));
+        let wanted = wanted.filter(|(_, tree)| tree.is_wanted && !is_busy(tree));
+        let (late, mut wanted): (Vec<_>, Vec<_>) = wanted.partition(|(_, it)| now < it.not_before);
+        let next = late.iter().map(|(_, tree)| tree.not_before).min();
+        // The others' turn comes when one of these is confirmed.
+        wanted.truncate(room);
+        let take = |(vlan, tree): (&VlanId, &mut Tree)| {
+            tree.is_wanted = false;
+            *vlan
+        };
+        let wanted: Vec<VlanId> = wanted.into_iter().map(take).collect();
+        if let Some(next) = next {
+            self.trees_soon(next.since(now), outbox);
+        }
         let mut updates = Vec::new();
-        for vlan in wanted.collect::<Vec<_>>() {
+        for vlan in wanted {
             updates.push(self.change_tree(vlan, net, ingress, outbox));
         }
         if std::mem::take(&mut self.trees.has_leftovers) {
-            updates.push(vec![self.leftovers(None)]);
+            updates.push(vec![self.leftovers(None, false)]);
         }
         updates
     }
@@ -502,7 +572,7 @@ impl Fabric {
             if let Some(tree) = self.trees.by_vlan.get_mut(&vlan) {
                 tree.current = None;
             }
-            return vec![self.leftovers(Some(vlan))];
+            return vec![self.leftovers(Some(vlan), true)];
         };
         let links = ground.members.iter().copied().zip(&ground.links);
         let links = links.filter(|(_, ports)| !ports.is_empty());
@@ -519,9 +589,21 @@ impl Fabric {
         let revision = self.trees.next_change();
         if let Some(tree) = self.trees.by_vlan.get_mut(&vlan) {
             tree.building = Some((revision, Version { label, links }));
+            let now = outbox.now;
+            let is_often = tree.made_at.is_some_and(|at| now.since(at) < OFTEN_WITHIN);
+            tree.made = if is_often {
+                tree.made.saturating_add(1)
+            } else {
+                1
+            };
+            tree.made_at = Some(now);
+            if let Some(more) = tree.made.checked_sub(OFTEN) {
+                let pause = PAUSE * 2_u32.saturating_pow(more.min(16));
+                tree.not_before = now + pause.min(PAUSE_MAX);
+            }
         }
         let mut stages = self.set_pieces((vlan, revision, label), pieces);
-        stages.push(self.leftovers(None));
+        stages.push(self.leftovers(Some(vlan), false));
         stages
     }
 
@@ -540,23 +622,23 @@ impl Fabric {
             fabric: pieces.collect(),
             ..Stage::default()
         };
-        let is_confirmed = true;
+        let lacking = None;
         // Datapaths may follow their tables a while later.
         let confirmed = Stage {
             delay: SETTLE,
             tree: Some(TreeChange {
                 vlan,
                 revision,
-                is_confirmed,
+                lacking,
             }),
             ..Stage::default()
         };
         vec![set, confirmed]
     }
 
-    /// The stage that deletes all pieces but those of trees that are used then, or that may be
-    /// found to be one. `of`: also all of this VLAN.
-    fn leftovers(&self, of: Option<VlanId>) -> Stage {
+    /// The stage that deletes all pieces, or those of one VLAN, but those of trees that are used
+    /// then, or that may be found to be one. `all`: those as well.
+    fn leftovers(&self, of: Option<VlanId>, all: bool) -> Stage {
         let is_begun = |vlan: VlanId| match self.domains.contains_key(&vlan) {
             true => {
                 let tree = self.trees.by_vlan.get(&vlan);
@@ -570,7 +652,8 @@ impl Fabric {
         let mut old = Vec::new();
         for (dpid, node) in &self.nodes {
             let pieces = node.sent.trees.iter();
-            let pieces = pieces.filter(|(_, piece)| Some(piece.vlan) == of || is_begun(piece.vlan));
+            let pieces = pieces.filter(|(_, piece)| of.is_none_or(|vlan| piece.vlan == vlan));
+            let pieces = pieces.filter(|(_, piece)| all || is_begun(piece.vlan));
             let labels = pieces.map(|(label, _)| *label);
             old.extend(
                 labels
@@ -603,21 +686,48 @@ impl Fabric {
             return;
         };
         let is_it = |(revision, _): &mut (u64, Version)| *revision == change.revision;
+        let is_confirmed = change.lacking.is_none();
         if let Some((_, version)) = tree.building.take_if(is_it)
-            && change.is_confirmed
+            && is_confirmed
         {
             tree.current = Some(version);
         } else if tree.syncing == Some(change.revision) {
             tree.syncing = None;
-            if !change.is_confirmed {
+            if !is_confirmed {
                 tree.current = None;
             }
         }
         // A tree that is only partly there is deleted with the next one.
-        if tree.is_wanted || !change.is_confirmed {
+        if !is_confirmed {
             self.want(change.vlan, outbox);
         }
+        if self.trees.by_vlan.values().any(|tree| tree.is_wanted) {
+            self.trees_soon(GATHER, outbox);
+        }
+        // Until it connects again it would keep all others waiting.
+        self.trees.refusing.extend(change.lacking);
         self.trees.revision += 1;
+    }
+
+    /// Handles a packet of a tree that comes up at a link of it: the switch has lost its piece.
+    pub(in crate::controller) fn handle_tree_miss(
+        &mut self,
+        at: Location,
+        label: Label,
+        outbox: &mut Outbox,
+    ) {
+        let mut trees = self.trees.by_vlan.iter_mut();
+        let is_it = |version: &Version| {
+            let links = version.links.get(&at.dpid);
+            version.label == label && links.is_some_and(|ports| ports.contains(&at.port))
+        };
+        let lost = trees.find(|(_, tree)| tree.current.as_ref().is_some_and(is_it));
+        if let Some((vlan, tree)) = lost {
+            tree.current = None;
+            let vlan = *vlan;
+            self.trees.revision += 1;
+            self.want(vlan, outbox);
+        }
     }
 
     /// Notes that a switch holds pieces of an earlier process, or of a time when it was away.
@@ -633,7 +743,12 @@ impl Fabric {
     }
 
     /// Whether a piece is still to be deleted: its tree is not used.
-    pub(super) fn is_left_over(&self, label: Label) -> bool {
-        !self.trees.has_label(label)
+    pub(super) fn is_left_over(&self, dpid: DatapathId, label: Label) -> bool {
+        let piece = self
+            .nodes
+            .get(&dpid)
+            .and_then(|it| it.sent.trees.get(&label));
+        let tree = piece.and_then(|piece| self.trees.by_vlan.get(&piece.vlan));
+        !tree.is_some_and(|tree| tree.labels().any(|of| of == label))
     }
 }
