@@ -289,8 +289,9 @@ fn flows_are_read_as_ovs_ofctl_reads_them() {
     flows_are_read_alike(Version::V13, "OpenFlow13", &lines);
 }
 
-/// Of the same lines those that both can say in an earlier version. Open vSwitch has numbers of
-/// its own for fields of 1.3, and in 1.1 sets some fields by its own actions, and the port of TCP by that for any transport.
+/// The same lines, as far as both can say them in an earlier version. Open vSwitch has numbers of
+/// its own for fields of 1.3. In 1.1 it sets some fields by its own actions, and the port of TCP
+/// by the action for any transport.
 #[test]
 fn flows_of_1_1_and_1_2_are_read_as_ovs_ofctl_reads_them() {
     let cases = [
