@@ -341,6 +341,23 @@ fn what_a_switch_sends_early_is_kept_within_a_bound() {
     assert_eq!(session.counters().delivered, room as u64);
 }
 
+/// More have come while no process was there: 16 KiB of them wait.
+#[test]
+fn more_is_kept_of_a_connection_that_goes_on() {
+    let now = Instant::START;
+    let mut session = Session::resume(now, SessionConfig::default(), Version::V13, 0);
+    for n in 0..400 {
+        session.handle_frame(now, said("packet-in", Xid(n)));
+    }
+    for (name, xid) in [("features", 1), ("description", 2), ("ports", 3)] {
+        session.handle_frame(now, said(name, Xid(0x8000_0000 | xid)));
+    }
+    let room = (16 << 10) / said("packet-in", Xid(0)).len() as u64;
+    assert!(session.is_up());
+    assert_eq!(session.counters().delivered, room);
+    assert_eq!(session.counters().early, 400 - room);
+}
+
 /// Sends each of the messages that wedge or crash other controllers on an established channel. Each
 /// gets an answer or a decision, never a panic, and the echo after it is answered unless the
 /// session was closed.
