@@ -137,7 +137,11 @@ impl Manager {
         let mut closed = [PollFd::new(here.as_fd(), PollFlags::POLLIN)];
         let wait = PollTimeout::try_from(STORE_MAX).unwrap_or(PollTimeout::ZERO);
         if !matches!(poll(&mut closed, wait), Ok(1)) {
-            tracing::warn!("the service manager does not take connections in time");
+            tracing::warn!("the service manager does not take connections in time: they end");
+            // It may hold them, and serve nobody.
+            for (_, socket) in connections {
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+            }
         }
     }
 

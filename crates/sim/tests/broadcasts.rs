@@ -207,6 +207,35 @@ fn a_link_fails_and_another_tree_takes_over() {
     assert_eq!(network.circled, 0);
 }
 
+/// Somebody deletes a switch's group, and with it the entries that lead there. The first broadcast
+/// shows it, and another tree takes over.
+#[test]
+fn a_piece_that_is_lost_is_mended() {
+    let mut network = Network::new(config(), 4);
+    let topology = topology::line(&mut network, 4);
+    record(&mut network);
+    topology.introduce(&mut network);
+    all_hear(&mut network, &topology, 1000);
+    let before = trees(&network, &topology);
+    let label = *before.keys().next().expect("a tree");
+    let delete = GroupMod {
+        command: GroupModCommand::Delete,
+        group_type: GroupType::All,
+        group_id: tree::group(label),
+        buckets: Vec::new(),
+        command_bucket: None,
+        properties: Vec::new(),
+    };
+    network.apply(topology.switches[1], &Message::GroupMod(delete));
+    broadcast(&mut network, topology.hosts[0], 5000);
+    network.run_for(ms(1000));
+    let costs = all_hear(&mut network, &topology, 6000);
+    assert!(costs.iter().all(|cost| *cost == 1), "{costs:?}");
+    let after = trees(&network, &topology);
+    assert!(!after.contains_key(&label), "{after:?}");
+    assert_eq!((after.len(), network.circled), (1, 0));
+}
+
 /// A switch takes its piece later than the others. No broadcast uses the tree before.
 #[test]
 fn no_broadcast_is_lost_while_a_switch_is_late() {

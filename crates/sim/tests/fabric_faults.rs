@@ -564,8 +564,14 @@ fn holds_nothing_stale(
                         }
                         _ => leads_there,
                     };
+                    let src = entry.r#match.exact(Field::EthSrc);
+                    let from = src.and_then(|mac| place(MacAddr::from_u64(mac as u64)));
+                    let in_port = entry.r#match.exact(Field::InPort);
+                    let in_port = in_port.map(|port| PortNo(port as u32));
+                    let is_from_here =
+                        from.map(|(home, port)| (home, Some(port))) == Some((*switch, in_port));
                     if entry.used_at <= quiet_since {
-                        lapsing += u64::from(!is_exact);
+                        lapsing += u64::from(!is_exact || !is_from_here);
                     } else if !leads_there {
                         return Err(why("an ingress's entry to another place"));
                     }

@@ -87,6 +87,8 @@ pub struct Stated {
     pub access: Access,
     /// The line of each rule.
     lines: BTreeMap<RuleId, usize>,
+    /// The lists with a match that could not be read.
+    misread: BTreeSet<usize>,
 }
 
 impl Stated {
@@ -198,7 +200,10 @@ impl Stated {
             };
             self.lines.insert(id.clone(), fields.line(&place));
             places.insert(id, place.clone());
-            let rule = rule(fields, &place, table);
+            let (rule, is_read) = rule(fields, &place, table);
+            if !is_read {
+                self.misread.insert(acl);
+            }
             let is_number = !rule.name.is_empty() && rule.name.bytes().all(|b| b.is_ascii_digit());
             if is_number {
                 let problem = "name: a number is the name of a rule without one; use a word";
@@ -316,7 +321,7 @@ impl Stated {
         (key, place): (&str, &Range<usize>),
         acls: &[usize],
     ) {
-        if acls.len() < 2 {
+        if acls.len() < 2 || acls.iter().any(|acl| self.misread.contains(acl)) {
             return;
         }
         let mut seen = Seen::default();
@@ -425,7 +430,9 @@ impl Stated {
         used: &BTreeSet<usize>,
     ) {
         for (number, acl) in self.access.acls.iter().enumerate() {
-            for (id, before) in shadowed(number, acl) {
+            // Of a rule that cannot be read nobody knows what it takes.
+            let is_read = !self.misread.contains(&number);
+            for (id, before) in shadowed(number, acl).into_iter().filter(|_| is_read) {
                 let line = self.line(&before).unwrap_or_default();
                 let problem = format!(
                     "this rule is never reached: the one in line {line} takes all of its packets; \
@@ -473,7 +480,8 @@ pub fn name(text: &str) -> Result<String, String> {
     }
 }
 
-fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> Rule {
+/// Reads a rule. Returns also whether its match could be read.
+fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> (Rule, bool) {
     let name = fields.string(table, "name", "from the office");
     if !table.contains_key("allow") {
         fields.problem(place, "allow is missing: true or false");
@@ -497,19 +505,17 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> R
         }
     }
     let at = table.get("match").map_or(place.clone(), Value::span);
-    let matching = match matching(&words.join(",")) {
-        Ok(matching) => matching,
-        Err(problem) => {
-            fields.problem(&at, format!("match: {problem}"));
-            Matching::any()
-        }
-    };
-    Rule {
+    let matching = matching(&words.join(",")).map_err(|problem| {
+        fields.problem(&at, format!("match: {problem}"));
+    });
+    let is_read = matching.is_ok();
+    let rule = Rule {
         name: name.unwrap_or_default(),
-        matching,
+        matching: matching.unwrap_or_else(|()| Matching::any()),
         allows,
         mirror: fields.string(table, "mirror", "watch"),
-    }
+    };
+    (rule, is_read)
 }
 
 /// A field and its value in the words of `ovs-ofctl`.
@@ -925,6 +931,10 @@ mod tests {
                 all += &format!("{text}\n");
             }
         }
+        let text = "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"ip=1.2\"\n\
+                    [[acl.rule]]\nallow = false\n";
+        let one = read(text).expect_err("a match that cannot be read");
+        assert_eq!(one.len(), 1, "nobody knows what it takes: {one:?}");
         let together = read(&all).expect_err("all of them");
         assert!(together.len() >= cases.len() - 2, "{together:#?}");
     }

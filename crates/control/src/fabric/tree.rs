@@ -391,6 +391,32 @@ mod tests {
             }
         }
 
+        /// A packet of a tree goes on from a link of the tree alone: behind a hub a copy may come
+        /// in elsewhere, and would go round.
+        #[test]
+        fn a_packet_that_comes_in_beside_the_tree_goes_nowhere(in_port in 1u32..8) {
+            let piece = Piece {
+                vlan: VlanId::NONE,
+                links: BTreeSet::from([PortNo(1), PortNo(2), PortNo(3)]),
+                edges: Edges { untagged: vec![PortNo(7)], tagged: Vec::new() },
+            };
+            let label = Label(4000);
+            let mut switch = Switch::with_ports(1..8);
+            let inlets = (1..8).flat_map(|port| form::inlet(PortNo(port)));
+            let parts = inlets.chain(parts(label, &piece)).collect();
+            for message in form::change(Vec::new(), parts, 1) {
+                prop_assert!(switch.apply(Instant::START, &message).is_ok());
+            }
+            let mut frame = vec![0xff; 12];
+            frame.extend([0x88, 0xa8]);
+            frame.extend(label.0.to_be_bytes());
+            frame.extend([0x08, 0x06]);
+            frame.resize(64, 0);
+            let out = switch.ports_of(PortNo(in_port), &frame);
+            let copies = if in_port <= 3 { 3 } else { 0 };
+            prop_assert_eq!(out.len(), copies);
+        }
+
         /// A piece that a switch takes is read again.
         #[test]
         fn a_piece_is_read_again(
