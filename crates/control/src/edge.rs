@@ -285,6 +285,8 @@ struct Started {
     granted: u32,
     /// Whether the controller must be shown that none are left.
     is_spent: bool,
+    /// The controller has been shown a packet since: it may grant more.
+    is_spent_shown: bool,
     xid: u32,
     shown: Shown,
     counters: EdgeCounters,
@@ -416,6 +418,7 @@ impl Started {
             paused_until: Instant::START,
             granted: u32::MAX,
             is_spent: false,
+            is_spent_shown: false,
             xid: 0,
             shown: Shown::new(),
             counters: EdgeCounters::default(),
@@ -464,7 +467,9 @@ impl Started {
                 self.renew_templates();
             }
             EdgeUpdate::Pause(until) => self.paused_until = until,
-            EdgeUpdate::Grant(count) => (self.granted, self.is_spent) = (count, false),
+            EdgeUpdate::Grant(count) => {
+                (self.granted, self.is_spent, self.is_spent_shown) = (count, false, false);
+            }
             EdgeUpdate::Fabric(view) => {
                 self.fabric = Some(view);
                 self.renew_templates();
@@ -584,10 +589,11 @@ impl Started {
             crossing,
             ..packet
         };
-        let was_spent = self.is_spent;
         self.answer(now, &answer, out);
         self.counters.packet_ins += 1;
-        let is_spent_now = self.is_spent && !was_spent;
+        // An answer to a question for an address may have used up the last one.
+        let is_spent_now = self.is_spent && !self.is_spent_shown;
+        self.is_spent_shown = self.is_spent;
         let shown_at = &mut self.ports[usize::from(index)].shown_at;
         if !is_spent_now && shown_at.is_some_and(|at| now.since(at) < SHOW_INTERVAL) {
             return Some(Verdict::Answered);
