@@ -313,6 +313,7 @@ impl Input<'_> {
                         name: Bytes::new(),
                         wildcards: 0,
                         max_entries: input.u32(),
+                        features: Bytes::new(),
                     }),
                 };
                 ReplyBody::Table((0..self.u8() % 3).map(|_| table(self)).collect())

@@ -53,7 +53,7 @@ pub struct Subject {
 
 /// Where a switch comes in.
 enum Door {
-    Stream(Listener),
+    Stream(Box<Listener>),
     Relay(mpsc::Receiver<Connection>),
 }
 
@@ -189,7 +189,7 @@ pub async fn foreign(
                 return Err(Failure::negative("interrupted before a switch connected"));
             }
         };
-        doors.push(Door::Stream(listener));
+        doors.push(Door::Stream(Box::new(listener)));
         connection
     } else {
         connect(method, security).await.map_err(Failure::network)?
@@ -214,6 +214,7 @@ async fn open_door(transport: Transport, security: &Security) -> Result<Door, Fa
     let method: Method = method.parse().map_err(Failure::machine)?;
     if transport != Transport::Quic {
         let listener = Listener::bind(&method, security, Limits::default()).await;
+        let listener = listener.map(Box::new);
         return listener.map(Door::Stream).map_err(Failure::network);
     }
     let (hand, channels) = mpsc::channel(HANDED_MAX);
