@@ -380,8 +380,8 @@ fn the_controller_keeps_to_the_limit_that_the_switches_database_has() {
     }
 }
 
-/// From 1.4 on a switch watches the room in its table by itself. It keeps the eviction that somebody
-/// else has asked for, and reports when the table fills and when there is room again.
+/// From 1.4 on a switch watches the room in its table by itself. It keeps the eviction that
+/// somebody else has asked for, and reports when the table fills and when there is room again.
 #[test]
 fn a_real_switch_watches_its_table_and_reports() {
     for (version, name) in [("1.4", "OpenFlow14"), ("1.5", "OpenFlow15")] {

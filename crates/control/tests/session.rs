@@ -295,8 +295,10 @@ fn notices_of_later_versions_are_no_mistakes() {
         }),
     ];
     for version in [Version::V14, Version::V15] {
-        let mut config = SessionConfig::default();
-        config.versions = vec![version];
+        let config = SessionConfig {
+            versions: vec![version],
+            ..SessionConfig::default()
+        };
         let mut session = Session::new(now, config, 0);
         let mut say = |xid, message: &Message| {
             let frame = encode(version, Xid(xid), message).expect("sayable");

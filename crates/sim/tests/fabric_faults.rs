@@ -659,10 +659,11 @@ fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String
         let entries = network.switch(switch).entries();
         let own = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Fabric));
         // It may get another label than it had.
-        let is_own = |e: &FlowEntry| {
-            let pops = |i: &Instruction| matches!(i, Instruction::ApplyActions(a) if a[..] == [Action::PopVlan]);
-            e.instructions.iter().any(pops)
+        let pops = |i: &Instruction| match i {
+            Instruction::ApplyActions(actions) => actions[..] == [Action::PopVlan],
+            _ => false,
         };
+        let is_own = |e: &FlowEntry| e.instructions.iter().any(pops);
         let matches = |e: &FlowEntry| match is_own(e) {
             true => "its own label".to_owned(),
             false => format!("{:?}", e.r#match),

@@ -207,7 +207,7 @@ struct Shape {
 /// which, and a model must be the same in every run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTable {
-    /// By slot; the free ones are in `free`.
+    /// Each with its id; those that hold nothing are in `free`.
     slots: Vec<Option<(EntryId, FlowEntry)>>,
     free: Vec<usize>,
     /// Kinds of match, by descending `priority_max`.

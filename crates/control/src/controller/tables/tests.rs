@@ -188,7 +188,7 @@ fn a_table_that_its_switch_watches_is_read_less() {
     let mut now = Instant::START + POLL_MIN;
     assert_eq!(read(&mut setup, now, 10), Some(now + POLL_WATCHED));
     // Nothing that was set in so long a time is a rate at which the table fills.
-    now = now + POLL_WATCHED;
+    now += POLL_WATCHED;
     assert_eq!(read(&mut setup, now, 600), Some(now + POLL_WATCHED));
     let idle = setup
         .tables
@@ -197,7 +197,7 @@ fn a_table_that_its_switch_watches_is_read_less() {
         .map(|keeper| keeper.budget().new_flows_per_s(now));
     assert_eq!(idle, Some(0.0));
     // From seven tenths on it is read as any other.
-    now = now + POLL_WATCHED;
+    now += POLL_WATCHED;
     let due = read(&mut setup, now, 701).unwrap();
     assert!(due <= now + POLL_MAX);
 }

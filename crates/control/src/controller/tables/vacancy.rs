@@ -57,7 +57,7 @@ impl Marks {
     }
 }
 
-/// What a switch does about the marks.
+/// The state of the marks at a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// It was not asked, or has others.
@@ -257,8 +257,8 @@ impl Controller {
         }
     }
 
-    /// Handles the end of an entry that the switch has evicted: its table is full, and the number of
-    /// entries is its limit.
+    /// Handles the end of an entry that the switch has evicted: its table is full, and the number
+    /// of entries is its limit.
     pub(in crate::controller) fn handle_put_out(
         &mut self,
         now: Instant,
@@ -386,7 +386,7 @@ mod tests {
             let mut model = Model {
                 places: 20 + (random.next() % 1_000) as u32,
                 entries: 0,
-                has_events: random.next() % 10 > 0,
+                has_events: !random.next().is_multiple_of(10),
                 marks: None,
                 is_armed: false,
                 is_waiting: false,
@@ -401,12 +401,12 @@ mod tests {
                     0 => {
                         let limit = 1 + (random.next() % u64::from(model.places)) as u32;
                         let marks = Marks::of(model.places, limit);
-                        if vacancy.want(marks.filter(|_| random.next() % 8 > 0)) {
+                        if vacancy.want(marks.filter(|_| !random.next().is_multiple_of(8))) {
                             on_way.push(Ok(Some(model.desc())));
                         }
                     }
                     1..=5 if !on_way.is_empty() => match on_way.remove(0) {
-                        Ok(Some(desc)) if random.next() % 20 > 0 => {
+                        Ok(Some(desc)) if !random.next().is_multiple_of(20) => {
                             let changes = vacancy.handle_desc(&desc);
                             changes.iter().for_each(|change| model.take(change));
                             if !changes.is_empty() {
