@@ -1090,6 +1090,9 @@ impl Fabric {
             }
         };
         send_change(dpid, old.unwrap_or_default(), new, outbox);
+        if self.trees.take_lost() {
+            self.trees_soon(GATHER, outbox);
+        }
     }
 
     /// Publishes what a change has made possible, when all switches have confirmed it. Returns

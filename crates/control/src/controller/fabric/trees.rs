@@ -55,6 +55,8 @@ pub(super) struct Trees {
     next_change: u64,
     /// Whether pieces may be left that belong to no tree.
     has_leftovers: bool,
+    /// Whether a tree has ended for which there is no timer.
+    has_lost: bool,
     due: Option<Instant>,
 }
 
@@ -154,8 +156,15 @@ impl Trees {
                 let links = version.links.get(&at.dpid);
                 links.is_some_and(|ports| ports.contains(&at.port))
             };
-            tree.current = tree.current.take().filter(|version| !has_it(version));
+            if tree.current.take_if(|version| has_it(version)).is_some() {
+                (tree.is_wanted, self.has_lost) = (true, true);
+            }
         }
+    }
+
+    /// Whether a tree has ended since the last time.
+    pub(super) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost)
     }
 
     /// Notes that members or their inlets have changed.
@@ -249,7 +258,7 @@ impl Fabric {
         self.trees_soon(wait, outbox);
     }
 
-    fn trees_soon(&mut self, wait: Duration, outbox: &mut Outbox) {
+    pub(super) fn trees_soon(&mut self, wait: Duration, outbox: &mut Outbox) {
         let due = outbox.now + wait;
         if self.trees.due.is_none_or(|set| due < set) {
             self.trees.due = Some(due);
