@@ -95,23 +95,33 @@ impl Guest {
         }
     }
 
-    /// Sends a question, and returns the rows that answer it.
-    fn rows(&mut self) -> Vec<FlowStats> {
-        let body = RequestBody::Flow(FlowStatsRequest::all());
-        let asked = self.send(&Message::MultipartRequest(MultipartRequest {
-            more: false,
-            body,
-        }));
+    /// Sends a question, and returns the bodies that answer it.
+    fn question(&mut self, body: RequestBody) -> Vec<ReplyBody> {
+        let request = MultipartRequest { more: false, body };
+        let asked = self.send(&Message::MultipartRequest(request));
+        let mut bodies = Vec::new();
         loop {
             match self.receive().expect("the connection lives") {
-                (xid, Message::MultipartReply(reply)) if xid == asked => match reply.body {
-                    ReplyBody::Flow(rows) => return rows,
-                    other => panic!("{other:?}"),
-                },
+                (xid, Message::MultipartReply(reply)) if xid == asked => {
+                    bodies.push(reply.body);
+                    if !reply.more {
+                        return bodies;
+                    }
+                }
                 (_, Message::PacketIn(_)) => {}
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// The entries that the guest reads back.
+    fn rows(&mut self) -> Vec<FlowStats> {
+        let bodies = self.question(RequestBody::Flow(FlowStatsRequest::all()));
+        let rows = bodies.into_iter().flat_map(|body| match body {
+            ReplyBody::Flow(rows) => rows,
+            other => panic!("{other:?}"),
+        });
+        rows.collect()
     }
 
     fn add(&mut self, priority: u16, matching: &str, actions: &str) -> Option<ErrorKind> {
@@ -132,7 +142,11 @@ impl Guest {
 }
 
 fn start(switch: &DummySwitch, guests: &[String]) -> Running {
-    let mut args = vec!["run", "ptcp:0:127.0.0.1"];
+    start_with(switch, &[], guests)
+}
+
+fn start_with(switch: &DummySwitch, more: &[&str], guests: &[String]) -> Running {
+    let mut args = [&["run", "ptcp:0:127.0.0.1"], more].concat();
     for guest in guests {
         args.extend(["--guest", guest]);
     }
@@ -368,6 +382,122 @@ fn groups_of_guests_are_apart_and_outlive_deletion_and_the_switch_but_not_auster
     wait_until("what the last one has set has gone", || {
         groups(&switch).len() == 1 && held(&switch, 1).is_empty()
     });
+}
+
+/// A bridge that speaks only `version`, with one guest of port 1.
+fn speaking(version: &str) -> (DummySwitch, Running, TcpListener, tempfile::TempDir) {
+    let mut switch = DummySwitch::start(3);
+    let protocols = format!("protocols=OpenFlow{}", version.replace('.', ""));
+    switch.vsctl(&["set", "bridge", "br0", &protocols]);
+    switch.restart();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.toml");
+    let text = format!("[session]\nversions = [\"{version}\"]\n");
+    std::fs::write(&file, text).unwrap();
+    let (listener, target) = Guest::listen();
+    let words = format!("one={target},priority=1000-1999,table=10,match=in_port=1");
+    let config = ["--config", file.to_str().unwrap()];
+    let running = start_with(&switch, &config, &[words]);
+    (switch, running, listener, dir)
+}
+
+/// A guest that speaks 1.3 has the same of a switch that speaks 1.4 or 1.5.
+#[test]
+fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3() {
+    for version in ["1.4", "1.5"] {
+        let (mut switch, _running, listener, _dir) = speaking(version);
+        switch.ofctl_version = version.replace('.', "");
+        let mut one = Guest::accept(listener);
+        assert_eq!(one.add(0, "", "controller"), None, "{version}");
+        let bucket = openflow::Bucket {
+            weight: 0,
+            watch_port: PortNo::ANY,
+            watch_group: GroupId::ANY,
+            actions: parse_actions("in_port").unwrap(),
+            bucket_id: None,
+            properties: Vec::new(),
+        };
+        let group = GroupMod {
+            command: GroupModCommand::Add,
+            group_type: GroupType::Select,
+            group_id: GroupId(1),
+            buckets: vec![openflow::Bucket {
+                weight: 7,
+                ..bucket
+            }],
+            command_bucket: None,
+            properties: Vec::new(),
+        };
+        assert_eq!(one.ask(&Message::GroupMod(group.clone())), []);
+        assert_eq!(one.add(7, "tcp,tp_dst=80", "group:1"), None);
+        let rows = one.rows();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[1].r#match, parse_match("tcp,tp_dst=80").unwrap());
+        let said = one.question(RequestBody::GroupDesc(GroupId::ALL));
+        let ReplyBody::GroupDesc(descs) = &said[0] else {
+            panic!("{said:?}");
+        };
+        assert_eq!(descs[0].buckets, group.buckets);
+        for body in [
+            RequestBody::Desc,
+            RequestBody::Table,
+            RequestBody::PortDesc(PortNo::ANY),
+            RequestBody::PortStats(PortNo::ANY),
+            RequestBody::Group(GroupId::ALL),
+            RequestBody::GroupFeatures,
+            RequestBody::Aggregate(FlowStatsRequest::all()),
+        ] {
+            assert_eq!(one.question(body.clone()).len(), 1, "{version} {body:?}");
+        }
+
+        // A packet comes up, and goes out.
+        let arp = "in_port(1),eth(src=02:00:00:00:00:01,dst=ff:ff:ff:ff:ff:ff),\
+                   eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.9,op=1,\
+                   sha=02:00:00:00:00:01,tha=00:00:00:00:00:00)";
+        switch.receive(1, arp);
+        let Some((_, Message::PacketIn(packet))) = one.receive() else {
+            panic!("a packet-in comes");
+        };
+        assert_eq!(packet.r#match, Match::any().with_in_port(PortNo(1)));
+        let out = PacketOut {
+            buffer_id: None,
+            in_port: PortNo::CONTROLLER,
+            actions: parse_actions("output:1").unwrap(),
+            data: packet.data,
+            pipeline: Default::default(),
+        };
+        assert_eq!(one.ask(&Message::PacketOut(out)), []);
+
+        // What the switch refuses is an error of the guest's message.
+        let bad = one.add(8, "ip", "set_queue:1,dec_ttl,group:1,pop_pbb,in_port");
+        assert!(bad.is_some(), "{version}");
+        assert_eq!(one.rows().len(), 2);
+
+        let before = (held(&switch, 0), groups(&switch));
+        assert_eq!((before.0.len(), before.1.len()), (2, 1), "{before:?}");
+        switch.ofctl("del-groups", &[]);
+        switch.ofctl("del-flows", &[]);
+        wait_until("entries and group are back", || {
+            (held(&switch, 0), groups(&switch)) == before
+        });
+        switch.vsctl(&["set", "interface", "p1", "mtu_request=1400"]);
+        switch.ofctl("mod-port", &["p1", "no-forward"]);
+        let status = one.receive();
+        assert!(
+            matches!(status, Some((_, Message::PortStatus(_)))),
+            "{status:?}"
+        );
+    }
+}
+
+/// A packet of a switch of 1.0 names no entry, so that no guest could be told of it.
+#[test]
+fn a_switch_of_1_0_is_not_shown_and_a_line_says_so() {
+    let (_switch, mut running, listener, _dir) = speaking("1.0");
+    let line = running.wait_for("guest one is not shown 0000000000000001");
+    assert!(line.contains("OpenFlow 1.0"), "{line}");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err());
 }
 
 #[test]

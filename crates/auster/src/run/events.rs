@@ -881,6 +881,14 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::TreeRefused { dpid, error } => format!(
             "{dpid} gets broadcasts from the controller, as it refused its part of a tree: {error}"
         ),
+        Alarm::GuestUnserved {
+            dpid,
+            guest,
+            version,
+        } => format!(
+            "guest {guest} is not shown {dpid}: it speaks OpenFlow {version}, in which packets do \
+             not name the entry that has sent them up"
+        ),
         Alarm::MulticastRefused { dpid, error } => format!(
             "{dpid} floods multicast, as it refused a group that copies to members: {error}"
         ),

@@ -23,6 +23,8 @@ const STEP: Duration = Duration::from_secs(1);
 pub struct DummySwitch {
     dir: TempDir,
     daemons: Vec<Child>,
+    /// The version in which [`DummySwitch::ofctl`] speaks, without its dot.
+    pub ofctl_version: String,
 }
 
 impl DummySwitch {
@@ -32,6 +34,7 @@ impl DummySwitch {
         let mut switch = DummySwitch {
             dir,
             daemons: Vec::new(),
+            ofctl_version: "13".to_owned(),
         };
         let database = switch.path("conf.db").display().to_string();
         run("ovsdb-tool", &["create", &database, SCHEMA]);
@@ -105,10 +108,11 @@ impl DummySwitch {
         answer["result"].as_str().unwrap().to_string()
     }
 
-    /// `ovs-ofctl COMMAND br0 …` in OpenFlow 1.3.
+    /// `ovs-ofctl COMMAND br0 …`
     pub fn ofctl(&self, command: &str, arguments: &[&str]) -> String {
         let target = format!("unix:{}", self.path("br0.mgmt").display());
-        let fixed = ["-O", "OpenFlow13", command, target.as_str()];
+        let version = format!("OpenFlow{}", self.ofctl_version);
+        let fixed = ["-O", &version, command, target.as_str()];
         run("ovs-ofctl", &[&fixed, arguments].concat())
     }
 

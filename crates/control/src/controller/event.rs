@@ -1,6 +1,7 @@
 //! Reports of the controller: events for logs, rows for status tables.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use openflow::message::PortName;
@@ -274,6 +275,13 @@ pub enum Alarm {
     /// Too many hosts that nobody knew were heard at a guarded port, which is closed for a while.
     CrowdGuard {
         at: Location,
+    },
+    /// A guest cannot be shown a switch: packets that its version sends up name no entry, and so no
+    /// guest.
+    GuestUnserved {
+        dpid: DatapathId,
+        guest: Arc<str>,
+        version: Version,
     },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {

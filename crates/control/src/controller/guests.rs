@@ -19,13 +19,15 @@ use crate::guest::{
     Ticket, delete_row, of_cookie,
 };
 
-use super::Controller;
 use super::outbox::{Outbox, Request, Timer};
+use super::{Alarm, Controller};
 
 /// Time between two readings of the guests' entries.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 /// Guests at switches that are away. Beyond them all of these are forgotten.
 const AWAY_MAX: usize = 1024;
+/// Switches that alarms name because guests cannot be shown them.
+const UNSERVED_MAX: usize = 1024;
 /// Messages and updates that wait for a switch, before its guests wait too.
 const BEHIND: usize = 4096;
 
@@ -37,10 +39,13 @@ pub(super) struct Guests {
     all: Vec<Arc<Guest>>,
     counts: Vec<Counts>,
     seats: BTreeMap<SeatId, Seat>,
-    /// The tables of each connected switch of OpenFlow 1.3, whether or not it has been compared.
+    /// The tables of each connected switch that guests can be shown, whether or not it has been
+    /// compared.
     switches: BTreeMap<DatapathId, Switch>,
     /// Entries, groups and buckets at all seats.
     entries: usize,
+    /// Switches that guests were not shown, as alarms have said.
+    unserved: BTreeSet<DatapathId>,
     sink: Option<Sink>,
     read_at: Option<Instant>,
 }
@@ -82,9 +87,18 @@ impl Guests {
         seats.map(|(id, _)| *id).collect()
     }
 
-    /// Notes a switch that has connected.
-    pub(super) fn handle_up(&mut self, dpid: DatapathId, version: Version, n_tables: u8) {
-        if !self.all.is_empty() && version == Version::V13 {
+    /// Notes a switch that has connected. Returns an alarm, once, for each guest that cannot be
+    /// shown it.
+    pub(super) fn handle_up(
+        &mut self,
+        dpid: DatapathId,
+        version: Version,
+        n_tables: u8,
+    ) -> Vec<Alarm> {
+        if version < Version::V13 {
+            return self.unserved(dpid, version);
+        }
+        if !self.all.is_empty() {
             let switch = Switch {
                 n_tables,
                 is_compared: false,
@@ -92,6 +106,20 @@ impl Guests {
             };
             self.switches.insert(dpid, switch);
         }
+        Vec::new()
+    }
+
+    fn unserved(&mut self, dpid: DatapathId, version: Version) -> Vec<Alarm> {
+        let seeing = self.all.iter().filter(|guest| guest.sees(dpid));
+        let guests: Vec<Arc<str>> = seeing.map(|guest| guest.name.clone()).collect();
+        let is_new = self.unserved.len() < UNSERVED_MAX && self.unserved.insert(dpid);
+        let guests = guests.into_iter().filter(|_| is_new);
+        let alarm = |guest| Alarm::GuestUnserved {
+            dpid,
+            guest,
+            version,
+        };
+        guests.map(alarm).collect()
     }
 
     /// Notes that a switch's connection has ended.
@@ -534,5 +562,59 @@ impl Controller {
         let outbox = &mut self.outbox;
         self.guests
             .handle_answer((dpid, guest), ticket, answer, outbox);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(name: &str, switches: &[u64]) -> Guest {
+        Guest {
+            name: name.into(),
+            priority: 0..=9,
+            tables: None,
+            matches: Vec::new(),
+            switches: switches.iter().copied().map(DatapathId).collect(),
+            packet_rate: 1000,
+            is_kept: true,
+        }
+    }
+
+    #[test]
+    fn a_switch_that_a_guest_cannot_be_shown_is_said_once() {
+        let mut guests = Guests::new(&[guest("a", &[]), guest("b", &[7])]);
+        let mut names = |dpid, version| -> Vec<String> {
+            let alarms = guests.handle_up(DatapathId(dpid), version, 254);
+            let name = |alarm: Alarm| match alarm {
+                Alarm::GuestUnserved {
+                    dpid: of,
+                    guest,
+                    version: said,
+                } => {
+                    assert_eq!((of, said), (DatapathId(dpid), version));
+                    guest.to_string()
+                }
+                other => panic!("{other:?}"),
+            };
+            alarms.into_iter().map(name).collect()
+        };
+        for (dpid, version, said) in [
+            (7, Version::V10, &["a", "b"][..]),
+            (7, Version::V10, &[]),
+            (8, Version::V10, &["a"]),
+            (9, Version::V13, &[]),
+            (10, Version::V14, &[]),
+            (11, Version::V15, &[]),
+        ] {
+            assert_eq!(names(dpid, version), said, "{dpid} {version}");
+        }
+        // Whoever claims to be many switches fills no log.
+        for dpid in 0..2 * UNSERVED_MAX as u64 {
+            let _ = guests.handle_up(DatapathId(dpid), Version::V10, 1);
+        }
+        assert_eq!(guests.unserved.len(), UNSERVED_MAX);
+        let shown = [9, 10, 11].map(DatapathId);
+        assert!(guests.switches.keys().copied().eq(shown));
     }
 }

@@ -25,7 +25,9 @@ impl Controller {
         let numbering = self.access.handle_up(&up, mirrors, is_copying);
         self.taps.handle_up(dpid, numbering);
         let n_tables = numbering.tables_left(up.features.n_tables);
-        self.guests.handle_up(dpid, up.version, n_tables);
+        for alarm in self.guests.handle_up(dpid, up.version, n_tables) {
+            self.outbox.alarm(alarm);
+        }
         let mut up = up;
         up.features.n_tables = n_tables;
         self.qos_up(now, dpid, up.features.n_tables);

@@ -8,6 +8,7 @@ mod changes;
 mod compare;
 mod group_table;
 mod ports;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -450,6 +451,7 @@ impl Machine {
             reason,
             table_id: key.table,
             cookie: entry.cookie,
+            r#match: told::matching(packet_in.r#match),
             ..packet_in
         });
         if !self.wants(|masks| masks.packet_in_mask, reason.0) {
@@ -559,7 +561,7 @@ impl Machine {
     fn refuse(&mut self, origin: &Origin, kind: ErrorKind) {
         self.counts.refused = self.counts.refused.saturating_add(1);
         let error = Message::Error(ErrorMessage {
-            kind,
+            kind: told::error(kind),
             experimenter: None,
             data: origin.quoted.clone(),
         });

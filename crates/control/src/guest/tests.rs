@@ -5,6 +5,7 @@ mod cases;
 mod groups;
 mod model;
 mod ports;
+mod versions;
 
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ fn guest(number: u8, matches: &[&str]) -> Arc<Guest> {
 /// A switch with guests, and an entry of somebody else in each table.
 struct Bench {
     now: Instant,
+    /// The version that the switch speaks.
+    version: Version,
     switch: Switch,
     guests: Vec<Machine>,
     /// Replies to each guest, oldest first.
@@ -51,6 +54,10 @@ struct Bench {
 
 impl Bench {
     fn new(guests: &[Arc<Guest>]) -> Bench {
+        Bench::speaking(Version::V13, guests)
+    }
+
+    fn speaking(version: Version, guests: &[Arc<Guest>]) -> Bench {
         let now = Instant::START + Duration::from_secs(1);
         let mut switch = Switch::new(SwitchOptions {
             datapath_id: DPID,
@@ -71,6 +78,7 @@ impl Bench {
         let machines = (0u8..).zip(guests);
         let mut bench = Bench {
             now,
+            version,
             switch,
             guests: machines
                 .map(|(n, it)| Machine::new(n, DPID, 254, it.clone()))
@@ -106,7 +114,6 @@ impl Bench {
         let now = self.now;
         for guest in 0..self.guests.len() {
             while let Some(output) = self.guests[guest].poll_output() {
-                let machine = &mut self.guests[guest];
                 match output {
                     Output::Reply(frame) | Output::Packet(frame) => {
                         assert_eq!(frame.version(), Some(Version::V13));
@@ -114,42 +121,47 @@ impl Bench {
                         self.replies[guest].push((frame.xid(), message));
                     }
                     Output::Change(ticket, flow_mod) => {
-                        let message = Message::FlowMod(*flow_mod);
-                        // As on a wire.
-                        let frame = encode(Version::V13, Xid(1), &message).expect("it encodes");
-                        match self
-                            .switch
-                            .apply(now, &decode(&frame).expect("it is sound"))
-                        {
+                        match self.switch_takes(Message::FlowMod(*flow_mod)) {
                             Ok(replies) => self.report(&replies),
                             Err(error) => {
                                 let ticket = ticket.expect("only a guest's own is refused");
-                                machine.handle_refused(now, ticket, error);
+                                self.guests[guest].handle_refused(now, ticket, error);
                             }
                         }
                     }
                     Output::Group(ticket, group) => {
-                        let message = Message::GroupMod(*group);
-                        match self.switch.apply(now, &message) {
+                        match self.switch_takes(Message::GroupMod(*group)) {
                             Ok(replies) => self.report(&replies),
-                            Err(error) => machine.handle_refused(now, ticket, error),
+                            Err(error) => self.guests[guest].handle_refused(now, ticket, error),
                         }
                     }
                     Output::Ask(ticket, body) => {
                         let request = MultipartRequest { more: false, body };
-                        let message = Message::MultipartRequest(request);
-                        let replies = self.switch.apply(now, &message).expect("it is answered");
+                        let asked = Message::MultipartRequest(request);
+                        let replies = self.switch_takes(asked).expect("it is answered");
                         let bodies = replies.into_iter().map(|reply| match reply {
                             Message::MultipartReply(reply) => reply.body,
                             other => panic!("{other:?}"),
                         });
-                        machine.handle_answer(now, ticket, Answer::Whole(bodies.collect()));
+                        let answer = Answer::Whole(bodies.collect());
+                        self.guests[guest].handle_answer(now, ticket, answer);
                     }
-                    Output::Fence(ticket) => machine.handle_confirmed(ticket),
+                    Output::Fence(ticket) => self.guests[guest].handle_confirmed(ticket),
                     Output::PacketOut(_) | Output::End => {}
                 }
             }
         }
+    }
+
+    /// Has the switch carry out a message, as on a wire of its version. Returns its replies so.
+    fn switch_takes(&mut self, message: Message) -> Result<Vec<Message>, ErrorKind> {
+        let version = self.version;
+        let carried = |message: &Message| {
+            let frame = encode(version, Xid(1), message).expect("it encodes");
+            decode(&frame).expect("it is sound")
+        };
+        let replies = self.switch.apply(self.now, &carried(&message))?;
+        Ok(replies.iter().map(carried).collect())
     }
 
     fn report(&mut self, messages: &[Message]) {

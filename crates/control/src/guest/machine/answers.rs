@@ -13,7 +13,7 @@ use openflow::{ErrorKind, GroupId, Message, TableId, Version, Xid, encode};
 use super::super::ENTRIES_MAX;
 use super::super::entries::{GUEST_MASK, Selection, cookie};
 use super::super::groups::GROUPS_MAX;
-use super::{ASKED_MAX, Machine, Origin, Output, Ticket, is_visible};
+use super::{ASKED_MAX, Machine, Origin, Output, Ticket, is_visible, told};
 
 /// Elements of a list in one message.
 const PART: usize = 64;
@@ -213,7 +213,7 @@ impl Machine {
                     _ => Vec::new(),
                 });
                 let own = ports.filter(|port| self.slice.has_port(port.port_no));
-                let own = own.collect();
+                let own = own.map(told::port_stats).collect();
                 self.answer_list(xid, own, ReplyBody::PortStats);
             }
             RequestBody::Queue { .. } => {
@@ -222,7 +222,7 @@ impl Machine {
                     _ => Vec::new(),
                 });
                 let own = queues.filter(|queue| self.slice.has_port(queue.port_no));
-                let own = own.collect();
+                let own = own.map(told::queue_stats).collect();
                 self.answer_list(xid, own, ReplyBody::Queue);
             }
             RequestBody::Table => {

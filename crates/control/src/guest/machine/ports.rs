@@ -5,7 +5,7 @@ use openflow::multipart::{ReplyBody, RequestBody};
 use openflow::{ErrorKind, Message, PortNo, Xid};
 
 use super::answers::{Asked, Purpose};
-use super::{ASKED_MAX, Machine, Origin, Output};
+use super::{ASKED_MAX, Machine, Origin, Output, told};
 
 const SILENT: u32 = PortConfig::NO_PACKET_IN.0;
 
@@ -71,7 +71,8 @@ impl Machine {
     }
 
     /// A port as the guest has set it.
-    pub(super) fn shown(&self, mut port: Port) -> Port {
+    pub(super) fn shown(&self, port: Port) -> Port {
+        let mut port = told::port(port);
         if self.silent.contains(&port.port_no) {
             port.config.0 |= SILENT;
         }

@@ -132,14 +132,17 @@ fn has_tie(switch: &Switch, port: u32, packet: &Bytes) -> bool {
 
 /// Two guests with a port each, at one switch. Each of them has the switch that it believes in,
 /// beside the real one. What one states, it reads back, gets the same errors, and its packets go
-/// the same way; the other's entries and everybody else's stay.
+/// the same way; the other's entries and everybody else's stay. All this in every version that the
+/// switch may speak, while the guests speak 1.3.
 #[test]
 fn a_guest_has_a_switch_of_its_own() {
     let mut compared = 0;
     for seed in 0..300 {
         let mut random = SplitMix64::new(seed);
         let config = [guest(0, &["in_port=1"]), guest(1, &["in_port=2"])];
-        let mut bench = Bench::new(&config);
+        let versions = [Version::V13, Version::V14, Version::V15];
+        let version = versions[seed as usize % versions.len()];
+        let mut bench = Bench::speaking(version, &config);
         let believed = || {
             let mut switch = Switch::new(SwitchOptions {
                 n_tables: 11,
@@ -224,7 +227,9 @@ fn garbage_ends_in_errors() {
     let mut kinds: BTreeMap<ErrorKind, usize> = BTreeMap::new();
     for seed in 0..3000 {
         let mut random = SplitMix64::new(seed);
-        let mut bench = Bench::new(&[guest(0, &["in_port=1"]), guest(1, &["in_port=2"])]);
+        let guests = [guest(0, &["in_port=1"]), guest(1, &["in_port=2"])];
+        let version = [Version::V13, Version::V15][seed as usize % 2];
+        let mut bench = Bench::speaking(version, &guests);
         bench.add(1, 7, "ip", "output:2");
         let others = sorted(&bench.held(Some(1)));
         for _ in 0..8 {
