@@ -10,12 +10,15 @@ use common::dummy::DummySwitch;
 use common::running::{PATIENCE, Running};
 use common::{AUSTER, wait_until};
 use openflow::hello::Hello;
-use openflow::message::{FlowMod, GroupMod, GroupModCommand, GroupType, PacketOut};
+use openflow::message::{
+    FlowMod, GroupMod, GroupModCommand, GroupType, MeterBand, MeterBandKind, MeterFlags, MeterMod,
+    MeterModCommand, PacketOut,
+};
 use openflow::multipart::{FlowStats, FlowStatsRequest, MultipartRequest, ReplyBody, RequestBody};
 use openflow::text::{parse_actions, parse_match};
 use openflow::{
-    Cookie, ErrorKind, Frame, GroupId, Instruction, Match, Message, PortNo, TableId, Version, Xid,
-    decode, encode,
+    Cookie, ErrorKind, Frame, GroupId, Instruction, Match, Message, MeterId, PortNo, TableId,
+    Version, Xid, decode, encode,
 };
 
 /// The end of a guest's connection, at the guest.
@@ -304,6 +307,29 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     assert!(running.is_running());
 }
 
+fn meter(command: MeterModCommand, id: u32) -> Message {
+    Message::MeterMod(MeterMod {
+        command,
+        flags: MeterFlags::KBPS | MeterFlags::STATS,
+        meter_id: MeterId(id),
+        bands: vec![MeterBand {
+            rate: 1000 + id,
+            burst_size: 0,
+            kind: MeterBandKind::Drop,
+        }],
+    })
+}
+
+/// The numbers of the meters that the switch has.
+fn meters(switch: &DummySwitch) -> Vec<String> {
+    let dump = switch.ofctl("dump-meters", &[]);
+    let numbers = dump.split("meter=").skip(1);
+    let number = |rest: &str| rest.split_whitespace().next().unwrap_or("").to_owned();
+    let mut numbers: Vec<String> = numbers.map(number).collect();
+    numbers.sort();
+    numbers
+}
+
 /// The numbers of the groups that the switch has.
 fn groups(switch: &DummySwitch) -> Vec<String> {
     let dump = switch.ofctl("dump-groups", &[]);
@@ -403,8 +429,8 @@ fn speaking(version: &str) -> (DummySwitch, Running, TcpListener, tempfile::Temp
 
 /// A guest that speaks 1.3 has the same of a switch that speaks 1.4 or 1.5.
 #[test]
-fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3() {
-    for version in ["1.4", "1.5"] {
+fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
+    for version in ["1.3", "1.4", "1.5"] {
         let (mut switch, _running, listener, _dir) = speaking(version);
         switch.ofctl_version = version.replace('.', "");
         let mut one = Guest::accept(listener);
@@ -449,6 +475,49 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3() {
         ] {
             assert_eq!(one.question(body.clone()).len(), 1, "{version} {body:?}");
         }
+
+        // Meters are its own, of its own numbers, and an action in 1.5.
+        for id in [1, 2] {
+            assert_eq!(one.ask(&meter(MeterModCommand::Add, id)), [], "{version}");
+        }
+        let metered = FlowMod {
+            instructions: vec![
+                Instruction::Meter(MeterId(2)),
+                Instruction::ApplyActions(parse_actions("in_port").unwrap()),
+            ],
+            ..FlowMod::add(3, parse_match("udp").unwrap(), Vec::new())
+        };
+        assert_eq!(one.ask(&Message::FlowMod(metered.clone())), []);
+        assert_eq!(one.rows()[1].instructions, metered.instructions);
+        let said = one.question(RequestBody::MeterConfig(MeterId(2)));
+        let ReplyBody::MeterConfig(configs) = &said[0] else {
+            panic!("{said:?}");
+        };
+        let config = (configs[0].meter_id, &configs[0].bands);
+        let Message::MeterMod(stated) = meter(MeterModCommand::Add, 2) else {
+            unreachable!();
+        };
+        assert_eq!(config, (MeterId(2), &stated.bands));
+        let said = one.question(RequestBody::Meter(MeterId::ALL));
+        let ReplyBody::Meter(stats) = &said[0] else {
+            panic!("{said:?}");
+        };
+        let users: Vec<u32> = stats.iter().map(|it| it.flow_count).collect();
+        assert_eq!(users, [0, 1], "{version}");
+        let said = one.question(RequestBody::MeterFeatures);
+        assert!(
+            matches!(&said[..], [ReplyBody::MeterFeatures(it)] if it.max_meter == 64),
+            "{said:?}"
+        );
+        assert_eq!(meters(&switch), ["40960", "40961"]);
+        let before = held(&switch, 0);
+        switch.ofctl("del-meters", &[]);
+        wait_until("meters and entries are back", || {
+            meters(&switch).len() == 2 && held(&switch, 0) == before
+        });
+        assert_eq!(one.ask(&meter(MeterModCommand::Delete, 2)), []);
+        assert_eq!(one.rows().len(), 2);
+        assert_eq!(meters(&switch), ["40960"]);
 
         // A packet comes up, and goes out.
         let arp = "in_port(1),eth(src=02:00:00:00:00:01,dst=ff:ff:ff:ff:ff:ff),\

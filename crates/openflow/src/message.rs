@@ -376,6 +376,8 @@ impl FlowRemovedReason {
     pub const DELETE: FlowRemovedReason = FlowRemovedReason(2);
     /// OFPRR_GROUP_DELETE: its group was deleted.
     pub const GROUP_DELETE: FlowRemovedReason = FlowRemovedReason(3);
+    /// OFPRR_METER_DELETE: its meter was deleted (1.4, 7.4.2).
+    pub const METER_DELETE: FlowRemovedReason = FlowRemovedReason(4);
     /// OFPRR_EVICTION: the switch needed its place (1.4, 7.4.2).
     pub const EVICTION: FlowRemovedReason = FlowRemovedReason(5);
 }

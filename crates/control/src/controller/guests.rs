@@ -16,7 +16,7 @@ use crate::Location;
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
 use crate::guest::{
     Answer, Counts, ENTRIES_OF_ALL_MAX, Guest, GuestView, Machine, News, Output, SeatView, Sink,
-    Ticket, delete_row, of_cookie,
+    Ticket, delete_row, in_version, of_cookie,
 };
 
 use super::outbox::{Outbox, Request, Timer};
@@ -42,7 +42,7 @@ pub(super) struct Guests {
     /// The tables of each connected switch that guests can be shown, whether or not it has been
     /// compared.
     switches: BTreeMap<DatapathId, Switch>,
-    /// Entries, groups and buckets at all seats.
+    /// Entries, groups, meters and their parts at all seats.
     entries: usize,
     /// Switches that guests were not shown, as alarms have said.
     unserved: BTreeSet<DatapathId>,
@@ -62,6 +62,22 @@ struct Seat {
     sent: BTreeMap<Xid, Ticket>,
     /// Its part of [`Guests::entries`].
     counted: usize,
+}
+
+impl Seat {
+    /// Sends a change of a group or a meter. `error`: what to answer if that cannot be.
+    fn send(
+        &mut self,
+        ticket: Ticket,
+        message: &Message,
+        (dpid, error): (DatapathId, ErrorKind),
+        outbox: &mut Outbox,
+    ) {
+        match outbox.send(dpid, message) {
+            Some(xid) => drop(self.sent.insert(xid, ticket)),
+            None => self.machine.handle_refused(outbox.now, ticket, error),
+        }
+    }
 }
 
 impl Guests {
@@ -300,7 +316,10 @@ impl Guests {
                 Output::Reply(frame) | Output::Packet(frame) if self.sink.is_none() => drop(frame),
                 Output::Reply(frame) => self.send(id, frame, false),
                 Output::Packet(frame) => self.send(id, frame, true),
-                Output::Change(ticket, flow_mod) => {
+                Output::Change(ticket, mut flow_mod) => {
+                    if let Some(version) = outbox.version(dpid) {
+                        in_version(version, &mut flow_mod.instructions);
+                    }
                     let sent = outbox.flow_mod(dpid, *flow_mod);
                     match (ticket, sent) {
                         (Some(ticket), Some(xid)) => drop(seat.sent.insert(xid, ticket)),
@@ -312,14 +331,12 @@ impl Guests {
                     }
                 }
                 Output::Group(ticket, group) => {
-                    let sent = outbox.send(dpid, &Message::GroupMod(*group));
-                    match sent {
-                        Some(xid) => drop(seat.sent.insert(xid, ticket)),
-                        None => {
-                            let error = ErrorKind::GROUP_OUT_OF_GROUPS;
-                            seat.machine.handle_refused(now, ticket, error);
-                        }
-                    }
+                    let error = ErrorKind::GROUP_OUT_OF_GROUPS;
+                    seat.send(ticket, &Message::GroupMod(*group), (dpid, error), outbox);
+                }
+                Output::Meter(ticket, meter) => {
+                    let error = ErrorKind::METER_OUT_OF_METERS;
+                    seat.send(ticket, &Message::MeterMod(*meter), (dpid, error), outbox);
                 }
                 Output::Ask(ticket, body) => {
                     let request = Request::Guest(guest, ticket);

@@ -10,9 +10,11 @@ use clock::{Duration, Instant};
 use openflow::message::{FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, FlowRemovedReason};
 use openflow::multipart::{FlowStats, FlowStatsRequest};
 use openflow::table::Pattern;
-use openflow::{Action, Cookie, GroupId, Instruction, Match, PortNo, TableId};
+use openflow::{Action, Cookie, GroupId, Instruction, Match, MeterId, PortNo, TableId};
 
 use crate::entry::EntryKind;
+
+use super::meters::meters_in;
 
 /// The place of an entry in the guest's tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,6 +154,11 @@ impl Entry {
             Action::Group(id) => Some(*id),
             _ => None,
         })
+    }
+
+    /// The meters that it uses.
+    pub fn meters(&self) -> impl Iterator<Item = MeterId> {
+        meters_in(&self.instructions)
     }
 
     fn outputs_to(&self, port: PortNo) -> bool {

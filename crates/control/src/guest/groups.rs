@@ -11,22 +11,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Instant;
 use openflow::message::{GroupMod, GroupModCommand, GroupType};
 use openflow::{Action, Bucket, ErrorKind, GroupId};
+
+use super::numbered::{Numbered, Stated};
 
 /// Groups that a guest may have at one switch.
 pub(super) const GROUPS_MAX: usize = 256;
 pub(super) const BUCKETS_MAX: usize = 64;
 /// Buckets that one packet may meet, through all groups that follow each other.
 const MET_MAX: usize = 1024;
-/// The number of no group.
-const NO_NUMBER: u16 = u16::MAX;
 
 const FIRST: u32 = 0x6180_0000;
 const MASK: u32 = 0xfff0_0000;
 
-fn switch_id(guest: u8, number: u16) -> GroupId {
+pub(super) fn switch_id(guest: u8, number: u16) -> GroupId {
     GroupId(FIRST | u32::from(guest) << 16 | u32::from(number))
 }
 
@@ -36,61 +35,42 @@ pub(crate) fn of_group(id: GroupId) -> Option<(u8, u16)> {
     is_its.then_some(((id.0 >> 16 & 0xf) as u8, id.0 as u16))
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
-    /// Its number in the switch.
-    pub number: u16,
     pub group_type: GroupType,
     pub buckets: Vec<Bucket>,
-    pub modified: u32,
     /// The groups that its buckets lead to.
     leads: Vec<GroupId>,
-    /// Type and buckets as the switch reports them since it was sent.
-    pub form: Option<(GroupType, Vec<Bucket>)>,
-    pub sent_at: Instant,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Groups {
-    all: BTreeMap<GroupId, Group>,
-    by_number: BTreeMap<u16, GroupId>,
-    last: u16,
+impl Stated for Group {
+    const NONE: u16 = u16::MAX;
 }
+
+impl Group {
+    pub fn new(group_type: GroupType, buckets: &[Bucket]) -> Group {
+        Group {
+            group_type,
+            buckets: buckets.to_vec(),
+            leads: led_to(buckets),
+        }
+    }
+}
+
+pub(super) type Groups = Numbered<GroupId, Group>;
 
 impl Groups {
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
     /// Groups and buckets, which take room as entries do.
     pub fn size(&self) -> usize {
-        self.all.values().map(|group| 1 + group.buckets.len()).sum()
+        self.iter().map(|(_, group)| 1 + group.buckets.len()).sum()
     }
 
-    pub fn get(&self, id: GroupId) -> Option<&Group> {
-        self.all.get(&id)
-    }
-
-    pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
-        self.all.get_mut(&id)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
-        self.all.iter().map(|(id, group)| (*id, group))
-    }
-
-    pub fn numbered(&self, number: u16) -> Option<GroupId> {
-        self.by_number.get(&number).copied()
-    }
-
-    /// The number of a group in the switch. One that is not there has a number that none gets: the
-    /// guest's own number may be another guest's group there, or the fabric's.
+    /// The number of a group in the switch.
     pub fn in_switch(&self, guest: u8, id: GroupId) -> GroupId {
-        if id == GroupId::ANY {
-            return id;
+        match id {
+            GroupId::ANY => id,
+            id => switch_id(guest, self.number(id)),
         }
-        let group = self.all.get(&id);
-        switch_id(guest, group.map_or(NO_NUMBER, |group| group.number))
     }
 
     /// Checks whether ADD and MODIFY fit among the groups that are there.
@@ -98,28 +78,26 @@ impl Groups {
     /// # Errors
     /// The OFPGMFC_* or OFPBAC_* to answer.
     pub fn check(&self, asked: &GroupMod) -> Result<(), ErrorKind> {
-        let is_there = self.all.contains_key(&asked.group_id);
+        let is_there = self.get(asked.group_id).is_some();
         let leads = led_to(&asked.buckets);
         let new = (asked.group_id, asked.buckets.len(), &leads[..]);
         let mut met = BTreeMap::from([(asked.group_id, None)]);
         for next in &leads {
-            if !(self.all.contains_key(next) || *next == asked.group_id) {
+            if !(self.get(*next).is_some() || *next == asked.group_id) {
                 return Err(ErrorKind::ACTION_BAD_OUT_GROUP);
             }
             self.met(*next, new, &mut met)?;
         }
         met.remove(&asked.group_id);
-        let others = self.all.keys().filter(|_| is_there);
-        for id in others.chain([&asked.group_id]) {
-            if self.met(*id, new, &mut met)? > MET_MAX {
+        let others = self.ids().into_iter().filter(|_| is_there);
+        for id in others.chain([asked.group_id]) {
+            if self.met(id, new, &mut met)? > MET_MAX {
                 return Err(ErrorKind::GROUP_OUT_OF_BUCKETS);
             }
         }
         match asked.command {
             GroupModCommand::Add if is_there => Err(ErrorKind::GROUP_EXISTS),
-            GroupModCommand::Add if self.all.len() >= GROUPS_MAX => {
-                Err(ErrorKind::GROUP_OUT_OF_GROUPS)
-            }
+            GroupModCommand::Add if self.len() >= GROUPS_MAX => Err(ErrorKind::GROUP_OUT_OF_GROUPS),
             GroupModCommand::Modify if !is_there => Err(ErrorKind::GROUP_UNKNOWN_GROUP),
             _ => Ok(()),
         }
@@ -138,7 +116,7 @@ impl Groups {
             Some(None) => return Err(ErrorKind::GROUP_LOOP),
             None => {}
         }
-        let (buckets, leads) = match self.all.get(&id) {
+        let (buckets, leads) = match self.get(id) {
             _ if new.0 == id => (new.1, new.2),
             Some(group) => (group.buckets.len(), &group.leads[..]),
             None => (0, &[][..]),
@@ -153,60 +131,14 @@ impl Groups {
         Ok(sum)
     }
 
-    /// Takes a new group in. Its number comes again as late as can be.
-    pub fn add(&mut self, now: Instant, asked: &GroupMod) {
-        while self.by_number.contains_key(&self.last) || self.last == NO_NUMBER {
-            self.last = self.last.wrapping_add(1);
-        }
-        let number = self.last;
-        self.last = self.last.wrapping_add(1);
-        self.by_number.insert(number, asked.group_id);
-        let group = Group {
-            number,
-            group_type: asked.group_type,
-            leads: led_to(&asked.buckets),
-            buckets: asked.buckets.clone(),
-            modified: 0,
-            form: None,
-            sent_at: now,
-        };
-        self.all.insert(asked.group_id, group);
-    }
-
-    /// Gives a group what is stated. Returns what it was.
-    pub fn modify(&mut self, now: Instant, asked: &GroupMod) -> Option<Group> {
-        let group = self.all.get_mut(&asked.group_id)?;
-        let new = Group {
-            number: group.number,
-            group_type: asked.group_type,
-            leads: led_to(&asked.buckets),
-            buckets: asked.buckets.clone(),
-            modified: group.modified.wrapping_add(1),
-            form: None,
-            sent_at: now,
-        };
-        Some(std::mem::replace(group, new))
-    }
-
-    /// Makes a group what it was.
-    pub fn put_back(&mut self, id: GroupId, before: Group) {
-        self.all.insert(id, before);
-    }
-
-    pub fn remove(&mut self, id: GroupId) -> Option<Group> {
-        let group = self.all.remove(&id)?;
-        self.by_number.remove(&group.number);
-        Some(group)
-    }
-
     pub fn is_led_to(&self, id: GroupId) -> bool {
-        self.all.values().any(|group| group.leads.contains(&id))
+        self.iter().any(|(_, group)| group.leads.contains(&id))
     }
 
     /// How many groups lead to each.
     pub fn leaders(&self) -> BTreeMap<GroupId, u32> {
         let mut count = BTreeMap::new();
-        for id in self.all.values().flat_map(|group| &group.leads) {
+        for id in self.iter().flat_map(|(_, group)| &group.leads) {
             *count.entry(*id).or_default() += 1;
         }
         count
@@ -215,10 +147,10 @@ impl Groups {
     /// All groups, each before those that it leads to.
     pub fn in_order(&self) -> Vec<GroupId> {
         let mut leaders = self.leaders();
-        let is_first = |id: &&GroupId| !leaders.contains_key(id);
-        let mut order: Vec<GroupId> = self.all.keys().filter(is_first).copied().collect();
+        let mut order = self.ids();
+        order.retain(|id| !leaders.contains_key(id));
         let mut at = 0;
-        while let Some(group) = order.get(at).and_then(|id| self.all.get(id)) {
+        while let Some(group) = order.get(at).and_then(|id| self.get(*id)) {
             at += 1;
             for next in &group.leads {
                 if let Some(count) = leaders.get_mut(next) {
@@ -239,7 +171,7 @@ impl Groups {
         for id in self.in_order() {
             if wanted.contains(&id) {
                 order.push(id);
-                wanted.extend(self.all.get(&id).into_iter().flat_map(|it| &it.leads));
+                wanted.extend(self.get(id).into_iter().flat_map(|it| &it.leads));
             }
         }
         order.reverse();
@@ -278,10 +210,16 @@ fn led_to(buckets: &[Bucket]) -> Vec<GroupId> {
 
 #[cfg(test)]
 mod tests {
+    use clock::Instant;
     use openflow::PortNo;
 
     use super::*;
     use crate::fabric::form;
+
+    fn put(groups: &mut Groups, asked: &GroupMod) {
+        let group = Group::new(asked.group_type, &asked.buckets);
+        let _ = groups.add(Instant::START, asked.group_id, group);
+    }
 
     fn leading(command: GroupModCommand, id: u32, to: &[u32]) -> GroupMod {
         let bucket = |to: &u32| Bucket {
@@ -317,7 +255,7 @@ mod tests {
         for (id, to) in [(1, vec![]), (2, vec![1]), (3, vec![2, 1])] {
             let add = leading(C::Add, id, &to);
             assert_eq!(groups.check(&add), Ok(()));
-            groups.add(Instant::START, &add);
+            put(&mut groups, &add);
         }
         for (id, to, error) in [
             (1, vec![1], ErrorKind::GROUP_LOOP),
@@ -330,7 +268,7 @@ mod tests {
         }
         // The guest's own number may be somebody else's in the switch.
         let others = switch_id(1, 0);
-        assert_eq!(groups.in_switch(3, others), switch_id(3, NO_NUMBER));
+        assert_eq!(groups.in_switch(3, others), switch_id(3, Group::NONE));
         assert_eq!(groups.in_switch(3, GroupId::ANY), GroupId::ANY);
         let ids = |ids: &[u32]| ids.iter().copied().map(GroupId).collect::<Vec<_>>();
         assert_eq!(groups.in_order(), ids(&[3, 2, 1]));
@@ -341,18 +279,18 @@ mod tests {
             let error = groups.check(&many).err();
             let wanted = (id == 11).then_some(ErrorKind::GROUP_OUT_OF_BUCKETS);
             assert_eq!(error, wanted);
-            groups.add(Instant::START, &many);
+            put(&mut groups, &many);
         }
         // What is modified far behind counts too.
         let mut groups = Groups::default();
         for (id, to) in [(1, vec![]), (2, vec![1; 64])] {
-            groups.add(Instant::START, &leading(C::Add, id, &to));
+            put(&mut groups, &leading(C::Add, id, &to));
         }
-        groups.add(Instant::START, &leading(C::Add, 3, &[]));
+        put(&mut groups, &leading(C::Add, 3, &[]));
         let far = leading(C::Modify, 1, &[3; 20]);
         assert_eq!(groups.check(&far), Err(ErrorKind::GROUP_OUT_OF_BUCKETS));
         for id in 100..100 + GROUPS_MAX as u32 - 3 {
-            groups.add(Instant::START, &leading(C::Add, id, &[]));
+            put(&mut groups, &leading(C::Add, id, &[]));
         }
         let more = leading(C::Add, 1000, &[]);
         assert_eq!(groups.check(&more), Err(ErrorKind::GROUP_OUT_OF_GROUPS));

@@ -7,6 +7,8 @@ mod answers;
 mod changes;
 mod compare;
 mod group_table;
+mod meter_table;
+mod parts;
 mod ports;
 mod told;
 
@@ -17,23 +19,25 @@ use bytes::Bytes;
 use clock::{Budget, Instant};
 use openflow::hello::{Hello, negotiate};
 use openflow::message::{
-    AsyncConfig, Capabilities, ErrorMessage, MeterModCommand, PacketIn, PacketInReason, PacketOut,
-    PortReason, PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
+    AsyncConfig, Capabilities, ErrorMessage, PacketIn, PacketInReason, PacketOut, PortReason,
+    PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
 };
 use openflow::multipart::{FlowStats, RequestBody};
 use openflow::{
-    DatapathId, ErrorKind, Frame, Message, MeterId, PortNo, TableId, Version, Xid, decode, encode,
+    DatapathId, ErrorKind, Frame, GroupId, Message, MeterId, PortNo, TableId, Version, Xid, decode,
+    encode,
 };
 
 use super::band::Band;
 use super::entries::{Entries, Entry, Key};
-use super::groups::Groups;
+use super::groups::{Group, Groups};
+use super::meters::{Meter, Meters};
 use super::slice::Slice;
 use super::{Counts, Guest};
 pub(crate) use answers::Answer;
 use answers::Asked;
 pub(crate) use compare::delete_row;
-use group_table::PendingGroup;
+use parts::{Change, Reading};
 
 /// Bytes of a message that the error about it repeats.
 const QUOTED: usize = 64;
@@ -62,6 +66,8 @@ pub(crate) enum Output {
     Change(Option<Ticket>, Box<openflow::message::FlowMod>),
     /// A change of the switch's groups, with the same.
     Group(Ticket, Box<openflow::message::GroupMod>),
+    /// A change of the switch's meters, with the same.
+    Meter(Ticket, Box<openflow::message::MeterMod>),
     /// A question, to be answered by [`Machine::handle_answer`].
     Ask(Ticket, RequestBody),
     /// A barrier, whose reply goes to [`Machine::handle_confirmed`].
@@ -81,6 +87,7 @@ pub(crate) struct Machine {
     band: Band,
     entries: Entries,
     groups: Groups,
+    meters: Meters,
     /// Ports of which the guest wants no packets that its entries do not match.
     silent: BTreeSet<PortNo>,
     counts: Counts,
@@ -93,13 +100,12 @@ pub(crate) struct Machine {
     refused: Option<Ticket>,
     /// Changes that the switch has not confirmed.
     pending: BTreeMap<Ticket, Pending>,
-    pending_groups: BTreeMap<Ticket, PendingGroup>,
+    pending_groups: BTreeMap<Ticket, Change<GroupId, Group>>,
+    pending_meters: BTreeMap<Ticket, Change<MeterId, Meter>>,
     asked: BTreeMap<Ticket, Asked>,
-    /// The question for the switch's groups that is under way.
-    groups_asked: Option<(Ticket, Instant)>,
-    /// Whether the switch's groups were compared since it came.
-    are_groups_known: bool,
-    /// A report of its entries, until its groups are compared.
+    group_reading: Reading,
+    meter_reading: Reading,
+    /// A report of its entries, until its groups and meters are compared.
     rows_waiting: Option<(Instant, Vec<FlowStats>)>,
     /// Barriers of the guest for the next of ours, and the one that is under way with its own.
     barriers: Vec<Xid>,
@@ -164,6 +170,7 @@ impl Machine {
             band: Band::new(&super::band_of(&config.priority)),
             entries: Entries::default(),
             groups: Groups::default(),
+            meters: Meters::default(),
             silent: BTreeSet::new(),
             counts: Counts::default(),
             session: Session::default(),
@@ -173,9 +180,10 @@ impl Machine {
             refused: None,
             pending: BTreeMap::new(),
             pending_groups: BTreeMap::new(),
+            pending_meters: BTreeMap::new(),
             asked: BTreeMap::new(),
-            groups_asked: None,
-            are_groups_known: false,
+            group_reading: Reading::default(),
+            meter_reading: Reading::default(),
             rows_waiting: None,
             barriers: Vec::new(),
             fence: None,
@@ -198,9 +206,9 @@ impl Machine {
         self.entries.len()
     }
 
-    /// Entries, groups and buckets, as they are counted for all guests together.
+    /// Entries, groups and meters with their parts, as they are counted for all guests together.
     pub fn size(&self) -> usize {
-        self.entries.len() + self.groups.size()
+        self.entries.len() + self.groups.size() + self.meters.size()
     }
 
     /// The priority that the guest has stated for an entry.
@@ -210,10 +218,11 @@ impl Machine {
     }
 
     /// Whether the switch has so many changes to confirm that the guest must wait, or has not said
-    /// which groups of an earlier process it has.
+    /// which groups and meters of an earlier process it has.
     pub fn is_behind(&self) -> bool {
-        let is_reading = self.groups_asked.is_some() && !self.are_groups_known;
-        is_reading || self.pending.len() + self.pending_groups.len() >= PENDING_MAX
+        let is_reading = self.group_reading.is_first() || self.meter_reading.is_first();
+        let parts = self.pending_groups.len() + self.pending_meters.len();
+        is_reading || self.pending.len() + parts >= PENDING_MAX
     }
 
     /// Takes the counts since the last time.
@@ -257,7 +266,8 @@ impl Machine {
         self.fence = None;
         self.pending.clear();
         self.pending_groups.clear();
-        (self.groups_asked, self.are_groups_known) = (None, false);
+        self.pending_meters.clear();
+        (self.group_reading, self.meter_reading) = Default::default();
         self.rows_waiting = None;
         self.outputs.clear();
         if !self.config.is_kept {
@@ -340,12 +350,7 @@ impl Machine {
             Message::PacketOut(packet) => return self.packet_out(packet),
             Message::GroupMod(asked) => return self.group_mod(now, origin, &asked, has_room),
             Message::MultipartRequest(request) => return self.ask(now, xid, request),
-            // A guest has none, and to delete them all is no mistake.
-            Message::MeterMod(meter) => match meter.command {
-                MeterModCommand::Add => return Err(ErrorKind::METER_OUT_OF_METERS),
-                MeterModCommand::Delete if meter.meter_id == MeterId::ALL => {}
-                _ => return Err(ErrorKind::METER_UNKNOWN_METER),
-            },
+            Message::MeterMod(asked) => return self.meter_mod(now, origin, asked, has_room),
             Message::PortMod(asked) => return self.port_mod(origin, asked),
             Message::TableMod(asked) => {
                 let is_known = usize::from(asked.table_id.0) < self.tables.len();
@@ -503,13 +508,15 @@ impl Machine {
     }
 
     fn has_pending(&self) -> bool {
-        !(self.pending.is_empty() && self.pending_groups.is_empty())
+        let has_parts = !(self.pending_groups.is_empty() && self.pending_meters.is_empty());
+        has_parts || !self.pending.is_empty()
     }
 
     /// Notes that the switch has refused or taken all changes before this one.
     fn settle(&mut self, ticket: Ticket) {
         self.pending = self.pending.split_off(&ticket);
         self.pending_groups = self.pending_groups.split_off(&ticket);
+        self.pending_meters = self.pending_meters.split_off(&ticket);
     }
 
     /// Whether a ticket is of the barrier that is under way.

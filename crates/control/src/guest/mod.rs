@@ -5,12 +5,15 @@
 //!
 //! A guest's first table lies in the table of paths, within the [band](band_of) of priorities that
 //! is the guest's alone. Its further tables are tables of the switch that nothing else leads to. An
-//! entry's cookie names its guest, and so does a group's number: nobody's are another's.
+//! entry's cookie names its guest, and so does the number of a group or a meter: nobody's are
+//! another's.
 
 mod band;
 mod entries;
 mod groups;
 mod machine;
+mod meters;
+mod numbered;
 mod slice;
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,7 @@ use openflow::{DatapathId, Field, Frame, Match, MatchField, TableId};
 pub(crate) use entries::of_cookie;
 pub(crate) use groups::of_group;
 pub(crate) use machine::{Answer, Machine, Output, Ticket, delete_row};
+pub(crate) use meters::in_version;
 
 pub const GUESTS_MAX: usize = 16;
 /// Entries that a guest may have at one switch.

@@ -3,6 +3,7 @@
 
 mod cases;
 mod groups;
+mod meters;
 mod model;
 mod ports;
 mod versions;
@@ -21,7 +22,7 @@ use openflow::{
 };
 
 use super::machine::{Answer, Machine, Output};
-use super::{Guest, of_cookie};
+use super::{Guest, in_version, of_cookie};
 
 const DPID: DatapathId = DatapathId(7);
 const PORTS: u32 = 4;
@@ -120,7 +121,8 @@ impl Bench {
                         let message = decode(&frame).expect("what guests get can be read");
                         self.replies[guest].push((frame.xid(), message));
                     }
-                    Output::Change(ticket, flow_mod) => {
+                    Output::Change(ticket, mut flow_mod) => {
+                        in_version(self.version, &mut flow_mod.instructions);
                         match self.switch_takes(Message::FlowMod(*flow_mod)) {
                             Ok(replies) => self.report(&replies),
                             Err(error) => {
@@ -131,6 +133,12 @@ impl Bench {
                     }
                     Output::Group(ticket, group) => {
                         match self.switch_takes(Message::GroupMod(*group)) {
+                            Ok(replies) => self.report(&replies),
+                            Err(error) => self.guests[guest].handle_refused(now, ticket, error),
+                        }
+                    }
+                    Output::Meter(ticket, meter) => {
+                        match self.switch_takes(Message::MeterMod(*meter)) {
                             Ok(replies) => self.report(&replies),
                             Err(error) => self.guests[guest].handle_refused(now, ticket, error),
                         }

@@ -487,7 +487,7 @@ impl<'a> Notes<'a> {
         }
         match action {
             Action::Output { .. } | Action::Enqueue { .. } | Action::Group(_) => {}
-            Action::SetQueue(_) => {}
+            Action::SetQueue(_) | Action::Meter(_) => {}
             // The packet is copied, and actions make it longer.
             _ if !self.spend(0, packet.bytes.len()) => {}
             action => {

@@ -91,11 +91,11 @@ impl FlowEntry {
             .any(|a| matches!(a, Action::Group(g) if *g == group))
     }
 
-    /// Reports whether the entry sends packets through this meter.
+    /// Reports whether the entry sends packets through this meter. In 1.5 an action says so.
     pub fn uses_meter(&self, meter: MeterId) -> bool {
-        self.instructions
-            .iter()
-            .any(|i| matches!(i, Instruction::Meter(m) if *m == meter))
+        let is_it = |i: &Instruction| matches!(i, Instruction::Meter(m) if *m == meter);
+        let by_action = |a: &Action| matches!(a, Action::Meter(m) if *m == meter);
+        self.instructions.iter().any(is_it) || self.actions().any(by_action)
     }
 
     /// Makes the FLOW_REMOVED that reports the entry's removal at `now`.

@@ -257,6 +257,13 @@ impl Switch {
         if list.iter().any(unknown) {
             return Err(ErrorKind::ACTION_BAD_OUT_GROUP);
         }
-        Ok(())
+        let unknown = |a: &Action| match a {
+            Action::Meter(id) => self.meters.get(*id).is_none(),
+            _ => false,
+        };
+        match list.iter().any(unknown) {
+            true => Err(ErrorKind::METER_UNKNOWN_METER),
+            false => Ok(()),
+        }
     }
 }

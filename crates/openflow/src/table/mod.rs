@@ -40,7 +40,8 @@ use pipeline::{Trace, Walk};
 /// Identity and capacity of a reference switch.
 #[derive(Clone, Debug)]
 pub struct SwitchOptions {
-    /// Rules that it follows: those of 1.0, or of 1.3 for every later version.
+    /// Rules that it follows: those of 1.0, or of 1.3 for every later version. A meter may be an
+    /// action as well, as it is in 1.5.
     pub version: Version,
     /// Identity of the switch.
     pub datapath_id: DatapathId,

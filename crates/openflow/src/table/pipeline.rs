@@ -204,10 +204,7 @@ impl<'a> Walk<'a> {
         let of_rank = |rank| instructions.iter().filter(move |i| order(i) == rank);
         for instruction in (0..=LAST).flat_map(of_rank) {
             match instruction {
-                Instruction::Meter(meter) => {
-                    self.trace.meters.push(*meter);
-                    self.note(|_| Step::Meter(*meter));
-                }
+                Instruction::Meter(meter) => self.meter(*meter),
                 Instruction::ApplyActions(actions) => self.actions(packet, actions, origin, 0)?,
                 Instruction::ClearActions => set.clear(),
                 Instruction::WriteActions(actions) => set.write(actions),
@@ -244,6 +241,7 @@ impl<'a> Walk<'a> {
                     self.output(&queued, *port, origin);
                 }
                 Action::Group(group) => self.group(packet, *group, origin, depth),
+                Action::Meter(meter) => self.meter(*meter),
                 rewriting => packet.rewrite(rewriting).inspect_err(|TtlExpired| {
                     let reason = PacketInReason::INVALID_TTL;
                     match self.switch.sends_expired {
@@ -254,6 +252,11 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    fn meter(&mut self, meter: MeterId) {
+        self.trace.meters.push(meter);
+        self.note(|_| Step::Meter(meter));
     }
 
     /// Each bucket works on a packet of its own; the one that came in goes on unchanged.

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use clock::Instant;
 use openflow::message::{MultipartReply, MultipartRequest, PortMod};
 use openflow::multipart::{
-    AggregateStats, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, MeterFeatures,
-    ReplyBody, RequestBody, TableFeatureProperty, TableFeatures, TableStats,
+    AggregateStats, FeatureId, FlowStats, FlowStatsRequest, GroupFeatures, ReplyBody, RequestBody,
+    TableFeatureProperty, TableFeatures, TableStats,
 };
 use openflow::table::Pattern;
-use openflow::{ErrorKind, GroupId, Message, TableId, Version, Xid, encode};
+use openflow::{ErrorKind, GroupId, Message, MeterId, TableId, Version, Xid, encode};
 
 use super::super::ENTRIES_MAX;
 use super::super::entries::{GUEST_MASK, Selection, cookie};
@@ -83,8 +83,22 @@ impl Machine {
                 self.answer_list(xid, self.group_descs(), ReplyBody::GroupDesc);
                 return Ok(());
             }
+            RequestBody::Meter(id) => {
+                self.check_known(*id)?;
+                if self.meters.is_empty() {
+                    self.answer(xid, ReplyBody::Meter(Vec::new()));
+                    return Ok(());
+                }
+                RequestBody::Meter(MeterId::ALL)
+            }
+            RequestBody::MeterConfig(id) => {
+                let configs = self.meter_configs(*id)?;
+                self.answer_list(xid, configs, ReplyBody::MeterConfig);
+                return Ok(());
+            }
             RequestBody::Desc
             | RequestBody::GroupFeatures
+            | RequestBody::MeterFeatures
             | RequestBody::PortDesc(_)
             | RequestBody::Table
             | RequestBody::PortStats(_)
@@ -108,16 +122,6 @@ impl Machine {
     /// Answers of which the switch knows nothing.
     fn answer_alone(&self, body: &RequestBody) -> Result<ReplyBody, ErrorKind> {
         Ok(match body {
-            RequestBody::Meter(_) => ReplyBody::Meter(Vec::new()),
-            RequestBody::MeterConfig(_) => ReplyBody::MeterConfig(Vec::new()),
-            RequestBody::MeterFeatures => ReplyBody::MeterFeatures(MeterFeatures {
-                max_meter: 0,
-                band_types: 0,
-                capabilities: 0,
-                max_bands: 0,
-                max_color: 0,
-                features: None,
-            }),
             RequestBody::TableFeatures(set) if set.is_empty() => {
                 let tables = (0u8..).zip(&self.tables);
                 ReplyBody::TableFeatures(tables.map(|(table, _)| features(table)).collect())
@@ -130,7 +134,7 @@ impl Machine {
 
     /// Handles what has become of a question.
     pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
-        if self.groups_answered(now, ticket, &answer) {
+        if self.parts_answered(now, ticket, &answer) {
             return;
         }
         let Some(Asked { xid, purpose }) = self.asked.remove(&ticket) else {
@@ -148,6 +152,10 @@ impl Machine {
         };
         let error = match answer {
             Answer::Whole(bodies) => return self.answer_whole(now, xid, &body, bodies),
+            // It has no meters.
+            Answer::Refused(_) if body == RequestBody::MeterFeatures => {
+                return self.answer_whole(now, xid, &body, Vec::new());
+            }
             Answer::Refused(error) => error,
             Answer::Lost => ErrorKind::MULTIPART_BUFFER_OVERFLOW,
         };
@@ -197,6 +205,22 @@ impl Machine {
                     };
                     self.answer(xid, ReplyBody::GroupFeatures(features));
                 }
+            }
+            RequestBody::Meter(asked) => {
+                let meters = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Meter(meters) => meters,
+                    _ => Vec::new(),
+                });
+                let own = self.meter_stats(*asked, meters.collect());
+                self.answer_list(xid, own, ReplyBody::Meter);
+            }
+            RequestBody::MeterFeatures => {
+                let told = bodies.into_iter().find_map(|body| match body {
+                    ReplyBody::MeterFeatures(told) => Some(told),
+                    _ => None,
+                });
+                let features = self.meter_features(told);
+                self.answer(xid, ReplyBody::MeterFeatures(features));
             }
             RequestBody::PortDesc(_) => {
                 let ports = bodies.into_iter().flat_map(|body| match body {

@@ -212,6 +212,7 @@ impl Machine {
             self.delete(Instant::START, &key, FlowRemovedReason::DELETE);
         }
         self.clear_groups();
+        self.clear_meters();
         self.pending.clear();
     }
 
@@ -315,6 +316,7 @@ impl Machine {
     fn translate(&self, instructions: &[Instruction]) -> Vec<Instruction> {
         let translate = |one: &Instruction| match one {
             Instruction::GotoTable(table) => Instruction::GotoTable(self.switch_table(*table)),
+            Instruction::Meter(id) => Instruction::Meter(self.meters.in_switch(self.guest, *id)),
             Instruction::ApplyActions(actions) => {
                 Instruction::ApplyActions(self.to_switch(actions))
             }
@@ -358,10 +360,14 @@ impl Machine {
                     }
                     self.check_groups(actions)?;
                 }
-                Instruction::Meter(_) => return Err(ErrorKind::METER_UNKNOWN_METER),
+                Instruction::Meter(id) if self.meters.get(*id).is_none() => {
+                    return Err(ErrorKind::METER_UNKNOWN_METER);
+                }
                 Instruction::StatTrigger { .. } => return Err(ErrorKind::UNSUP_INST),
                 Instruction::Experimenter { .. } => return Err(ErrorKind::INST_BAD_EXPERIMENTER),
-                Instruction::WriteMetadata { .. } | Instruction::ClearActions => {}
+                Instruction::WriteMetadata { .. }
+                | Instruction::ClearActions
+                | Instruction::Meter(_) => {}
             }
         }
         Ok(())
@@ -369,7 +375,7 @@ impl Machine {
 
     /// Notes that the switch refuses a change, and goes back to what was before.
     pub fn handle_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) {
-        if self.group_refused(ticket, error) {
+        if self.part_refused(ticket, error) {
             return;
         }
         let Some(pending) = self.pending.remove(&ticket) else {
@@ -465,6 +471,9 @@ impl Machine {
         let (pattern, sent_at) = (row.pattern.clone(), row.sent_at);
         if removed.reason == FlowRemovedReason::GROUP_DELETE {
             self.mend_groups_of(now, &key, sent_at);
+        }
+        if removed.reason == FlowRemovedReason::METER_DELETE {
+            self.mend_meters_of(now, &key, sent_at);
         }
         if self.entries.holder(&key, &pattern) == Some(number) {
             self.mend(now, &key, &pattern);

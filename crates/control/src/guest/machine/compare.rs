@@ -11,18 +11,18 @@ use super::changes::ALL_BITS;
 
 impl Machine {
     /// Compares all rows that the switch has of this guest, as asked for at `asked_at`, and the
-    /// groups before them. Returns the numbers kept, added and deleted of rows that do not wait.
+    /// groups and meters before them. Returns the numbers kept, added and deleted of rows that do not wait.
     pub fn handle_rows(
         &mut self,
         now: Instant,
         asked_at: Instant,
         rows: Vec<FlowStats>,
     ) -> [usize; 3] {
-        self.read_groups(now);
-        if self.groups.is_empty() {
+        self.read_parts(now);
+        if self.groups.is_empty() && self.meters.is_empty() {
             return self.compare_rows(now, asked_at, rows);
         }
-        // Entries cannot be set again before the groups that they lead to.
+        // Entries cannot be set again before the groups and meters that they name.
         self.rows_waiting = Some((asked_at, rows));
         [0; 3]
     }

@@ -1,38 +1,17 @@
 //! GROUP_MOD: the groups of the guest, and those of the switch that follow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use clock::Instant;
 use openflow::message::{FlowRemovedReason, GroupMod, GroupModCommand, GroupType};
-use openflow::multipart::{GroupDesc, GroupStats, ReplyBody, RequestBody};
+use openflow::multipart::{GroupDesc, GroupStats, ReplyBody};
 use openflow::{Action, Bucket, ErrorKind, GroupId, PortNo};
 
 use super::super::entries::Key;
-use super::super::groups::{BUCKETS_MAX, Group, group_mod, groups_in, of_group};
+use super::super::groups::{BUCKETS_MAX, Group, group_mod, groups_in, of_group, switch_id};
 use super::changes::ACTIONS_MAX;
-use super::{Answer, Machine, Origin, Output, Ticket};
-
-/// A change of a group. Without an origin, it mends what somebody else has changed.
-pub(super) struct PendingGroup {
-    origin: Option<Origin>,
-    id: GroupId,
-    number: u16,
-    modified: u32,
-    before: Option<Group>,
-}
-
-impl PendingGroup {
-    /// A change of a group that the guest does not have.
-    fn of_none() -> PendingGroup {
-        PendingGroup {
-            origin: None,
-            id: GroupId::ANY,
-            number: 0,
-            modified: 0,
-            before: None,
-        }
-    }
-}
+use super::parts::Change;
+use super::{Machine, Origin, Output};
 
 impl Machine {
     pub(super) fn group_mod(
@@ -61,14 +40,12 @@ impl Machine {
         if !has_room {
             return Err(ErrorKind::GROUP_OUT_OF_GROUPS);
         }
-        let before = match asked.command {
-            C::Add => {
-                self.groups.add(now, asked);
-                None
-            }
-            _ => self.groups.modify(now, asked),
+        let (id, group) = (asked.group_id, Group::new(asked.group_type, &asked.buckets));
+        let step = match asked.command {
+            C::Add => Some(self.groups.add(now, id, group)),
+            _ => self.groups.modify(now, id, group),
         };
-        self.send_group(asked.command, asked.group_id, Some(origin), before);
+        self.send_group(asked.command, id, step.map(|step| (origin.clone(), step)));
         Ok(())
     }
 
@@ -91,8 +68,7 @@ impl Machine {
         &mut self,
         command: GroupModCommand,
         id: GroupId,
-        origin: Option<&Origin>,
-        before: Option<Group>,
+        change: Change<GroupId, Group>,
     ) {
         let Some(group) = self.groups.get(id) else {
             return;
@@ -103,21 +79,14 @@ impl Machine {
             ..bucket.clone()
         };
         let buckets = group.buckets.iter().map(bucket).collect();
-        let pending = PendingGroup {
-            origin: origin.cloned(),
-            id,
-            number: group.number,
-            modified: group.modified,
-            before,
-        };
         let in_switch = self.groups.in_switch(self.guest, id);
         let message = group_mod(command, in_switch, group.group_type, buckets);
-        self.change_group(message, pending);
+        self.change_group(message, change);
     }
 
-    fn change_group(&mut self, message: GroupMod, pending: PendingGroup) {
+    fn change_group(&mut self, message: GroupMod, change: Change<GroupId, Group>) {
         let ticket = self.next_ticket();
-        self.pending_groups.insert(ticket, pending);
+        self.pending_groups.insert(ticket, change);
         let output = Output::Group(ticket, Box::new(message));
         self.outputs.push_back(output);
     }
@@ -179,7 +148,7 @@ impl Machine {
             GroupType::All,
             Vec::new(),
         );
-        self.change_group(delete, PendingGroup::of_none());
+        self.change_group(delete, None);
     }
 
     /// Deletes all groups. No entry leads to them any more.
@@ -192,37 +161,6 @@ impl Machine {
         self.pending_groups.clear();
     }
 
-    /// Notes that the switch refuses a group, and goes back to what was before. Returns whether the
-    /// ticket is of a group.
-    pub(super) fn group_refused(&mut self, ticket: Ticket, error: ErrorKind) -> bool {
-        let Some(pending) = self.pending_groups.remove(&ticket) else {
-            return false;
-        };
-        // What cannot be mended now is read again.
-        let Some(origin) = pending.origin else {
-            return true;
-        };
-        self.refuse(&origin, error);
-        let (id, of) = (pending.id, (pending.number, pending.modified));
-        let group = self.groups.get(id);
-        if group.is_some_and(|group| (group.number, group.modified) == of) {
-            match pending.before {
-                Some(before) => self.groups.put_back(id, before),
-                None => drop(self.groups.remove(id)),
-            }
-            return true;
-        }
-        // A later change has taken its place: if that is refused too, what was before this one
-        // comes back.
-        for later in self.pending_groups.values_mut() {
-            let is_of_this = |group: &Group| (group.number, group.modified) == of;
-            if later.id == id && later.before.as_ref().is_some_and(is_of_this) {
-                later.before.clone_from(&pending.before);
-            }
-        }
-        true
-    }
-
     /// Sends the groups again that an entry leads to, if none were sent since the entry was:
     /// somebody else has deleted one, and the entry with it.
     pub(super) fn mend_groups_of(&mut self, now: Instant, key: &Key, since: Instant) {
@@ -230,80 +168,29 @@ impl Machine {
             return;
         };
         for id in self.groups.behind(entry.groups()) {
-            if let Some(group) = self.groups.get_mut(id)
-                && group.sent_at <= since
-            {
-                (group.form, group.sent_at) = (None, now);
-                self.counts.mended = self.counts.mended.saturating_add(1);
-                self.send_group(GroupModCommand::Add, id, None, None);
+            if self.groups.sent_at(id).is_some_and(|at| at <= since) {
+                self.mend_group(now, GroupModCommand::Add, id);
             }
         }
     }
 
-    /// Asks for the groups that the switch has, if it may have some of this guest.
-    pub(super) fn read_groups(&mut self, now: Instant) {
-        if self.groups_asked.is_some() || self.are_groups_known && self.groups.is_empty() {
-            return;
-        }
-        let ticket = self.next_ticket();
-        self.groups_asked = Some((ticket, now));
-        let body = RequestBody::GroupDesc(GroupId::ALL);
-        self.outputs.push_back(Output::Ask(ticket, body));
-    }
-
-    /// Handles what has become of the question for the switch's groups. Returns whether the ticket
-    /// is of that.
-    pub(super) fn groups_answered(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        answer: &Answer,
-    ) -> bool {
-        let asked = self.groups_asked.take_if(|(asked, _)| *asked == ticket);
-        let Some((_, asked_at)) = asked else {
-            return false;
-        };
-        if let Answer::Whole(bodies) = answer {
-            self.compare_groups(now, asked_at, bodies);
-        }
-        self.are_groups_known = true;
-        if let Some((asked_at, rows)) = self.rows_waiting.take() {
-            let _ = self.compare_rows(now, asked_at, rows);
-        }
-        true
-    }
-
-    fn compare_groups(&mut self, now: Instant, asked_at: Instant, bodies: &[ReplyBody]) {
+    pub(super) fn compare_groups(&mut self, now: Instant, asked_at: Instant, bodies: &[ReplyBody]) {
         let found = bodies.iter().flat_map(|body| match body {
             ReplyBody::GroupDesc(groups) => groups.as_slice(),
             _ => &[],
         });
-        let mut seen: BTreeMap<GroupId, bool> = BTreeMap::new();
-        let mut strays = Vec::new();
-        for desc in found {
-            let Some((guest, number)) = of_group(desc.group_id) else {
-                continue;
-            };
-            if guest != self.guest {
-                continue;
-            }
-            let id = self.groups.numbered(number);
-            let Some((id, group)) = id.and_then(|id| Some((id, self.groups.get_mut(id)?))) else {
-                strays.push(desc.group_id);
-                continue;
-            };
-            let form = (desc.group_type, desc.buckets.clone());
-            let is_older = group.sent_at < asked_at;
-            let is_right = !is_older || group.form.as_ref().is_none_or(|held| *held == form);
-            if is_older && is_right {
-                group.form = Some(form);
-            }
-            seen.insert(id, is_right);
-        }
+        let own = found.filter_map(|desc| {
+            let (guest, number) = of_group(desc.group_id)?;
+            let group = Group::new(desc.group_type, &desc.buckets);
+            (guest == self.guest).then_some((number, group))
+        });
+        let (strays, seen) = self.groups.compare(asked_at, own);
+        let strays = strays.into_iter();
+        let strays: Vec<GroupId> = strays.map(|number| switch_id(self.guest, number)).collect();
         // None leads to another of them when they go.
         for id in &strays {
             let empty = group_mod(GroupModCommand::Modify, *id, GroupType::All, Vec::new());
-            self.change_group(empty, PendingGroup::of_none());
+            self.change_group(empty, None);
         }
         for id in strays {
             self.delete_in_switch(id);
@@ -315,16 +202,16 @@ impl Machine {
                 Some(false) => GroupModCommand::Modify,
                 None => GroupModCommand::Add,
             };
-            let is_due = |group: &&mut Group| group.sent_at < asked_at;
-            if self.groups.get_mut(id).filter(is_due).is_none() || !self.may_mend(now) {
-                continue;
+            if self.groups.sent_at(id).is_some_and(|at| at < asked_at) && self.may_mend(now) {
+                self.mend_group(now, command, id);
             }
-            if let Some(group) = self.groups.get_mut(id) {
-                (group.form, group.sent_at) = (None, now);
-            }
-            self.counts.mended = self.counts.mended.saturating_add(1);
-            self.send_group(command, id, None, None);
         }
+    }
+
+    fn mend_group(&mut self, now: Instant, command: GroupModCommand, id: GroupId) {
+        self.counts.mended = self.counts.mended.saturating_add(1);
+        self.groups.note_sent(now, id);
+        self.send_group(command, id, None);
     }
 
     /// The groups as the guest has stated them.

@@ -40,6 +40,8 @@ pub(super) fn error(kind: ErrorKind) -> ErrorKind {
     let is_there = kind.ty <= LAST_TYPE && kind.name().is_some();
     match kind.ty {
         _ if is_there && kind != ErrorKind::INST_DUP_INST => kind,
+        // OFPBAC_BAD_METER: in 1.5 a meter is an action.
+        2 if kind.code == 17 => ErrorKind::METER_UNKNOWN_METER,
         2 => ErrorKind::ACTION_BAD_ARGUMENT,
         3 => ErrorKind::UNSUP_INST,
         4 => ErrorKind::MATCH_BAD_FIELD,

@@ -66,7 +66,7 @@ impl Bench {
     }
 
     /// The switch's report of a guest's entries, as at a time after all messages.
-    fn read_rows(&mut self, guest: u8) {
+    pub(super) fn read_rows(&mut self, guest: u8) {
         self.now += Duration::from_secs(1);
         let (rows, now) = (self.held(Some(guest)), self.now);
         let _ = self.guests[usize::from(guest)].handle_rows(now, now, rows);

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::PacketFields;
-use openflow::message::{FlowModFlags, GroupMod, GroupModCommand, GroupType};
-use openflow::multipart::GroupDesc;
+use openflow::message::{
+    FlowModFlags, GroupMod, GroupModCommand, GroupType, MeterFlags, MeterMod, MeterModCommand,
+};
+use openflow::multipart::{GroupDesc, MeterConfig};
 use openflow::table::Output as Packets;
-use openflow::{Bucket, BufferId};
+use openflow::{Bucket, BufferId, MeterId};
 
 use super::super::groups::group_mod;
+use super::meters::band;
 use super::*;
 
 /// A FLOW_MOD that a switch could be sent, good or bad.
@@ -47,6 +50,10 @@ fn any_flow_mod(random: &mut SplitMix64, port: Option<u32>) -> FlowMod {
         1 => instructions.push(instructions[0].clone()),
         2 => instructions = vec![Instruction::ClearActions],
         _ => {}
+    }
+    if pick(4) == 0 {
+        let at = pick(instructions.len() as u64 + 1) as usize;
+        instructions.insert(at, Instruction::Meter(MeterId(pick(4) as u32)));
     }
     use FlowModCommand as C;
     let commands = [
@@ -106,6 +113,21 @@ fn any_group_mod(random: &mut SplitMix64, port: u32) -> GroupMod {
         _ => GroupType::All,
     };
     group_mod(command, id, kind, buckets)
+}
+
+/// A METER_MOD that a switch could be sent, good or bad.
+fn any_meter_mod(random: &mut SplitMix64) -> MeterMod {
+    let mut pick = |count: u64| random.next() % count;
+    use MeterModCommand as C;
+    MeterMod {
+        command: [C::Add, C::Add, C::Modify, C::Delete][pick(4) as usize],
+        flags: MeterFlags(pick(16) as u16),
+        meter_id: match pick(16) {
+            0 => MeterId::ALL,
+            id => MeterId(id as u32 % 4),
+        },
+        bands: (0..pick(3)).map(|rate| band(rate as u32)).collect(),
+    }
 }
 
 /// The ports that a packet leaves by, and whether it goes to the controller.
@@ -173,8 +195,10 @@ fn a_guest_has_a_switch_of_its_own() {
             }
             let other = sorted(&bench.held(Some(1 - of as u8)));
             let other_groups = bench.descs(1 - of);
-            let message = match random.next() % 4 {
+            let other_meters = bench.meters(1 - of);
+            let message = match random.next() % 6 {
                 0 => Message::GroupMod(any_group_mod(&mut random, port)),
+                1 => Message::MeterMod(any_meter_mod(&mut random)),
                 _ => Message::FlowMod(flow_mod),
             };
             let wanted = models[of].apply(bench.now, &message);
@@ -203,6 +227,11 @@ fn a_guest_has_a_switch_of_its_own() {
             let groups: Vec<GroupDesc> = models[of].groups().collect();
             assert_eq!(bench.descs(of), groups, "{context}");
             assert_eq!(bench.descs(1 - of), other_groups, "{context}");
+            let meters: Vec<MeterConfig> = models[of].meters().collect();
+            assert_eq!(bench.meters(of), meters, "{context}");
+            assert_eq!(bench.meters(1 - of), other_meters, "{context}");
+            let wanted: usize = models.iter().map(|model| model.meters().count()).sum();
+            assert_eq!(bench.switch.meters().count(), wanted, "{context}");
             let wanted: usize = models.iter().map(Switch::group_count).sum();
             assert_eq!(bench.switch.group_count(), wanted, "{context}");
             bench.check_places();
@@ -233,7 +262,8 @@ fn garbage_ends_in_errors() {
         bench.add(1, 7, "ip", "output:2");
         let others = sorted(&bench.held(Some(1)));
         for _ in 0..8 {
-            let message = match random.next() % 4 {
+            let message = match random.next() % 6 {
+                4 => Message::MeterMod(any_meter_mod(&mut random)),
                 0 => ask(RequestBody::Flow(FlowStatsRequest::all())),
                 1 => Message::PacketOut(PacketOut {
                     buffer_id: None,

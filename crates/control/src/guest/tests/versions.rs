@@ -34,7 +34,12 @@ fn later_port(number: u32) -> Port {
 
 impl Bench {
     /// Answers the next question of a guest for the switch.
-    fn answer(&mut self, guest: usize, asked: RequestBody, answer: Answer) -> Vec<Message> {
+    pub(super) fn answer(
+        &mut self,
+        guest: usize,
+        asked: RequestBody,
+        answer: Answer,
+    ) -> Vec<Message> {
         let before = self.replies[guest].len();
         let frame = encode(Version::V13, Xid(5), &ask(asked)).unwrap();
         let machine = &mut self.guests[guest];
@@ -210,6 +215,8 @@ fn a_guest_gets_errors_of_its_version() {
         (E::INST_DUP_INST, E::UNSUP_INST),
         // OFPBAC_BAD_SET_MASK of 1.5, OFPFMFC_BAD_PRIORITY of 1.4, OFPGMFC_BUCKET_EXISTS of 1.5.
         (of(2, 16), E::ACTION_BAD_ARGUMENT),
+        // OFPBAC_BAD_METER of 1.5.
+        (of(2, 17), E::METER_UNKNOWN_METER),
         (of(5, 9), E::FLOW_MOD_UNKNOWN),
         (of(6, 15), E::GROUP_INVALID),
         (E::PROPERTY_BAD_TYPE, E::REQUEST_EPERM),

@@ -168,11 +168,18 @@ fn meters_count_and_take_their_entries_with_them() {
     entry.instructions.push(Instruction::Meter(MeterId(4)));
     add(&mut s, entry);
     let _ = s.process(at(0), P1, &udp(2, 53));
+    // In 1.5 it is an action.
+    let metered =
+        |meter| FlowMod::add(2, Match::any(), vec![Action::Meter(MeterId(meter)), out(2)]);
+    let unknown = s.apply(at(0), &Message::FlowMod(metered(5)));
+    assert_eq!(unknown, Err(ErrorKind::METER_UNKNOWN_METER));
+    add(&mut s, metered(4));
+    let _ = s.process(at(0), P1, &udp(2, 53));
     let ask = RequestBody::Meter(MeterId::ALL);
     let ReplyBody::Meter(stats) = ask_one(&mut s, ask) else {
         panic!("not meters")
     };
-    assert_eq!((stats[0].packet_in_count, stats[0].flow_count), (1, 1));
+    assert_eq!((stats[0].packet_in_count, stats[0].flow_count), (2, 2));
     s.apply(at(0), &m(MeterModCommand::Delete)).unwrap();
     assert_eq!(s.entries().count(), 0);
 }
