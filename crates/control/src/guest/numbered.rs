@@ -1,7 +1,7 @@
 //! Groups or meters of a guest, as the guest has stated them. The switch has each under a number of
 //! its own there, which names the guest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Instant;
 
@@ -164,12 +164,12 @@ impl<I: Copy + Ord, T: Stated> Numbered<I, T> {
         &mut self,
         asked_at: Instant,
         found: impl Iterator<Item = (u16, T)>,
-    ) -> (Vec<u16>, BTreeMap<I, bool>) {
-        let (mut strays, mut seen) = (Vec::new(), BTreeMap::new());
+    ) -> (BTreeSet<u16>, BTreeMap<I, bool>) {
+        let (mut strays, mut seen) = (BTreeSet::new(), BTreeMap::new());
         for (number, form) in found {
             let id = self.numbered(number);
             let Some((id, held)) = id.and_then(|id| Some((id, self.all.get_mut(&id)?))) else {
-                strays.push(number);
+                strays.insert(number);
                 continue;
             };
             let is_older = held.sent_at < asked_at;

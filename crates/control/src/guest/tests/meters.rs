@@ -173,27 +173,26 @@ fn what_is_no_meter_of_a_guest_gets_its_error() {
     let error = error_of(&bench.send(0, &add(1000, 1)));
     assert_eq!(error, Some(E::METER_OUT_OF_METERS));
     assert_eq!(bench.guests[0].size(), 2 * METERS_MAX);
-    // Numbers come round, and never those of one that is there.
-    for id in 0..600 {
-        bench.send(0, &delete(MeterId(100 + id)));
-        let next = add(100 + METERS_MAX as u32 + id, 1);
-        assert_eq!(error_of(&bench.send(0, &next)), None, "{id}");
+    // Numbers come round, and never those of meters that are there.
+    for _ in 0..600 {
+        bench.send(0, &delete(MeterId(130)));
+        assert_eq!(error_of(&bench.send(0, &add(130, 1))), None);
     }
     let numbers = bench.meter_numbers();
     assert_eq!(numbers.len(), METERS_MAX);
     assert!(numbers.iter().all(|id| (0xa000..0xa0ff).contains(id)));
     // All guests together have no more room.
-    let frame = encode(Version::V13, Xid(5), &delete(MeterId::ALL)).unwrap();
-    bench.take(0, &frame);
+    bench.send(0, &delete(MeterId::ALL));
+    bench.replies[0].clear();
     let frame = encode(Version::V13, Xid(5), &add(1, 1)).unwrap();
     let now = bench.now;
     bench.guests[0].handle_frame(now, &frame, false);
     bench.settle();
-    let last = bench.replies[0].last().map(|(_, message)| message.clone());
-    assert_eq!(
-        error_of(&last.into_iter().collect::<Vec<_>>()),
-        Some(E::METER_OUT_OF_METERS)
-    );
+    let [(_, Message::Error(error))] = &bench.replies[0][..] else {
+        panic!("{:?}", bench.replies[0]);
+    };
+    assert_eq!(error.kind, E::METER_OUT_OF_METERS);
+    assert_eq!(bench.meter_numbers(), []);
 }
 
 #[test]
@@ -300,6 +299,11 @@ fn meters_that_others_delete_or_change_are_set_again_before_their_entries() {
     // The other guest's machine says that it has none such.
     bench.read_rows(1);
     assert_eq!(bench.meter_numbers(), [0x9fff, 0xa000]);
+    // Another guest's of the same number is not taken for this one's.
+    bench.send(1, &add(1, 7));
+    by_hand(&mut bench, delete(MeterId(0xa000)));
+    bench.read_rows(0);
+    assert_eq!(bench.meter_numbers(), [0x9fff, 0xa000, 0xa100]);
 }
 
 #[test]
@@ -321,7 +325,16 @@ fn meters_come_back_with_their_switch_and_go_with_their_guest() {
     bench.guests[0] = Machine::new(0, DPID, 254, config);
     let (held, now) = (bench.held(Some(0)), bench.now);
     let _ = bench.guests[0].handle_rows(now, now, held);
-    assert!(bench.guests[0].is_behind());
+    let machine = &mut bench.guests[0];
+    let (Some(Output::Ask(groups, _)), Some(Output::Ask(meters, _))) =
+        (machine.poll_output(), machine.poll_output())
+    else {
+        panic!("the switch is asked");
+    };
+    machine.handle_answer(now, groups, Answer::Whole(Vec::new()));
+    assert!(machine.is_behind());
+    let found = ReplyBody::MeterConfig(bench.switch.meters().collect());
+    machine.handle_answer(now, meters, Answer::Whole(vec![found]));
     bench.settle();
     assert!(!bench.guests[0].is_behind());
     assert_eq!(
