@@ -201,12 +201,12 @@ fn a_refused_bundle_goes_message_by_message_and_is_reported_once() {
     assert!(after[0] > committed && after[1] == 0, "{after:?}");
 
     // Room for three more.
-    let held = switch.ofctl("dump-flows", &["table=0"]);
+    let held = switch.ofctl("dump-flows", &["table=8"]);
     let limit = held.lines().filter(|line| line.contains("cookie=")).count() + 3;
     let limit = format!("flow_limit={limit}");
     let create = ["--", "--id=@t", "create", "flow_table", &limit];
     let set = ["overflow_policy=refuse", "--", "set", "bridge", "br0"];
-    switch.vsctl(&[&create[..], &set, &["flow_tables:0=@t"]].concat());
+    switch.vsctl(&[&create[..], &set, &["flow_tables:8=@t"]].concat());
     for attempt in 1..=2 {
         let (status, body) = served.ask("PATCH", "/v1/flows/ann", &entries(30, 1 + attempt));
         assert!(status < 300, "{body}");

@@ -387,7 +387,7 @@ fn a_real_switch_watches_its_table_and_reports() {
     for (version, name) in [("1.4", "OpenFlow14"), ("1.5", "OpenFlow15")] {
         let switch = DummySwitch::start(1);
         let set = format!(
-            "--no-wait set bridge br0 protocols={name} flow_tables:0=@t -- \
+            "--no-wait set bridge br0 protocols={name} flow_tables:8=@t -- \
              --id=@t create flow_table flow_limit=100"
         );
         switch.vsctl(&set.split(' ').collect::<Vec<_>>());
@@ -398,7 +398,7 @@ fn a_real_switch_watches_its_table_and_reports() {
         };
         wait_until("the bridge speaks it", || {
             Command::new("ovs-ofctl")
-                .args(["-O", name, "mod-table", &bridge, "0", "evict"])
+                .args(["-O", name, "mod-table", &bridge, "8", "evict"])
                 .output()
                 .is_ok_and(|output| output.status.success())
         });
@@ -413,7 +413,8 @@ fn a_real_switch_watches_its_table_and_reports() {
         auster.wait_for("reconciled");
         wait_until("it has the marks", || {
             let told = ofctl(&["dump-table-desc"]);
-            let table = told.split("table 1:").next().unwrap_or_default();
+            let table = told.split("table 8:").nth(1).unwrap_or_default();
+            let table = table.split("table 9:").next().unwrap_or_default();
             table.contains("eviction=on")
                 && table.contains("vacancy=on vacancy_down=30% vacancy_up=40%")
         });
@@ -426,7 +427,7 @@ fn a_real_switch_watches_its_table_and_reports() {
         };
         // It reports from when it has been asked again, which nothing outside shows.
         let fill = || {
-            let entries = (0..75).map(|n| format!("udp,tp_dst={n},actions=drop\n"));
+            let entries = (0..75).map(|n| format!("table=8,udp,tp_dst={n},actions=drop\n"));
             let file = dir.path().join("entries");
             std::fs::write(&file, entries.collect::<String>()).unwrap();
             ofctl(&["add-flows", file.to_str().unwrap()]);

@@ -227,7 +227,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     assert!(one.ask(&Message::FlowMod(deep)).is_empty());
     let deep = held(&switch, 0);
     assert!(
-        deep.iter().any(|line| line.contains("table=10,")),
+        deep.iter().any(|line| line.contains("table=18,")),
         "{deep:?}"
     );
 

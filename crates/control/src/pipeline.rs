@@ -1,9 +1,9 @@
 //! The tables of a switch, and the way from one to the next.
 //!
-//! All code names tables by these constants. Where a network has access lists or bindings, or a
-//! switch has mirrors of packets that come in, their tables are before those of paths in the
-//! switch, and [`Numbering`] translates as messages leave and come in. So a network without them
-//! has the tables that it always had.
+//! All code names tables by these constants. In a switch of the fabric the tables of mirrors and
+//! access are before those of paths, and [`Numbering`] translates as messages leave and come in.
+//! There they are also while nothing is copied or judged, so that an access list or a mirror that
+//! comes or goes renumbers nothing. Without the fabric a switch has them while it needs them.
 
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::multipart::{FlowStats, ReplyBody, RequestBody};
@@ -52,7 +52,7 @@ pub(crate) const ACCESS_TABLES: u8 = 8;
 /// The numbers that a switch has for the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// Those of the constants: packets are copied and judged nowhere as they come in.
+    /// Those of the constants: packets are neither copied nor judged as they come in.
     #[default]
     Plain,
     /// The tables of mirrors and access come first, and all others after them.
@@ -69,7 +69,7 @@ impl Numbering {
     }
 
     /// The number of a table in the switch.
-    pub(crate) fn switch_number(self, table: TableId) -> TableId {
+    pub fn switch_number(self, table: TableId) -> TableId {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
@@ -98,7 +98,7 @@ impl Numbering {
     }
 
     /// Writes the switch's numbers into a message to it.
-    pub(crate) fn translate_sent(self, message: &mut Message) {
+    pub fn translate_sent(self, message: &mut Message) {
         match message {
             _ if self == Numbering::Plain => {}
             Message::FlowMod(flow_mod) => self.translate_flow_mod(flow_mod),

@@ -89,7 +89,7 @@ pub struct DatapathView {
     pub bridge: String,
     /// `system`, `netdev`, …
     pub datapath_type: String,
-    /// Entries that its first table takes, if that is limited.
+    /// Entries that its table of conversations takes, if that is limited.
     pub flow_limit: Option<u32>,
     /// The ports, by name.
     pub ports: BTreeMap<String, PortView>,

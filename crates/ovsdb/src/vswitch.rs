@@ -30,7 +30,8 @@ pub struct Bridge {
     pub datapath_id: Option<u64>,
     /// `system`, the kernel's, which is also meant by the empty text; `netdev`, in userspace; …
     pub datapath_type: String,
-    /// Entries that table 0 takes, where the administrator has set a limit.
+    /// Entries that the table of conversations takes, where the administrator has set a limit: 8, or
+    /// 0 where that has none.
     pub flow_limit: Option<u32>,
     /// `secure` or `standalone`; `None` is standalone.
     pub fail_mode: Option<String>,
@@ -346,14 +347,20 @@ fn read_bridge(
     }
 }
 
+/// The tables in which a controller may have the entries of conversations: with tables of mirrors
+/// and access before them, or without.
+const PATH_TABLES: [i64; 2] = [8, 0];
+
 fn read_flow_limit(replica: &Replica, row: &Row) -> Option<u32> {
     let Datum::Map(tables) = row.get("flow_tables")? else {
         return None;
     };
-    let Atom::Uuid(first) = tables.get(&Atom::Integer(0))? else {
-        return None;
-    };
-    number(replica.row("Flow_Table", *first)?, "flow_limit")
+    PATH_TABLES.iter().find_map(|table| {
+        let Atom::Uuid(table) = tables.get(&Atom::Integer(*table))? else {
+            return None;
+        };
+        number(replica.row("Flow_Table", *table)?, "flow_limit")
+    })
 }
 
 fn read_port(

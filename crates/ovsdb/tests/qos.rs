@@ -731,7 +731,7 @@ fn orphans_are_those_with_our_mark_that_no_port_uses() {
 }
 
 #[test]
-fn the_limit_of_a_bridges_first_table_is_read() {
+fn the_limit_of_a_bridges_table_of_conversations_is_read() {
     let mut database = Database::new("netdev");
     assert_eq!(database.bridge().flow_limit, None);
     let table = |limit: i64| [("flow_limit", Datum::from(limit))];
@@ -746,6 +746,8 @@ fn the_limit_of_a_bridges_first_table_is_read() {
     assert_eq!(database.bridge().flow_limit, None);
     *database.column("Bridge", bridge, "flow_tables") = tables(&[(0, first), (1, second)]);
     assert_eq!(database.bridge().flow_limit, Some(2000));
+    *database.column("Bridge", bridge, "flow_tables") = tables(&[(0, first), (8, second)]);
+    assert_eq!(database.bridge().flow_limit, Some(7));
     assert_eq!(database.bridge().queue_selection(), QueueSelection::Dscp);
 }
 

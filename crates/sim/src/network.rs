@@ -489,7 +489,10 @@ impl Network {
     /// Changes a switch's tables as somebody other than the controller.
     pub fn apply(&mut self, switch: SwitchId, message: &Message) {
         let applied = self.switches[switch.0].switch.apply(self.now, message);
-        assert!(applied.is_ok(), "{message:?}: {applied:?}");
+        let reports = applied.unwrap_or_else(|error| panic!("{message:?}: {error}"));
+        for report in reports {
+            self.say(switch, Xid(0), &report);
+        }
         self.revalidate_later(switch);
     }
 

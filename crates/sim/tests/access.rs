@@ -24,6 +24,9 @@ use sim::topology::{self, Topology};
 
 const FLOW_MOD: u8 = 14;
 
+/// An EtherType for experiments (IEEE 802, 9.2.3).
+const MARKED: u16 = 0x88b5;
+
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -81,6 +84,118 @@ fn pings(network: &mut Network, from: HostId, to: HostId, seq: u16) -> bool {
     network.run_for(ms(200));
     let ip = network.host(to).address.ip;
     network.host(from).pongs.contains_key(&(ip, seq))
+}
+
+/// The first list of a network comes and the last goes, with and without mirrors, under streams of
+/// all pairs and broadcasts: nothing is lost, reordered or heard twice, and no switch connects
+/// anew.
+#[test]
+fn the_first_list_and_the_last_disturb_nobody() {
+    let (mut network, topology) = network(31, true, |network| topology::ring(network, 5));
+    let hosts = topology.hosts.clone();
+    for (n, switch) in topology.switches.iter().enumerate() {
+        network.set_away(*switch, ms(5 * (n as u64 % 3)));
+    }
+    for host in &hosts {
+        network.host_mut(*host).record = true;
+    }
+    network.run_for(ms(3000));
+    assert!(topology.silent_pairs(&mut network, 1).is_empty());
+    network.run_for(ms(3000));
+    let ip = network.host(hosts[2]).address.ip;
+    let list = at_ports(&network, &hosts[..2], no_ping_to(ip));
+    let guard = Access {
+        dhcp_servers: Some(BTreeSet::new()),
+        ..Access::default()
+    };
+    let none = Access::default();
+    let steps = [
+        (&list, "the first list"),
+        (&none, "the last list"),
+        (&guard, "the first guard"),
+        (&none, "the last guard"),
+        (&list, "a list again"),
+    ];
+    let marked = |number: u64| [&number.to_be_bytes()[..], &[0; 38]].concat();
+    for (step, (access, when)) in (1u64..).zip(steps) {
+        let first = step * 1_000_000;
+        let pairs = hosts
+            .iter()
+            .flat_map(|a| hosts.iter().map(move |b| (*a, *b)));
+        let pairs: Vec<_> = pairs.filter(|(a, b)| a != b).collect();
+        for (n, (from, to)) in (0u64..).zip(&pairs) {
+            network.stream(*from, *to, first + n * 1000, 400, ms(1));
+        }
+        for n in 0..200u64 {
+            if n == 50 {
+                network.set_access(access.clone()).expect("all can");
+            }
+            let from = hosts[n as usize % hosts.len()];
+            let mac = network.host(from).address.mac;
+            let frame = build::ethernet(mac, MacAddr::BROADCAST, MARKED, &marked(first + n));
+            network.inject(from, frame);
+            network.run_for(ms(2));
+        }
+        network.run_for(ms(500));
+        for (n, (_, to)) in (0u64..).zip(&pairs) {
+            let got = &network.host(*to).datagrams;
+            let numbers = first + n * 1000..first + n * 1000 + 400;
+            assert_eq!(
+                numbers.filter(|n| got.get(n) == Some(&1)).count(),
+                400,
+                "{when}"
+            );
+        }
+        for (n, host) in hosts.iter().enumerate() {
+            let heard = |number: u64| {
+                let payload = marked(first + number);
+                let recorded = &network.host(*host).recorded;
+                recorded
+                    .iter()
+                    .filter(|f| f.get(14..60) == Some(&payload))
+                    .count()
+            };
+            for number in 0..200 {
+                let wanted = usize::from(number as usize % hosts.len() != n);
+                assert_eq!(
+                    heard(number),
+                    wanted,
+                    "{when}: broadcast {number} at host {n}"
+                );
+            }
+        }
+        let is_listed = access.ports.len() > 0;
+        let seq = 100 + step as u16;
+        assert_eq!(
+            pings(&mut network, hosts[0], hosts[2], seq),
+            !is_listed,
+            "{when}"
+        );
+        assert!(pings(&mut network, hosts[0], hosts[1], seq), "{when}");
+    }
+    let is_down = |event: &&Event| matches!(event, Event::SwitchDown { .. });
+    assert_eq!(network.events().find(is_down), None);
+}
+
+/// The entries that all packets take are set again when somebody else deletes them.
+#[test]
+fn the_way_to_the_paths_is_set_again() {
+    let (mut network, topology) = network(32, true, |network| topology::line(network, 2));
+    let hosts = topology.hosts.clone();
+    assert!(pings(&mut network, hosts[0], hosts[1], 1));
+    for table in [0, 1] {
+        let deletion = FlowMod {
+            command: FlowModCommand::Delete,
+            table_id: TableId(table),
+            ..FlowMod::add(0, Match::any(), Vec::new())
+        };
+        network.apply(topology.switches[0], &Message::FlowMod(deletion));
+        network.run_for(ms(100));
+        assert!(
+            pings(&mut network, hosts[0], hosts[1], 2 + u16::from(table)),
+            "{table}"
+        );
+    }
 }
 
 /// A list that lets everything pass but pings to one address.

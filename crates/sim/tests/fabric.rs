@@ -4,7 +4,7 @@ use clock::{Duration, SplitMix64};
 use control::controller::{Alarm, ControllerConfig, Drained, Event, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::{Label, form};
-use control::pipeline::LABEL_TABLE;
+use control::pipeline::{LABEL_TABLE, Numbering};
 use openflow::message::{ErrorMessage, FlowMod, GroupType};
 use openflow::table::SwitchOptions;
 use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, Version, Xid, encode};
@@ -571,9 +571,10 @@ fn a_switch_that_refuses_to_share_from_the_start_is_in_the_fabric() {
 
 /// The packets that each spine has passed on.
 fn passed_on(network: &Network, spines: &[SwitchId]) -> Vec<u64> {
+    let labels = Numbering::Access.switch_number(LABEL_TABLE);
     let labelled = |switch: &SwitchId| {
         let entries = network.switch(*switch).entries();
-        let labelled = entries.filter(|e| e.table_id == LABEL_TABLE && e.priority > 0);
+        let labelled = entries.filter(|e| e.table_id == labels && e.priority > 0);
         labelled.map(|e| e.packet_count).sum()
     };
     spines.iter().map(labelled).collect()

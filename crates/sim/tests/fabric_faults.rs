@@ -21,7 +21,7 @@ use control::controller::{ControllerConfig, Drained, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::plan::PORTS_MAX;
 use control::fabric::{Label, form, tree};
-use control::pipeline::HOST_TABLE;
+use control::pipeline::{HOST_TABLE, Numbering};
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
 use openflow::packet::build::ethernet;
 use openflow::table::FlowEntry;
@@ -57,6 +57,13 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+/// Whether a switch's table is that of hosts, in either numbering.
+fn is_of_hosts(table: TableId) -> bool {
+    let all = [Numbering::Plain, Numbering::Access];
+    all.map(|one| one.switch_number(HOST_TABLE))
+        .contains(&table)
+}
+
 struct Random(SplitMix64);
 
 impl Random {
@@ -80,8 +87,9 @@ fn network(seed: u64) -> Network {
         ..ControllerConfig::default()
     };
     let mut config: NetworkConfig = controller.into();
-    // Twice those that are used: descriptions of 254 take a quarter of the time.
-    config.n_tables = 8;
+    // With the tables of mirrors and access, or without. Descriptions of 254 take a quarter of the
+    // time.
+    config.n_tables = if seed % 8 == 3 { 8 } else { 16 };
     if seed % 4 == 2 {
         config.activation_delay = ms(17);
     }
@@ -446,7 +454,8 @@ fn labels(network: &Network, topology: &Topology) -> Result<BTreeMap<Label, Swit
         for entry in network.switch(*switch).entries() {
             let is_own = entry
                 .instructions
-                .contains(&Instruction::GotoTable(HOST_TABLE));
+                .iter()
+                .any(|step| matches!(step, Instruction::GotoTable(to) if is_of_hosts(*to)));
             let vid = entry.r#match.exact(Field::VlanVid);
             if let Some(vid) = vid.filter(|_| is_own)
                 && let Some(other) = labels.insert(Label(vid as u16 & 0xfff), *switch)
@@ -539,7 +548,7 @@ fn holds_nothing_stale(
             let why = |what: &str| format!("{switch:?} holds {what}: {entry:?}");
             match (EntryKind::of(entry.cookie), &entry.instructions[..]) {
                 (Some(EntryKind::Fabric), [Instruction::ApplyActions(actions)])
-                    if entry.table_id == HOST_TABLE && entry.priority > 0 =>
+                    if is_of_hosts(entry.table_id) && entry.priority > 0 =>
                 {
                     let is_there = |(home, port): (SwitchId, PortNo)| {
                         home == *switch && actions[..] == [Action::output(port)]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use clock::{Duration, SplitMix64};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
-use control::pipeline::LABEL_TABLE;
+use control::pipeline::{LABEL_TABLE, Numbering};
 use control::vlan::{PortVlans, VlanId, Vlans};
 use openflow::packet::build::{Host as Address, ethernet, tagged};
 use openflow::table::{FlowEntry, Switch};
@@ -592,7 +592,8 @@ fn labels_of_former_vlans_are_used_again() {
     let groups = |tenants: &Tenants| -> Vec<(usize, usize)> {
         let switches = tenants.switches.iter();
         let switches = switches.map(|id| tenants.network.switch(*id));
-        let of_labels = |entry: &&FlowEntry| entry.table_id == LABEL_TABLE;
+        let labels = Numbering::Access.switch_number(LABEL_TABLE);
+        let of_labels = |entry: &&FlowEntry| entry.table_id == labels;
         let count = |of: &Switch| (of.groups().count(), of.entries().filter(of_labels).count());
         switches.map(count).collect()
     };

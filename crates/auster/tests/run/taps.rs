@@ -192,8 +192,6 @@ fn a_copied_packet_goes_its_way_besides() {
     assert_eq!(ovs.copies(0), [1; 20]);
     let asked = json!({"match": "dl_type=0x88b5", "at": [format!("{DPID}:1")]});
     assert_eq!(put(api, "/v1/taps/watch/all", asked).status, 201);
-    // It has other tables since.
-    auster.line(&format!("switch {DPID} up"));
     eventually("an entry", || ovs.flows("br0").contains("priority=63101"));
     let mut stream = Stream::open(api, "watch");
     assert_eq!(ovs.copies(100), [1; 20]);

@@ -16,14 +16,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use openflow::message::{ErrorMessage, FlowMod};
+use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, FlowModFlags, FlowRemoved};
 use openflow::multipart::FlowStats;
-use openflow::{Action, Cookie, DatapathId, Field, Instruction, Match, PortNo, TableId};
+use openflow::{Action, Cookie, DatapathId, Field, Instruction, PortNo, TableId};
 
 use super::learned::LEARNED_MAX;
 use super::order::{self, BOTTOM};
 use super::*;
-use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
 use crate::mirror::{Mirrors, Targets};
 use crate::pipeline::{
     BINDING_TABLE, GUARD_TABLE, MIRROR_TABLE, OUT_ACCESS_TABLE, OUT_TABLE, PATH_TABLE,
@@ -241,6 +241,35 @@ pub fn plan(
         planner.lists(access, (orders, mirrors), Place::Out(*vlan), of_vlan(*vlan));
     }
     planner.plan
+}
+
+/// The plan of a switch where nothing is decided about access: packets go on to the paths, and
+/// those of mirrored ports are copied.
+pub fn passing(mirrors: &Mirrors, dpid: DatapathId) -> Plan {
+    let mut planner = Planner {
+        plan: Plan::new(),
+        dpid,
+    };
+    for (table, next) in [(MIRROR_TABLE, GUARD_TABLE), (GUARD_TABLE, PATH_TABLE)] {
+        planner.add(table, 0, Matching::any(), Step::Goto(next));
+    }
+    for (port, targets) in mirrors.ins(dpid) {
+        planner.mirror(port, targets);
+    }
+    planner.plan
+}
+
+/// The changes of one plan into another, in their order: what is new before what goes. Lists are
+/// whole before the ways that lead to them, and a list from its first rule on.
+pub fn change(before: &Plan, after: &Plan, generation: u16) -> Vec<FlowMod> {
+    let is_new = |(key, planned): &(&EntryKey, &Planned)| {
+        let before = before.get(key);
+        !before.is_some_and(|before| before.does_as(planned))
+    };
+    let new = after.iter().rev().filter(is_new);
+    let new = new.map(|(key, planned)| key.to_add(planned, generation));
+    let gone = before.keys().filter(|key| !after.contains_key(key));
+    new.chain(gone.map(EntryKey::to_delete)).collect()
 }
 
 /// The Ethernet addresses of gateways that route into VLANs with lists for that: of all VLANs with
@@ -637,10 +666,27 @@ impl Binding {
 
 impl EntryKey {
     pub(crate) fn to_add(&self, planned: &Planned, generation: u16) -> FlowMod {
+        // All packets take these, also where nothing is decided and nobody reads counters.
+        let flags = match (self.table, self.priority) {
+            (MIRROR_TABLE | GUARD_TABLE, 0) => FlowModFlags::SEND_FLOW_REM,
+            _ => FlowModFlags::empty(),
+        };
         FlowMod {
             table_id: self.table,
             cookie: EntryKind::Access.cookie(generation),
+            flags,
             instructions: planned.instructions(),
+            ..FlowMod::add(self.priority, self.matching.to_match(), Vec::new())
+        }
+    }
+
+    pub(crate) fn to_delete(&self) -> FlowMod {
+        FlowMod {
+            command: FlowModCommand::DeleteStrict,
+            table_id: self.table,
+            cookie: COOKIE_PREFIX,
+            cookie_mask: COOKIE_PREFIX_MASK,
+            instructions: Vec::new(),
             ..FlowMod::add(self.priority, self.matching.to_match(), Vec::new())
         }
     }
@@ -651,6 +697,15 @@ impl EntryKey {
             table: row.table_id,
             priority: row.priority,
             matching: Matching::from_match(&row.r#match)?,
+        })
+    }
+
+    /// The place of an entry that a switch has removed.
+    pub(crate) fn of_removed(removed: &FlowRemoved) -> Option<EntryKey> {
+        Some(EntryKey {
+            table: removed.table_id,
+            priority: removed.priority,
+            matching: Matching::from_match(&removed.r#match)?,
         })
     }
 
@@ -686,10 +741,6 @@ impl EntryKey {
 
     pub(crate) fn is_of_link(&self) -> bool {
         self.table == GUARD_TABLE && self.priority == LINK
-    }
-
-    pub(crate) fn to_match(&self) -> Match {
-        self.matching.to_match()
     }
 
     /// The port and the host of an entry that lets packets of a bound IPv4 address pass.

@@ -5,7 +5,7 @@ use openflow::packet::build::{self, Host};
 use openflow::table::Switch;
 use openflow::{Action, Message, TableId};
 
-use super::tables::{Around, Orders, Plan, plan};
+use super::tables::{Around, Orders, Plan, change, passing, plan};
 use super::*;
 use crate::mirror::{Direction, Mirror, Mirrors};
 use crate::pipeline::{Numbering, OUT_TABLE, PATH_TABLE};
@@ -325,6 +325,52 @@ fn outcomes(seed: u64, access: &Access, routing: &Routing, frames: usize) -> Out
         found.wrong += usize::from(goes(PortNo(PASSED)) != (is_allowed && !is_asking));
     }
     found
+}
+
+/// The first lists come and the last ones go, one message after another. A packet meets what was
+/// before or what comes after, whichever message the switch has just carried out.
+#[test]
+fn between_no_lists_and_some_a_packet_meets_either() {
+    let nothing = passing(&Mirrors::default(), DatapathId(1));
+    let (mut messages, mut different) = (0, 0);
+    for seed in 0..12 {
+        let mut some = Any(SplitMix64::new(seed));
+        let routing = some.routing();
+        let mut access = match seed % 2 {
+            0 => some.access(12),
+            _ => some.access_out(12),
+        };
+        access.dhcp_servers = Some([at(2)].into());
+        access.routers = Some(BTreeSet::new());
+        let lists = planned(&access, &routing);
+        let mut frame = |_| (1 + some.of(&[0, 1, 2, 3, 4, 5]), some.frame());
+        let frames: Vec<(u32, Vec<u8>)> = (0..60).map(&mut frame).collect();
+        let of = |switch: &Switch| -> Vec<Vec<PortNo>> {
+            let outputs = |(port, frame): &(u32, Vec<u8>)| switch.ports_of(PortNo(*port), frame);
+            frames.iter().map(outputs).collect()
+        };
+        for (before, after) in [(&nothing, &lists), (&lists, &nothing)] {
+            let mut now = switch(before);
+            let (was, will) = (of(&now), of(&switch(after)));
+            different += was.iter().zip(&will).filter(|(a, b)| a != b).count();
+            for mut flow_mod in change(before, after, 1) {
+                Numbering::Access.translate_flow_mod(&mut flow_mod);
+                let message = Message::FlowMod(flow_mod);
+                now.apply(Instant::START, &message).expect("it takes it");
+                for (n, is) in of(&now).iter().enumerate() {
+                    let either = [&was[n], &will[n]];
+                    assert!(
+                        either.contains(&is),
+                        "{seed}: {:?} at {message:?}",
+                        frames[n]
+                    );
+                }
+                messages += 1;
+            }
+            assert_eq!(of(&now), will);
+        }
+    }
+    assert!(messages > 500 && different > 200, "{messages} {different}");
 }
 
 const PACKETS: usize = 100_000;

@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
-use openflow::message::MultipartRequest;
+use openflow::message::{FlowRemoved, FlowRemovedReason, MultipartRequest};
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::packet::PacketFields;
 use openflow::{DatapathId, Message, PortNo};
@@ -27,7 +27,7 @@ use crate::vlan::{VlanId, Vlans};
 use crate::{ConnectionId, Location};
 
 use super::Controller;
-use super::entries::{delete_of, delete_row};
+use super::entries::delete_row;
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use super::output::RefusedReason;
@@ -50,6 +50,9 @@ pub struct AccessCounts {
 
 #[derive(Default)]
 pub(super) struct AccessControl {
+    /// Whether switches always have the tables of mirrors and access, so that these come and go
+    /// without a change of numbers.
+    has_tables: bool,
     /// The statements, with bonds by their places.
     stated: Access,
     /// The same with the ports of bonds.
@@ -68,8 +71,12 @@ pub(super) struct AccessControl {
 }
 
 impl AccessControl {
-    pub(super) fn new(access: Access, bonds: &Bonds) -> AccessControl {
-        let mut control = AccessControl::default();
+    /// `has_tables`: switches always have the tables of mirrors and access.
+    pub(super) fn new(access: Access, bonds: &Bonds, has_tables: bool) -> AccessControl {
+        let mut control = AccessControl {
+            has_tables,
+            ..AccessControl::default()
+        };
         control.set(access, bonds);
         control
     }
@@ -147,9 +154,7 @@ impl AccessControl {
         (vlans, bonds): (&Vlans, &Bonds),
         outbox: &Outbox,
     ) {
-        let learns = self.stated.by_dhcp.iter().any(|at| at.dpid == dpid);
-        // Later, its entries are those that this process has known.
-        if !learns || !self.adopted.insert(dpid) {
+        if !self.begins_to_learn(dpid) {
             return;
         }
         let hosts = held
@@ -171,6 +176,13 @@ impl AccessControl {
         for at in changed {
             self.take_learned(at, bonds);
         }
+    }
+
+    /// Whether a switch has bound hosts only from now on. Later, its entries are those that this
+    /// process has known.
+    fn begins_to_learn(&mut self, dpid: DatapathId) -> bool {
+        let learns = self.stated.by_dhcp.iter().any(|at| at.dpid == dpid);
+        learns && self.adopted.insert(dpid)
     }
 
     /// Whether a port is bound to the addresses that its hosts have by DHCP.
@@ -227,7 +239,7 @@ impl AccessControl {
     /// The numbers of the tables that a connected switch should have.
     fn numbering(&self, dpid: DatapathId, mirrors: &Mirrors, is_copying: bool) -> Numbering {
         let is_mirroring = mirrors.ins(dpid).next().is_some();
-        let is_wanted = self.access.is_on() || is_mirroring || is_copying;
+        let is_wanted = self.has_tables || self.access.is_on() || is_mirroring || is_copying;
         match is_wanted && !self.unable.contains(&dpid) {
             true => Numbering::Access,
             false => Numbering::Plain,
@@ -256,6 +268,9 @@ impl AccessControl {
     }
 
     fn plan(&self, net: &Network, around: Around<'_>, dpid: DatapathId) -> Plan {
+        if !self.access.is_on() {
+            return tables::passing(around.mirrors, dpid);
+        }
         let links = links(net, dpid);
         let mut plan = tables::plan(&self.access, &self.orders, around, dpid, &links);
         let closed = net.closed_of(dpid).filter_map(EntryKey::of_closed);
@@ -284,7 +299,7 @@ impl AccessControl {
             Numbering::Plain => Plan::new(),
             Numbering::Access => self.plan(net, around, dpid),
         };
-        if !plan.is_empty() {
+        if !plan.is_empty() && self.access.is_on() {
             plan.extend(links_to_be(net, dpid, &held));
         }
         let counts = mend(&plan, &held, dpid, outbox);
@@ -295,30 +310,41 @@ impl AccessControl {
         counts
     }
 
+    /// Sets an entry again that somebody else has deleted.
+    pub(super) fn handle_removed(
+        &self,
+        dpid: DatapathId,
+        removed: &FlowRemoved,
+        outbox: &mut Outbox,
+    ) {
+        let key = EntryKey::of_removed(removed);
+        let planned = self.sent.get(&dpid).zip(key.as_ref());
+        let planned = planned.and_then(|(sent, key)| sent.get_key_value(key));
+        if let Some((key, planned)) = planned
+            && removed.reason == FlowRemovedReason::DELETE
+        {
+            outbox.send_flow_mod(dpid, key.to_add(planned, outbox.generation));
+        }
+    }
+
     /// Sends a switch what has changed: what is new before what goes.
     fn update(&mut self, net: &Network, around: Around<'_>, dpid: DatapathId, outbox: &mut Outbox) {
         if !self.sent.contains_key(&dpid) {
             return;
         }
+        self.begins_to_learn(dpid);
         let plan = self.plan(net, around, dpid);
-        let before = self.sent.insert(dpid, plan.clone()).unwrap_or_default();
-        // Lists are whole before the ways that lead to them, and a list from its first rule on.
-        for (key, planned) in plan.iter().rev() {
-            if !before
-                .get(key)
-                .is_some_and(|before| before.does_as(planned))
-            {
-                outbox.send_flow_mod(dpid, key.to_add(planned, outbox.generation));
-            }
+        let before = self.sent.remove(&dpid).unwrap_or_default();
+        for flow_mod in tables::change(&before, &plan, outbox.generation) {
+            outbox.send_flow_mod(dpid, flow_mod);
         }
-        for key in before.keys().filter(|key| !plan.contains_key(key)) {
-            delete(key, dpid, outbox);
-        }
+        self.sent.insert(dpid, plan);
+        self.read_later(outbox);
     }
 
     /// Lets the packets of links pass, and no longer those of other ports.
     fn follow_links(&mut self, net: &Network, dpid: DatapathId, outbox: &mut Outbox) {
-        let Some(sent) = self.sent.get_mut(&dpid) else {
+        let Some(sent) = self.sent.get_mut(&dpid).filter(|_| self.access.is_on()) else {
             return;
         };
         let wanted: BTreeMap<EntryKey, Planned> = links(net, dpid)
@@ -348,7 +374,7 @@ impl AccessControl {
     }
 
     fn read_later(&mut self, outbox: &mut Outbox) {
-        if !std::mem::replace(&mut self.is_reading, true) {
+        if self.access.is_on() && !std::mem::replace(&mut self.is_reading, true) {
             outbox.timer(outbox.now + READ_INTERVAL, Timer::Access);
         }
     }
@@ -364,7 +390,8 @@ impl AccessControl {
         };
         let body = RequestBody::Flow(rows);
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-        for dpid in self.sent.keys() {
+        let switches = self.sent.keys().filter(|_| self.access.is_on());
+        for dpid in switches {
             if !outbox.waits_for(*dpid, Request::Access) {
                 outbox.request(now, *dpid, Request::Access, &message);
             }
@@ -469,8 +496,7 @@ fn links(net: &Network, dpid: DatapathId) -> BTreeSet<PortNo> {
 }
 
 fn delete(key: &EntryKey, dpid: DatapathId, outbox: &mut Outbox) {
-    let deletion = delete_of(key.table, key.priority, &key.to_match());
-    outbox.send_flow_mod(dpid, deletion);
+    outbox.send_flow_mod(dpid, key.to_delete());
 }
 
 /// Makes a switch's entries those of the plan. Returns the numbers kept, added and deleted.
@@ -517,8 +543,8 @@ impl Controller {
     }
 
     /// Takes other access lists and bindings over, unless switches that they concern cannot hold
-    /// them: these are returned. Switches whose tables get other numbers connect anew: that is so
-    /// for the first statement about access, and after the last.
+    /// them: these are returned. Without the fabric, switches whose tables get other numbers connect
+    /// anew: that is so for the first statement about access, and after the last.
     pub fn set_access(&mut self, now: Instant, access: Access) -> Result<(), Vec<DatapathId>> {
         self.set_access_with(now, access, None, None)
     }
@@ -556,7 +582,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Closes the connections of switches whose tables should have other numbers.
+    /// Closes the connections of switches whose tables should have other numbers. With the fabric
+    /// these stay the same.
     pub(super) fn renumber(&mut self, now: Instant) {
         let mirrors = self.outbox.mirrors.clone();
         let is_other = |(_, dpid): &(&ConnectionId, &DatapathId)| {

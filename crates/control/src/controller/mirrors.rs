@@ -171,9 +171,7 @@ impl Controller {
         }
     }
 
-    /// Takes other mirrors over. Switches get copies in the entries that they have. One whose first
-    /// mirror of packets that come in this is, or whose last, connects again: its tables get other
-    /// numbers.
+    /// Takes other mirrors over. Switches get copies in the entries that they have.
     pub fn set_mirrors(&mut self, now: Instant, mirrors: Mirrors) {
         self.outbox.now = now;
         self.config.mirrors = mirrors;
@@ -219,7 +217,6 @@ impl Controller {
             self.read_mirrored(now, dpid, &before);
             self.check_mirrors(dpid);
         }
-        self.renumber(now);
         self.update_access();
         self.taps.follow_mirrors(&self.network, &mut self.outbox);
     }

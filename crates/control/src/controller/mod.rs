@@ -277,7 +277,11 @@ impl Controller {
             wants_news: false,
             fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
             flooded: Flooded::default(),
-            access: AccessControl::new(config.access.clone(), &config.bonds),
+            access: AccessControl::new(
+                config.access.clone(),
+                &config.bonds,
+                config.fabric.is_some(),
+            ),
             bonding: Bonding::default(),
             mirroring: Mirroring::default(),
             guarded: Guarded::default(),

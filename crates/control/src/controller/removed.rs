@@ -4,6 +4,7 @@ use clock::Instant;
 use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
+use crate::access::tables;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours, is_tap};
 
 use crate::guest;
@@ -35,6 +36,9 @@ impl Controller {
         }
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Static) {
             return self.static_removed(dpid, removed);
+        }
+        if is_known && tables::is_access(removed.cookie) {
+            return self.access.handle_removed(dpid, removed, &mut self.outbox);
         }
         if is_known && is_tap(removed.cookie) {
             return self.taps.handle_removed(dpid, removed, &mut self.outbox);

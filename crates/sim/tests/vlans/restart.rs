@@ -6,7 +6,7 @@ use control::entry::{EntryKind, is_ours};
 use control::fabric::Label;
 use control::fabric::form::{self, Part};
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand};
-use openflow::{Action, Bucket, Field, Instruction, MatchField, Message, PortNo};
+use openflow::{Action, Bucket, Field, Instruction, MatchField, Message, PortNo, TableId};
 
 use super::*;
 
@@ -174,7 +174,7 @@ fn a_vlan_that_has_gone_leaves_nothing() {
         let switches = tenants.switches.iter();
         let entries = switches.flat_map(|switch| tenants.network.switch(*switch).entries());
         let of_vlan = entries.filter(|e| match &e.instructions[..] {
-            [Instruction::ApplyActions(all)] => e.table_id == LABEL_TABLE && all.iter().any(says),
+            [Instruction::ApplyActions(all)] => is_of_label(e.table_id) && all.iter().any(says),
             _ => false,
         });
         of_vlan.count()
@@ -310,7 +310,7 @@ fn corrupt(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
     let mut at = switch;
     match below(6) {
         0 => at = other,
-        1 if flow_mod.table_id == LABEL_TABLE => {
+        1 if is_of_label(flow_mod.table_id) => {
             let fields = flow_mod.r#match.fields.iter_mut();
             fields.for_each(|field| relabel(field, label));
         }
@@ -339,6 +339,10 @@ fn corrupt(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
     apply_if_taken(tenants, at, &Message::FlowMod(flow_mod));
 }
 
+fn is_of_label(table: TableId) -> bool {
+    Numbering::Access.our_number(table) == LABEL_TABLE
+}
+
 fn apply_if_taken(tenants: &mut Tenants, at: SwitchId, message: &Message) {
     let now = tenants.network.now();
     let network = &mut tenants.network;
@@ -350,11 +354,17 @@ fn apply_if_taken(tenants: &mut Tenants, at: SwitchId, message: &Message) {
 /// The VLAN and the label that an entry says to be its switch's own.
 fn own_label(entry: &FlowEntry) -> Option<(VlanId, Label)> {
     let label = Label(entry.r#match.exact(Field::VlanVid)? as u16 & 0xfff);
+    let instructions = entry.instructions.iter().map(|step| match step {
+        Instruction::GotoTable(table) => {
+            Instruction::GotoTable(Numbering::Access.our_number(*table))
+        }
+        other => other.clone(),
+    });
     let part = Part::Entry {
-        table_id: entry.table_id,
+        table_id: Numbering::Access.our_number(entry.table_id),
         priority: entry.priority,
         r#match: entry.r#match.clone(),
-        instructions: entry.instructions.clone(),
+        instructions: instructions.collect(),
     };
     let vlans = [10, 20, 30].map(vlan).into_iter().chain([VlanId::NONE]);
     let mut own = vlans.filter(|vlan| form::own(*vlan, label) == std::slice::from_ref(&part));
@@ -369,7 +379,8 @@ fn claim(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
     let (own_vlan, label) = own[below(own.len())];
     let ids = [own_vlan.number(), 10, 20, 30];
     let claimed = VlanId::new(ids[below(4)]).unwrap_or(own_vlan);
-    for message in form::change(Vec::new(), form::own(claimed, label), 1) {
+    for mut message in form::change(Vec::new(), form::own(claimed, label), 1) {
+        Numbering::Access.translate_sent(&mut message);
         apply_if_taken(tenants, to, &message);
     }
 }

@@ -303,7 +303,7 @@ async fn get_tap(
 
 /// Have an application see packets. A tap ends with `auster run`.
 ///
-/// The first tap of a switch that copies has the switch connect anew.
+/// Without the fabric, the first tap of a switch that copies has the switch connect anew.
 #[utoipa::path(put, path = "/v1/taps/{owner}/{name}", tag = "applications",
     operation_id = "put_tap",
     params(

@@ -11,11 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::entry::is_ours;
-use control::pipeline::POLICY_TABLE;
+use control::entry::{EntryKind, is_ours};
+use control::pipeline::{Numbering, POLICY_TABLE};
 use control::qos::check::QUEUE_NUMBER_MAX;
 use control::qos::flow::{Flow, OPENS};
-use openflow::Cookie;
+use openflow::{Cookie, TableId};
 use serde_json::{Map, Value, json};
 
 /// The lines of each switch.
@@ -65,6 +65,16 @@ pub enum State {
 /// The first number of meters that are auster's.
 const METER_MIN: u32 = 0x6000;
 
+/// Whether the number behind this word is that of the table of policies, with tables of access
+/// before it or without.
+fn is_of_policies(line: &str, word: &str) -> bool {
+    let (_, rest) = line.split_once(word).unwrap_or_default();
+    let number = rest.split(|c: char| !c.is_ascii_digit()).next();
+    let number = number.and_then(|number| number.parse().ok()).map(TableId);
+    let both = [Numbering::Plain, Numbering::Access].map(|one| one.switch_number(POLICY_TABLE));
+    number.is_some_and(|number| both.contains(&number))
+}
+
 impl Found {
     /// Reads tables of the database, each a line of JSON, and after a line `switch NAME` what
     /// `ovs-ofctl` prints of its flows and meters.
@@ -101,13 +111,14 @@ impl Found {
             return;
         }
         if !Flow::is_its(cookie) {
-            if line.contains(&format!("goto_table:{}", POLICY_TABLE.0)) {
+            let is_access = EntryKind::of(cookie) == Some(EntryKind::Access);
+            if !is_access && is_of_policies(line, "goto_table:") {
                 self.leading.insert(switch.to_string());
             }
             return;
         }
         let (_, rest) = line.split_once(", ").unwrap_or_default();
-        let lines = match rest.contains(&format!("table={}", POLICY_TABLE.0)) {
+        let lines = match is_of_policies(rest, "table=") {
             true => &mut self.policies,
             false => &mut self.circuits,
         };
