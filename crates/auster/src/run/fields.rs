@@ -23,6 +23,8 @@ pub struct Fields<'a> {
     doubts: Vec<(usize, String)>,
     /// The keys that are asked for, if anybody wants to know.
     record: Option<Record>,
+    /// The keys outside of sections.
+    outside: Vec<String>,
 }
 
 /// A mistake, with where it is in the text.
@@ -85,6 +87,7 @@ pub fn without_columns(problems: Vec<String>) -> Vec<String> {
 
 /// The one of `known` that somebody meant who wrote `name`, if it is near enough.
 pub fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let name = &*name.to_lowercase();
     let near = known.iter().map(|known| {
         let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
         let distance = strsim::osa_distance(name, known);
@@ -123,6 +126,7 @@ impl<'a> Fields<'a> {
             problems: Vec::new(),
             doubts: Vec::new(),
             record: None,
+            outside: Vec::new(),
         };
         let table = table.into_inner();
         let errors = errors.iter().map(|error| (error.span(), error.message()));
@@ -262,7 +266,10 @@ impl<'a> Fields<'a> {
         if let Some(record) = &mut self.record {
             record.enter(table, section, known);
         }
-        for (key, _) in table.iter() {
+        if section.is_empty() {
+            self.outside = known.iter().map(|key| (*key).to_owned()).collect();
+        }
+        for (key, value) in table.iter() {
             let name: &str = key.get_ref();
             if !known.contains(&name) {
                 let place = if section.is_empty() {
@@ -272,7 +279,13 @@ impl<'a> Fields<'a> {
                 };
                 let all = known.join(", ");
                 let problem = format!("'{name}' is not known {place}; known: {all}");
+                let is_outside = !section.is_empty() && self.outside.iter().any(|key| key == name);
                 match meant(name, known) {
+                    None if is_outside && !value.get_ref().is_table() => self.push(
+                        &key.span(),
+                        format!("{problem}; write {name} above the first section"),
+                        Kind::Value,
+                    ),
                     Some(meant) => self.push(
                         &key.span(),
                         format!("{problem}; did you mean {meant}?"),
@@ -575,6 +588,7 @@ mod tests {
             ("lldp_interval", Some("lldp_interval_ms")),
             ("alow_dpids", Some("allow_dpid")),
             ("ud", Some("id")),
+            ("LISTEN", Some("listen")),
             ("threads", None),
             ("x", None),
         ] {

@@ -258,7 +258,6 @@ impl Settings {
         settings.controller.gateways = settings.gateways.clone();
         let guests = settings.guests.iter();
         settings.controller.guests = guests.map(|one| one.guest.clone()).collect();
-        warn(&settings.doubts);
         match policy::load(&settings.policy) {
             Ok(map) => settings.driver.policy = map,
             Err(failure) => check(Err(failure)),
@@ -287,7 +286,10 @@ impl Settings {
             check(Err(wrong_way("--connect", method)));
         }
         match mistakes.is_empty() {
-            true => Ok(settings),
+            true => {
+                warn(&settings.doubts);
+                Ok(settings)
+            }
             false => Err(mistakes),
         }
     }
@@ -1441,7 +1443,7 @@ mod tests {
             (text.replace("id = 10", "id = 0"), "net.toml:3:6: id is 0"),
             (
                 text.replace("1:2", "1:7"),
-                "net.toml:5: 0000000000000001:7 is an end",
+                "net.toml:5:1: 0000000000000001:7 is an end",
             ),
             (format!("{text}{class}"), "[[timeouts.class]]"),
             (format!("vlans = \"ovsdb\"\n{text}"), "--ovsdb METHOD"),

@@ -64,15 +64,17 @@ fn problem(text: &str, at: usize, error: &str) -> Problem {
     let is_value = before[line..].contains('=') && !word.is_empty();
     if error == "duplicate key" {
         let name = behind.split(['\n', '=', ']']).next().unwrap_or_default();
-        let (name, is_section) = (name.trim(), text[line..].trim_start().starts_with('['));
-        return Problem {
-            at,
-            text: match is_section {
-                true => format!("[{name}] is there already: put all its settings into one"),
-                false => format!("{name} is there already in this section: keep one of them"),
-            },
-            kind: Kind::Twice,
+        let (name, header) = (name.trim(), text[line..].trim_start());
+        let is_list = before.contains(&format!("[[{name}]]"));
+        let text = match header.starts_with('[') {
+            true if is_list && !header.starts_with("[[") => {
+                format!("[[{name}]] is there already: write [[{name}]] here too")
+            }
+            true => format!("[{name}] is there already: put all its settings into one"),
+            false => format!("{name} is there already in this section: keep one of them"),
         };
+        let kind = Kind::Twice;
+        return Problem { at, text, kind };
     }
     let is_bare = [
         "string values must be quoted",
@@ -84,7 +86,7 @@ fn problem(text: &str, at: usize, error: &str) -> Problem {
     Problem {
         at,
         text: match is_bare && is_value {
-            true => format!("'{word}' is no value: write a text in quotes, a number in digits"),
+            true => format!("'{word}' is no value: write a number in digits, or a text in quotes"),
             false => format!("this is not TOML: {error}"),
         },
         kind: Kind::Syntax,

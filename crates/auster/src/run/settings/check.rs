@@ -41,9 +41,14 @@ pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
     let mut note = |failure: &Failure| {
         let found = lines(failure, &files).into_iter();
         let found = found.filter(|line| !needs_any(line, &mistaken));
-        let placed = found.map(|line| match file_place(&line, &files, &document, file) {
-            Some(place) => format!("{place}: {line}"),
-            None => document.placed(&line),
+        let placed = found.map(|line| {
+            let in_file = file_place(&line, &files, &document);
+            let place = in_file.or_else(|| method_place(&line, &document));
+            match place {
+                Some(place) => format!("{place}: {line}"),
+                None if is_in(&line, &files) => line,
+                None => document.placed(&line),
+            }
         });
         mistakes.extend(placed);
     };
@@ -83,23 +88,40 @@ fn needs_any(mistake: &str, mistaken: &Mistaken) -> bool {
     needed.is_some_and(|(_, needed)| names(needed).any(|name| mistaken.has(name)))
 }
 
-/// Where the settings are named whose file a mistake is about as a whole.
-fn file_place(
-    mistake: &str,
-    files: &[Named],
-    document: &Document<'_>,
-    file: &Path,
-) -> Option<String> {
-    let dir = file.parent().unwrap_or(Path::new(""));
+/// The settings whose file a mistake is about as a whole, and where the first of them is.
+fn file_place(mistake: &str, files: &[Named], document: &Document<'_>) -> Option<String> {
     let is_about = |one: &&Named| mistake.starts_with(&format!("{}: ", one.file.display()));
-    let of_file = files.iter().filter(is_about).filter_map(|one| {
-        let is_it = |text: &str| dir.join(text) == one.file;
-        Some((document.place_of_text(one.setting, 0, is_it)?, one.setting))
+    let named: Vec<&Named> = files.iter().filter(is_about).collect();
+    let place = named.iter().find_map(|one| {
+        document.place_of_text(one.setting, 0, |text| document.path(text) == one.file)
     });
-    let of_file: Vec<(String, &str)> = of_file.collect();
-    let settings: Vec<&str> = of_file.iter().map(|(_, setting)| *setting).collect();
-    let (place, _) = of_file.first()?;
-    Some(format!("{place}: {}", settings.join(", ")))
+    let settings: Vec<&str> = named.iter().map(|one| one.setting).collect();
+    let settings = (!settings.is_empty()).then(|| settings.join(", "))?;
+    Some(place.map_or(settings.clone(), |place| format!("{place}: {settings}")))
+}
+
+/// Whether a mistake has its place in one of the files.
+fn is_in(mistake: &str, files: &[Named]) -> bool {
+    let starts = |one: &Named| mistake.starts_with(&format!("{}:", one.file.display()));
+    files.iter().any(starts)
+}
+
+/// The setting that has the method with which a mistake begins, and where.
+fn method_place(mistake: &str, document: &Document<'_>) -> Option<String> {
+    let (stated, _) = mistake.split_once(' ')?;
+    ["listen", "connect", "ovsdb"]
+        .into_iter()
+        .find_map(|setting| {
+            let is_it = |text: &str| {
+                let method = match setting {
+                    "ovsdb" => super::ovsdb_method(text).ok(),
+                    _ => text.parse().ok(),
+                };
+                method.is_some_and(|method| method.to_string() == stated)
+            };
+            let place = document.place_of_text(setting, 0, is_it)?;
+            Some(format!("{place}: {setting}"))
+        })
 }
 
 /// Each mistake once: those in the settings by line and column, then those elsewhere.
@@ -398,7 +420,7 @@ mod tests {
         ),
         (
             "listen = [\"ptcp:6654\", \"pssl:\"]\n",
-            &["run.toml:1:1: pssl:6653:0.0.0.0 needs certificates on both sides"],
+            &["run.toml:1:24: listen: pssl:6653:0.0.0.0 needs certificates on both sides"],
         ),
         // A wrong value hides nothing that does not follow from it.
         (
@@ -422,11 +444,11 @@ mod tests {
         (
             "ovsdb = [\"ptcp:\"]\nstate = \"state\"\n[cluster]\nname = \"a\"\n",
             &[
-                "run.toml:1:1: [cluster] does not go with ovsdb",
-                "run.toml:2:1: [cluster] does not go with state",
                 "run.toml:3:2: [cluster] needs etcd",
                 "run.toml:3:2: [cluster] needs listen",
                 "run.toml:3:2: [cluster] needs state",
+                "run.toml:3:2: [cluster] does not go with ovsdb",
+                "run.toml:3:2: [cluster] does not go with state",
             ],
         ),
         // What is mistaken is not missing.
@@ -470,13 +492,37 @@ mod tests {
                 "run.toml:3:12: [[timeouts.class]] names hosts without their VLAN",
             ],
         ),
+        // A mistake in another file has its place there; one of a line has a column.
+        (
+            "topology = \"net.toml\"\nlinks = \"enforced\"\n[[vlan]]\nid = 10\n[[port]]\n  at = \"1:1\"\n\
+             access = 10\n",
+            &[
+                "run.toml:2:9: links: 'enforced'",
+                "run.toml:6:3: 0000000000000001:1 is an end",
+            ],
+        ),
+        (
+            "topology = \"wrong.toml\"\n",
+            &["wrong.toml:1:10: links: '1:1' is not two ports"],
+        ),
+        (
+            "[controller]\nlisten = \"ptcp:\"\nPath_Rate_Max = 1\n",
+            &[
+                "run.toml:2:1: 'listen' is not known in [controller]; known: idle_timeout_s",
+                "run.toml:3:1: 'Path_Rate_Max' is not known",
+            ],
+        ),
+        (
+            "[[port]]\nat = \"1:2\"\nacl = \"a\"\n",
+            &["run.toml:3:1: 'acl' is not known"],
+        ),
         // What is not TOML leaves only what is certain.
         (
             "lisen = \"x\"\nmode = hybrid\nthreads = 0\n[[port]]\nat = \"1:2\"\naccess = 10\n\
              [[vlan]\nid = 10\n",
             &[
                 "run.toml:1:1: 'lisen' is not known",
-                "run.toml:2:8: 'hybrid' is no value: write a text in quotes",
+                "run.toml:2:8: 'hybrid' is no value: write a number in digits",
                 "run.toml:7:8: this is not TOML: unclosed array table",
             ],
         ),
@@ -486,7 +532,10 @@ mod tests {
         ),
         (
             "status = \"none/x\"\n[tls]\nca = \"none\"\n[session]\nguard = true\n[tls]\nca = 1\n",
-            &["run.toml:6:2: [tls] is there already"],
+            &[
+                "run.toml:6:2: [tls] is there already",
+                "run.toml:7:1: ca is there already in this section",
+            ],
         ),
         (
             "threads = 2\nthreads = 3\n[controller]\npath_rate_max = 0\n",
@@ -499,26 +548,26 @@ mod tests {
 
     #[test]
     fn every_mistake_has_its_place_and_nothing_follows_from_it() {
+        let mut wrong = Vec::new();
         for (text, expected) in WRONG {
             let dir = tempfile::tempdir().unwrap();
             let dir = dir.path();
             std::fs::write(dir.join("plain"), "plain\n").unwrap();
+            std::fs::write(dir.join("net.toml"), "links = [\"1:1 2:1\"]\n").unwrap();
+            std::fs::write(dir.join("wrong.toml"), "links = [\"1:1\"]\n").unwrap();
             std::fs::write(dir.join("tokens"), "").unwrap();
             let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(dir.join("tokens"), private).unwrap();
             let found = mistakes(dir, text);
-            let found: Vec<String> = found
-                .iter()
-                .map(|line| line.replace(&*dir.to_string_lossy(), "."))
-                .collect();
-            assert_eq!(found.len(), expected.len(), "{text}\n{found:#?}");
-            for (found, expected) in found.iter().zip(*expected) {
-                let found = found.replace("./.", ".");
-                assert!(
-                    found.starts_with(expected),
-                    "{text}\n{found}\nis not\n{expected}"
-                );
+            let found = found.iter();
+            let found = found.map(|line| line.replace(&*dir.to_string_lossy(), "."));
+            let found: Vec<String> = found.collect();
+            let mut pairs = found.iter().zip(*expected);
+            let is_right = pairs.all(|(found, expected)| found.starts_with(expected));
+            if found.len() != expected.len() || !is_right {
+                wrong.push(format!("{text}{found:#?}\nis not\n{expected:#?}"));
             }
         }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     }
 }

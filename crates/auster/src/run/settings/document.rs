@@ -1,7 +1,7 @@
 //! Where a file of settings has what a mistake is about.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -28,14 +28,33 @@ impl<'a> Document<'a> {
     /// A mistake of settings that do not fit to each other, with the place of the first one that
     /// it names and the file has. A setting of an option has no place in the file.
     pub fn placed(&self, mistake: &str) -> String {
-        let place = match mistake.starts_with(&format!("{}:", self.file.display())) {
-            true => None,
-            false => names(mistake).find_map(|name| key_at(&self.root, name)),
-        };
-        match place {
+        let file = format!("{}:", self.file.display());
+        if let Some(rest) = mistake.strip_prefix(&file) {
+            return self
+                .with_column(rest)
+                .map_or(mistake.to_owned(), |rest| file + &rest);
+        }
+        match names(mistake).find_map(|name| key_at(&self.root, name)) {
             Some(at) => format!("{}: {mistake}", self.place(&at)),
             None => mistake.to_owned(),
         }
+    }
+
+    /// A mistake of which only the line is known, with the column at which that line begins.
+    fn with_column(&self, mistake: &str) -> Option<String> {
+        let (number, said) = mistake.split_once(": ")?;
+        let line = self
+            .text
+            .lines()
+            .nth(number.parse::<usize>().ok()?.checked_sub(1)?)?;
+        let column = 1 + line.chars().take_while(|c| c.is_whitespace()).count();
+        Some(format!("{number}:{column}: {said}"))
+    }
+
+    /// The file that a text of the settings names.
+    pub fn path(&self, text: impl AsRef<Path>) -> PathBuf {
+        let dir = self.file.parent().unwrap_or(Path::new(""));
+        dir.join(text)
     }
 
     fn place(&self, at: &Range<usize>) -> String {

@@ -89,7 +89,7 @@ pub fn problems(settings: &Settings, mistaken: &Mistaken, document: &Document<'_
     for (setting, path, problem_of) in found {
         let problem = path.and_then(|path| Some((path, problem_of(path)?)));
         let line = problem.map(|(path, problem)| {
-            let place = document.place_of_text(setting, 0, |text| path.ends_with(text));
+            let place = document.place_of_text(setting, 0, |text| document.path(text) == path);
             let place = place.map_or(String::new(), |place| format!("{place}: "));
             format!("{place}{setting}: {problem}")
         });
@@ -162,7 +162,7 @@ fn sockets(settings: &Settings, mistaken: &Mistaken, document: &Document<'_>) ->
         }
     }
     if let Some(status) = &settings.status {
-        let reads = |text: &str| status.ends_with(text);
+        let reads = |text: &str| document.path(text) == *status;
         let at = Address::Unix(status.clone());
         add("status", &status.display(), &reads, Ok(vec![at]));
     }
@@ -173,7 +173,7 @@ fn sockets(settings: &Settings, mistaken: &Mistaken, document: &Document<'_>) ->
     });
     for at in api.iter().flatten() {
         let reads = |text: &str| match (api::address(text), at) {
-            (Ok(ApiAddress::Unix(one)), ApiAddress::Unix(path)) => path.ends_with(one),
+            (Ok(ApiAddress::Unix(one)), ApiAddress::Unix(path)) => document.path(one) == *path,
             (one, at) => one.is_ok_and(|one| one == *at),
         };
         add("api.listen", at, &reads, Ok(of_api(at)));
