@@ -3,6 +3,8 @@
 //! The same sources give the same program: the date is `SOURCE_DATE_EPOCH`, or the commit's. Builds
 //! for development have neither, since each commit would build the crate again. A build without git
 //! has no commit, unless `AUSTER_COMMIT` states it.
+//!
+//! The program for installing has functions of the same code once: a tenth of its size.
 
 use std::env;
 use std::process::Command;
@@ -31,7 +33,13 @@ fn main() {
         date.filter(|date| date.parse::<u64>().is_ok()),
     );
     set("AUSTER_BUILD_RUSTC", rustc);
-    set("AUSTER_BUILD_TARGET", env::var("TARGET").ok());
+    let target = env::var("TARGET").ok();
+    // The profile `dist` alone optimises for size, and Rust's own linker is the default there alone.
+    let is_small = env::var("OPT_LEVEL").is_ok_and(|level| level == "z");
+    if is_small && target.as_deref() == Some("x86_64-unknown-linux-gnu") {
+        println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
+    }
+    set("AUSTER_BUILD_TARGET", target);
 }
 
 /// One line of a program's output; `None` where there is no such program, or it fails.
