@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use tokio::time::sleep;
 
 use crate::qos::ApiArgs;
+use crate::run::event_kind;
 
 pub const EXAMPLE: &str = "\
 Example:
@@ -34,7 +35,7 @@ pub struct Args {
     since: Option<u64>,
 
     /// Only events of this kind; several by commas, or by several flags
-    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', value_parser = kind)]
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', value_parser = event_kind)]
     kinds: Vec<String>,
 
     /// Only events that name this switch
@@ -48,14 +49,6 @@ pub struct Args {
 
 /// Between two tries to go on.
 const PAUSE: Duration = Duration::from_secs(1);
-
-fn kind(text: &str) -> Result<String, String> {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    match !text.is_empty() && text.bytes().all(is_plain) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("'{text}' is no kind such as link_down")),
-    }
-}
 
 /// # Errors
 /// The API does not answer, or refuses.

@@ -20,6 +20,7 @@ mod gateways;
 mod guests;
 mod intent;
 mod kept;
+mod kinds;
 mod listeners;
 mod load;
 pub(crate) mod metrics;
@@ -200,6 +201,7 @@ impl Args {
     }
 }
 
+pub use kinds::event_kind;
 pub use settings::session_version;
 
 pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, tokens};

@@ -589,8 +589,8 @@ fn all_that_is_wrong_with_guests_is_said_at_once() {
     let (code, said) = check(&["--config", file.to_str().unwrap()]);
     assert_eq!(code, Some(2), "{said}");
     for part in [
-        "run.toml:5: guest 'b': priority: 'a' has 0 to 999",
-        "run.toml:5: guest 'b': match: a VLAN does not go with the fabric",
+        "run.toml:8:12: guest 'b': priority: 'a' has 0 to 999",
+        "run.toml:9:9: guest 'b': match: a VLAN needs forwarding",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

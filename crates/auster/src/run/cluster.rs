@@ -51,11 +51,11 @@ pub struct Stated {
     /// The name of the cluster.
     id: String,
     name: MemberId,
-    listen: Method,
+    pub listen: Method,
     /// Where the others dial, unless that is where this one listens.
     address: Option<Method>,
-    ca: Option<PathBuf>,
-    state: PathBuf,
+    pub ca: Option<PathBuf>,
+    pub state: PathBuf,
 }
 
 const FIELDS: [&str; 7] = ["etcd", "id", "name", "listen", "address", "ca", "state"];

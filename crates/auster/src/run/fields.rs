@@ -1,6 +1,7 @@
 //! Reading a TOML file so that every mistake in it is reported at once, each with its line, its
 //! field and what would be right.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 
@@ -10,16 +11,57 @@ use toml::de::{DeTable, DeValue};
 
 use super::record::Record;
 
+mod syntax;
+
 /// Gathers problems while a document is read.
 pub struct Fields<'a> {
     text: &'a str,
     /// The ends of its lines.
     newlines: Vec<usize>,
+    problems: Vec<Problem>,
     /// Each with where it is in the text.
-    problems: Vec<(usize, String)>,
     doubts: Vec<(usize, String)>,
     /// The keys that are asked for, if anybody wants to know.
     record: Option<Record>,
+    /// The keys outside of sections.
+    outside: Vec<String>,
+}
+
+/// A mistake, with where it is in the text.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    at: usize,
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// The text is not TOML here.
+    Syntax,
+    /// A key or a section is there twice.
+    Twice,
+    /// One key or value is wrong, whatever else the file has.
+    Value,
+    /// A key is not known, and this one was meant.
+    Meant(String),
+    /// A key or value is wrong together with others, or lacks them.
+    Other,
+}
+
+/// What a document has no value for, as the mistakes in it have taken that away.
+#[derive(Debug, Default)]
+pub struct Mistaken(BTreeSet<String>);
+
+impl Mistaken {
+    /// Whether the setting `path`, or one below it, may have been meant to have a value.
+    pub fn has(&self, path: &str) -> bool {
+        let is_below = |one: &String| {
+            let rest = one.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.0.iter().any(is_below)
+    }
 }
 
 /// The line and the column of something in a text, as `LINE:COLUMN`.
@@ -45,6 +87,7 @@ pub fn without_columns(problems: Vec<String>) -> Vec<String> {
 
 /// The one of `known` that somebody meant who wrote `name`, if it is near enough.
 pub fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let name = &*name.to_lowercase();
     let near = known.iter().map(|known| {
         let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
         let distance = strsim::osa_distance(name, known);
@@ -83,16 +126,48 @@ impl<'a> Fields<'a> {
             problems: Vec::new(),
             doubts: Vec::new(),
             record: None,
+            outside: Vec::new(),
         };
-        for error in errors {
-            let at = error.span().unwrap_or(0..0);
-            fields.problem(&at, error.message());
-        }
-        (fields, table.into_inner())
+        let table = table.into_inner();
+        let errors = errors.iter().map(|error| (error.span(), error.message()));
+        let errors = errors.map(|(at, text)| (at.map_or(0, |at| at.start), text));
+        fields.problems = syntax::problems(text, &table, errors.collect());
+        (fields, table)
     }
 
     pub fn problem(&mut self, at: &Range<usize>, problem: impl Display) {
-        self.problems.push((at.start, problem.to_string()));
+        self.push(at, problem, Kind::Other);
+    }
+
+    fn push(&mut self, at: &Range<usize>, problem: impl Display, kind: Kind) {
+        self.problems.push(Problem {
+            at: at.start,
+            text: problem.to_string(),
+            kind,
+        });
+    }
+
+    /// Whether the text is TOML. Otherwise much of it may not have been read.
+    pub fn is_toml(&self) -> bool {
+        let is_broken = |problem: &Problem| matches!(problem.kind, Kind::Syntax | Kind::Twice);
+        !self.problems.iter().any(is_broken)
+    }
+
+    /// The settings of `root` that have a mistake, and those that a misspelt key stands for.
+    pub fn mistaken(&self, root: &DeTable<'_>) -> Mistaken {
+        let mut starts = Vec::new();
+        add_starts(root, "", &mut starts);
+        starts.sort();
+        let path_of = |problem: &Problem| {
+            let behind = starts.partition_point(|(start, _)| *start <= problem.at);
+            let (_, path) = starts.get(behind.checked_sub(1)?)?;
+            let Kind::Meant(meant) = &problem.kind else {
+                return Some(path.clone());
+            };
+            let table = path.rsplit_once('.').map(|(table, _)| format!("{table}."));
+            Some(table.unwrap_or_default() + meant)
+        };
+        Mistaken(self.problems.iter().filter_map(path_of).collect())
     }
 
     /// Notes a setting that is allowed and probably a mistake.
@@ -103,23 +178,23 @@ impl<'a> Fields<'a> {
     /// One line for each doubt, in the order of the file.
     pub fn doubts(&mut self, file: impl Display) -> Vec<String> {
         self.doubts.sort();
-        self.lines(&file, &self.doubts)
+        let doubts = self.doubts.iter();
+        let line = |(at, text): &(usize, String)| format!("{file}:{}: {text}", self.place(*at));
+        doubts.map(line).collect()
     }
 
-    fn lines(&self, file: &impl Display, all: &[(usize, String)]) -> Vec<String> {
-        let line = |(at, text): &(usize, String)| {
-            let line = self.line(&(*at..*at));
-            let start = line
-                .checked_sub(2)
-                .and_then(|before| self.newlines.get(before));
-            let start = start.map_or(0, |newline| newline + 1);
-            let column = 1 + self
-                .text
-                .get(start..*at)
-                .map_or(0, |text| text.chars().count());
-            format!("{file}:{line}:{column}: {text}")
-        };
-        all.iter().map(line).collect()
+    /// The line and the column of a byte, as `LINE:COLUMN`.
+    pub fn place(&self, at: usize) -> String {
+        let line = self.line(&(at..at));
+        let start = line
+            .checked_sub(2)
+            .and_then(|before| self.newlines.get(before));
+        let start = start.map_or(0, |newline| newline + 1);
+        let before = self.text.get(start..at);
+        format!(
+            "{line}:{}",
+            1 + before.map_or(0, |text| text.chars().count())
+        )
     }
 
     /// On which line something is.
@@ -130,11 +205,44 @@ impl<'a> Fields<'a> {
     /// `Ok` when there was no problem, else one line for each, in the order of the file.
     pub fn finish(mut self, file: impl Display) -> Result<(), Vec<String>> {
         self.problems.sort();
-        self.problems.dedup();
-        match self.lines(&file, &self.problems) {
-            problems if problems.is_empty() => Ok(()),
-            problems => Err(problems),
+        let certain = self.problems.iter().filter(|one| self.is_certain(one));
+        let line = |one: &Problem| format!("{file}:{}: {}", self.place(one.at), one.text);
+        let mut lines: Vec<String> = certain.map(line).collect();
+        lines.dedup();
+        match lines.is_empty() {
+            true => Ok(()),
+            false => Err(lines),
         }
+    }
+
+    /// Whether a problem is one of its own. It may only follow from another one: behind a place
+    /// that is not TOML keys belong to other sections, and a misspelt key is not missing.
+    fn is_certain(&self, problem: &Problem) -> bool {
+        let is_follower = match problem.kind {
+            Kind::Syntax | Kind::Twice => false,
+            Kind::Value | Kind::Meant(_) => self.problems.iter().any(|other| match other.kind {
+                Kind::Syntax => other.at <= problem.at,
+                Kind::Twice => {
+                    self.line(&(other.at..other.at)) == self.line(&(problem.at..problem.at))
+                }
+                _ => false,
+            }),
+            Kind::Other => !self.is_toml() || self.is_misspelt(problem),
+        };
+        !is_follower
+    }
+
+    /// Whether the key that a problem misses is there, behind it in the same section, and misspelt.
+    fn is_misspelt(&self, problem: &Problem) -> bool {
+        let missing = problem.text.split_once(" is missing");
+        let Some((missing, _)) = missing else {
+            return false;
+        };
+        self.problems.iter().any(|other| {
+            let section = self.text.get(problem.at + 1..other.at);
+            let is_here = section.is_some_and(|section| !section.contains("\n["));
+            is_here && matches!(&other.kind, Kind::Meant(meant) if meant == missing)
+        })
     }
 
     /// Takes down from now on which keys are asked for.
@@ -158,7 +266,10 @@ impl<'a> Fields<'a> {
         if let Some(record) = &mut self.record {
             record.enter(table, section, known);
         }
-        for (key, _) in table.iter() {
+        if section.is_empty() {
+            self.outside = known.iter().map(|key| (*key).to_owned()).collect();
+        }
+        for (key, value) in table.iter() {
             let name: &str = key.get_ref();
             if !known.contains(&name) {
                 let place = if section.is_empty() {
@@ -166,11 +277,22 @@ impl<'a> Fields<'a> {
                 } else {
                     format!("in [{section}]")
                 };
-                let meant = meant(name, known);
-                let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
-                let known = known.join(", ");
-                let problem = format!("'{name}' is not known {place}; known: {known}{meant}");
-                self.problem(&key.span(), problem);
+                let all = known.join(", ");
+                let problem = format!("'{name}' is not known {place}; known: {all}");
+                let is_outside = !section.is_empty() && self.outside.iter().any(|key| key == name);
+                match meant(name, known) {
+                    None if is_outside && !value.get_ref().is_table() => self.push(
+                        &key.span(),
+                        format!("{problem}; write {name} above the first section"),
+                        Kind::Value,
+                    ),
+                    Some(meant) => self.push(
+                        &key.span(),
+                        format!("{problem}; did you mean {meant}?"),
+                        Kind::Meant(meant.to_owned()),
+                    ),
+                    None => self.push(&key.span(), problem, Kind::Value),
+                }
             }
         }
     }
@@ -379,7 +501,7 @@ impl<'a> Fields<'a> {
         match parse(text) {
             Ok(parsed) => Some(parsed),
             Err(problem) => {
-                self.problem(&value.span(), format!("{key}: {problem}"));
+                self.push(&value.span(), format!("{key}: {problem}"), Kind::Value);
                 None
             }
         }
@@ -395,10 +517,30 @@ impl<'a> Fields<'a> {
             .chars()
             .take(40)
             .collect();
-        self.problem(
-            &value.span(),
-            format!("{key} is {found}; it must be {wanted} {example}"),
-        );
+        let problem = format!("{key} is {found}; it must be {wanted} {example}");
+        self.push(&value.span(), problem, Kind::Value);
+    }
+}
+
+/// Adds where each key and value begins, with its path from the root.
+fn add_starts(table: &DeTable<'_>, within: &str, starts: &mut Vec<(usize, String)>) {
+    for (key, value) in table.iter() {
+        let path = format!("{within}{}", key.get_ref());
+        starts.push((key.span().start, path.clone()));
+        let below = format!("{path}.");
+        match value.get_ref() {
+            DeValue::Table(table) => add_starts(table, &below, starts),
+            DeValue::Array(all) => {
+                for item in all.iter() {
+                    starts.push((item.span().start, path.clone()));
+                    if let DeValue::Table(table) = item.get_ref() {
+                        add_starts(table, &below, starts);
+                    }
+                }
+            }
+            _ => {}
+        }
+        starts.push((value.span().start, path));
     }
 }
 
@@ -446,6 +588,7 @@ mod tests {
             ("lldp_interval", Some("lldp_interval_ms")),
             ("alow_dpids", Some("allow_dpid")),
             ("ud", Some("id")),
+            ("LISTEN", Some("listen")),
             ("threads", None),
             ("x", None),
         ] {

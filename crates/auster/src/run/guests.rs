@@ -57,21 +57,22 @@ const COUNTS: RangeInclusive<u64> = 1..=64;
 pub struct Stated {
     pub guest: Guest,
     pub target: Method,
-    /// The words of the option, or the line of the file.
     place: Place,
 }
 
 #[derive(Clone, Debug)]
 enum Place {
+    /// The words of the option.
     Option(String),
-    Line(usize),
+    /// The line and the column in the file of the guest and of each of its settings.
+    File(String, Vec<(&'static str, String)>),
 }
 
 impl fmt::Display for Stated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Option(words) => f.write_str(words),
-            Place::Line(_) => f.write_str(&self.guest.name),
+            Place::File(..) => f.write_str(&self.guest.name),
         }
     }
 }
@@ -156,9 +157,14 @@ pub(super) fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Vec<State
             rate_max: rate_max.or(Some(PACKET_RATE.into())),
             is_kept: is_kept.or(Some(true)),
         };
-        let line = fields.line(&place);
+        let values = GUEST
+            .iter()
+            .filter_map(|key| Some((*key, table.get(*key)?.span())));
+        let values = values.map(|(key, at)| (key, fields.place(at.start)));
+        let at = Place::File(fields.place(place.start), values.collect());
         match parts.tables() {
-            Ok(tables) => all.extend(parts.stated(tables, Place::Line(line))),
+            Ok(tables) => all.extend(parts.stated(tables, at)),
+            Err(_) if parts.table.is_none() && table.contains_key("table") => {}
             Err(problem) => fields.problem(&place, problem),
         }
     }
@@ -308,26 +314,25 @@ pub(super) fn fits(
         .enumerate()
         .filter(|(_, it)| has_fabric && has_tags(it))
     {
-        let text = "match: a VLAN does not go with the fabric, whose packets between switches have \
-                    tags of their own: choose forwarding = \"paths\" or off (--forwarding), or \
-                    other packets";
+        let text = "match: a VLAN needs forwarding = \"paths\" or off (--forwarding), as packets \
+                    between switches of the fabric have tags of their own; or choose other packets";
         wrong.push((place, text.to_owned()));
     }
     if wrong.is_empty() {
         return Ok(());
     }
-    let line = |(place, text): (usize, String)| match stated.get(place) {
-        Some(one) => match (&one.place, file) {
-            (Place::Line(line), Some(file)) => {
-                format!(
-                    "{}:{line}: guest '{}': {text}",
-                    file.display(),
-                    one.guest.name
-                )
-            }
-            _ => format!("guest '{}': {text}", one.guest.name),
-        },
-        None => text,
+    let line = |(number, text): (usize, String)| {
+        let Some(one) = stated.get(number) else {
+            return text;
+        };
+        let said = format!("guest '{}': {text}", one.guest.name);
+        let (Place::File(at, values), Some(file)) = (&one.place, file) else {
+            return said;
+        };
+        let (key, _) = text.split_once(':').unwrap_or(("name", ""));
+        let value = values.iter().find(|(of, _)| *of == key);
+        let at = value.map_or(at, |(_, at)| at);
+        format!("{}:{at}: {said}", file.display())
     };
     let lines: Vec<String> = wrong.into_iter().map(line).collect();
     Err(Failure::usage(lines.join("\n")))
@@ -461,7 +466,7 @@ mod tests {
         let found = fits(&[a, "a=tcp:h:2,priority=2000-2999"], true);
         assert!(found.contains("two guests 'a'"), "{found}");
         let vlan = "c=tcp:h:3,priority=0-9,match=dl_vlan=100";
-        assert!(fits(&[vlan], true).contains("a VLAN does not go with the fabric"));
+        assert!(fits(&[vlan], true).contains("a VLAN needs forwarding"));
         assert_eq!(fits(&[vlan], false), "");
     }
 }

@@ -1,8 +1,10 @@
 //! The settings of `auster run`, from its flags and its file; a flag wins.
 
 pub mod check;
+mod document;
 pub mod effective;
 pub mod schema;
+mod sockets;
 pub mod table;
 
 use std::collections::BTreeSet;
@@ -28,7 +30,7 @@ use super::access;
 use super::api;
 use super::cluster;
 use super::drain;
-use super::fields::{self, Fields};
+use super::fields::{self, Fields, Mistaken};
 use super::gateways;
 use super::guests;
 use super::metrics;
@@ -40,6 +42,7 @@ use super::vlans::Stated;
 use crate::certificates;
 use crate::policy;
 use cli::failure::Failure;
+use document::Document;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
@@ -118,6 +121,8 @@ pub struct Settings {
     pub guests: Vec<guests::Stated>,
     /// The cluster that this controller is a member of.
     pub cluster: Option<cluster::Stated>,
+    /// Whether there is `[cluster]`, with mistakes or without.
+    has_cluster: bool,
     /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
@@ -175,10 +180,20 @@ impl Default for Settings {
             gateways: Gateways::default(),
             guests: Vec::new(),
             cluster: None,
+            has_cluster: false,
             doubts: Vec::new(),
             files: TlsFiles::default(),
         }
     }
+}
+
+/// A text of settings as it was read.
+struct Reading {
+    /// Without the values that are mistakes.
+    settings: Settings,
+    mistakes: Vec<String>,
+    is_toml: bool,
+    mistaken: Mistaken,
 }
 
 impl Settings {
@@ -200,9 +215,11 @@ impl Settings {
             let text = file.as_deref().map(std::fs::read_to_string);
             let (file, text) = (file.unwrap_or_default(), text.and_then(Result::ok));
             let text = text.unwrap_or_default();
-            let placed =
-                |failure: &Failure| check::placed(failure.message().to_owned(), &text, &file);
-            let all: Vec<String> = mistakes.iter().map(placed).collect();
+            let document = Document::new(&text, &file);
+            let lines = mistakes
+                .iter()
+                .flat_map(|failure| failure.message().lines());
+            let all: Vec<String> = lines.map(|line| document.placed(line)).collect();
             match &mistakes[..] {
                 [one] if one.message() == all[0] => mistakes.remove(0),
                 _ => Failure::usage(all.join("; ")),
@@ -210,7 +227,7 @@ impl Settings {
         })
     }
 
-    /// The same, with every mistake.
+    /// The same, with every mistake. One failure may have several, each on its line.
     pub fn completed(self) -> Result<Settings, Vec<Failure>> {
         let mut settings = self;
         let mut mistakes = Vec::new();
@@ -241,7 +258,6 @@ impl Settings {
         settings.controller.gateways = settings.gateways.clone();
         let guests = settings.guests.iter();
         settings.controller.guests = guests.map(|one| one.guest.clone()).collect();
-        warn(&settings.doubts);
         match policy::load(&settings.policy) {
             Ok(map) => settings.driver.policy = map,
             Err(failure) => check(Err(failure)),
@@ -259,15 +275,7 @@ impl Settings {
         check(fits_links(&settings.vlans, topology, file));
         // One that has no generation is nobody's but ours.
         settings.controller.policy = (map.generation > 0).then(|| map.clone());
-        if settings.listen.is_empty() && settings.connect.is_empty() {
-            let default = if settings.files.certificate.is_some() {
-                "pssl:6653"
-            } else {
-                "ptcp:6653:127.0.0.1"
-            };
-            let default = default.parse().expect("a method");
-            settings.listen.push(default);
-        }
+        settings.listen = settings.listening();
         let wrong_way = |flag: &str, method: &Method| {
             Failure::usage(format!("{flag} {method}: {}", direction_problem(flag)))
         };
@@ -278,9 +286,24 @@ impl Settings {
             check(Err(wrong_way("--connect", method)));
         }
         match mistakes.is_empty() {
-            true => Ok(settings),
+            true => {
+                warn(&settings.doubts);
+                Ok(settings)
+            }
             false => Err(mistakes),
         }
+    }
+
+    /// The methods by which switches may come: one by default, if nobody is dialled either.
+    fn listening(&self) -> Vec<Method> {
+        if !self.listen.is_empty() || !self.connect.is_empty() {
+            return self.listen.clone();
+        }
+        let default = match self.files.certificate {
+            Some(_) => "pssl:6653",
+            None => "ptcp:6653:127.0.0.1",
+        };
+        vec![default.parse().expect("a method")]
     }
 
     /// The certificates, if any method or flag asks for them.
@@ -311,14 +334,15 @@ impl Settings {
         if let Some(secure) = secure.or(of_cluster.map(|_| "[cluster]".to_owned())) {
             let missing = missing.join(" ");
             return Err(Failure::usage(format!(
-                "{secure} needs certificates on both sides; give {missing} too (auster pki makes \
-                 them)"
+                "{secure} needs certificates on both sides; give {missing}, or all three in [tls] \
+                 (auster pki makes them)"
             )));
         }
         if missing.len() < 3 {
             let missing = missing.join(" ");
             return Err(Failure::usage(format!(
-                "-p, -c and -C go together; {missing} is missing"
+                "-p, -c and -C need each other, as private_key, certificate and ca in [tls] do; \
+                 {missing} is missing"
             )));
         }
         if let Some(crl) = crl {
@@ -422,21 +446,24 @@ impl Settings {
 
     /// Reads the text of `file`; paths in it are relative to its directory.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Settings, Vec<String>> {
-        match Settings::read_text(text, file) {
-            (settings, mistakes) if mistakes.is_empty() => Ok(settings),
-            (_, mistakes) => Err(mistakes),
+        let reading = Settings::read_text(text, file);
+        match reading.mistakes.is_empty() {
+            true => Ok(reading.settings),
+            false => Err(reading.mistakes),
         }
     }
 
     /// The settings that can be read of a text, and every mistake in it.
-    fn read_text(text: &str, file: &Path) -> (Settings, Vec<String>) {
+    fn read_text(text: &str, file: &Path) -> Reading {
         let (mut fields, root) = Fields::parse(text);
         let mut settings = Settings::read_fields(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
-        (
+        Reading {
             settings,
-            fields.finish(file.display()).err().unwrap_or_default(),
-        )
+            is_toml: fields.is_toml(),
+            mistaken: fields.mistaken(&root),
+            mistakes: fields.finish(file.display()).err().unwrap_or_default(),
+        }
     }
 
     fn read_fields<'a>(
@@ -492,6 +519,7 @@ impl Settings {
         settings.gateways = gateways::read(fields, root);
         settings.guests = guests::read(fields, root);
         settings.cluster = cluster::Stated::read(fields, root, dir);
+        settings.has_cluster = root.contains_key("cluster");
         let gateways = &settings.gateways;
         settings.access.check_routes(fields, root, gateways);
         settings.qos = Section::read(fields, root, text, file);
@@ -868,13 +896,13 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
     }
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(Failure::usage(problems.join("; "))),
+        false => Err(Failure::usage(problems.join("\n"))),
     }
 }
 
 /// Checks that a member of a cluster keeps nothing that each member would keep in its own way.
 fn fits_cluster(settings: &Settings) -> Result<(), Failure> {
-    if settings.cluster.is_none() {
+    if !settings.has_cluster {
         return Ok(());
     }
     let mut problems = Vec::new();
@@ -892,7 +920,7 @@ fn fits_cluster(settings: &Settings) -> Result<(), Failure> {
     }
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(Failure::usage(problems.join("; "))),
+        false => Err(Failure::usage(problems.join("\n"))),
     }
 }
 
@@ -928,7 +956,7 @@ pub fn fits_links(
     let ends = topology.map(|topology| vlans.ends_of_links(topology, &file));
     match ends.unwrap_or_default() {
         ends if ends.is_empty() => Ok(()),
-        ends => Err(Failure::usage(ends.join("; "))),
+        ends => Err(Failure::usage(ends.join("\n"))),
     }
 }
 
@@ -1415,7 +1443,7 @@ mod tests {
             (text.replace("id = 10", "id = 0"), "net.toml:3:6: id is 0"),
             (
                 text.replace("1:2", "1:7"),
-                "net.toml:5: 0000000000000001:7 is an end",
+                "net.toml:5:1: 0000000000000001:7 is an end",
             ),
             (format!("{text}{class}"), "[[timeouts.class]]"),
             (format!("vlans = \"ovsdb\"\n{text}"), "--ovsdb METHOD"),

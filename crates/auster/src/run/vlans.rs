@@ -282,10 +282,8 @@ fn port_vlans(
         let problem = "native needs trunk = [...]; with access, untagged packets have their VLAN";
         fields.problem(&native.span(), problem);
     }
-    let has_others = ["acl_in", "bind", "bpdu", "crowd"]
-        .iter()
-        .any(|key| table.contains_key(*key));
-    if let (None, None, None, false) = (access, trunk, native, has_others) {
+    // A key that is not known is a mistake of its own.
+    if table.keys().all(|key| key.get_ref() == "at") {
         let problem = "access or trunk is missing: access = 10, or trunk = [10, 20]";
         fields.problem(place, problem);
     }
@@ -416,8 +414,7 @@ mod tests {
             ),
             (
                 "[[port]]\nat = \"1:2\"\nacess = 10",
-                "6: access or trunk is missing: access = 10, or trunk = [10, 20]\n\
-                 8: 'acess' is not known in [[port]]; known: at, access, trunk, native, \
+                "8: 'acess' is not known in [[port]]; known: at, access, trunk, native, \
                  acl_in, bind, bpdu, crowd; did you mean access?",
             ),
             (
@@ -486,7 +483,7 @@ mod tests {
             ),
             (
                 "[vlan]\nid = 3",
-                "6: vlan is [vlan]; it must be sections such as [[vlan]]\n6: duplicate key",
+                "6: [[vlan]] is there already: write [[vlan]] here too",
             ),
             (
                 "port = 3",

@@ -17,6 +17,7 @@ use super::Api;
 use super::problem::Problem;
 use super::query::{Query, flag};
 use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
+use crate::run::event_kind;
 use crate::run::feed::{Batch, Feed};
 use crate::run::ring::{Missed, Numbered};
 
@@ -150,10 +151,8 @@ fn kinds(text: &str) -> Result<Vec<String>, String> {
         return Err(format!("more than {KINDS_MAX} bytes"));
     }
     let kinds = text.split(',').map(str::trim);
-    Ok(kinds
-        .filter(|kind| !kind.is_empty())
-        .map(str::to_owned)
-        .collect())
+    let kinds = kinds.filter(|kind| !kind.is_empty()).map(event_kind);
+    kinds.collect()
 }
 
 impl Reader {

@@ -70,9 +70,7 @@ impl Stated {
     /// machine is served without saying who it is.
     pub fn complete(&mut self, hosts: &[String]) -> Result<(), Failure> {
         self.hosts.extend_from_slice(hosts);
-        if self.listen.is_empty() {
-            self.listen.push(ApiAddress::local(8080));
-        }
+        self.listen = self.listening();
         if self.has_users() {
             return Ok(());
         }
@@ -82,11 +80,19 @@ impl Stated {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "the API at {} is beyond this machine and has no users: give it tokens = \"FILE\" in \
+            "the API at {} is beyond this machine and needs users: give it tokens = \"FILE\" in \
              [api] (auster api token add NAME --role read --file FILE) or ca in [api.tls], or \
              serve it on 127.0.0.1 behind a proxy that knows them",
             open.join(", ")
         )))
+    }
+
+    /// The addresses at which it is served.
+    pub fn listening(&self) -> Vec<ApiAddress> {
+        match &self.listen[..] {
+            [] => vec![ApiAddress::local(8080)],
+            all => all.to_vec(),
+        }
     }
 
     /// Whether those who call must say who they are.

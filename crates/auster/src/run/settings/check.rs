@@ -1,20 +1,16 @@
 //! Checks a configuration whole, with every file that it names, and starts nothing.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use net::tls::{Security, ServerSecurity};
 
 use super::super::Args;
 use super::super::api::{ALPN, tokens::Tokens};
-use super::super::fields::place_of;
-use super::super::topology;
+use super::super::fields::Mistaken;
+use super::document::{Document, names};
 use super::effective::{Change, Effective};
-use super::{Settings, fits_bfd, fits_fabric, fits_mode, fits_off, fits_vlans};
-use crate::policy;
+use super::{Reading, Settings, fits_bfd, fits_fabric, fits_mode, fits_off, fits_vlans, sockets};
 use cli::failure::Failure;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 /// A configuration without a mistake.
 pub struct Checked {
@@ -32,77 +28,132 @@ pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
             .map_err(|error| vec![Failure::file(path, error).message().to_owned()])?,
     };
     let file = args.config.as_deref().unwrap_or(Path::new(""));
-    let (mut settings, mut mistakes) = Settings::read_text(&text, file);
+    let Reading {
+        mut settings,
+        mut mistakes,
+        is_toml,
+        mistaken,
+    } = Settings::read_text(&text, file);
     settings.config.clone_from(&args.config);
     let applied = settings.apply(args.clone());
     let files = settings.files_named();
-    let lines = |failure: &Failure| lines(failure, &files);
-    let mut note = |failure: Failure| mistakes.extend(lines(&failure));
-    applied.unwrap_or_else(&mut note);
-    let security = settings.security().map_err(&mut note).ok();
-    settings.check_api().into_iter().for_each(&mut note);
+    let document = Document::new(&text, file);
+    let mut note = |failure: &Failure| {
+        let found = lines(failure, &files).into_iter();
+        let found = found.filter(|line| !needs_any(line, &mistaken));
+        let placed = found.map(|line| {
+            let in_file = file_place(&line, &files, &document);
+            let place = in_file.or_else(|| method_place(&line, &document));
+            match place {
+                Some(place) => format!("{place}: {line}"),
+                None if is_in(&line, &files) => line,
+                None => document.placed(&line),
+            }
+        });
+        mistakes.extend(placed);
+    };
+    applied.unwrap_or_else(|failure| note(&failure));
+    if !is_toml {
+        return Err(mistakes);
+    }
+    let security = settings.security().map_err(|failure| note(&failure)).ok();
+    settings.check_api().iter().for_each(&mut note);
     if let Some(cluster) = &settings.cluster {
         let files = settings.credential_files();
         let checked = cluster.security(files).map(drop);
         // A fault of these files is one, whoever uses them.
         if security.is_some() {
-            checked.unwrap_or_else(&mut note);
+            checked.unwrap_or_else(|failure| note(&failure));
         }
     }
-    // What a mistake leaves out would only look wrong where settings must fit to each other.
-    let Some(security) = security.filter(|_| mistakes.is_empty()) else {
-        mistakes.extend(settings.check_maps().iter().flat_map(lines));
-        return Err(mistakes);
-    };
-    match settings.completed() {
-        Ok(settings) => Ok(Checked {
+    let of_sockets = sockets::problems(&settings, &mistaken, &document);
+    let completed = settings.completed();
+    let failures = completed.as_ref().err().into_iter().flatten();
+    failures.for_each(note);
+    mistakes.extend(of_sockets);
+    match (completed, security) {
+        (Ok(settings), Some(security)) if mistakes.is_empty() => Ok(Checked {
             effective: Effective::of(&settings, args, &text),
             settings,
             security,
         }),
-        Err(failures) => {
-            let found = failures.iter().flat_map(lines);
-            Err(found.map(|line| placed(line, &text, file)).collect())
-        }
+        _ => Err(in_order(mistakes, file)),
     }
 }
 
-/// A mistake of settings that do not fit to each other, with the place of the first one that it
-/// names and `text` has. What an option has set has no place in the file.
-pub fn placed(mistake: String, text: &str, file: &Path) -> String {
-    let document = DeTable::parse(text).map(Spanned::into_inner);
-    let is_placed = mistake.starts_with(&format!("{}:", file.display()));
-    let Some(document) = document.ok().filter(|_| !is_placed) else {
-        return mistake;
+/// Whether a mistake says that something needs a setting which is mistaken, and would not be one if
+/// that setting were right.
+fn needs_any(mistake: &str, mistaken: &Mistaken) -> bool {
+    let needed = mistake.split_once(" need");
+    needed.is_some_and(|(_, needed)| names(needed).any(|name| mistaken.has(name)))
+}
+
+/// The settings whose file a mistake is about as a whole, and where the first of them is.
+fn file_place(mistake: &str, files: &[Named], document: &Document<'_>) -> Option<String> {
+    let is_about = |one: &&Named| mistake.starts_with(&format!("{}: ", one.file.display()));
+    let named: Vec<&Named> = files.iter().filter(is_about).collect();
+    let place = named.iter().find_map(|one| {
+        document.place_of_text(one.setting, 0, |text| document.path(text) == one.file)
+    });
+    let settings: Vec<&str> = named.iter().map(|one| one.setting).collect();
+    let settings = (!settings.is_empty()).then(|| settings.join(", "))?;
+    Some(place.map_or(settings.clone(), |place| format!("{place}: {settings}")))
+}
+
+/// Whether a mistake has its place in one of the files.
+fn is_in(mistake: &str, files: &[Named]) -> bool {
+    let starts = |one: &Named| mistake.starts_with(&format!("{}:", one.file.display()));
+    files.iter().any(starts)
+}
+
+/// The setting that has the method with which a mistake begins, and where.
+fn method_place(mistake: &str, document: &Document<'_>) -> Option<String> {
+    let (stated, _) = mistake.split_once(' ')?;
+    ["listen", "connect", "ovsdb"]
+        .into_iter()
+        .find_map(|setting| {
+            let is_it = |text: &str| {
+                let method = match setting {
+                    "ovsdb" => super::ovsdb_method(text).ok(),
+                    _ => text.parse().ok(),
+                };
+                method.is_some_and(|method| method.to_string() == stated)
+            };
+            let place = document.place_of_text(setting, 0, is_it)?;
+            Some(format!("{place}: {setting}"))
+        })
+}
+
+/// Each mistake once: those in the settings by line and column, then those elsewhere.
+fn in_order(mut mistakes: Vec<String>, file: &Path) -> Vec<String> {
+    let file = format!("{}:", file.display());
+    let place = |line: &String| {
+        let mut numbers = line
+            .strip_prefix(&file)?
+            .split(':')
+            .map(str::parse::<usize>);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
     };
-    let names = mistake.split(|c: char| !(c.is_alphanumeric() || "_.".contains(c)));
-    match names.filter_map(|name| key_at(&document, name)).next() {
-        Some(at) => format!("{}:{}: {mistake}", file.display(), place_of(text, &at)),
-        None => mistake,
+    mistakes.sort_by_cached_key(|line| place(line).unwrap_or((usize::MAX, usize::MAX)));
+    let mut once: Vec<String> = Vec::new();
+    for mistake in mistakes {
+        if !once.contains(&mistake) {
+            once.push(mistake);
+        }
     }
+    once
 }
 
-/// Where a document has a setting, named as `table.key`.
-fn key_at(table: &DeTable<'_>, name: &str) -> Option<Range<usize>> {
-    let (first, rest) = name.split_once('.').unwrap_or((name, ""));
-    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
-    if rest.is_empty() {
-        return Some(key.span());
-    }
-    match value.get_ref() {
-        DeValue::Table(table) => key_at(table, rest),
-        DeValue::Array(all) => {
-            let tables = all.iter().filter_map(|one| one.get_ref().as_table());
-            tables.filter_map(|table| key_at(table, rest)).next()
-        }
-        _ => None,
-    }
+/// A file that a setting names.
+struct Named {
+    setting: &'static str,
+    file: PathBuf,
 }
 
 /// A failure may have a line for each mistake, or join those of a file.
-fn lines(failure: &Failure, files: &[PathBuf]) -> Vec<String> {
+fn lines(failure: &Failure, files: &[Named]) -> Vec<String> {
     let mut text = failure.message().to_owned();
-    for file in files.iter().map(|file| file.display()) {
+    for file in files.iter().map(|one| one.file.display()) {
         text = text.replace(&format!("; {file}:"), &format!("\n{file}:"));
     }
     let lines = text.lines().map(str::trim);
@@ -157,28 +208,38 @@ impl Settings {
     }
 
     /// The files that settings name.
-    fn files_named(&self) -> Vec<PathBuf> {
+    fn files_named(&self) -> Vec<Named> {
         let tls = &self.files;
-        let tokens = self.api.as_ref().and_then(|api| api.tokens.clone());
-        let api_tls = self.api.as_ref().and_then(|api| api.tls.clone());
-        let api_tls = api_tls.map(|tls| [Some(tls.private_key), Some(tls.certificate), tls.ca]);
+        let api = self.api.as_ref();
+        let api_tls = api.and_then(|api| api.tls.as_ref());
+        let cluster_ca = self.cluster.as_ref().and_then(|cluster| cluster.ca.clone());
         let all = [
-            self.topology.clone(),
-            tls.private_key.clone(),
-            tls.certificate.clone(),
-            tls.ca.clone(),
-            tls.crl.clone(),
-            tokens,
+            ("topology", self.topology.clone()),
+            ("policy", Some(PathBuf::from(&self.policy))),
+            ("tls.private_key", tls.private_key.clone()),
+            ("tls.certificate", tls.certificate.clone()),
+            ("tls.ca", tls.ca.clone()),
+            ("tls.crl", tls.crl.clone()),
+            ("api.tokens", api.and_then(|api| api.tokens.clone())),
+            (
+                "api.tls.private_key",
+                api_tls.map(|tls| tls.private_key.clone()),
+            ),
+            (
+                "api.tls.certificate",
+                api_tls.map(|tls| tls.certificate.clone()),
+            ),
+            ("api.tls.ca", api_tls.and_then(|tls| tls.ca.clone())),
+            ("api.tls.crl", api_tls.and_then(|tls| tls.crl.clone())),
+            ("cluster.ca", cluster_ca),
         ];
-        let all = all.into_iter().chain(api_tls.into_iter().flatten());
-        all.flatten().collect()
-    }
-
-    /// The mistakes in the policy map and the topology.
-    fn check_maps(&self) -> Vec<Failure> {
-        let policy = policy::load(&self.policy).err();
-        let topology = topology::load(self.topology.as_deref()).err();
-        policy.into_iter().chain(topology).collect()
+        let named = |(setting, file): (_, Option<PathBuf>)| {
+            Some(Named {
+                setting,
+                file: file?,
+            })
+        };
+        all.into_iter().filter_map(named).collect()
     }
 
     /// The mistakes in the files of the API.
@@ -193,10 +254,7 @@ impl Settings {
             .as_ref()
             .map(|files| ServerSecurity::load(files, ALPN));
         let tls = tls.and_then(Result::err).map(Failure::from);
-        let folder = api.audit.as_deref().and_then(Path::parent);
-        let folder = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
-        let folder = folder.map(|folder| Failure::file(folder, "no folder for the audit is here"));
-        [tokens, tls, folder].into_iter().flatten().collect()
+        tokens.into_iter().chain(tls).collect()
     }
 }
 
@@ -241,8 +299,8 @@ mod tests {
             "net.toml:2:1: 'host' is not known here",
             "map",
             "tokens",
-            "k.pem",
-            "ca.pem",
+            "run.toml:7:15: tls.private_key: k.pem: No such file",
+            "run.toml:9:6: tls.ca: ca.pem: No such file",
         ] {
             assert!(
                 found.iter().any(|line| line.contains(expected)),
@@ -256,7 +314,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = "bfd_interval_ms = 100\nlinks = \"enforce\"\napi = \"0.0.0.0:8080\"\n";
         let found = mistakes(dir.path(), text);
-        for expected in ["--ovsdb METHOD", "needs a topology", "has no users"] {
+        for expected in ["--ovsdb METHOD", "needs a topology", "needs users"] {
             assert!(
                 found.iter().any(|line| line.contains(expected)),
                 "{found:#?}"
@@ -277,5 +335,239 @@ mod tests {
             "{found:#?}"
         );
         assert_eq!(mistakes(dir.path(), "json = true\n"), [""; 0]);
+    }
+
+    /// Wrong texts, each with the beginnings of all its mistakes.
+    const WRONG: &[(&str, &[&str])] = &[
+        // Sockets.
+        (
+            "listen = [\"ptcp:6653\", \"pssl:6653:127.0.0.1\", \"ptcp:6653\"]\n[tls]\nca = 1\n",
+            &[
+                "run.toml:1:24: listen: pssl:6653:127.0.0.1 is taken by listen, which is \
+                 ptcp:6653:0.0.0.0; choose another port for one of them",
+                "run.toml:1:47: listen: ptcp:6653:0.0.0.0 is there already",
+                "run.toml:3:6: ca is 1",
+            ],
+        ),
+        (
+            "api = \"6653\"\n",
+            &["run.toml:1:7: api.listen: 127.0.0.1:6653 is taken by listen, which is ptcp:6653:"],
+        ),
+        (
+            "ovsdb = \"ptcp:8080\"\n[api]\nlisten = [\"127.0.0.1:8080\", \"[::]:6653\"]\n\
+             tokens = \"tokens\"\n",
+            &[
+                "run.toml:3:11: api.listen: 127.0.0.1:8080 is taken by ovsdb, which is ptcp:8080:",
+                "run.toml:3:29: api.listen: [::]:6653 is taken by listen, which is",
+            ],
+        ),
+        (
+            "listen = \"ptcp:6655\"\n[cluster]\netcd = \"http://127.0.0.1:2379\"\nname = \"a\"\n\
+             listen = \"ptcp:6655:127.0.0.1\"\nstate = \"state\"\n",
+            &["run.toml:5:10: cluster.listen: ptcp:6655:127.0.0.1 is taken by listen"],
+        ),
+        // Ports of different machines' addresses, of two protocols, and any free one.
+        (
+            "listen = [\"ptcp:6653:127.0.0.1\", \"ptcp:6653:[::1]\", \"ptcp:0\", \"ptcp:0\"]\n\
+             api = [\"127.0.0.2:6653\", \"127.0.0.1:0\", \"127.0.0.1:0\"]\n",
+            &[],
+        ),
+        (
+            "listen = [\"ptcp:99999\"]\napi = \"6653\"\n",
+            &["run.toml:1:11: listen: 'ptcp:99999'"],
+        ),
+        (
+            "listen = [\"ptcp:6653:no-such-host.invalid\", \"ptcp:6654:[fe80::1%nodevice]\"]\n\
+             connect = \"tcp:no-such-host.invalid\"\n",
+            &[
+                "run.toml:1:11: listen: ptcp:6653:no-such-host.invalid: no-such-host.invalid has \
+                 no address here",
+                "run.toml:1:45: listen: ptcp:6654:[fe80::1%nodevice]: [fe80::1%nodevice] has no",
+            ],
+        ),
+        // Files and folders.
+        (
+            "status = \"none/status.sock\"\nstate = \"plain\"\n[api]\nlisten = \"unix:.\"\n\
+             audit = \"none/audit\"\n",
+            &[
+                "run.toml:1:10: status: none/status.sock: none is not there; make that folder",
+                "run.toml:2:9: state: plain: plain is a file; name a folder",
+                "run.toml:4:10: api.listen: . is a folder",
+                "run.toml:5:9: api.audit: none/audit: none is not there",
+            ],
+        ),
+        (
+            "status = \"one.sock\"\napi = \"unix:one.sock\"\nstate = \"is/made\"\n",
+            &["run.toml:2:7: api.listen: unix:one.sock is taken by status, which is one.sock"],
+        ),
+        (
+            "status = \"plain\"\n",
+            &["run.toml:1:10: status: plain is there and is no socket"],
+        ),
+        (
+            "topology = \"no.toml\"\npolicy = \"no.policy\"\n[tls]\nprivate_key = \"plain\"\n\
+             certificate = \"plain\"\nca = \"no.pem\"\ncrl = \"no.crl\"\n\
+             [api]\ntokens = \"no.tokens\"\n",
+            &[
+                "run.toml:1:12: topology: no.toml: No such file",
+                "run.toml:2:10: policy: no.policy: No such file",
+                "run.toml:4:15: tls.private_key, tls.certificate: plain: no private key in it",
+                "run.toml:4:15: tls.private_key, tls.certificate: plain: no certificate in it",
+                "run.toml:6:6: tls.ca: no.pem: No such file",
+                "run.toml:7:7: tls.crl: no.crl: No such file",
+                "run.toml:9:10: api.tokens: no.tokens: No such file",
+            ],
+        ),
+        (
+            "listen = [\"ptcp:6654\", \"pssl:\"]\n",
+            &["run.toml:1:24: listen: pssl:6653:0.0.0.0 needs certificates on both sides"],
+        ),
+        // A wrong value hides nothing that does not follow from it.
+        (
+            "threads = 0\n[[guest]]\nname = \"a\"\ntarget = \"tcp:h:1\"\npriority = \"0-999\"\n\
+             table = 10\n[[guest]]\ntarget = \"tcp:h:1\"\nname = \"a\"\ntable = 15\n\
+             priority = \"500-1500\"\n",
+            &[
+                "run.toml:1:11: threads is 0",
+                "run.toml:9:8: guest 'a': there are two guests 'a'",
+                "run.toml:10:9: guest 'a': table: 'a' has tables 10 to 19",
+                "run.toml:11:12: guest 'a': priority: 'a' has 0 to 999",
+            ],
+        ),
+        (
+            "mode = \"proactive\"\nforwarding = \"fabric\"\nlisen = \"x\"\n",
+            &[
+                "run.toml:2:1: forwarding = \"fabric\" needs mode",
+                "run.toml:3:1: 'lisen' is not known",
+            ],
+        ),
+        (
+            "ovsdb = [\"ptcp:\"]\nstate = \"state\"\n[cluster]\nname = \"a\"\n",
+            &[
+                "run.toml:3:2: [cluster] needs etcd",
+                "run.toml:3:2: [cluster] needs listen",
+                "run.toml:3:2: [cluster] needs state",
+                "run.toml:3:2: [cluster] does not go with ovsdb",
+                "run.toml:3:2: [cluster] does not go with state",
+            ],
+        ),
+        // What is mistaken is not missing.
+        (
+            "ovsd = \"ptcp:\"\nbfd_interval_ms = 100\nvlans = \"ovsdb\"\n",
+            &["run.toml:1:1: 'ovsd' is not known"],
+        ),
+        (
+            "topology = 7\nlinks = \"enforce\"\n",
+            &["run.toml:1:12: topology is 7"],
+        ),
+        (
+            "forwarding = \"pats\"\nmode = \"hybrid\"\n[multicast]\n",
+            &["run.toml:1:14: forwarding: 'pats'"],
+        ),
+        (
+            "listen = \"pssl:\"\n[tls]\nprivatekey = \"plain\"\ncertificate = \"plain\"\n",
+            &["run.toml:3:1: 'privatekey' is not known"],
+        ),
+        (
+            "[api]\nlisten = \"0.0.0.0:8080\"\ntoken = \"tokens\"\n",
+            &["run.toml:3:1: 'token' is not known"],
+        ),
+        (
+            "[[guest]]\nnam = \"a\"\ntarget = \"tcp:h:1\"\npriority = \"0-9\"\ntables = 3\ntable = 1\n\
+             [[guest]]\ntarget = \"tcp:h:1\"\n",
+            &[
+                "run.toml:2:1: 'nam' is not known",
+                "run.toml:6:9: table is 1",
+                "run.toml:7:1: name is missing",
+                "run.toml:7:1: priority is missing",
+            ],
+        ),
+        // Contradictions have a line each.
+        (
+            "vlans = \"ovsdb\"\nmode = \"hybrid\"\n[[timeouts.class]]\nname = \"a\"\n\
+             src = \"10.0.0.1\"\n",
+            &[
+                "run.toml:1:1: [[vlan]], [[port]] and vlans = \"ovsdb\" need forwarding",
+                "run.toml:1:1: vlans = \"ovsdb\" needs the switches' databases",
+                "run.toml:3:12: [[timeouts.class]] names hosts without their VLAN",
+            ],
+        ),
+        // A mistake in another file has its place there; one of a line has a column.
+        (
+            "topology = \"net.toml\"\nlinks = \"enforced\"\n[[vlan]]\nid = 10\n[[port]]\n  at = \"1:1\"\n\
+             access = 10\n",
+            &[
+                "run.toml:2:9: links: 'enforced'",
+                "run.toml:6:3: 0000000000000001:1 is an end",
+            ],
+        ),
+        (
+            "topology = \"wrong.toml\"\n",
+            &["wrong.toml:1:10: links: '1:1' is not two ports"],
+        ),
+        (
+            "[controller]\nlisten = \"ptcp:\"\nPath_Rate_Max = 1\n",
+            &[
+                "run.toml:2:1: 'listen' is not known in [controller]; known: idle_timeout_s",
+                "run.toml:3:1: 'Path_Rate_Max' is not known",
+            ],
+        ),
+        (
+            "[[port]]\nat = \"1:2\"\nacl = \"a\"\n",
+            &["run.toml:3:1: 'acl' is not known"],
+        ),
+        // What is not TOML leaves only what is certain.
+        (
+            "lisen = \"x\"\nmode = hybrid\nthreads = 0\n[[port]]\nat = \"1:2\"\naccess = 10\n\
+             [[vlan]\nid = 10\n",
+            &[
+                "run.toml:1:1: 'lisen' is not known",
+                "run.toml:2:8: 'hybrid' is no value: write a number in digits",
+                "run.toml:7:8: this is not TOML: unclosed array table",
+            ],
+        ),
+        (
+            "listen = [\n  \"ptcp:6653\",\n  7,\nthreads = 4\n[controller]\npath_rate_max = 0\n",
+            &["run.toml:1:10: what begins here has no end"],
+        ),
+        (
+            "status = \"none/x\"\n[tls]\nca = \"none\"\n[session]\nguard = true\n[tls]\nca = 1\n",
+            &[
+                "run.toml:6:2: [tls] is there already",
+                "run.toml:7:1: ca is there already in this section",
+            ],
+        ),
+        (
+            "threads = 2\nthreads = 3\n[controller]\npath_rate_max = 0\n",
+            &[
+                "run.toml:2:1: threads is there already in this section",
+                "run.toml:4:17: path_rate_max is 0",
+            ],
+        ),
+    ];
+
+    #[test]
+    fn every_mistake_has_its_place_and_nothing_follows_from_it() {
+        let mut wrong = Vec::new();
+        for (text, expected) in WRONG {
+            let dir = tempfile::tempdir().unwrap();
+            let dir = dir.path();
+            std::fs::write(dir.join("plain"), "plain\n").unwrap();
+            std::fs::write(dir.join("net.toml"), "links = [\"1:1 2:1\"]\n").unwrap();
+            std::fs::write(dir.join("wrong.toml"), "links = [\"1:1\"]\n").unwrap();
+            std::fs::write(dir.join("tokens"), "").unwrap();
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(dir.join("tokens"), private).unwrap();
+            let found = mistakes(dir, text);
+            let found = found.iter();
+            let found = found.map(|line| line.replace(&*dir.to_string_lossy(), "."));
+            let found: Vec<String> = found.collect();
+            let mut pairs = found.iter().zip(*expected);
+            let is_right = pairs.all(|(found, expected)| found.starts_with(expected));
+            if found.len() != expected.len() || !is_right {
+                wrong.push(format!("{text}{found:#?}\nis not\n{expected:#?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     }
 }

@@ -134,8 +134,8 @@ async fn events_that_are_kept_are_lines_by_number_kind_and_switch() {
     assert_eq!(seqs(&switch), [1001, 1003]);
     // A number of an earlier process, and one that nobody has had.
     for (path, reason) in [
-        ("/v1/events?since=7&kinds=none", "too old"),
-        ("/v1/events?since=1004&kinds=none", "unknown"),
+        ("/v1/events?since=7&kinds=cut", "too old"),
+        ("/v1/events?since=1004&kinds=cut", "unknown"),
     ] {
         let reset = lines(path).await;
         assert_eq!(reset.len(), 1, "{reset:?}");
@@ -144,7 +144,13 @@ async fn events_that_are_kept_are_lines_by_number_kind_and_switch() {
             (&json!("reset"), &json!(reason))
         );
     }
-    for wrong in ["since=x", "kind=a", "switch=q", "follow=2"] {
+    for wrong in [
+        "since=x",
+        "kind=a",
+        "kinds=link_up,link_dwn",
+        "switch=q",
+        "follow=2",
+    ] {
         let response = open.get(&format!("/v1/events?{wrong}"), "*/*").await;
         assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{wrong}");
     }
