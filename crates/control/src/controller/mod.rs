@@ -466,7 +466,7 @@ impl Controller {
         self.outbox.timer(now + LEAVE_AFTER, Timer::Leave(dpid));
         self.outbox.event(Event::SwitchDown { dpid });
         self.topology_soon(now);
-        self.qos_down(now, dpid);
+        self.with_qos(|qos, around| qos.qos_down(around, now, dpid));
         self.pipe_down(now, dpid);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
@@ -511,7 +511,7 @@ impl Controller {
                 }
                 Timer::Ageing => self.ageing_due(now),
                 Timer::Topology => self.topology_due(now),
-                Timer::Qos => self.qos_due(now),
+                Timer::Qos => self.with_qos(|qos, around| qos.qos_due(around, now)),
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Trees => self.trees_due(now),
                 Timer::Multicast => self.multicast_due(now),
@@ -544,7 +544,7 @@ impl Controller {
         self.routes.handle_due();
         self.adopt_pending = false;
         self.topology_again();
-        self.qos_restart_timers();
+        self.with_qos(|qos, around| qos.qos_restart_timers(around));
         self.fabric.restart_trees(&mut self.outbox);
         self.fabric.again(now, &mut self.outbox);
         if let Some(dpid) = dpid {

@@ -352,7 +352,7 @@ impl Controller {
             self.handle_unanswered(now, dpid, request);
         }
         self.round_answered(now, dpid);
-        self.qos_lost(dpid);
+        self.with_qos(|qos, around| qos.qos_lost(around, dpid));
         self.coarse.forget(dpid);
         self.outbox.event(Event::SwitchLost { dpid });
         let removed = self.network.links.remove_where(|end| end.dpid == dpid);
