@@ -47,11 +47,9 @@ pub fn router() -> OpenApiRouter<Api> {
             (String = "text/event-stream"),
             (String = "application/x-ndjson"),
         )),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "The owner has no taps", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "32 streams are read already", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 400),
+        (status = 404, description = "The owner has no taps"),
+        (status = 503, description = "32 streams are read already"),
     ))]
 async fn packets(
     State(api): State<Api>,

@@ -115,10 +115,8 @@ async fn clear(State(api): State<Api>, Path(dpid): Path<String>) -> Result<Statu
 
 /// Ryu's entries on a switch that a command is about.
 pub async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
-    let there = api
-        .driver
-        .ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen));
-    there.await.ok_or_else(Problem::busy)
+    api.ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen))
+        .await
 }
 
 /// Ryu answers 404 for a switch that is not connected.
