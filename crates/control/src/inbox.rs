@@ -568,11 +568,10 @@ mod tests {
             push(B, packet_in(Version::V13, 1, n));
         }
         push(A, reply(100));
-        let error = Message::Error(ErrorMessage {
-            kind: ErrorKind::FLOW_MOD_TABLE_FULL,
-            experimenter: None,
-            data: bytes::Bytes::new(),
-        });
+        let error = Message::Error(ErrorMessage::new(
+            ErrorKind::FLOW_MOD_TABLE_FULL,
+            bytes::Bytes::new(),
+        ));
         push(B, encode(Version::V13, Xid(200), &error).expect("sayable"));
         push(B, reply(201));
         push(A, reply(101));

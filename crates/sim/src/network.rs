@@ -1059,11 +1059,7 @@ impl Network {
             Err(kind) => {
                 self.switches[id.0].errors.push(kind);
                 let data = frame.bytes().slice(..frame.len().min(64));
-                let error = ErrorMessage {
-                    kind,
-                    experimenter: None,
-                    data,
-                };
+                let error = ErrorMessage::new(kind, data);
                 self.say(id, frame.xid(), &Message::Error(error));
             }
         }

@@ -65,10 +65,7 @@ fn those_who_only_say_that_they_are_switches_do_not_fill_the_controller() {
         controller.handle_timeout(now);
         answer(&mut controller, now);
     }
-    let host = |n| Host {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: Ipv4Addr::new(10, 0, 0, n),
-    };
+    let host = |n| Host::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n));
     let packet_in = Message::PacketIn(PacketIn {
         buffer_id: None,
         total_len: 0,

@@ -310,11 +310,10 @@ fn answer(dpid: DatapathId, fault: Fault, frame: &Frame, message: Message) -> Op
         Message::FlowMod(entry)
             if fault == Fault::Full && entry.r#match.exact(openflow::Field::EthDst).is_some() =>
         {
-            Message::Error(ErrorMessage {
-                kind: ErrorKind::FLOW_MOD_TABLE_FULL,
-                experimenter: None,
-                data: frame.bytes().clone(),
-            })
+            Message::Error(ErrorMessage::new(
+                ErrorKind::FLOW_MOD_TABLE_FULL,
+                frame.bytes().clone(),
+            ))
         }
         Message::MultipartRequest(request) => {
             let body = match request.body {
@@ -350,10 +349,10 @@ fn port(number: u32) -> Port {
 fn hosts(dpid: DatapathId, pair: u32) -> [Host; 2] {
     [1, 2].map(|port: u8| {
         let [_, high, middle, low] = pair.to_be_bytes();
-        Host {
-            mac: MacAddr([2, dpid.0 as u8, port, high, middle, low]),
-            ip: [10, 64 + port, middle, low].into(),
-        }
+        Host::new(
+            MacAddr([2, dpid.0 as u8, port, high, middle, low]),
+            [10, 64 + port, middle, low].into(),
+        )
     })
 }
 

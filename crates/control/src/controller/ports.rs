@@ -167,10 +167,7 @@ impl Controller {
             self.apply_port(now, Location { dpid, port }, None);
         }
         for port in ports {
-            let at = Location {
-                dpid,
-                port: port.port_no,
-            };
+            let at = Location::new(dpid, port.port_no);
             self.apply_port(now, at, Some(port));
         }
         let (net, outbox) = (&self.network, &mut self.outbox);
@@ -184,10 +181,7 @@ impl Controller {
         reason: PortReason,
         port: Port,
     ) {
-        let at = Location {
-            dpid,
-            port: port.port_no,
-        };
+        let at = Location::new(dpid, port.port_no);
         self.discovery.expect_nothing(at);
         let state = (reason != PortReason::DELETE).then_some(port);
         let is_full = |ports: usize| ports >= self.config.port_count_max;

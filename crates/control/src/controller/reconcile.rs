@@ -555,10 +555,7 @@ impl Controller {
             let Some(entry) = leading(table.entries(), key) else {
                 return Trace::Broken;
             };
-            let out = Location {
-                dpid: at.dpid,
-                port: entry.out,
-            };
+            let out = Location::new(at.dpid, entry.out);
             let (in_port, out_port) = (at.port, out.port);
             hops.push(Hop {
                 dpid: at.dpid,
@@ -591,10 +588,7 @@ impl Controller {
                 .values()
                 .filter(|entry| entry.kind.is_route());
             for entry in routes {
-                let out = Location {
-                    dpid: *dpid,
-                    port: entry.out,
-                };
+                let out = Location::new(*dpid, entry.out);
                 if let Some(mac) = entry.key.eth_dst.filter(|mac| !self.hosts.is_known(*mac))
                     && self.adopted_role(out) == PortRole::Edge
                 {

@@ -99,14 +99,12 @@ impl PartId {
     /// Deletes it, with the entries that lead to it.
     pub(crate) fn to_delete(self) -> Message {
         match self {
-            PartId::Group(group_id) => Message::GroupMod(GroupMod {
-                command: GroupModCommand::Delete,
-                group_type: GroupType::All,
+            PartId::Group(group_id) => Message::GroupMod(GroupMod::new(
+                GroupModCommand::Delete,
+                GroupType::All,
                 group_id,
-                buckets: Vec::new(),
-                command_bucket: None,
-                properties: Vec::new(),
-            }),
+                Vec::new(),
+            )),
             PartId::Meter(meter_id) => Message::MeterMod(MeterMod {
                 command: MeterModCommand::Delete,
                 flags: MeterFlags::empty(),

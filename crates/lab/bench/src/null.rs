@@ -205,13 +205,11 @@ impl FlowModTemplate {
 /// A PACKET_OUT that ends where its packet begins. It says that the packet comes from the
 /// controller, so that it may go out of any port, the one it came from too.
 fn packet_out(version: Version, out_port: u32) -> Result<Vec<u8>, EncodeError> {
-    let message = Message::PacketOut(PacketOut {
-        buffer_id: None,
-        in_port: PortNo::CONTROLLER,
-        actions: vec![output(out_port)],
-        data: Bytes::new(),
-        pipeline: Default::default(),
-    });
+    let message = Message::PacketOut(PacketOut::new(
+        PortNo::CONTROLLER,
+        vec![output(out_port)],
+        Bytes::new(),
+    ));
     Ok(encode(version, Xid(0), &message)?.bytes().to_vec())
 }
 

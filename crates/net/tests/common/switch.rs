@@ -129,11 +129,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
                 };
                 Message::MultipartReply(MultipartReply { more: false, body })
             }
-            Message::RoleRequest(RoleMessage { role, .. }) => Message::RoleReply(RoleMessage {
-                role,
-                generation_id: u64::MAX,
-                short_id: None,
-            }),
+            Message::RoleRequest(RoleMessage { role, .. }) => {
+                Message::RoleReply(RoleMessage::new(role, u64::MAX))
+            }
             Message::BarrierRequest => Message::BarrierReply,
             Message::EchoRequest(data) => Message::EchoReply(data),
             _ => {

@@ -14,10 +14,7 @@ fn ms(n: u64) -> Duration {
 }
 
 fn host(n: u8) -> Host {
-    Host {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: Ipv4Addr::new(10, 0, 0, n),
-    }
+    Host::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n))
 }
 
 /// Packet `n` of a flow, which is one of host 1's to another host.
@@ -51,13 +48,11 @@ fn entry(version: Version, flow: u8, actions: Vec<Action>) -> Frame {
 }
 
 fn sent_on(version: Version, data: Vec<u8>) -> Frame {
-    let message = PacketOut {
-        buffer_id: None,
-        in_port: PortNo::CONTROLLER,
-        actions: vec![Action::output(PortNo(2))],
-        data: data.into(),
-        pipeline: Default::default(),
-    };
+    let message = PacketOut::new(
+        PortNo::CONTROLLER,
+        vec![Action::output(PortNo(2))],
+        data.into(),
+    );
     let in_port = match version {
         Version::V10 => PortNo::ANY,
         _ => PortNo::CONTROLLER,

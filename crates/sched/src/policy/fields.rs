@@ -253,11 +253,7 @@ fn example(field: Field) -> &'static str {
 }
 
 fn exact(field: Field, value: u128) -> MatchField {
-    MatchField::Basic {
-        field,
-        value,
-        mask: None,
-    }
+    MatchField::exact(field, value)
 }
 
 /// Decimal, or hex after `0x`.

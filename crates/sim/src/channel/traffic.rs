@@ -89,9 +89,11 @@ fn message(message: &Message) -> Sending {
 
 /// The first bytes of a datagram of flow number `flow`.
 fn packet(flow: u16, udp_dst: u16, len: usize) -> Bytes {
-    let host = |last: u8, mac| Host {
-        mac: MacAddr([2, 0, 0, 0, 0, mac]),
-        ip: Ipv4Addr::new(10, mac, 0, last),
+    let host = |last: u8, mac| {
+        Host::new(
+            MacAddr([2, 0, 0, 0, 0, mac]),
+            Ipv4Addr::new(10, mac, 0, last),
+        )
     };
     let ports = (1024 + flow, udp_dst);
     let payload = vec![0; len.saturating_sub(ETHERNET_IP_UDP_BYTES)];
@@ -115,13 +117,11 @@ fn packet_out(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
         port: PortNo(1),
         max_len: 0,
     };
-    Message::PacketOut(PacketOut {
-        buffer_id: None,
+    Message::PacketOut(PacketOut::new(
         in_port,
-        actions: vec![action],
-        data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_OUT_HEAD_BYTES),
-        pipeline: Default::default(),
-    })
+        vec![action],
+        packet(flow, udp_dst, ENCODED_BYTES - PACKET_OUT_HEAD_BYTES),
+    ))
 }
 
 fn echo() -> Message {

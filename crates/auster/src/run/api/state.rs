@@ -118,10 +118,7 @@ fn places(
 ) -> BTreeSet<Location> {
     let mut places: BTreeSet<Location> = layers.whole().ports.into_keys().collect();
     for hop in report.circuits.values().flat_map(|circuit| &circuit.hops) {
-        let ports = [hop.in_port, hop.out_port].map(|port| Location {
-            dpid: hop.dpid,
-            port,
-        });
+        let ports = [hop.in_port, hop.out_port].map(|port| Location::new(hop.dpid, port));
         places.extend(ports.into_iter().filter(|at| has_queues(*at)));
     }
     places
@@ -214,10 +211,7 @@ mod tests {
 
     #[test]
     fn queues_on_a_circuits_way_are_told_too() {
-        let at = |dpid, port| Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        };
+        let at = |dpid, port| Location::new(DatapathId(dpid), PortNo(port));
         let mut layers = Layers::default();
         let stated = PortQueues {
             rate: Rate::mbit(1),

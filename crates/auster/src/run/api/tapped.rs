@@ -244,10 +244,7 @@ mod tests {
         Arc::new(Packet {
             seq,
             tap: "arp".into(),
-            at: Location {
-                dpid: DatapathId(1),
-                port: PortNo(2),
-            },
+            at: Location::new(DatapathId(1), PortNo(2)),
             total_len: 60,
             data: vec![0xff; 6].into(),
             time: SystemTime::UNIX_EPOCH,

@@ -11,10 +11,7 @@ use crate::controller::fixture::{port, up};
 use crate::controller::{ControllerConfig, ControllerOutput, PeerIdentity};
 
 fn at(dpid: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(dpid), PortNo(port))
 }
 
 fn host(n: u64) -> HostKey {
@@ -202,10 +199,7 @@ fn expecting(links: &[Link]) -> Trial {
 const BOTH: [Link; 2] = [(at2(1), at2(2)), (at2(2), at2(1))];
 
 const fn at2(dpid: u64) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(2),
-    }
+    Location::new(DatapathId(dpid), PortNo(2))
 }
 
 /// Both directions come up with the second switch, before any LLDP, and go by its absence as fast

@@ -355,10 +355,7 @@ impl QosState {
     ) -> Option<Vec<Hop>> {
         let plain = opening.matching.loose();
         let mut hops = Vec::new();
-        let mut at = Location {
-            dpid,
-            port: opening.matching.in_port()?,
-        };
+        let mut at = Location::new(dpid, opening.matching.in_port()?);
         for _ in 0..HOPS_MAX {
             let held = self.held.get(&at.dpid)?;
             let is_its = |key: &FlowKey| {

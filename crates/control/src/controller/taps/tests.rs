@@ -39,10 +39,7 @@ fn tap(matching: &str, is_copy: bool) -> Tap {
 }
 
 fn at(port: u32) -> Location {
-    Location {
-        dpid: DatapathId(1),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(1), PortNo(port))
 }
 
 /// A question of host 9 for an address.

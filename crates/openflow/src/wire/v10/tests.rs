@@ -149,13 +149,7 @@ fn what_1_0_has_no_words_for_is_refused_by_name() {
     let body = RequestBody::PortDesc(PortNo::ANY);
     let request = Message::MultipartRequest(MultipartRequest { more, body });
     assert_eq!(refusal(request), "such statistics");
-    let error = |kind| {
-        Message::Error(ErrorMessage {
-            kind,
-            experimenter: None,
-            data: Bytes::new(),
-        })
-    };
+    let error = |kind| Message::Error(ErrorMessage::new(kind, Bytes::new()));
     assert_eq!(refusal(error(ErrorKind::MATCH_BAD_PREREQ)), "such error");
 }
 

@@ -374,11 +374,7 @@ fn set_field(value: &Value) -> Result<Action, (&'static str, String)> {
             field,
             value,
             mask: None,
-        }) => Ok(Action::SetField(MatchField::Basic {
-            field,
-            value,
-            mask: None,
-        })),
+        }) => Ok(Action::SetField(MatchField::exact(field, value))),
         _ => Err(("value", "takes no mask".to_owned())),
     }
 }

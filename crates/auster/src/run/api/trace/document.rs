@@ -351,14 +351,7 @@ impl Found<'_> {
                 port: port.to_string(),
                 queue: queue.map(|queue| queue.0),
                 r#if: choices(only_if),
-                to: self.lead(
-                    hop,
-                    at.1,
-                    Location {
-                        dpid: hop.at.dpid,
-                        port: *port,
-                    },
-                ),
+                to: self.lead(hop, at.1, Location::new(hop.at.dpid, *port)),
             },
             Step::Controller { reason, only_if } => StepDocument::Controller {
                 reason: match *reason {
@@ -480,10 +473,7 @@ impl Found<'_> {
         let at_hop = &self.course.hops()[hop];
         let found = step.and_then(|step| at_hop.steps.get(step));
         let port = match found {
-            Some(Step::Output { port, .. }) => Some(Location {
-                dpid: at_hop.at.dpid,
-                port: *port,
-            }),
+            Some(Step::Output { port, .. }) => Some(Location::new(at_hop.at.dpid, *port)),
             _ => None,
         };
         let switch = at_hop.at.dpid;

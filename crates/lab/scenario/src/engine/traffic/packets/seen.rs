@@ -116,16 +116,14 @@ mod tests {
                 r#match: Match::any().with(Field::InPort, 1u32),
                 data,
             }),
-            Kind::PacketOut => Message::PacketOut(PacketOut {
-                buffer_id: None,
-                in_port: PortNo(1),
-                actions: vec![Action::Output {
+            Kind::PacketOut => Message::PacketOut(PacketOut::new(
+                PortNo(1),
+                vec![Action::Output {
                     port: PortNo(2),
                     max_len: 0,
                 }],
                 data,
-                pipeline: Default::default(),
-            }),
+            )),
         };
         let encoded = encode(version, Xid(1), &message).unwrap();
         encoded.bytes().to_vec()

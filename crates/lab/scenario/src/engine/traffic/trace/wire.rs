@@ -69,10 +69,7 @@ pub struct Template {
 
 impl Template {
     pub fn new() -> Template {
-        let host = |mac, last| Host {
-            mac,
-            ip: Ipv4Addr::new(10, 99, 0, last),
-        };
+        let host = |mac, last| Host::new(mac, Ipv4Addr::new(10, 99, 0, last));
         let mut payload = MAGIC.to_vec();
         payload.extend([0; 4]);
         let (from, to) = (host(destination(0), 1), host(destination(0), 2));
