@@ -1153,13 +1153,8 @@ mod tests {
         data.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
         data.resize(60, 7);
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
             total_len: 60,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with_in_port(PortNo(1)),
-            data: data.into(),
+            ..PacketIn::new(PortNo(1), data.into())
         });
         encode(Version::V13, Xid(0), &message).unwrap()
     }

@@ -455,17 +455,13 @@ mod tests {
 
     fn packet_in(version: Version, port: u32, xid: u32) -> Frame {
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: 0,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: if version == Version::V10 {
                 Cookie(u64::MAX)
             } else {
                 Cookie(0)
             },
-            r#match: Match::any().with_in_port(PortNo(port)),
-            data: bytes::Bytes::new(),
+            total_len: 0,
+            ..PacketIn::new(PortNo(port), bytes::Bytes::new())
         });
         encode(version, Xid(xid), &message).expect("sayable")
     }

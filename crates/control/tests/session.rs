@@ -225,13 +225,8 @@ fn port(number: u32) -> Port {
 
 fn packet_in() -> PacketIn {
     PacketIn {
-        buffer_id: None,
         total_len: 60,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: Bytes::from_static(&[0; 60]),
+        ..PacketIn::new(PortNo(1), Bytes::from_static(&[0; 60]))
     }
 }
 

@@ -443,6 +443,21 @@ pub struct PortStatus {
     pub port: Port,
 }
 
+impl PacketIn {
+    /// A whole packet for which table 0 has no entry.
+    pub fn new(in_port: PortNo, data: Bytes) -> PacketIn {
+        PacketIn {
+            buffer_id: None,
+            total_len: u16::try_from(data.len()).unwrap_or(u16::MAX),
+            reason: PacketInReason::NO_MATCH,
+            table_id: TableId(0),
+            cookie: Cookie(0),
+            r#match: Match::any().with_in_port(in_port),
+            data,
+        }
+    }
+}
+
 /// OFPT_PACKET_OUT (1.3.5, 7.3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOut {

@@ -974,13 +974,9 @@ fn forged_messages_of_dhcp_bind_nobody() {
     // A switch says that such an answer came from a trusted port, and it did not.
     let frame = dhcp::Message { xid: 8, ..answer }.frame(victim, own);
     let told = PacketIn {
-        buffer_id: None,
-        total_len: frame.len() as u16,
         reason: PacketInReason::ACTION,
-        table_id: TableId(0),
         cookie: EntryKind::Access.cookie(0),
-        r#match: Match::any().with_in_port(lan.network.place(other).port),
-        data: frame.into(),
+        ..PacketIn::new(lan.network.place(other).port, frame.into())
     };
     let switch = lan.network.place(other).dpid;
     let switch = sim::network::SwitchId(switch.0 as usize - 1);

@@ -87,15 +87,7 @@ impl Bench {
     }
 
     fn packet_in(&mut self, connection: u64, port: u32, data: Vec<u8>) {
-        let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: data.len() as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with_in_port(PortNo(port)),
-            data: Bytes::from(data),
-        });
+        let message = Message::PacketIn(PacketIn::new(PortNo(port), Bytes::from(data)));
         self.say(ConnectionId(connection), Xid(0), &message);
     }
 
@@ -160,15 +152,7 @@ impl Bench {
                 let mut to = to.filter(|(from, _)| *from == (connection.0, port.0));
                 if let Some((_, (connection, port))) = to.next() {
                     let data = packet_out.data.clone();
-                    let message = Message::PacketIn(PacketIn {
-                        buffer_id: None,
-                        total_len: data.len() as u16,
-                        reason: PacketInReason::NO_MATCH,
-                        table_id: TableId(0),
-                        cookie: Cookie(0),
-                        r#match: Match::any().with_in_port(PortNo(port)),
-                        data,
-                    });
+                    let message = Message::PacketIn(PacketIn::new(PortNo(port), data));
                     answers.push((ConnectionId(connection), Xid(0), message));
                 }
             }

@@ -40,10 +40,7 @@ const GROUPS: [&str; 2] = [
 const METERS: [&str; 2] = ["kbps,band=type=drop,rate=10", "pktps,band=type=drop,rate=9"];
 
 fn name(owner: &str, name: impl ToString) -> FlowName {
-    FlowName {
-        owner: owner.to_owned(),
-        name: name.to_string(),
-    }
+    FlowName::new(owner, name.to_string())
 }
 
 fn entry(dpid: u64, matching: &str, actions: &str) -> StaticEntry {

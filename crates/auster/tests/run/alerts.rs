@@ -418,15 +418,7 @@ fn flood(stream: &mut TcpStream) {
 }
 
 fn packet_in(port: u32, data: Vec<u8>) -> Message {
-    Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(port)),
-        data: Bytes::from(data),
-    })
+    Message::PacketIn(PacketIn::new(PortNo(port), Bytes::from(data)))
 }
 
 /// Stops one thread, as a debugger does, until standard input ends.

@@ -884,15 +884,14 @@ mod tests {
         let connection = ConnectionId(1);
         let _ = controller.handle_up(start, connection, up(1), PeerIdentity::default());
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: 60,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: Cookie(u64::MAX),
-            r#match: Match::any().with_in_port(PortNo(1)),
-            data: [&[2, 0, 0, 0, 0, 9][..], &[2, 0, 0, 0, 0, 1], &[8; 48]]
-                .concat()
-                .into(),
+            total_len: 60,
+            ..PacketIn::new(
+                PortNo(1),
+                [&[2, 0, 0, 0, 0, 9][..], &[2, 0, 0, 0, 0, 1], &[8; 48]]
+                    .concat()
+                    .into(),
+            )
         });
         let packet_in = openflow::encode(Version::V13, Xid(0), &message).unwrap();
         controller.handle_frame(start, connection, packet_in);

@@ -483,13 +483,8 @@ mod tests {
         let packet = udp(Host::numbered(1), Host::numbered(2), (3, 4), b"payload");
         for version in [Version::V10, Version::V13] {
             let packet_in = Message::PacketIn(PacketIn {
-                buffer_id: None,
-                total_len: packet.len() as u16,
-                reason: PacketInReason::NO_MATCH,
-                table_id: TableId(0),
                 cookie: Cookie(if version == Version::V10 { u64::MAX } else { 0 }),
-                r#match: Match::any().with(Field::InPort, 5u32),
-                data: Bytes::from(packet.clone()),
+                ..PacketIn::new(PortNo(5), Bytes::from(packet.clone()))
             });
             let frame = encode(version, Xid(9), &packet_in).unwrap();
             let two = [&frame.bytes()[..], frame.bytes()].concat();

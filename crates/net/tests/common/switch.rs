@@ -145,13 +145,5 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
 }
 
 pub fn packet_in(port: u32, data: &'static [u8]) -> Message {
-    Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(port)),
-        data: Bytes::from_static(data),
-    })
+    Message::PacketIn(PacketIn::new(PortNo(port), Bytes::from_static(data)))
 }

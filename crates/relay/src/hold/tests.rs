@@ -28,13 +28,9 @@ fn packet_in(version: Version, data: Vec<u8>) -> Frame {
 
 fn packet_in_of(version: Version, table_id: TableId, data: Vec<u8>) -> Frame {
     let message = PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
         table_id,
         cookie: Cookie(u64::MAX),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: data.into(),
+        ..PacketIn::new(PortNo(1), data.into())
     };
     encode(version, Xid(0), &Message::PacketIn(message)).unwrap()
 }

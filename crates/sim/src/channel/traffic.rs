@@ -102,13 +102,11 @@ fn packet(flow: u16, udp_dst: u16, len: usize) -> Bytes {
 
 fn packet_in(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
     Message::PacketIn(PacketIn {
-        buffer_id: None,
         total_len: PACKET_BYTES,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(in_port),
-        data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_IN_HEAD_BYTES),
+        ..PacketIn::new(
+            in_port,
+            packet(flow, udp_dst, ENCODED_BYTES - PACKET_IN_HEAD_BYTES),
+        )
     })
 }
 

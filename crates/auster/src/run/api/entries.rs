@@ -70,10 +70,7 @@ fn named(owner: &str, name: &str) -> Result<FlowName, Problem> {
             ));
         }
     }
-    Ok(FlowName {
-        owner: owner.to_owned(),
-        name: name.to_owned(),
-    })
+    Ok(FlowName::new(owner, name))
 }
 
 fn unknown(name: &FlowName) -> Problem {
@@ -179,12 +176,7 @@ impl Api {
         }
         let (mut revision, mut is_in_use) = (None, true);
         if !kept.is_empty() {
-            let change = Change {
-                ops: kept,
-                is_new: false,
-                when,
-            };
-            let changed = self.intent.change(change).await?;
+            let changed = self.intent.change(Change::new(kept, when)).await?;
             revision = Some(changed.revision);
             is_in_use = changed.is_in_use;
         }

@@ -79,12 +79,7 @@ impl Api {
 
     /// Puts or deletes groups and meters, all or none.
     pub async fn change_parts(&self, ops: Vec<Op>, when: When) -> Result<Changed, Problem> {
-        let change = Change {
-            ops,
-            is_new: false,
-            when,
-        };
-        Ok(self.intent.change(change).await?)
+        Ok(self.intent.change(Change::new(ops, when)).await?)
     }
 
     /// Deletes these; those that somebody else has deleted meanwhile are gone, too.

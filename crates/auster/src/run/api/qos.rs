@@ -180,11 +180,7 @@ impl Asked {
 }
 
 async fn delete(api: &Api, item: Item, when: When) -> Result<StatusCode, Problem> {
-    let change = Change {
-        ops: vec![Op::Delete(item)],
-        is_new: false,
-        when,
-    };
+    let change = Change::new(vec![Op::Delete(item)], when);
     Ok(done(api.intent.change(change).await?.is_in_use))
 }
 

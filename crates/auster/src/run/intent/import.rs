@@ -98,10 +98,7 @@ impl Intent {
             ..Changed::default()
         };
         for ops in parts {
-            let change = Change {
-                ops,
-                ..Change::default()
-            };
+            let change = Change::new(ops, When::default());
             let done = all.created + all.replaced;
             let changed = match self.change_counted(&change).await {
                 Ok(changed) => changed,

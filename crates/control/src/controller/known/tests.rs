@@ -108,13 +108,12 @@ impl Trial {
 
     fn packet(&mut self, from: Location, src: HostKey, dst: HostKey) {
         let packet_in = PacketIn {
-            buffer_id: None,
-            total_len: 60,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: Cookie(u64::MAX),
-            r#match: Match::any().with_in_port(from.port),
-            data: [&dst.mac.0[..], &src.mac.0, &[8; 48]].concat().into(),
+            total_len: 60,
+            ..PacketIn::new(
+                from.port,
+                [&dst.mac.0[..], &src.mac.0, &[8; 48]].concat().into(),
+            )
         };
         self.say(from.dpid.0, &Message::PacketIn(packet_in));
     }

@@ -132,15 +132,7 @@ fn map(rules: usize) -> Result<PolicyMap, Failure> {
 fn packet_in() -> Frame {
     let (from, to) = (Host::numbered(1), Host::numbered(2));
     let data = build::udp(from, to, (1024, 30_000), &[0; 96]);
-    let message = Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: Bytes::from(data),
-    });
+    let message = Message::PacketIn(PacketIn::new(PortNo(1), Bytes::from(data)));
     encode(Version::V13, Xid(1), &message).expect("1.3 has packet-ins")
 }
 

@@ -430,13 +430,9 @@ fn the_tag_behind_a_tag_is_printed() {
         "0000000000ff0000000000aa88a860058100400608004500001400000000400100000a0000010a000002",
     );
     let packet_in = Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
         reason: crate::message::PacketInReason(0),
-        table_id: TableId(0),
         cookie: NO_COOKIE,
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: data.into(),
+        ..PacketIn::new(PortNo(1), data.into())
     });
     let frame = crate::encode(Version::V10, Xid(1), &packet_in).expect("of 1.0");
     let text = crate::text::print(&frame);

@@ -163,10 +163,10 @@ impl Asked {
         // The match as a switch would report it: written otherwise, it is the same entry.
         let matching = format!("{:?}", self.pattern());
         let hash = Fnv1a::of(matching.as_bytes());
-        FlowName {
-            owner: OWNER_RYU.to_owned(),
-            name: format!("{}-{}-{hash:016x}", self.dpid, self.priority),
-        }
+        FlowName::new(
+            OWNER_RYU,
+            format!("{}-{}-{hash:016x}", self.dpid, self.priority),
+        )
     }
 
     fn entry(&self) -> StaticEntry {

@@ -116,10 +116,7 @@ async fn delete(
 }
 
 fn name(kind: PartKind, dpid: DatapathId, number: u32) -> PartName {
-    let of = FlowName {
-        owner: OWNER_RYU.to_owned(),
-        name: format!("{dpid}-{number}"),
-    };
+    let of = FlowName::new(OWNER_RYU, format!("{dpid}-{number}"));
     PartName { kind, of }
 }
 

@@ -364,15 +364,7 @@ mod tests {
         let from = build::Host::new(MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
         let to = build::Host::new(TO.mac, TO.ip);
         let packet_in = |frame: Vec<u8>| {
-            let message = Message::PacketIn(PacketIn {
-                buffer_id: None,
-                total_len: frame.len() as u16,
-                reason: PacketInReason::NO_MATCH,
-                table_id: TableId(0),
-                cookie: Cookie(0),
-                r#match: Match::any().with(Field::InPort, 1u32),
-                data: Bytes::from(frame),
-            });
+            let message = Message::PacketIn(PacketIn::new(PortNo(1), Bytes::from(frame)));
             let frame = encode(Version::V13, Xid(1), &message).unwrap();
             kind(frame.bytes(), TO)
         };

@@ -108,13 +108,8 @@ mod tests {
         let data = Bytes::from(frame);
         let message = match kind {
             Kind::PacketIn => Message::PacketIn(PacketIn {
-                buffer_id: None,
                 total_len: 178,
-                reason: PacketInReason::NO_MATCH,
-                table_id: TableId(0),
-                cookie: Cookie(0),
-                r#match: Match::any().with(Field::InPort, 1u32),
-                data,
+                ..PacketIn::new(PortNo(1), data)
             }),
             Kind::PacketOut => Message::PacketOut(PacketOut::new(
                 PortNo(1),

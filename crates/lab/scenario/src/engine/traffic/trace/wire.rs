@@ -398,15 +398,7 @@ mod tests {
     fn packets_that_were_asked_about_are_known_by_number() {
         let mut log = Log::default();
         let frame = Template::new().packet(PAIR, 5).to_vec();
-        let packet_in = Message::PacketIn(PacketIn {
-            buffer_id: None::<BufferId>,
-            total_len: frame.len() as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with(Field::InPort, 1u32),
-            data: frame.into(),
-        });
+        let packet_in = Message::PacketIn(PacketIn::new(PortNo(1), frame.into()));
         handle(&mut log, &packet_in);
         assert_eq!(log.asked, [false, false, false, false, false, true]);
         let full = [4, 1, 0, 12, 0, 0, 0, 1, 0, 5, 0, 1];
