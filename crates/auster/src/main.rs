@@ -202,10 +202,14 @@ fn is_laboratory(command: &OsStr) -> bool {
         .any(|name| command == *name)
 }
 
-/// The laboratory takes this process over, with the same words: signals and exit code are its own.
+/// The laboratory takes this process over, with the same words, the name among them, which its help
+/// shows: signals and exit code are its own.
 fn become_laboratory() -> Result<(), Failure> {
     let mut laboratory = std::process::Command::new(program::laboratory()?);
-    let error = laboratory.args(std::env::args_os().skip(1)).exec();
+    let error = laboratory
+        .arg0("auster")
+        .args(std::env::args_os().skip(1))
+        .exec();
     Err(Failure::machine(format!("auster-lab: {error}")))
 }
 

@@ -328,16 +328,9 @@ fn a_restart_keeps_the_tree() {
     }
 }
 
-/// A switch that refuses a piece gets packet-outs, and the others have a tree without it.
-#[test]
-fn a_switch_that_refuses_gets_packet_outs() {
-    const GROUP_REFUSED: ErrorKind = ErrorKind { ty: 6, code: 1 };
-    let mut network = Network::new(config(), 6);
-    let topology = topology::ring(&mut network, 5);
-    record(&mut network);
-    topology.introduce(&mut network);
-    all_hear(&mut network, &topology, 1000);
-    let label = *trees(&network, &topology).first_key_value().unwrap().0;
+/// Has a switch refuse the group of its piece.
+fn refuse_piece(network: &mut Network, topology: &Topology, kind: ErrorKind) {
+    let label = *trees(network, topology).first_key_value().unwrap().0;
     let group = GroupMod::new(
         GroupModCommand::Modify,
         GroupType::All,
@@ -345,17 +338,39 @@ fn a_switch_that_refuses_gets_packet_outs() {
         Vec::new(),
     );
     let frame = encode(Version::V13, Xid(9), &Message::GroupMod(group)).unwrap();
-    let error = ErrorMessage::new(GROUP_REFUSED, frame.bytes().clone());
+    let error = ErrorMessage::new(kind, frame.bytes().clone());
     network.say(topology.switches[2], Xid(9), &Message::Error(error));
-    network.run_for(ms(1000));
-    all_hear(&mut network, &topology, 2000);
-    network.run_for(ms(1000));
-    let costs = all_hear(&mut network, &topology, 3000);
-    assert!(costs.iter().all(|cost| (1..=2).contains(cost)), "{costs:?}");
-    let trees = trees(&network, &topology);
-    assert_eq!(trees.values().copied().collect::<Vec<_>>(), [4]);
-    let is_it = |event: &&Event| matches!(event, Event::Alarm(Alarm::TreeRefused { .. }));
-    assert_eq!(network.events().filter(is_it).count(), 1);
+}
+
+/// A switch that refuses a piece gets packet-outs, and the others have a tree without it. One whose
+/// table was full is asked again.
+#[test]
+fn a_switch_that_refuses_gets_packet_outs() {
+    const GROUP_REFUSED: ErrorKind = ErrorKind { ty: 6, code: 1 };
+    for (kind, later) in [(GROUP_REFUSED, 4), (ErrorKind::FLOW_MOD_TABLE_FULL, 5)] {
+        let mut network = Network::new(config(), 6);
+        let topology = topology::ring(&mut network, 5);
+        record(&mut network);
+        topology.introduce(&mut network);
+        all_hear(&mut network, &topology, 1000);
+        refuse_piece(&mut network, &topology, kind);
+        network.run_for(ms(1000));
+        all_hear(&mut network, &topology, 2000);
+        network.run_for(ms(1000));
+        let costs = all_hear(&mut network, &topology, 3000);
+        assert!(costs.iter().all(|cost| (1..=2).contains(cost)), "{costs:?}");
+        let sizes = |network: &Network| trees(network, &topology).into_values().collect::<Vec<_>>();
+        assert_eq!(sizes(&network), [4]);
+        let refused = network.events().filter(|event| match event {
+            Event::Alarm(Alarm::TreeRefused { .. }) => kind == GROUP_REFUSED,
+            Event::Alarm(Alarm::FlowTableFull { .. }) => kind != GROUP_REFUSED,
+            _ => false,
+        });
+        assert_eq!(refused.count(), 1);
+        network.run_for(ms(65_000));
+        assert_eq!(sizes(&network), [later], "{kind:?}");
+        all_hear(&mut network, &topology, 4000);
+    }
 }
 
 /// Packets to unknown hosts are for everybody as well.

@@ -335,6 +335,15 @@ impl Campus {
         }
         self.network.run_for(ms(800));
     }
+
+    /// Has a host of each VLAN send a broadcast, at which its tree is looked at and made better.
+    fn shout(&mut self) {
+        for (id, hosts) in self.hosts.clone() {
+            let nobody = Ipv4Addr::new(10, 0, id as u8, 250);
+            let frame = self.network.host_mut(hosts[0]).resolve(nobody);
+            self.send(hosts[0], frame);
+        }
+    }
 }
 
 #[test]
@@ -873,6 +882,7 @@ fn run(seed: u64) -> Result<(), String> {
     campus.network.run_for(ms(30_000));
     for _ in 0..6 {
         campus.introduce();
+        campus.shout();
     }
     let silent = campus.silent(77);
     if !silent.is_empty() {

@@ -163,6 +163,8 @@ struct Node {
     told: Option<Labels>,
     /// The labels to which entries of an earlier edge lead, each with the VLAN of their packets.
     adopted: BTreeSet<(Label, VlanId)>,
+    /// The last change of a tree before it connected.
+    last_tree: u64,
 }
 
 /// The messages that a switch was sent, as their result.
@@ -398,7 +400,7 @@ impl Fabric {
         (node.is_connected, node.is_ready) = (true, false);
         (node.holdings, node.told) = (None, None);
         node.adopted.clear();
-        self.trees.forget(dpid);
+        node.last_tree = self.trees.forget(dpid);
     }
 
     pub(super) fn handle_down(&mut self, dpid: DatapathId) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::document::{self, Stored};
-use super::{Change, Changed, Intent, Store, WRITES_MAX};
+use super::{Change, Changed, Intent, Store, WRITES_MAX, When};
 use crate::run::qos::Refused;
 use crate::run::qos::held::Op;
 use crate::run::qos::tree::{Node, Reader};

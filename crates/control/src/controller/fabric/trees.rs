@@ -40,6 +40,9 @@ const OFTEN_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// A switch whose table was full, or that did not confirm a piece, gets none for so long.
+const RETRY: Duration = Duration::from_secs(60);
+
 /// Pieces of trees that may be under way at once; one tree always may.
 const PIECES_AT_ONCE: usize = 4096;
 
@@ -47,8 +50,9 @@ const PIECES_AT_ONCE: usize = 4096;
 #[derive(Default)]
 pub(super) struct Trees {
     by_vlan: BTreeMap<VlanId, Tree>,
-    /// Switches that refuse a piece: they get packet-outs.
-    refusing: BTreeSet<DatapathId>,
+    /// Switches that refuse a piece: they get packet-outs, until they connect again or the time has
+    /// come to ask them again.
+    refusing: BTreeMap<DatapathId, Option<Instant>>,
     /// Counts changes of members and their inlets.
     revision: u64,
     ground: Option<Arc<Ground>>,
@@ -143,9 +147,32 @@ impl Trees {
         self.labels().any(|of| of == label)
     }
 
-    pub(super) fn forget(&mut self, dpid: DatapathId) {
+    /// Handles a connection of a switch. Returns the last change before it.
+    pub(super) fn forget(&mut self, dpid: DatapathId) -> u64 {
         self.refusing.remove(&dpid);
         self.revision += 1;
+        self.next_change
+    }
+
+    /// Leaves a switch out of all trees, until it connects again or is to be asked again. Returns
+    /// whether that is new.
+    fn refuse(&mut self, dpid: DatapathId, until: Option<Instant>) -> bool {
+        self.revision += 1;
+        self.refusing.insert(dpid, until).is_none()
+    }
+
+    /// Asks the switches again whose time has come. Returns when the next one's does.
+    fn ask_again(&mut self, now: Instant) -> Option<Instant> {
+        let before = self.refusing.len();
+        let is_due = |until: &Option<Instant>| until.is_some_and(|until| until <= now);
+        self.refusing.retain(|_, until| !is_due(until));
+        if self.refusing.len() < before {
+            self.revision += 1;
+            for tree in self.by_vlan.values_mut() {
+                tree.is_wanted = true;
+            }
+        }
+        self.refusing.values().flatten().min().copied()
     }
 
     /// Ends the use of trees with a link that a switch takes no packets from for a while.
@@ -306,14 +333,19 @@ impl Fabric {
         }
     }
 
-    /// Leaves a switch out of all trees that refuses a piece. Returns whether that is new.
+    /// Leaves a switch out of all trees that refuses a piece, or whose table was full for it.
+    /// Returns whether that is new.
     pub(in crate::controller) fn handle_tree_refused(
         &mut self,
-        dpid: DatapathId,
+        (dpid, is_full): (DatapathId, bool),
         outbox: &mut Outbox,
     ) -> bool {
-        let is_new = self.trees.refusing.insert(dpid);
+        let until = is_full.then(|| outbox.now + RETRY);
+        let is_new = self.trees.refuse(dpid, until);
         self.doubt_trees(outbox);
+        if is_full {
+            self.trees_soon(RETRY, outbox);
+        }
         is_new
     }
 
@@ -325,7 +357,7 @@ impl Fabric {
             return ground.clone();
         }
         let takes_part = |dpid: &DatapathId, node: &Node| {
-            node.is_ready && net.is_connected(*dpid) && !self.trees.refusing.contains(dpid)
+            node.is_ready && net.is_connected(*dpid) && !self.trees.refusing.contains_key(dpid)
         };
         let map = Map::new(net, &self.nodes);
         let lets_in = |at: usize, port: PortNo| {
@@ -477,6 +509,9 @@ impl Fabric {
         if self.is_stale {
             self.trees_soon(GATHER, outbox);
             return Vec::new();
+        }
+        if let Some(next) = self.trees.ask_again(now) {
+            self.trees_soon(next.since(now), outbox);
         }
         let is_busy = |tree: &&mut Tree| tree.building.is_some() || tree.syncing.is_some();
         let busy = self
@@ -702,6 +737,8 @@ impl Fabric {
             tree.current = Some(version);
         } else if tree.syncing == Some(change.revision) {
             tree.syncing = None;
+            // There may be a better one by now.
+            tree.is_wanted = true;
             if !is_confirmed {
                 tree.current = None;
             }
@@ -713,8 +750,14 @@ impl Fabric {
         if self.trees.by_vlan.values().any(|tree| tree.is_wanted) {
             self.trees_soon(GATHER, outbox);
         }
-        // Until it connects again it would keep all others waiting.
-        self.trees.refusing.extend(change.lacking);
+        // It would keep all others waiting. What it was asked before it connected says nothing.
+        let is_later = |node: &Node| node.last_tree < change.revision;
+        let node = |dpid: &DatapathId| self.nodes.get(dpid);
+        let lacking = change.lacking;
+        if let Some(dpid) = lacking.filter(|dpid| node(dpid).is_some_and(is_later)) {
+            self.trees.refuse(dpid, Some(outbox.now + RETRY));
+            self.trees_soon(RETRY, outbox);
+        }
         self.trees.revision += 1;
     }
 
