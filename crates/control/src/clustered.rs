@@ -846,10 +846,8 @@ impl Line {
 mod tests {
     use std::sync::mpsc;
 
-    use openflow::message::{
-        PacketIn, PacketInReason, PacketOut, PortStatus, Role, RoleReason, RoleStatus,
-    };
-    use openflow::{Action, Cookie, MacAddr, Match, TableId};
+    use openflow::message::{PacketIn, PacketOut, PortStatus, Role, RoleReason, RoleStatus};
+    use openflow::{Action, MacAddr};
 
     use super::wire::Record;
     use super::*;

@@ -439,8 +439,8 @@ fn ingress_port(frame: &Frame) -> PortNo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openflow::message::{ErrorMessage, PacketIn, PacketInReason};
-    use openflow::{Cookie, ErrorKind, Match, Message, TableId, Xid, encode};
+    use openflow::message::{ErrorMessage, PacketIn};
+    use openflow::{Cookie, ErrorKind, Message, Xid, encode};
 
     const A: ConnectionId = ConnectionId(1);
     const B: ConnectionId = ConnectionId(2);

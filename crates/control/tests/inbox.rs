@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clock::Instant;
 use control::ConnectionId;
 use control::inbox::{Inbox, InboxConfig};
-use openflow::message::{PacketIn, PacketInReason};
-use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, encode};
+use openflow::message::PacketIn;
+use openflow::{Frame, Message, PortNo, Version, Xid, encode};
 use proptest::prelude::*;
 
 const CONFIG: InboxConfig = InboxConfig {

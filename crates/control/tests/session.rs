@@ -12,14 +12,14 @@ use clock::{Duration, Instant};
 use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::hello::Hello;
 use openflow::message::{
-    ErrorMessage, MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortReason,
-    PortState, PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures, TableMod,
-    TableReason, TableStatus,
+    ErrorMessage, MultipartReply, PacketIn, Port, PortConfig, PortName, PortReason, PortState,
+    PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures, TableMod, TableReason,
+    TableStatus,
 };
 use openflow::multipart::{Description, ReplyBody};
 use openflow::{
-    Cookie, DatapathId, ErrorKind, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId,
-    Version, Xid, encode, text,
+    DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, TableId, Version, Xid,
+    encode, text,
 };
 use proptest::prelude::*;
 

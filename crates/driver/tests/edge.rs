@@ -18,10 +18,8 @@ use control::vlan::HostKey;
 use driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
 use net::transport::{Reader, Writer, memory};
-use openflow::message::{PacketIn, PacketInReason};
-use openflow::{
-    Cookie, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
-};
+use openflow::message::PacketIn;
+use openflow::{Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode};
 use tokio::sync::mpsc;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

@@ -8,12 +8,10 @@ use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, PeerIdentity, RefusedReason,
 };
 use control::session::SwitchUp;
-use openflow::message::{PacketIn, PacketInReason, Role};
+use openflow::message::{PacketIn, Role};
 use openflow::packet::build::{Host, udp};
 use openflow::table::{Switch, SwitchOptions, plain_port};
-use openflow::{
-    Cookie, DatapathId, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
-};
+use openflow::{DatapathId, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode};
 
 const PORT: PortNo = PortNo(1);
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::ControllerConfig;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::packet::build::{Host, ethernet, udp};
 use openflow::{
     Cookie, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, decode, encode,

@@ -9,16 +9,11 @@ use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Mode, PeerIdentity,
 };
 use control::session::SwitchUp;
-use openflow::message::{
-    MultipartReply, PacketIn, PacketInReason, PortReason, PortState, PortStatus, Role,
-};
+use openflow::message::{MultipartReply, PacketIn, PortReason, PortState, PortStatus, Role};
 use openflow::multipart::{ReplyBody, RequestBody};
 use openflow::packet::build::ethernet;
 use openflow::table::{Switch, plain_port};
-use openflow::{
-    Cookie, DatapathId, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, decode,
-    encode,
-};
+use openflow::{DatapathId, Frame, MacAddr, Message, PortNo, Version, Xid, decode, encode};
 
 /// A controller and switches that answer on request.
 struct Bench {

@@ -194,11 +194,9 @@ async fn write_some(
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{FlowMod, PacketIn, PacketInReason};
+    use openflow::message::{FlowMod, PacketIn};
     use openflow::packet::build::{Host, udp};
-    use openflow::{
-        Action, Cookie, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
-    };
+    use openflow::{Action, Match, Message, MessageKind, PortNo, Version, Xid, encode};
 
     use super::*;
 

@@ -10,8 +10,7 @@ use openflow::hello::Hello;
 use openflow::message::*;
 use openflow::multipart::*;
 use openflow::{
-    BufferId, Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, QueueId,
-    TableId, Version, Xid, decode, encode,
+    DatapathId, Frame, MacAddr, Message, MessageKind, PortNo, QueueId, Version, Xid, decode, encode,
 };
 
 use super::running::PATIENCE;

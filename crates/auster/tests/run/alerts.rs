@@ -21,8 +21,7 @@ use openflow::message::*;
 use openflow::multipart::*;
 use openflow::packet::build::{Host, arp_request, udp};
 use openflow::{
-    Action, Cookie, DatapathId, ErrorKind, Frame, MacAddr, Match, Message, PortNo, TableId,
-    Version, Xid, decode, encode,
+    Action, DatapathId, ErrorKind, Frame, MacAddr, Message, PortNo, Version, Xid, decode, encode,
 };
 use serde_json::{Value, json};
 

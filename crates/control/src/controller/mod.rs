@@ -818,9 +818,9 @@ fn forget_numbers(body: &mut ReplyBody) {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{MultipartReply, PacketIn, PacketInReason};
+    use openflow::message::{MultipartReply, PacketIn};
     use openflow::multipart::{ReplyBody, RequestBody};
-    use openflow::{Cookie, Match, MessageKind, TableId, Version, Xid};
+    use openflow::{Cookie, MessageKind, Version, Xid};
 
     use super::fixture::up;
     use super::*;

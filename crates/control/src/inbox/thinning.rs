@@ -63,8 +63,8 @@ impl Thinning {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{PacketIn, PacketInReason};
-    use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Xid, encode};
+    use openflow::message::PacketIn;
+    use openflow::{Cookie, Frame, Message, PortNo, Xid, encode};
 
     use super::*;
     use crate::ConnectionId;

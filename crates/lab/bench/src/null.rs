@@ -471,9 +471,9 @@ fn control(kind: u8, version: u8, message: &[u8]) -> Result<Vec<u8>, EncodeError
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{PacketIn, PacketInReason};
+    use openflow::message::PacketIn;
     use openflow::packet::build::{Host, udp};
-    use openflow::{Cookie, TableId, decode};
+    use openflow::{Cookie, decode};
 
     use super::*;
 

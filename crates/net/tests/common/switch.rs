@@ -5,13 +5,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use openflow::hello::Hello;
-use openflow::message::{
-    Capabilities, MultipartReply, PacketIn, PacketInReason, RoleMessage, SwitchFeatures,
-};
+use openflow::message::{Capabilities, MultipartReply, PacketIn, RoleMessage, SwitchFeatures};
 use openflow::multipart::{Description, ReplyBody, RequestBody};
-use openflow::{
-    Cookie, DatapathId, Frame, Match, Message, PortNo, TableId, Version, Xid, decode, encode,
-};
+use openflow::{DatapathId, Frame, Message, PortNo, Version, Xid, decode, encode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A test that waits longer than this has failed.

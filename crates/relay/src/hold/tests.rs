@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use openflow::message::{PacketInReason, PacketOut};
+use openflow::message::PacketOut;
 use openflow::packet::build::{Host, arp_request, ethernet, udp};
 use openflow::{BufferId, Cookie, Version};
 use proptest::prelude::*;

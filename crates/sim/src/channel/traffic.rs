@@ -3,11 +3,9 @@
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
-use openflow::message::{PacketIn, PacketInReason, PacketOut};
+use openflow::message::{PacketIn, PacketOut};
 use openflow::packet::build::{self, Host};
-use openflow::{
-    Action, Cookie, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, encode,
-};
+use openflow::{Action, Frame, MacAddr, Message, PortNo, Version, Xid, encode};
 use sched::Direction;
 
 /// IPv4 and TCP headers without options, which every message has on the wire.

@@ -1,9 +1,7 @@
 use clock::Duration;
-use openflow::message::{
-    MultipartReply, PacketIn, PacketInReason, Port, PortReason, PortState, PortStatus,
-};
+use openflow::message::{MultipartReply, PacketIn, Port, PortReason, PortState, PortStatus};
 use openflow::multipart::{ReplyBody, RequestBody};
-use openflow::{Cookie, MacAddr, Match, Message, PortNo, TableId, Version, decode, encode};
+use openflow::{Cookie, MacAddr, Message, PortNo, Version, decode, encode};
 
 use super::*;
 use crate::ConnectionId;

@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bytes::Bytes;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::packet::build::{self, Host};
-use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, encode};
+use openflow::{Frame, Message, PortNo, Version, Xid, encode};
 use sched::policy::{PolicyMap, RULES_MAX};
 use sched::{Classifier, Direction};
 use serde::Serialize;

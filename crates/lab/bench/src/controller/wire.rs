@@ -4,9 +4,9 @@
 //! because they bound what can be measured. The tests hold them against that crate.
 
 use bytes::Bytes;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::packet::build::udp;
-use openflow::{BufferId, Cookie, EncodeError, Match, Message, PortNo, TableId, Version, Xid};
+use openflow::{BufferId, Cookie, EncodeError, Message, PortNo, Version, Xid};
 
 use super::layout::{DESTINATION, Layout};
 

@@ -1,7 +1,7 @@
 //! The hand-written bytes against the `openflow` crate.
 
 use openflow::message::{FlowMod, FlowModCommand, PacketOut};
-use openflow::{Action, Field, Frame, Instruction, MacAddr, decode, encode};
+use openflow::{Action, Field, Frame, Instruction, MacAddr, Match, decode, encode};
 use proptest::prelude::*;
 
 use super::*;

@@ -358,9 +358,9 @@ mod tests {
     #[test]
     fn only_udp_to_the_host_and_entries_for_it_count() {
         use bytes::Bytes;
-        use openflow::message::{PacketIn, PacketInReason};
+        use openflow::message::PacketIn;
         use openflow::packet::build;
-        use openflow::{Cookie, Field, Match, Message, TableId, Version, Xid, encode};
+        use openflow::{Message, PortNo, Version, Xid, encode};
         let from = build::Host::new(MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
         let to = build::Host::new(TO.mac, TO.ip);
         let packet_in = |frame: Vec<u8>| {

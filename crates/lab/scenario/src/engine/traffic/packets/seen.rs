@@ -86,8 +86,8 @@ fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use openflow::message::{PacketIn, PacketInReason, PacketOut};
-    use openflow::{Action, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode};
+    use openflow::message::{PacketIn, PacketOut};
+    use openflow::{Action, Message, PortNo, Version, Xid, encode};
 
     use testbed::segments::frame;
 

@@ -309,11 +309,9 @@ fn addresses(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
 #[cfg(test)]
 mod tests {
     use control::entry::{Entry, EntryKey, EntryKind};
-    use openflow::message::{FlowRemoved, FlowRemovedReason, PacketIn, PacketInReason};
+    use openflow::message::{FlowRemoved, FlowRemovedReason, PacketIn};
     use openflow::multipart::{MultipartRequest, RequestBody};
-    use openflow::{
-        BufferId, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode,
-    };
+    use openflow::{Cookie, Message, PortNo, TableId, Version, Xid, encode};
 
     use super::*;
 
