@@ -397,10 +397,7 @@ impl Input<'_> {
     }
 
     fn location(&mut self) -> Location {
-        Location {
-            dpid: DatapathId(u64::from(self.u8() % 5) + 1),
-            port: self.port(),
-        }
+        Location::new(DatapathId(u64::from(self.u8() % 5) + 1), self.port())
     }
 
     fn host_name(&mut self) -> HostName {
@@ -533,10 +530,8 @@ fn guarded() -> Access {
         allows: true,
         mirror: None,
     };
-    let port = |(peer, port): (usize, u32)| Location {
-        dpid: DatapathId(peer as u64 + 1),
-        port: PortNo(port),
-    };
+    let port =
+        |(peer, port): (usize, u32)| Location::new(DatapathId(peer as u64 + 1), PortNo(port));
     Access {
         acls: vec![Acl {
             name: "all".to_owned(),
@@ -887,11 +882,7 @@ impl World {
                     code: u16::from(input.u8() % 16),
                 };
                 let data = Bytes::from(input.bytes(4));
-                let error = ErrorMessage {
-                    kind,
-                    experimenter: None,
-                    data,
-                };
+                let error = ErrorMessage::new(kind, data);
                 self.say(peer, xid, &Message::Error(error));
             }
             26 => {
@@ -1190,11 +1181,7 @@ impl World {
             }
             Err(kind) => {
                 let data = frame.bytes().slice(..frame.len().min(64));
-                let error = ErrorMessage {
-                    kind,
-                    experimenter: None,
-                    data,
-                };
+                let error = ErrorMessage::new(kind, data);
                 self.say(at, frame.xid(), &Message::Error(error));
             }
         }
@@ -1364,10 +1351,7 @@ impl World {
     /// there.
     fn agrees(&self, when: &str) -> Result<(), String> {
         let controller = &self.process.controller;
-        let at = |peer: usize, port| Location {
-            dpid: DatapathId(peer as u64 + 1),
-            port,
-        };
+        let at = |peer: usize, port| Location::new(DatapathId(peer as u64 + 1), port);
         let found: BTreeSet<(Location, Location)> = controller
             .links()
             .into_iter()

@@ -244,13 +244,11 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     );
     assert_eq!(packet.r#match.in_port(), Some(PortNo(1)));
     let out = |port| {
-        Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: PortNo::CONTROLLER,
-            actions: parse_actions(&format!("output:{port}")).unwrap(),
-            data: packet.data.clone(),
-            pipeline: Default::default(),
-        })
+        Message::PacketOut(PacketOut::new(
+            PortNo::CONTROLLER,
+            parse_actions(&format!("output:{port}")).unwrap(),
+            packet.data.clone(),
+        ))
     };
     assert_eq!(one.ask(&out(1)), []);
     let refused = one.ask(&out(3));
@@ -363,14 +361,12 @@ fn groups_of_guests_are_apart_and_outlive_deletion_and_the_switch_but_not_auster
         properties: Vec::new(),
     };
     let add = |id, actions: &str| {
-        Message::GroupMod(GroupMod {
-            command: GroupModCommand::Add,
-            group_type: GroupType::All,
-            group_id: GroupId(id),
-            buckets: vec![bucket(actions)],
-            command_bucket: None,
-            properties: Vec::new(),
-        })
+        Message::GroupMod(GroupMod::new(
+            GroupModCommand::Add,
+            GroupType::All,
+            GroupId(id),
+            vec![bucket(actions)],
+        ))
     };
     for guest in [&mut one, &mut other] {
         assert_eq!(guest.ask(&add(1, "in_port")), []);

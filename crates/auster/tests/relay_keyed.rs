@@ -204,13 +204,11 @@ impl Script {
     }
 
     fn packet(&mut self, actions: &str, key: u64) {
-        self.say(&Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: PortNo::CONTROLLER,
-            actions: parse_actions(actions).unwrap(),
-            data: packet(key),
-            pipeline: Default::default(),
-        }));
+        self.say(&Message::PacketOut(PacketOut::new(
+            PortNo::CONTROLLER,
+            parse_actions(actions).unwrap(),
+            packet(key),
+        )));
     }
 }
 

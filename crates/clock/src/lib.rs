@@ -25,7 +25,7 @@ mod time;
 pub use budget::Budget;
 pub use hash::Fnv1a;
 pub use random::{SplitMix64, mix};
-pub use time::{Duration, Instant};
+pub use time::{Duration, Instant, ms};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

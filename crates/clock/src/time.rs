@@ -3,6 +3,11 @@
 use std::ops::{Add, AddAssign, Sub};
 pub use std::time::Duration;
 
+/// A time of so many milliseconds.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
 /// A point in virtual time: nanoseconds since the start of the process or of the simulation.
 ///
 /// ```

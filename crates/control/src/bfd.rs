@@ -328,10 +328,7 @@ mod tests {
     use super::*;
 
     fn at(dpid: u64, port: u32) -> Location {
-        Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        }
+        Location::new(DatapathId(dpid), PortNo(port))
     }
 
     /// A network with its databases, whose sessions come up after a while.

@@ -582,11 +582,7 @@ impl Membership {
                 return Taken::Done;
             }
             Some(Message::RoleStatus(status)) => {
-                let status = RoleMessage {
-                    role: status.role,
-                    generation_id: status.generation_id,
-                    short_id: None,
-                };
+                let status = RoleMessage::new(status.role, status.generation_id);
                 self.cluster
                     .handle_role_status(now, dpid, connection, status);
                 return Taken::Done;
@@ -850,10 +846,8 @@ impl Line {
 mod tests {
     use std::sync::mpsc;
 
-    use openflow::message::{
-        PacketIn, PacketInReason, PacketOut, PortStatus, Role, RoleReason, RoleStatus,
-    };
-    use openflow::{Action, Cookie, MacAddr, Match, TableId};
+    use openflow::message::{PacketIn, PacketOut, PortStatus, Role, RoleReason, RoleStatus};
+    use openflow::{Action, MacAddr};
 
     use super::wire::Record;
     use super::*;
@@ -1023,11 +1017,7 @@ mod tests {
             if request.role != Role::NoChange {
                 (self.role, self.generation) = (request.role, request.generation_id);
             }
-            let reply = RoleMessage {
-                role: self.role,
-                generation_id: self.generation,
-                short_id: None,
-            };
+            let reply = RoleMessage::new(self.role, self.generation);
             self.say(frame.xid(), &Message::RoleReply(reply));
         }
 
@@ -1125,10 +1115,8 @@ mod tests {
             asked: VecDeque::from([(Xid(1), 9)]),
             next_xid: 1,
         };
-        let error = |kind, type_byte: u8| ErrorMessage {
-            kind,
-            experimenter: None,
-            data: vec![4, type_byte, 0, 8, 0, 0, 0, 1].into(),
+        let error = |kind, type_byte: u8| {
+            ErrorMessage::new(kind, vec![4, type_byte, 0, 8, 0, 0, 0, 1].into())
         };
         let of_flow_mod = error(ErrorKind::FLOW_MOD_TABLE_FULL, 14);
         assert_eq!(line.refused(Xid(1), &of_flow_mod), None);
@@ -1163,13 +1151,8 @@ mod tests {
         data.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
         data.resize(60, 7);
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
             total_len: 60,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with_in_port(PortNo(1)),
-            data: data.into(),
+            ..PacketIn::new(PortNo(1), data.into())
         });
         encode(Version::V13, Xid(0), &message).unwrap()
     }
@@ -1220,11 +1203,7 @@ mod tests {
             assert_eq!(sent.len(), 1, "it is flooded");
             demoted(&mut trial);
             trial.now += Duration::from_millis(waits_ms);
-            let mut error = ErrorMessage {
-                kind: ErrorKind::IS_SLAVE,
-                experimenter: None,
-                data: sent[0].bytes().slice(..64),
-            };
+            let mut error = ErrorMessage::new(ErrorKind::IS_SLAVE, sent[0].bytes().slice(..64));
             if !is_quoted {
                 error.data = error.data.slice(..12);
             }
@@ -1296,13 +1275,11 @@ mod tests {
         let _ = trial.come_up();
         trial.pass(Duration::from_millis(500));
         trial.packets.clear();
-        let message = Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: PortNo::CONTROLLER,
-            actions: vec![Action::output(PortNo(2))],
-            data: vec![0xff; 60].into(),
-            pipeline: Default::default(),
-        });
+        let message = Message::PacketOut(PacketOut::new(
+            PortNo::CONTROLLER,
+            vec![Action::output(PortNo(2))],
+            vec![0xff; 60].into(),
+        ));
         let packet = encode(Version::V13, Xid(7), &message).unwrap();
         for _ in 0..1000 {
             trial.member.hear_packet(trial.now, DPID, packet.clone());
@@ -1324,13 +1301,11 @@ mod tests {
             let is_host = |frame: &Frame| late::may_be_handed_over(frame);
             sent.into_iter().filter(is_host).collect::<Vec<_>>()
         };
-        let message = Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: PortNo::CONTROLLER,
-            actions: vec![Action::output(PortNo(2))],
-            data: vec![0xff; 60].into(),
-            pipeline: Default::default(),
-        });
+        let message = Message::PacketOut(PacketOut::new(
+            PortNo::CONTROLLER,
+            vec![Action::output(PortNo(2))],
+            vec![0xff; 60].into(),
+        ));
         let packet = |version| encode(version, Xid(7), &message).unwrap();
         let mut trial = Trial::new();
         let _ = trial.come_up();
@@ -1415,10 +1390,7 @@ mod tests {
         let _ = trial.come_up();
         let host = |n: u64| HostKey::untagged(MacAddr::from_u64(0x0200_0000_0000 | n));
         let known = |port| KnownHost {
-            at: Location {
-                dpid: DPID,
-                port: PortNo(port),
-            },
+            at: Location::new(DPID, PortNo(port)),
             is_no_router: false,
             ips: Vec::new(),
         };

@@ -255,10 +255,7 @@ impl<V> FairTable<V> {
         &self,
         dpids: RangeInclusive<DatapathId>,
     ) -> impl Iterator<Item = (Location, usize)> {
-        let port = |dpid, number| Location {
-            dpid,
-            port: PortNo(number),
-        };
+        let port = |dpid, number| Location::new(dpid, PortNo(number));
         let ports = port(*dpids.start(), 0)..=port(*dpids.end(), u32::MAX);
         let owners = self.by_place.range(ports).map(|(at, owner)| {
             let owner = &self.owners[*owner as usize];

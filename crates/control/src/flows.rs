@@ -79,12 +79,14 @@ pub struct FlowName {
 }
 
 impl FlowName {
+    pub fn new(owner: impl Into<String>, name: impl Into<String>) -> FlowName {
+        let (owner, name) = (owner.into(), name.into());
+        FlowName { owner, name }
+    }
+
     /// A name before all others of an owner.
     pub(crate) fn first(owner: &str) -> FlowName {
-        FlowName {
-            owner: owner.to_owned(),
-            name: String::new(),
-        }
+        FlowName::new(owner, "")
     }
 }
 
@@ -585,10 +587,7 @@ mod tests {
     }
 
     fn name(owner: &str, name: &str) -> FlowName {
-        FlowName {
-            owner: owner.to_owned(),
-            name: name.to_owned(),
-        }
+        FlowName::new(owner, name)
     }
 
     /// Policies and circuits have cookies of the same scheme.

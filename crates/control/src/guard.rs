@@ -330,11 +330,8 @@ impl Guard {
             self.own = generation_id;
         }
         self.asked = Some(Asked { role, at: now });
-        self.outputs.push_back(GuardOutput::Request(RoleMessage {
-            role,
-            generation_id,
-            short_id: None,
-        }));
+        self.outputs
+            .push_back(GuardOutput::Request(RoleMessage::new(role, generation_id)));
     }
 
     fn claim(&mut self, now: Instant) {

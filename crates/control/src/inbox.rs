@@ -439,8 +439,8 @@ fn ingress_port(frame: &Frame) -> PortNo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openflow::message::{ErrorMessage, PacketIn, PacketInReason};
-    use openflow::{Cookie, ErrorKind, Match, Message, TableId, Xid, encode};
+    use openflow::message::{ErrorMessage, PacketIn};
+    use openflow::{Cookie, ErrorKind, Message, Xid, encode};
 
     const A: ConnectionId = ConnectionId(1);
     const B: ConnectionId = ConnectionId(2);
@@ -455,17 +455,13 @@ mod tests {
 
     fn packet_in(version: Version, port: u32, xid: u32) -> Frame {
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: 0,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: if version == Version::V10 {
                 Cookie(u64::MAX)
             } else {
                 Cookie(0)
             },
-            r#match: Match::any().with_in_port(PortNo(port)),
-            data: bytes::Bytes::new(),
+            total_len: 0,
+            ..PacketIn::new(PortNo(port), bytes::Bytes::new())
         });
         encode(version, Xid(xid), &message).expect("sayable")
     }
@@ -568,11 +564,10 @@ mod tests {
             push(B, packet_in(Version::V13, 1, n));
         }
         push(A, reply(100));
-        let error = Message::Error(ErrorMessage {
-            kind: ErrorKind::FLOW_MOD_TABLE_FULL,
-            experimenter: None,
-            data: bytes::Bytes::new(),
-        });
+        let error = Message::Error(ErrorMessage::new(
+            ErrorKind::FLOW_MOD_TABLE_FULL,
+            bytes::Bytes::new(),
+        ));
         push(B, encode(Version::V13, Xid(200), &error).expect("sayable"));
         push(B, reply(201));
         push(A, reply(101));

@@ -135,10 +135,7 @@ impl Prover {
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
         let (epoch, nonce) = (word(0), word(8));
-        let from = Location {
-            dpid,
-            port: PortNo(port),
-        };
+        let from = Location::new(dpid, PortNo(port));
         if epoch != self.epoch {
             return Err(LldpError::Forged("of another process"));
         }
@@ -211,10 +208,7 @@ mod tests {
 
     use super::*;
 
-    const AT: Location = Location {
-        dpid: DatapathId(0xabc),
-        port: PortNo(7),
-    };
+    const AT: Location = Location::new(DatapathId(0xabc), PortNo(7));
     fn sent() -> (Prover, Outstanding, Vec<u8>) {
         let mut prover = Prover::new([9; 32], 77);
         let mut outstanding = Outstanding::default();

@@ -11,6 +11,12 @@ pub struct Location {
     pub port: PortNo,
 }
 
+impl Location {
+    pub const fn new(dpid: DatapathId, port: PortNo) -> Location {
+        Location { dpid, port }
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.dpid, self.port)

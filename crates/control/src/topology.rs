@@ -209,10 +209,7 @@ mod tests {
     use super::*;
 
     fn at(dpid: u64, port: u32) -> Location {
-        Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        }
+        Location::new(DatapathId(dpid), PortNo(port))
     }
 
     fn mac(n: u8) -> MacAddr {
@@ -274,13 +271,7 @@ mod tests {
             (at(1, 1), at(1, 2)),
             (at(1, 3), at(2, 1)),
             (at(3, 1), at(1, 3)),
-            (
-                at(4, 1),
-                Location {
-                    dpid: DatapathId(5),
-                    port: PortNo::CONTROLLER,
-                },
-            ),
+            (at(4, 1), Location::new(DatapathId(5), PortNo::CONTROLLER)),
         ];
         let hosts = [
             host(1, at(1, 3)),

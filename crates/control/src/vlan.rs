@@ -154,11 +154,10 @@ pub(crate) fn with_tag(m: Match, tag: Option<u16>) -> Match {
 /// The actions that send a packet out of a port in the form of its VLAN there. `tag`: that of the
 /// packet as it is.
 pub(crate) fn output(tag: Option<u16>, vlan: VlanId, form: Form, port: PortNo) -> Vec<Action> {
-    let id = Action::SetField(MatchField::Basic {
-        field: Field::VlanVid,
-        value: u128::from(PRESENT | vlan.number()),
-        mask: None,
-    });
+    let id = Action::SetField(MatchField::exact(
+        Field::VlanVid,
+        u128::from(PRESENT | vlan.number()),
+    ));
     let mut actions = match (tag, form) {
         (None, Form::Untagged) => vec![],
         (None, Form::Tagged) => vec![Action::PushVlan(TAG), id],
@@ -237,10 +236,7 @@ mod tests {
     use super::*;
 
     fn at(port: u32) -> Location {
-        Location {
-            dpid: DatapathId(1),
-            port: PortNo(port),
-        }
+        Location::new(DatapathId(1), PortNo(port))
     }
 
     fn vlan(id: u16) -> VlanId {

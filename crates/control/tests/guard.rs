@@ -143,11 +143,7 @@ impl World {
             }
             self.parties[at].role = request.role;
         }
-        let reply = RoleMessage {
-            role: self.parties[at].role,
-            generation_id: self.generation.unwrap_or(u64::MAX),
-            short_id: None,
-        };
+        let reply = RoleMessage::new(self.parties[at].role, self.generation.unwrap_or(u64::MAX));
         self.say(at, Said::Reply(reply));
     }
 
@@ -376,11 +372,7 @@ fn a_process_that_takes_over_the_role_serves_at_once() {
     world.run(5000);
     assert_eq!(world.serving(), [0]);
     // Who has it meanwhile has it by a claim, which is answered by a claim.
-    let claim = RoleMessage {
-        role: Role::Primary,
-        generation_id: world.generation.unwrap() + 1,
-        short_id: None,
-    };
+    let claim = RoleMessage::new(Role::Primary, world.generation.unwrap() + 1);
     world.handle_request(1, claim);
     world.resume(0);
     world.run(PROBATION.as_millis() as u64 - 1);
@@ -445,14 +437,7 @@ fn a_foreign_master_is_left_alone() {
         for second in 0..60 {
             if second == 0 || repeats {
                 let role = Role::Primary;
-                world.handle_request(
-                    1,
-                    RoleMessage {
-                        role,
-                        generation_id: id,
-                        short_id: None,
-                    },
-                );
+                world.handle_request(1, RoleMessage::new(role, id));
                 id += 1000;
             }
             world.run(1000);
@@ -480,14 +465,7 @@ fn a_foreign_master_that_fights_wins_after_a_few_claims() {
             taken += 1;
             let generation_id = world.generation.unwrap().wrapping_add(1);
             let role = Role::Primary;
-            world.handle_request(
-                1,
-                RoleMessage {
-                    role,
-                    generation_id,
-                    short_id: None,
-                },
-            );
+            world.handle_request(1, RoleMessage::new(role, generation_id));
         }
     }
     assert!(taken <= 4, "{taken} claims");
@@ -577,14 +555,7 @@ fn a_hostile_switch_gets_few_messages() {
             let role = role[below(&mut rng, 4) as usize];
             let generation_id = below(&mut rng, 8).wrapping_sub(4);
             match below(&mut rng, 4) {
-                0 => guard.handle_reply(
-                    now,
-                    RoleMessage {
-                        role,
-                        generation_id,
-                        short_id: None,
-                    },
-                ),
+                0 => guard.handle_reply(now, RoleMessage::new(role, generation_id)),
                 1 => {
                     let kinds = [ErrorKind::ROLE_STALE, ErrorKind::ROLE_UNSUP];
                     guard.handle_refused(now, kinds[below(&mut rng, 2) as usize]);

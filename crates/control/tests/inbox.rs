@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clock::Instant;
 use control::ConnectionId;
 use control::inbox::{Inbox, InboxConfig};
-use openflow::message::{PacketIn, PacketInReason};
-use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, encode};
+use openflow::message::PacketIn;
+use openflow::{Frame, Message, PortNo, Version, Xid, encode};
 use proptest::prelude::*;
 
 const CONFIG: InboxConfig = InboxConfig {
@@ -118,13 +118,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn packet_in(xid: u32, port: u32, len: usize) -> Frame {
     let message = Message::PacketIn(PacketIn {
-        buffer_id: None,
         total_len: 0,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(port)),
-        data: Bytes::from(vec![0; len]),
+        ..PacketIn::new(PortNo(port), Bytes::from(vec![0; len]))
     });
     encode(Version::V13, Xid(xid), &message).unwrap()
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clock::Instant;
 use control::ConnectionId;
 use control::inbox::{Inbox, InboxConfig, PASSED_OVER_MAX};
-use openflow::message::{PacketIn, PacketInReason};
-use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, encode};
+use openflow::message::PacketIn;
+use openflow::{Frame, Message, PortNo, Version, Xid, encode};
 use proptest::prelude::*;
 use sched::order::must_follow;
 use sched::{Binding, Direction, Droppable, Tag};
@@ -19,15 +19,7 @@ const CONFIG: InboxConfig = InboxConfig {
 };
 
 fn packet_in(xid: u32) -> Frame {
-    let message = Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: 0,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: Bytes::new(),
-    });
+    let message = Message::PacketIn(PacketIn::new(PortNo(1), Bytes::new()));
     encode(Version::V13, Xid(xid), &message).unwrap()
 }
 

@@ -12,14 +12,14 @@ use clock::{Duration, Instant};
 use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::hello::Hello;
 use openflow::message::{
-    ErrorMessage, MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortReason,
-    PortState, PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures, TableMod,
-    TableReason, TableStatus,
+    ErrorMessage, MultipartReply, PacketIn, Port, PortConfig, PortName, PortReason, PortState,
+    PortStatus, Role, RoleMessage, RoleReason, RoleStatus, SwitchFeatures, TableMod, TableReason,
+    TableStatus,
 };
 use openflow::multipart::{Description, ReplyBody};
 use openflow::{
-    Cookie, DatapathId, ErrorKind, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId,
-    Version, Xid, encode, text,
+    DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, TableId, Version, Xid,
+    encode, text,
 };
 use proptest::prelude::*;
 
@@ -53,11 +53,7 @@ fn replay(case: &str) -> String {
         match word {
             "role" => {
                 let generation_id = rest.parse().expect("a generation");
-                config.role = Some(RoleMessage {
-                    role: Role::Primary,
-                    generation_id,
-                    short_id: None,
-                });
+                config.role = Some(RoleMessage::new(Role::Primary, generation_id));
             }
             "guarded" => config.is_guarded = true,
             "start" => session = Some(Session::new(now, config.clone(), 0)),
@@ -155,11 +151,7 @@ fn said(name: &str, xid: Xid) -> Frame {
         "barrier-reply" => (Version::V13, Message::BarrierReply),
         "packet-in" => (Version::V13, Message::PacketIn(packet_in())),
         "role-primary" => {
-            let role = RoleMessage {
-                role: Role::Primary,
-                generation_id: 7,
-                short_id: None,
-            };
+            let role = RoleMessage::new(Role::Primary, 7);
             (Version::V13, Message::RoleReply(role))
         }
         "role-lost" => {
@@ -172,27 +164,15 @@ fn said(name: &str, xid: Xid) -> Frame {
             (Version::V13, Message::RoleStatus(status))
         }
         "role-unset" => {
-            let role = RoleMessage {
-                role: Role::Equal,
-                generation_id: u64::MAX,
-                short_id: None,
-            };
+            let role = RoleMessage::new(Role::Equal, u64::MAX);
             (Version::V13, Message::RoleReply(role))
         }
         "role-equal" => {
-            let role = RoleMessage {
-                role: Role::Equal,
-                generation_id: 6,
-                short_id: None,
-            };
+            let role = RoleMessage::new(Role::Equal, 6);
             (Version::V13, Message::RoleReply(role))
         }
         "role-secondary" => {
-            let role = RoleMessage {
-                role: Role::Secondary,
-                generation_id: 9,
-                short_id: None,
-            };
+            let role = RoleMessage::new(Role::Secondary, 9);
             (Version::V13, Message::RoleReply(role))
         }
         "port-3" => {
@@ -203,11 +183,10 @@ fn said(name: &str, xid: Xid) -> Frame {
             (Version::V13, Message::PortStatus(status))
         }
         "slave-error" => {
-            let error = ErrorMessage {
-                kind: ErrorKind::IS_SLAVE,
-                experimenter: None,
-                data: Bytes::from_static(&[4, 14, 0, 80, 0, 0, 0, 7]),
-            };
+            let error = ErrorMessage::new(
+                ErrorKind::IS_SLAVE,
+                Bytes::from_static(&[4, 14, 0, 80, 0, 0, 0, 7]),
+            );
             (Version::V13, Message::Error(error))
         }
         _ => panic!("nobody says {name}"),
@@ -246,13 +225,8 @@ fn port(number: u32) -> Port {
 
 fn packet_in() -> PacketIn {
     PacketIn {
-        buffer_id: None,
         total_len: 60,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: Bytes::from_static(&[0; 60]),
+        ..PacketIn::new(PortNo(1), Bytes::from_static(&[0; 60]))
     }
 }
 

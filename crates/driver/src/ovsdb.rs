@@ -12,7 +12,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -46,45 +45,31 @@ pub struct Client {
 }
 
 /// Why there is no client any more.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    #[error("{0}")]
     Transport(TransportError),
+    #[error("{0}")]
     Session(CloseReason),
+    #[error("{0}")]
     Request(RequestError),
+    #[error("{0}")]
     Io(io::Error),
     /// The peer did not do what was asked, with the reason.
-    Refused {
-        asked: &'static str,
-        why: String,
-    },
+    #[error("{asked} was refused: {why}")]
+    Refused { asked: &'static str, why: String },
+    #[error("{0}")]
     Transact(TransactError),
     /// The client needs more memory than the databases, or those of its network, have left.
+    #[error("there is no memory for it: all databases, or those of its network, take too much")]
     Budget,
     /// The server says more than anybody has asked for while an answer is awaited.
+    #[error("it says too much before it answers")]
     Unasked,
     /// The server closed the connection.
+    #[error("the OVSDB server closed the connection")]
     End,
 }
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientError::Transport(error) => error.fmt(f),
-            ClientError::Session(reason) => reason.fmt(f),
-            ClientError::Request(error) => error.fmt(f),
-            ClientError::Io(error) => error.fmt(f),
-            ClientError::Refused { asked, why } => write!(f, "{asked} was refused: {why}"),
-            ClientError::Transact(error) => error.fmt(f),
-            ClientError::Budget => f.write_str(
-                "there is no memory for it: all databases, or those of its network, take too much",
-            ),
-            ClientError::Unasked => f.write_str("it says too much before it answers"),
-            ClientError::End => f.write_str("the OVSDB server closed the connection"),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
 
 const READ_BYTES: usize = 16 << 10;
 /// Outputs that wait while an answer is awaited.

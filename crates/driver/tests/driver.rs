@@ -88,13 +88,11 @@ impl Application for Script {
             }
         }
         if has(b"urgent") || has(b"answer") {
-            let packet_out = Message::PacketOut(PacketOut {
-                buffer_id: None,
-                in_port: PortNo(1),
-                actions: vec![Action::output(PortNo(2))],
-                data: Bytes::from(vec![0; 1000]),
-                pipeline: Default::default(),
-            });
+            let packet_out = Message::PacketOut(PacketOut::new(
+                PortNo(1),
+                vec![Action::output(PortNo(2))],
+                Bytes::from(vec![0; 1000]),
+            ));
             let frame = encode(Version::V13, frame.xid(), &packet_out).unwrap();
             self.outputs
                 .push_back(ControllerOutput::Send { connection, frame });
@@ -361,11 +359,10 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
 
 /// Not a packet-in, and no answer to anything.
 fn notice() -> Message {
-    Message::Error(ErrorMessage {
-        kind: ErrorKind::FLOW_MOD_TABLE_FULL,
-        experimenter: None,
-        data: Bytes::from_static(&[0; 8]),
-    })
+    Message::Error(ErrorMessage::new(
+        ErrorKind::FLOW_MOD_TABLE_FULL,
+        Bytes::from_static(&[0; 8]),
+    ))
 }
 
 /// The application is stuck, and 1,000 messages that are no packet-ins wait for it or behind those
@@ -525,11 +522,10 @@ async fn the_application_has_a_switch_only_while_no_other_controller_serves_it()
     };
     // The next id: a newcomer's. A change of the application was refused meanwhile.
     switch.send(0, &lost(1)).await;
-    let refused = Message::Error(ErrorMessage {
-        kind: ErrorKind::IS_SLAVE,
-        experimenter: None,
-        data: Bytes::from_static(&[4, 14, 0, 80, 0, 0, 0, 9]),
-    });
+    let refused = Message::Error(ErrorMessage::new(
+        ErrorKind::IS_SLAVE,
+        Bytes::from_static(&[4, 14, 0, 80, 0, 0, 0, 9]),
+    ));
     switch.send(9, &refused).await;
     assert_eq!(stage.seen().await, Seen::Frame(Xid(9), MessageKind::Error));
     loop {

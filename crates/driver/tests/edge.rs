@@ -18,10 +18,8 @@ use control::vlan::HostKey;
 use driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
 use net::transport::{Reader, Writer, memory};
-use openflow::message::{PacketIn, PacketInReason};
-use openflow::{
-    Cookie, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
-};
+use openflow::message::PacketIn;
+use openflow::{Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode};
 use tokio::sync::mpsc;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -185,13 +183,8 @@ fn packet_in_for(dst: MacAddr, xid: u32) -> Frame {
     data[6..12].copy_from_slice(&A.0);
     data[12..14].copy_from_slice(&[0x08, 0]);
     let message = Message::PacketIn(PacketIn {
-        buffer_id: None,
         total_len: 60,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: data.into(),
+        ..PacketIn::new(PortNo(1), data.into())
     });
     encode(Version::V13, Xid(xid), &message).unwrap()
 }

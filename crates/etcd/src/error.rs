@@ -6,46 +6,37 @@ use tonic::{Code, Status};
 
 /// The reason why a call has no answer. A failed write was not done, unless this is
 /// [`Error::Unknown`] or [`Error::Full`]; a write never fails with [`Error::Invalid`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No member answers, or none that has a leader. A later call may succeed.
+    #[error("etcd is unreachable: {0}")]
     Unreachable(String),
     /// A write was sent, and no believable answer came: it may be done, or be done later.
+    #[error("the outcome of a write to etcd is unknown: {0}")]
     Unknown(String),
     /// The database is at its quota (NOSPACE). Reads go on. The write that reaches the quota is
     /// often done all the same: etcd applies it, and then reports this.
+    #[error(
+        "etcd's database is full; compact and defragment it, or raise its quota, and \
+                 disarm the alarm"
+    )]
     Full,
     /// The revision asked for is gone. Read the present state instead.
+    #[error("etcd has compacted this revision")]
     Compacted,
     /// The lease has expired or was revoked.
+    #[error("etcd does not know this lease any more")]
     LeaseNotFound,
     /// TLS or etcd's access control refuses us, or we refuse the server's certificate.
+    #[error("refused: {0}")]
     Refused(String),
     /// The request can never succeed: it is too large, or etcd calls it wrong.
+    #[error("etcd cannot do this: {0}")]
     BadRequest(String),
     /// The answer is not believed: it is too large, malformed or contradicts itself.
+    #[error("etcd's answer is not believed: {0}")]
     Invalid(String),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Unreachable(why) => write!(f, "etcd is unreachable: {why}"),
-            Error::Unknown(why) => write!(f, "the outcome of a write to etcd is unknown: {why}"),
-            Error::Full => f.write_str(
-                "etcd's database is full; compact and defragment it, or raise its quota, and \
-                 disarm the alarm",
-            ),
-            Error::Compacted => f.write_str("etcd has compacted this revision"),
-            Error::LeaseNotFound => f.write_str("etcd does not know this lease any more"),
-            Error::Refused(why) => write!(f, "refused: {why}"),
-            Error::BadRequest(why) => write!(f, "etcd cannot do this: {why}"),
-            Error::Invalid(why) => write!(f, "etcd's answer is not believed: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A failed call to one member.
 #[derive(Debug)]

@@ -61,19 +61,12 @@ impl Protocol {
 }
 
 /// The mistake in a method, and the correct form.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{given}': {problem}")]
 pub struct MethodError {
     given: String,
     problem: String,
 }
-
-impl fmt::Display for MethodError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}': {}", self.given, self.problem)
-    }
-}
-
-impl std::error::Error for MethodError {}
 
 impl Method {
     /// Reads a method; `protocol` gives the port where the text has none.

@@ -142,11 +142,13 @@ pub fn memory(buffer_bytes_max: usize) -> (Connection, Connection) {
 }
 
 /// Why there is no connection, or no listener. One line, with what to do where that is known.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// This end cannot do it, whoever is at the other.
+    #[error("{method}: {problem}")]
     Local { method: Method, problem: String },
     /// The network or the other end.
+    #[error("{method}: {problem}")]
     Peer { method: Method, problem: String },
 }
 
@@ -172,13 +174,3 @@ impl TransportError {
         )
     }
 }
-
-impl fmt::Display for TransportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (TransportError::Local { method, problem } | TransportError::Peer { method, problem }) =
-            self;
-        write!(f, "{method}: {problem}")
-    }
-}
-
-impl std::error::Error for TransportError {}

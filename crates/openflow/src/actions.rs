@@ -159,6 +159,20 @@ pub struct Bucket {
     pub properties: Vec<Property>,
 }
 
+impl Bucket {
+    /// A bucket that watches nothing.
+    pub fn new(weight: u16, actions: Vec<Action>) -> Bucket {
+        Bucket {
+            weight,
+            watch_port: PortNo::ANY,
+            watch_group: GroupId::ANY,
+            actions,
+            bucket_id: None,
+            properties: Vec::new(),
+        }
+    }
+}
+
 /// A field by its OXM header (1.5.1, 7.2.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldId {

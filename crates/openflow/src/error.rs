@@ -213,7 +213,8 @@ impl fmt::Display for ErrorKind {
 }
 
 /// The peer's fault: bytes that are no message of their version. `kind` is what to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {what} at byte {offset}")]
 pub struct DecodeError {
     /// Error to answer with.
     pub kind: ErrorKind,
@@ -223,19 +224,12 @@ pub struct DecodeError {
     pub offset: usize,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} at byte {}", self.kind, self.what, self.offset)
-    }
-}
-
-impl std::error::Error for DecodeError {}
-
 /// Reason why a message cannot be written. Never the peer's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// This version has no words for `what`.
+    #[error("OpenFlow {version} has no {what}")]
     Unsupported {
         /// Version that was asked for.
         version: Version,
@@ -243,21 +237,9 @@ pub enum EncodeError {
         what: &'static str,
     },
     /// Longer than the 16-bit length field, or a part longer than its own length field.
+    #[error("{what} is too long for one message")]
     TooLong {
         /// Part of the message that is too long.
         what: &'static str,
     },
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EncodeError::Unsupported { version, what } => {
-                write!(f, "OpenFlow {version} has no {what}")
-            }
-            EncodeError::TooLong { what } => write!(f, "{what} is too long for one message"),
-        }
-    }
-}
-
-impl std::error::Error for EncodeError {}

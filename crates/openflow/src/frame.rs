@@ -38,15 +38,17 @@ pub struct Frame {
 }
 
 /// Reason why a byte stream is not OpenFlow. Close the connection: nothing marks the next message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The header announces fewer bytes than the header itself has.
+    #[error("a length of {len} in the header, below the {HEADER_LEN} of the header")]
     LengthBelowHeader {
         /// Length in the header.
         len: usize,
     },
     /// The bytes given are not one whole message.
+    #[error("the header announces {announced} bytes, {given} are there")]
     LengthMismatch {
         /// Length in the header, or of a header if the bytes have none.
         announced: usize,
@@ -54,27 +56,6 @@ pub enum FrameError {
         given: usize,
     },
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FrameError::LengthBelowHeader { len } => {
-                write!(
-                    f,
-                    "a length of {len} in the header, below the {HEADER_LEN} of the header"
-                )
-            }
-            FrameError::LengthMismatch { announced, given } => {
-                write!(
-                    f,
-                    "the header announces {announced} bytes, {given} are there"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
 
 impl Frame {
     /// Takes the first whole message off the front of `buf`.

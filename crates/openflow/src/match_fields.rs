@@ -254,6 +254,17 @@ pub enum MatchField {
     },
 }
 
+impl MatchField {
+    /// A field with exactly this value.
+    pub const fn exact(field: Field, value: u128) -> MatchField {
+        MatchField::Basic {
+            field,
+            value,
+            mask: None,
+        }
+    }
+}
+
 /// A match in the order its sender wrote it. Empty matches everything.
 ///
 /// ```
@@ -281,11 +292,7 @@ impl Match {
     /// Returns this match, narrowed to packets with `value` in `field`.
     #[must_use]
     pub fn with(mut self, field: Field, value: impl Into<u128>) -> Match {
-        self.fields.push(MatchField::Basic {
-            field,
-            value: value.into(),
-            mask: None,
-        });
+        self.fields.push(MatchField::exact(field, value.into()));
         self
     }
 

@@ -159,6 +159,17 @@ pub struct ErrorMessage {
     pub data: Bytes,
 }
 
+impl ErrorMessage {
+    /// An error of the standard.
+    pub fn new(kind: ErrorKind, data: Bytes) -> ErrorMessage {
+        ErrorMessage {
+            kind,
+            experimenter: None,
+            data,
+        }
+    }
+}
+
 /// OFPT_EXPERIMENTER, or OFPT_VENDOR in 1.0: everything after the id, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experimenter {
@@ -434,6 +445,21 @@ pub struct PortStatus {
     pub port: Port,
 }
 
+impl PacketIn {
+    /// A whole packet for which table 0 has no entry.
+    pub fn new(in_port: PortNo, data: Bytes) -> PacketIn {
+        PacketIn {
+            buffer_id: None,
+            total_len: u16::try_from(data.len()).unwrap_or(u16::MAX),
+            reason: PacketInReason::NO_MATCH,
+            table_id: TableId(0),
+            cookie: Cookie(0),
+            r#match: Match::any().with_in_port(in_port),
+            data,
+        }
+    }
+}
+
 /// OFPT_PACKET_OUT (1.3.5, 7.3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOut {
@@ -447,6 +473,19 @@ pub struct PacketOut {
     pub data: Bytes,
     /// 1.5: pipeline fields of the packet but `in_port`, such as its tunnel.
     pub pipeline: Match,
+}
+
+impl PacketOut {
+    /// Sends a packet that the switch does not keep.
+    pub fn new(in_port: PortNo, actions: Vec<Action>, data: Bytes) -> PacketOut {
+        PacketOut {
+            buffer_id: None,
+            in_port,
+            actions,
+            data,
+            pipeline: Match::any(),
+        }
+    }
 }
 
 /// OFPFC_*.
@@ -593,6 +632,25 @@ pub struct GroupMod {
     pub command_bucket: Option<BucketId>,
     /// 1.5, in the order of the message.
     pub properties: Vec<Property>,
+}
+
+impl GroupMod {
+    /// A change of a whole group.
+    pub fn new(
+        command: GroupModCommand,
+        group_type: GroupType,
+        group_id: GroupId,
+        buckets: Vec<Bucket>,
+    ) -> GroupMod {
+        GroupMod {
+            command,
+            group_type,
+            group_id,
+            buckets,
+            command_bucket: None,
+            properties: Vec::new(),
+        }
+    }
 }
 
 /// OFPT_PORT_MOD (1.3.5, 7.3.4.3).

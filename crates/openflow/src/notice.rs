@@ -29,6 +29,17 @@ pub struct RoleMessage {
     pub short_id: Option<u16>,
 }
 
+impl RoleMessage {
+    /// A message of a controller without a number.
+    pub const fn new(role: Role, generation_id: u64) -> RoleMessage {
+        RoleMessage {
+            role,
+            generation_id,
+            short_id: None,
+        }
+    }
+}
+
 /// OFPCRR_*: the cause of a change of role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RoleReason(pub u8);

@@ -380,11 +380,7 @@ fn what_came_later_is_refused_in_1_1_and_1_2() {
         let apply = Instruction::ApplyActions(vec![action]);
         entry(FlowModFlags::empty(), vec![apply])
     };
-    let set = MatchField::Basic {
-        field: Field::Metadata,
-        value: 1,
-        mask: None,
-    };
+    let set = MatchField::exact(Field::Metadata, 1);
     let meter = vec![Instruction::Meter(MeterId(1))];
     let meter = entry(FlowModFlags::empty(), meter);
     let (v11, v12) = (Version::V11, Version::V12);

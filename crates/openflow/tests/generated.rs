@@ -171,11 +171,7 @@ proptest! {
         let frame = encode(Version::V10, Xid(1), &message).expect("a message of 1.0");
         let len = 8 + cut.index(frame.len() - 7);
         if let Err(error) = decode(&reframed(&frame.bytes()[..len])) {
-            let answer = Message::Error(ErrorMessage {
-                kind: error.kind,
-                experimenter: None,
-                data: frame.bytes().clone(),
-            });
+            let answer = Message::Error(ErrorMessage::new(error.kind, frame.bytes().clone()));
             prop_assert!(encode(Version::V10, Xid(1), &answer).is_ok(), "{}", error);
         }
     }

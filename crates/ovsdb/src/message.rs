@@ -1,7 +1,5 @@
 //! One JSON-RPC 1.0 message (section 4): request, notification, response or error.
 
-use std::fmt;
-
 use serde_json::{Map, Value, json};
 
 /// A message. `id` is any JSON value but null; whoever makes a request chooses it.
@@ -40,39 +38,30 @@ pub enum Message {
 }
 
 /// Reason why bytes are not a message. Close the connection: nothing after them can be trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Not JSON, with the parser's reason.
+    #[error("not JSON: {0}")]
     Json(String),
     /// JSON, but not an object.
+    #[error("a message is a JSON object")]
     NotAnObject,
     /// `method` is neither a string nor null.
+    #[error("\"method\" must be a string")]
     MethodIsNotAString,
     /// A request or notification whose `params` is missing or no array.
+    #[error("\"params\" must be an array")]
     ParamsAreNotAnArray,
     /// A response without an `id`.
+    #[error("a response without \"id\"")]
     NoId,
     /// Neither `method` nor `result` nor `error`.
+    #[error("neither \"method\" nor \"result\" nor \"error\"")]
     NoKind,
     /// A `result` and an `error` that are both there and not null.
+    #[error("both \"result\" and \"error\"")]
     ResultAndError,
 }
-
-impl fmt::Display for MessageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MessageError::Json(reason) => return write!(f, "not JSON: {reason}"),
-            MessageError::NotAnObject => "a message is a JSON object",
-            MessageError::MethodIsNotAString => "\"method\" must be a string",
-            MessageError::ParamsAreNotAnArray => "\"params\" must be an array",
-            MessageError::NoId => "a response without \"id\"",
-            MessageError::NoKind => "neither \"method\" nor \"result\" nor \"error\"",
-            MessageError::ResultAndError => "both \"result\" and \"error\"",
-        })
-    }
-}
-
-impl std::error::Error for MessageError {}
 
 impl Message {
     /// Reads one message as [`crate::Splitter`] gives it.

@@ -6,7 +6,6 @@
 //! go, a map's the pairs that come, go or change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -60,14 +59,16 @@ pub struct Change {
 }
 
 /// Reason why an update cannot be applied. The replica is no copy any more: reconnect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplicaError {
     /// Not shaped as an update is.
+    #[error("malformed update at {at}")]
     Malformed {
         /// Table, row or column where reading stopped.
         at: String,
     },
     /// A table or column that was not asked for, or a value its type cannot hold.
+    #[error("update of {table}.{column} does not fit the schema")]
     NotInSchema {
         /// Name of the table.
         table: String,
@@ -75,6 +76,7 @@ pub enum ReplicaError {
         column: String,
     },
     /// A change of a row we do not have, or an insert of one we have.
+    #[error("update of row {uuid} of {table} does not follow from what we hold")]
     UnknownRow {
         /// Name of the table.
         table: String,
@@ -82,33 +84,12 @@ pub enum ReplicaError {
         uuid: Uuid,
     },
     /// The monitor sees more rows than [`crate::Config::row_count_max`].
+    #[error("more than {row_count_max} monitored rows")]
     TooManyRows {
         /// The limit that was exceeded.
         row_count_max: usize,
     },
 }
-
-impl fmt::Display for ReplicaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReplicaError::Malformed { at } => write!(f, "malformed update at {at}"),
-            ReplicaError::NotInSchema { table, column } => {
-                write!(f, "update of {table}.{column} does not fit the schema")
-            }
-            ReplicaError::UnknownRow { table, uuid } => {
-                write!(
-                    f,
-                    "update of row {uuid} of {table} does not follow from what we hold"
-                )
-            }
-            ReplicaError::TooManyRows { row_count_max } => {
-                write!(f, "more than {row_count_max} monitored rows")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ReplicaError {}
 
 impl Replica {
     /// An empty copy of `columns` (by table) that will hold at most `row_count_max` rows.

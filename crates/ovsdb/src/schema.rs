@@ -1,7 +1,6 @@
 //! A database's schema (section 3.2), as far as reading rows needs it: the type of each column.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde_json::Value;
 
@@ -47,19 +46,12 @@ pub enum AtomType {
 }
 
 /// Failure to read a schema, with its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the schema cannot be read at {at}")]
 pub struct SchemaError {
     /// `table.column`, or the name of the missing member.
     pub at: String,
 }
-
-impl fmt::Display for SchemaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the schema cannot be read at {}", self.at)
-    }
-}
-
-impl std::error::Error for SchemaError {}
 
 impl Schema {
     /// Reads the answer to `get_schema`, or an `.ovsschema` file.

@@ -5,7 +5,6 @@
 //! Nothing here reconnects: a closed session is dropped, and a new one made.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -135,81 +134,56 @@ pub enum Answer {
 }
 
 /// Reason why a session asks its caller to close the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// The bytes are no sequence of JSON objects, or a message exceeds [`Limits`].
+    #[error("{0}")]
     Split(SplitError),
     /// A JSON object is no JSON-RPC message.
+    #[error("{0}")]
     Message(MessageError),
     /// An update does not fit the replica it is for.
+    #[error("{0}")]
     Replica(ReplicaError),
     /// An answer of ours was not shaped as its method says.
+    #[error("the answer to {method} is malformed")]
     Answer {
         /// Method of the request.
         method: &'static str,
     },
     /// Nothing arrived for two probe intervals.
+    #[error("the peer does not answer an echo request")]
     Inactive,
     /// A message was not complete within [`Config::message_timeout`].
+    #[error("a message is not complete in time")]
     Unfinished,
     /// A request, or a notification without meaning, that is longer than any needs to be.
+    #[error("a request or a notification is longer than {bytes_max} bytes")]
     Unasked {
         /// Length that was exceeded, in bytes.
         bytes_max: usize,
     },
     /// The peer makes us answer more than the connection takes.
+    #[error("the peer does not read our answers")]
     Backlog,
 }
 
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CloseReason::Split(error) => error.fmt(f),
-            CloseReason::Message(error) => error.fmt(f),
-            CloseReason::Replica(error) => error.fmt(f),
-            CloseReason::Answer { method } => write!(f, "the answer to {method} is malformed"),
-            CloseReason::Inactive => f.write_str("the peer does not answer an echo request"),
-            CloseReason::Unfinished => f.write_str("a message is not complete in time"),
-            CloseReason::Unasked { bytes_max } => {
-                write!(
-                    f,
-                    "a request or a notification is longer than {bytes_max} bytes"
-                )
-            }
-            CloseReason::Backlog => f.write_str("the peer does not read our answers"),
-        }
-    }
-}
-
-impl std::error::Error for CloseReason {}
-
 /// Reason why a request was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The connection has ended.
+    #[error("the connection is closed")]
     Closed,
     /// [`Config::request_count_max`] requests already wait for their answers.
+    #[error("{request_count_max} requests wait for an answer")]
     TooManyRequests {
         /// The limit.
         request_count_max: usize,
     },
     /// [`Config::unsent_bytes_max`] is reached: take outputs first.
+    #[error("too many bytes wait to be sent")]
     Backlog,
 }
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::Closed => f.write_str("the connection is closed"),
-            RequestError::TooManyRequests { request_count_max } => {
-                write!(f, "{request_count_max} requests wait for an answer")
-            }
-            RequestError::Backlog => f.write_str("too many bytes wait to be sent"),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
 
 /// One client connection: a state machine that reads no socket and no clock. Call
 /// [`Session::handle_bytes`] with what arrives and a request method to ask for something. After

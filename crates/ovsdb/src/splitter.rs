@@ -5,8 +5,6 @@
 //! object is well formed is for the parser behind. Each byte is looked at once, however the stream
 //! was cut.
 
-use std::fmt;
-
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Bounds of one message.
@@ -40,53 +38,33 @@ const ELEMENT_BYTES: usize = 80;
 const MEMBER_BYTES: usize = 160;
 
 /// Reason why a byte stream cannot be split further. The stream is lost: close the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// A message starts with this byte, not with `{`.
+    #[error("a message starts with byte {byte:#04x}, not with '{{'")]
     NotAnObject {
         /// The byte found instead of `{`.
         byte: u8,
     },
     /// A message is longer than [`Limits::message_bytes_max`].
+    #[error("a message is longer than {bytes_max} bytes")]
     MessageTooLong {
         /// The limit, in bytes.
         bytes_max: usize,
     },
     /// Arrays and objects are nested deeper than [`Limits::depth_max`].
+    #[error("a message is nested deeper than {depth_max}")]
     TooDeep {
         /// The limit.
         depth_max: u32,
     },
     /// A message has more values than [`Limits::parsed_bytes_max`] allows.
+    #[error("the values of a message take more than {parsed_bytes_max} bytes")]
     TooManyValues {
         /// The limit, in bytes of memory.
         parsed_bytes_max: usize,
     },
 }
-
-impl fmt::Display for SplitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SplitError::NotAnObject { byte } => {
-                write!(f, "a message starts with byte {byte:#04x}, not with '{{'")
-            }
-            SplitError::MessageTooLong { bytes_max } => {
-                write!(f, "a message is longer than {bytes_max} bytes")
-            }
-            SplitError::TooDeep { depth_max } => {
-                write!(f, "a message is nested deeper than {depth_max}")
-            }
-            SplitError::TooManyValues { parsed_bytes_max } => {
-                write!(
-                    f,
-                    "the values of a message take more than {parsed_bytes_max} bytes"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for SplitError {}
 
 /// Accumulates a stream and gives back its messages, one JSON object each.
 pub struct Splitter {

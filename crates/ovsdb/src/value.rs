@@ -219,30 +219,21 @@ impl FromIterator<Atom> for Atoms {
 }
 
 /// Reason why JSON is not a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// null, an object, or an array that is no set, map or uuid.
+    #[error("not an OVSDB value")]
     NotAValue,
     /// An integer beyond 64 bits.
+    #[error("an integer beyond 64 bits")]
     IntegerRange,
     /// Text that does not have the form of a UUID.
+    #[error("not a UUID")]
     Uuid,
     /// A set or map with the same element or key twice.
+    #[error("a set or map with the same element twice")]
     Duplicate,
 }
-
-impl fmt::Display for ValueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ValueError::NotAValue => "not an OVSDB value",
-            ValueError::IntegerRange => "an integer beyond 64 bits",
-            ValueError::Uuid => "not a UUID",
-            ValueError::Duplicate => "a set or map with the same element twice",
-        })
-    }
-}
-
-impl std::error::Error for ValueError {}
 
 impl Atom {
     /// Reads an `<atom>` (section 5.1). Fails on null, objects, other arrays than a UUID, and

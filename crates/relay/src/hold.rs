@@ -566,12 +566,10 @@ fn asks_tables(actions: &[Action]) -> bool {
 /// it.
 fn packet_out(frame: &Frame, packet_in: &PacketIn, actions: &[Action]) -> Option<Frame> {
     let version = frame.version()?;
-    let message = PacketOut {
-        buffer_id: None,
-        in_port: packet_in.r#match.in_port()?,
-        actions: actions.to_vec(),
-        data: packet_in.data.clone(),
-        pipeline: Default::default(),
-    };
+    let message = PacketOut::new(
+        packet_in.r#match.in_port()?,
+        actions.to_vec(),
+        packet_in.data.clone(),
+    );
     encode(version, XID, &Message::PacketOut(message)).ok()
 }

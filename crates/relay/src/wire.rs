@@ -136,16 +136,9 @@ pub struct Record {
 }
 
 /// The error of a peer that breaks this protocol. Its connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct WireError(pub &'static str);
-
-impl std::fmt::Display for WireError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for WireError {}
 
 impl LaneHeader {
     const STREAM_TYPE: u64 = 1;

@@ -97,10 +97,10 @@ impl Host {
     /// Host `n` of a network of at most 65,535.
     pub fn numbered(n: u16) -> Host {
         let [high, low] = n.to_be_bytes();
-        Host::new(Address {
-            mac: MacAddr([2, 0, 0, 0, high, low]),
-            ip: Ipv4Addr::new(10, 0, high, low),
-        })
+        Host::new(Address::new(
+            MacAddr([2, 0, 0, 0, high, low]),
+            Ipv4Addr::new(10, 0, high, low),
+        ))
     }
 
     /// A frame that asks for the Ethernet address of `to`, and nothing else.

@@ -167,6 +167,20 @@ struct Link {
     tap: Option<Vec<(End, Bytes)>>,
 }
 
+impl Link {
+    fn between(ends: [End; 2]) -> Link {
+        Link {
+            ends,
+            up: true,
+            dark: false,
+            delay: None,
+            loss_ppm: 0,
+            longest: usize::MAX,
+            tap: None,
+        }
+    }
+}
+
 /// The switches and in-ports that a packet has passed since a host or the controller sent it.
 type Trail = Vec<(SwitchId, PortNo)>;
 
@@ -293,15 +307,7 @@ impl Network {
         let id = LinkId(self.links.len());
         let a = self.new_port(a, id);
         let b = self.new_port(b, id);
-        self.links.push(Link {
-            ends: [a, b],
-            up: true,
-            dark: false,
-            delay: None,
-            loss_ppm: 0,
-            longest: usize::MAX,
-            tap: None,
-        });
+        self.links.push(Link::between([a, b]));
         id
     }
 
@@ -310,15 +316,7 @@ impl Network {
         let id = HostId(self.hosts.len());
         let link = LinkId(self.links.len());
         let end = self.new_port(at, link);
-        self.links.push(Link {
-            ends: [end, End::Host(id)],
-            up: true,
-            dark: false,
-            delay: None,
-            loss_ppm: 0,
-            longest: usize::MAX,
-            tap: None,
-        });
+        self.links.push(Link::between([end, End::Host(id)]));
         self.hosts.push((Host::numbered(id.0 as u16 + 1), end));
         id
     }
@@ -327,15 +325,7 @@ impl Network {
     pub fn add_port(&mut self, at: SwitchId) -> PortNo {
         let link = LinkId(self.links.len());
         let end = self.new_port(at, link);
-        self.links.push(Link {
-            ends: [end, End::Nowhere],
-            up: true,
-            dark: false,
-            delay: None,
-            loss_ppm: 0,
-            longest: usize::MAX,
-            tap: None,
-        });
+        self.links.push(Link::between([end, End::Nowhere]));
         match end {
             End::Switch(_, port) => port,
             _ => PortNo::ANY,
@@ -748,15 +738,7 @@ impl Network {
         }
         let link = LinkId(self.links.len());
         let end = self.new_port(to, link);
-        self.links.push(Link {
-            ends: [end, End::Host(host)],
-            up: true,
-            dark: false,
-            delay: None,
-            loss_ppm: 0,
-            longest: usize::MAX,
-            tap: None,
-        });
+        self.links.push(Link::between([end, End::Host(host)]));
         self.hosts[host.0].1 = end;
     }
 
@@ -1080,11 +1062,7 @@ impl Network {
             Err(kind) => {
                 self.switches[id.0].errors.push(kind);
                 let data = frame.bytes().slice(..frame.len().min(64));
-                let error = ErrorMessage {
-                    kind,
-                    experimenter: None,
-                    data,
-                };
+                let error = ErrorMessage::new(kind, data);
                 self.say(id, frame.xid(), &Message::Error(error));
             }
         }

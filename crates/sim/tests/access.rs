@@ -7,7 +7,7 @@ mod routed;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clock::Duration;
+use clock::ms;
 use control::access::{Access, Acl, Binding, Rule};
 use control::bond::{Bonds, Bpdu};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
@@ -26,10 +26,6 @@ const FLOW_MOD: u8 = 14;
 
 /// An EtherType for experiments (IEEE 802, 9.2.3).
 const MARKED: u16 = 0x88b5;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn rule(text: &str, allows: bool) -> Rule {
     let matching = parse_match(text).expect("a match");
@@ -422,14 +418,11 @@ fn spoofs(
     victim: Address,
     victim6: Ipv6Addr,
 ) -> Vec<(&'static str, Vec<u8>)> {
-    let other = Address {
-        mac: MacAddr([2, 0, 0, 0, 0x66, 0x66]),
-        ip: Ipv4Addr::new(10, 9, 9, 9),
-    };
-    let all = Address {
-        mac: MacAddr::BROADCAST,
-        ip: Ipv4Addr::BROADCAST,
-    };
+    let other = Address::new(
+        MacAddr([2, 0, 0, 0, 0x66, 0x66]),
+        Ipv4Addr::new(10, 9, 9, 9),
+    );
+    let all = Address::new(MacAddr::BROADCAST, Ipv4Addr::BROADCAST);
     let everybody = (
         MacAddr([0x33, 0x33, 0, 0, 0, 1]),
         Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
@@ -771,11 +764,7 @@ fn a_refused_entry_is_an_alarm_of_its_own() {
     let frame = openflow::encode(Version::V13, Xid(77), &Message::FlowMod(refused));
     let data = frame.expect("it can be said").bytes().slice(..32);
     for kind in [ErrorKind::FLOW_MOD_TABLE_FULL, ErrorKind::MATCH_BAD_FIELD] {
-        let message = Message::Error(ErrorMessage {
-            kind,
-            experimenter: None,
-            data: data.clone(),
-        });
+        let message = Message::Error(ErrorMessage::new(kind, data.clone()));
         network.say(topology.switches[0], Xid(77), &message);
         network.run_for(ms(100));
         let told = network.events().filter_map(|event| match event {
@@ -977,10 +966,7 @@ impl Lan {
 }
 
 fn everybody() -> Address {
-    Address {
-        mac: MacAddr::BROADCAST,
-        ip: Ipv4Addr::BROADCAST,
-    }
+    Address::new(MacAddr::BROADCAST, Ipv4Addr::BROADCAST)
 }
 
 #[test]
@@ -1103,13 +1089,9 @@ fn forged_messages_of_dhcp_bind_nobody() {
     // A switch says that such an answer came from a trusted port, and it did not.
     let frame = dhcp::Message { xid: 8, ..answer }.frame(victim, own);
     let told = PacketIn {
-        buffer_id: None,
-        total_len: frame.len() as u16,
         reason: PacketInReason::ACTION,
-        table_id: TableId(0),
         cookie: EntryKind::Access.cookie(0),
-        r#match: Match::any().with_in_port(lan.network.place(other).port),
-        data: frame.into(),
+        ..PacketIn::new(lan.network.place(other).port, frame.into())
     };
     let switch = lan.network.place(other).dpid;
     let switch = sim::network::SwitchId(switch.0 as usize - 1);

@@ -124,14 +124,8 @@ fn a_topology_with_a_port_that_is_not_there_is_refused() {
     let (mut network, _) = build(Mode::Reactive, Some(said));
     network.run_for(Duration::from_secs(5));
     let dpid = links[0].0.dpid;
-    let missing = Location {
-        dpid,
-        port: PortNo(77),
-    };
-    let elsewhere = Location {
-        dpid: DatapathId(99),
-        port: PortNo(1),
-    };
+    let missing = Location::new(dpid, PortNo(77));
+    let elsewhere = Location::new(DatapathId(99), PortNo(1));
     let wrong = [links[0], (missing, elsewhere)];
     let wrong = Topology::new([], &wrong, &[]).unwrap();
     let refused = network.ask(|controller, now| controller.set_topology(now, Some(wrong)));

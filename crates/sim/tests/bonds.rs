@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use clock::Duration;
+use clock::ms;
 use control::access::{Access, Acl, Rule};
 use control::bond::{Bond, Bonds, Bpdu, Protocol};
 use control::controller::{
@@ -31,10 +31,6 @@ const GROUP_MAC: MacAddr = MacAddr([1, 0, 0x5e, 1, 2, 3]);
 /// The EtherType of broadcasts that are counted.
 const MARKED: u16 = 0x1234;
 const BPDU: MacAddr = MacAddr([1, 0x80, 0xc2, 0, 0, 0]);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A server with several ports at the first of two switches, and hosts at both.
 struct World {
@@ -452,10 +448,7 @@ fn join(world: &mut World, host: HostId) {
 
 fn send_to_group(world: &mut World, host: HostId, count: u64) {
     let from = world.network.host(host).address;
-    let to = Address {
-        mac: GROUP_MAC,
-        ip: GROUP,
-    };
+    let to = Address::new(GROUP_MAC, GROUP);
     for number in 0..count {
         // Each is a conversation of its own, so that a bond uses all of its ports.
         let ports = (4000 + number as u16, 4001);
@@ -818,9 +811,11 @@ fn a_bond_is_routed_by_its_switch() {
         .into(),
         ..Gateways::default()
     });
-    let address = |n: u8, vlan: u8| Address {
-        mac: MacAddr([2, 0, 0, 8, vlan, n]),
-        ip: Ipv4Addr::new(10, vlan, 0, n),
+    let address = |n: u8, vlan: u8| {
+        Address::new(
+            MacAddr([2, 0, 0, 8, vlan, n]),
+            Ipv4Addr::new(10, vlan, 0, n),
+        )
     };
     let far = address(1, 2);
     world.network.host_mut(world.far).address = far;

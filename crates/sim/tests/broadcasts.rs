@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clock::{Duration, SplitMix64};
+use clock::{SplitMix64, ms};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::{Label, tree};
@@ -18,10 +18,6 @@ const GROUP_MOD: u8 = 15;
 
 /// An EtherType for experiments (IEEE 802, 9.2.3).
 const ETH_TYPE: u16 = 0x88b5;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn config() -> NetworkConfig {
     let controller = ControllerConfig {
@@ -218,14 +214,12 @@ fn a_piece_that_is_lost_is_mended() {
     all_hear(&mut network, &topology, 1000);
     let before = trees(&network, &topology);
     let label = *before.keys().next().expect("a tree");
-    let delete = GroupMod {
-        command: GroupModCommand::Delete,
-        group_type: GroupType::All,
-        group_id: tree::group(label),
-        buckets: Vec::new(),
-        command_bucket: None,
-        properties: Vec::new(),
-    };
+    let delete = GroupMod::new(
+        GroupModCommand::Delete,
+        GroupType::All,
+        tree::group(label),
+        Vec::new(),
+    );
     network.apply(topology.switches[1], &Message::GroupMod(delete));
     broadcast(&mut network, topology.hosts[0], 5000);
     network.run_for(ms(1000));
@@ -337,20 +331,14 @@ fn a_restart_keeps_the_tree() {
 /// Has a switch refuse the group of its piece.
 fn refuse_piece(network: &mut Network, topology: &Topology, kind: ErrorKind) {
     let label = *trees(network, topology).first_key_value().unwrap().0;
-    let group = GroupMod {
-        command: GroupModCommand::Modify,
-        group_type: GroupType::All,
-        group_id: tree::group(label),
-        buckets: Vec::new(),
-        command_bucket: None,
-        properties: Vec::new(),
-    };
+    let group = GroupMod::new(
+        GroupModCommand::Modify,
+        GroupType::All,
+        tree::group(label),
+        Vec::new(),
+    );
     let frame = encode(Version::V13, Xid(9), &Message::GroupMod(group)).unwrap();
-    let error = ErrorMessage {
-        kind,
-        experimenter: None,
-        data: frame.bytes().clone(),
-    };
+    let error = ErrorMessage::new(kind, frame.bytes().clone());
     network.say(topology.switches[2], Xid(9), &Message::Error(error));
 }
 

@@ -11,16 +11,12 @@
 
 mod seeds;
 
-use clock::{Duration, Instant, SplitMix64};
+use clock::{Duration, Instant, SplitMix64, ms};
 use control::cluster::{Generation, ShardId};
 use sim::cluster::{LEASE, World};
 
 /// Seeds in `cargo test` without a range.
 const SEEDS: std::ops::Range<u64> = 0..600;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn is_clean(world: &mut World) {
     world.check_quiet();

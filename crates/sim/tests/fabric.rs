@@ -1,6 +1,6 @@
 //! Forwarding by labels: what it costs, what it survives, and where it is not used.
 
-use clock::{Duration, SplitMix64};
+use clock::{Duration, SplitMix64, ms};
 use control::controller::{Alarm, ControllerConfig, Drained, Event, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::{Label, form};
@@ -28,10 +28,6 @@ fn config(fabric: FabricConfig) -> NetworkConfig {
         ..ControllerConfig::default()
     };
     controller.into()
-}
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
 }
 
 fn heard(network: &Network, topology: &Topology, kind: u8) -> u64 {
@@ -641,13 +637,7 @@ fn a_switch_that_refuses_the_tag_is_left_out() {
         )
     };
     let frame = encode(Version::V13, Xid(7), &Message::FlowMod(entry)).expect("a flow-mod");
-    let error = |kind| {
-        Message::Error(ErrorMessage {
-            kind,
-            experimenter: None,
-            data: frame.bytes().slice(..64),
-        })
-    };
+    let error = |kind| Message::Error(ErrorMessage::new(kind, frame.bytes().slice(..64)));
     let at = topology.switches[1];
     network.say(at, Xid(7), &error(ErrorKind::ACTION_BAD_OUT_GROUP));
     network.run_for(ms(500));

@@ -15,7 +15,7 @@ mod seeds;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use clock::{Duration, Instant, SplitMix64};
+use clock::{Duration, Instant, SplitMix64, ms};
 use control::Location;
 use control::controller::{ControllerConfig, Drained, FabricConfig};
 use control::entry::EntryKind;
@@ -52,10 +52,6 @@ const NUMBERED: u16 = 0x88b5;
 
 /// After how long a silent host is asked whether it is there, and how long paths to it last.
 const HOST_IDLE: Duration = Duration::from_secs(60);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// Whether a switch's table is that of hosts, in either numbering.
 fn is_of_hosts(table: TableId) -> bool {
@@ -112,14 +108,12 @@ fn topology(network: &mut Network, random: &mut Random, seed: u64) -> Topology {
 
 /// Sets an entry and a group that are not the controller's.
 fn set_foreign(network: &mut Network, switch: SwitchId) {
-    let group = GroupMod {
-        command: GroupModCommand::Add,
-        group_type: GroupType::All,
-        group_id: FOREIGN_GROUP,
-        buckets: Vec::new(),
-        command_bucket: None,
-        properties: Vec::new(),
-    };
+    let group = GroupMod::new(
+        GroupModCommand::Add,
+        GroupType::All,
+        FOREIGN_GROUP,
+        Vec::new(),
+    );
     network.apply(switch, &Message::GroupMod(group));
     let r#match = Match::any().with(Field::EthType, 0x1234u16);
     let entry = FlowMod {
@@ -689,14 +683,12 @@ fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String
         table_id: TableId::ALL,
         ..FlowMod::add(0, Match::any(), Vec::new())
     };
-    let groups = GroupMod {
-        command: GroupModCommand::Delete,
-        group_type: GroupType::All,
-        group_id: GroupId::ALL,
-        buckets: Vec::new(),
-        command_bucket: None,
-        properties: Vec::new(),
-    };
+    let groups = GroupMod::new(
+        GroupModCommand::Delete,
+        GroupType::All,
+        GroupId::ALL,
+        Vec::new(),
+    );
     for message in [Message::FlowMod(all), Message::GroupMod(groups)] {
         network.apply(switch, &message);
     }

@@ -1,6 +1,6 @@
 //! Failures of links, switches and controllers, and how little of them traffic sees.
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
 use openflow::packet::build::{Host as Address, arp_request};
 use openflow::{Field, MacAddr, Match, Version};
@@ -32,10 +32,6 @@ fn network_of(mode: Mode, version: Version) -> Network {
         },
         1,
     )
-}
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
 }
 
 /// Pings in both directions, so that both ARP caches and both paths are there.

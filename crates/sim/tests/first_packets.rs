@@ -1,7 +1,7 @@
 //! The first packets of a conversation: how many go over the controller, and how many are
 //! overtaken by those behind them.
 
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, ms};
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::{FirstPackets, Timeouts};
@@ -22,10 +22,6 @@ const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 425);
 
 /// Rate × delay.
 const IN_DETOUR: usize = 7;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn network(first_packets: FirstPackets, mode: Mode, version: Version) -> Network {
     let timeouts = Timeouts {

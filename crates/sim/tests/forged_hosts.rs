@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, HostView, Mode};
 use control::vlan::{PortVlans, VlanId, Vlans};
 use openflow::packet::build::{
@@ -21,10 +21,6 @@ use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, Network, SwitchId};
 
 const WHOLE_AFTER: Duration = Duration::from_secs(300);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// The frames of an attacker, each from another address, in turn with a claim by ARP, with one by
 /// neighbour discovery and with none.

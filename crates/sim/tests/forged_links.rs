@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{Alarm, ControllerConfig, Event, LinkPolicy, Location};
 use control::topology::Topology;
 use openflow::packet::build::arp_request;
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology as Built};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)

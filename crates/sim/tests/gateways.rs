@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clock::{Duration, SplitMix64};
+use clock::{SplitMix64, ms};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig};
 use control::entry::EntryKind;
 use control::routing::{GATEWAY_MAC, Gateway, Gateways};
@@ -26,10 +26,6 @@ use openflow::{
 use sim::network::{HostId, Network, SwitchId};
 use sim::topology::{self, Topology};
 
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
 fn vlan(id: u16) -> VlanId {
     VlanId::new(id).expect("a VLAN id")
 }
@@ -44,10 +40,10 @@ fn ip6(id: u16, n: u16) -> Ipv6Addr {
 
 /// The address of host `n` of a VLAN.
 fn address(id: u16, n: u8) -> Address {
-    Address {
-        mac: MacAddr([2, 0, 0, id as u8, 0, n]),
-        ip: Ipv4Addr::new(10, 0, id as u8, n + 1),
-    }
+    Address::new(
+        MacAddr([2, 0, 0, id as u8, 0, n]),
+        Ipv4Addr::new(10, 0, id as u8, n + 1),
+    )
 }
 
 fn gateways(ids: &[u16]) -> Gateways {
@@ -178,10 +174,7 @@ impl Campus {
     /// A datagram with so many hops left.
     fn datagram(&self, from: HostId, to: Ipv4Addr, ttl: u8) -> Vec<u8> {
         let own = self.network.host(from).address;
-        let to = Address {
-            mac: GATEWAY_MAC,
-            ip: to,
-        };
+        let to = Address::new(GATEWAY_MAC, to);
         let mut frame = udp(own, to, (4000, 4001), &7u64.to_be_bytes());
         while frame[22] != ttl {
             let packet = Datagram::read(&frame).expect("IP").expect("right");
@@ -492,10 +485,7 @@ fn nobody_is_believed_to_be_the_gateway() {
     campus.introduce();
     let (liar, victim) = (campus.hosts[&10][0], campus.hosts[&10][2]);
     let own = campus.network.host(liar).address;
-    let as_gateway = Address {
-        mac: own.mac,
-        ip: gateway_ip(10),
-    };
+    let as_gateway = Address::new(own.mac, gateway_ip(10));
     let to = campus.network.host(victim).address;
     let everybody = Address {
         mac: MacAddr::BROADCAST,
@@ -566,10 +556,7 @@ fn a_gateway_takes_its_addresses_from_hosts() {
     let mut campus = Campus::line(10, 3);
     campus.network.set_gateways(gateways(&[20]));
     let host = campus.hosts[&10][0];
-    campus.network.host_mut(host).address = Address {
-        mac: GATEWAY_MAC,
-        ip: gateway_ip(10),
-    };
+    campus.network.host_mut(host).address = Address::new(GATEWAY_MAC, gateway_ip(10));
     let other = campus.hosts[&10][1];
     campus.network.ping(host, other, 1);
     campus.network.run_for(ms(100));
@@ -725,11 +712,10 @@ fn a_switch_that_refuses_an_entry_loses_the_others() {
         ..FlowMod::add(1, Match::any(), Vec::new())
     };
     let refused = encode(Version::V13, Xid(7), &Message::FlowMod(refused));
-    let error = Message::Error(ErrorMessage {
-        kind: ErrorKind::ACTION_BAD_TYPE,
-        experimenter: None,
-        data: refused.expect("a message").bytes().clone(),
-    });
+    let error = Message::Error(ErrorMessage::new(
+        ErrorKind::ACTION_BAD_TYPE,
+        refused.expect("a message").bytes().clone(),
+    ));
     campus.network.say(campus.switches[0], Xid(7), &error);
     campus.network.run_for(ms(100));
     assert_eq!(count(&campus), 0);
@@ -759,10 +745,7 @@ fn a_trunk_has_packets_routed_back_to_it() {
     for _ in 0..3 {
         let before = campus.packet_ins();
         campus.network.host_mut(trunk).recorded.clear();
-        let to = Address {
-            mac: GATEWAY_MAC,
-            ip: b.ip,
-        };
+        let to = Address::new(GATEWAY_MAC, b.ip);
         let frame = udp(a, to, (1, 2), b"abcdefgh");
         campus.network.inject(trunk, tagged(&frame, 10, 0));
         campus.network.run_for(ms(20));

@@ -8,12 +8,10 @@ use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, PeerIdentity, RefusedReason,
 };
 use control::session::SwitchUp;
-use openflow::message::{PacketIn, PacketInReason, Role};
+use openflow::message::{PacketIn, Role};
 use openflow::packet::build::{Host, udp};
 use openflow::table::{Switch, SwitchOptions, plain_port};
-use openflow::{
-    Cookie, DatapathId, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
-};
+use openflow::{DatapathId, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode};
 
 const PORT: PortNo = PortNo(1);
 
@@ -65,18 +63,10 @@ fn those_who_only_say_that_they_are_switches_do_not_fill_the_controller() {
         controller.handle_timeout(now);
         answer(&mut controller, now);
     }
-    let host = |n| Host {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: Ipv4Addr::new(10, 0, 0, n),
-    };
+    let host = |n| Host::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n));
     let packet_in = Message::PacketIn(PacketIn {
-        buffer_id: None,
         total_len: 0,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PORT),
-        data: udp(host(1), host(2), (9, 9), &[]).into(),
+        ..PacketIn::new(PORT, udp(host(1), host(2), (9, 9), &[]).into())
     });
     let frame = encode(Version::V13, Xid(0), &packet_in).unwrap();
     controller.handle_frame(now, ConnectionId(1), frame);

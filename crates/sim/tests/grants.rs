@@ -1,6 +1,6 @@
 //! Edges set entries without asking: no more than there is room for, where the table is small.
 
-use clock::Duration;
+use clock::ms;
 use control::controller::ControllerConfig;
 use control::timeouts::{FirstPackets, Timeouts};
 use openflow::{DatapathId, Version};
@@ -11,10 +11,6 @@ const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
 
 /// Entries of the switch's table.
 const LIMIT: u32 = 100;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// Hosts of one switch whose pairs, 240, are more than fit, all sending at once.
 fn crowd(version: Version) -> (Network, SwitchId, u64) {

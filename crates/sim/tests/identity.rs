@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{Alarm, ControllerConfig, Event, Location, Mode};
 use control::entry::EntryKind;
 use control::timeouts::{FlowClass, HostName, Proto, Service, Timeouts};
@@ -17,10 +17,6 @@ use openflow::{MacAddr, Message, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// Two switches with a link: the victim and its neighbour at the first, an attacker at either.
 struct Net {
@@ -376,10 +372,7 @@ fn whoever_speaks_for_another_is_not_heard() {
         net.announce(net.far_attacker);
         let peer = net.network.host(net.peer).address;
         net.network.host_mut(net.peer).record = true;
-        let hidden = Address {
-            mac: MacAddr([2, 6, 6, 6, 6, 6]),
-            ip: Ipv4Addr::new(10, 0, 9, 5),
-        };
+        let hidden = Address::new(MacAddr([2, 6, 6, 6, 6, 6]), Ipv4Addr::new(10, 0, 9, 5));
         let source = net.mac(net.far_attacker);
         let mut frames = vec![arp_request(hidden, peer.ip), arp_reply(hidden, peer)];
         let ip6 = "2001:db8::5".parse().unwrap();
@@ -485,10 +478,7 @@ fn barring_none() -> Timeouts {
 fn send_all(net: &mut Net, ip: &str, first: u64, count: u64) {
     for number in first..first + count {
         for attacker in [net.near_attacker, net.far_attacker] {
-            let from = Address {
-                ip: ip.parse().unwrap(),
-                mac: net.mac(attacker),
-            };
+            let from = Address::new(net.mac(attacker), ip.parse().unwrap());
             for to in [net.peer, net.far] {
                 let to = net.network.host(to).address;
                 let frame = udp(from, to, (1, 2), &number.to_be_bytes());
@@ -562,10 +552,7 @@ fn packets_of_a_barred_address_go_nowhere() {
 fn a_barred_packet_does_not_hide_behind_tags() {
     let mut net = barred_net(Version::V13, false);
     net.network.host_mut(net.far).record = true;
-    let from = Address {
-        ip: "10.0.9.5".parse().unwrap(),
-        mac: net.mac(net.far_attacker),
-    };
+    let from = Address::new(net.mac(net.far_attacker), "10.0.9.5".parse().unwrap());
     let to = net.network.host(net.far).address;
     for tags in 1..4 {
         let mut frame = udp(from, to, (1, 2), &[7; 8]);
@@ -587,10 +574,7 @@ fn a_barred_packet_does_not_hide_behind_tags() {
 fn a_barred_host_does_not_answer_by_another_source() {
     for version in VERSIONS {
         let mut net = barred_net(version, false);
-        let hidden = Address {
-            ip: "10.0.9.5".parse().unwrap(),
-            mac: net.mac(net.far_attacker),
-        };
+        let hidden = Address::new(net.mac(net.far_attacker), "10.0.9.5".parse().unwrap());
         for _ in 0..5 {
             // Somebody asks for it, and it answers so that nobody learns who it is.
             let peer = net.network.host(net.peer).address;
@@ -734,10 +718,7 @@ fn inspection_drops_claims_of_others_addresses() {
     let victim = net.network.host(net.victim).address;
     let to = net.network.host(peer).address;
     net.network.host_mut(peer).record = true;
-    let claim = Address {
-        mac: own.mac,
-        ip: victim.ip,
-    };
+    let claim = Address::new(own.mac, victim.ip);
     let heard = |net: &mut Net, frame: &[u8]| {
         net.network.inject(attacker, frame.to_vec());
         net.network.run_for(ms(100));

@@ -1,6 +1,6 @@
 //! Hosts of one switch, between whom its edge answers: as right as the controller's own paths.
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{ControllerConfig, Event, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::Timeouts;
@@ -15,10 +15,6 @@ const CASES: [(Mode, Version); 4] = [
     (Mode::Hybrid, Version::V13),
     (Mode::Hybrid, Version::V10),
 ];
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// Two switches with a link, four hosts at the first and one at the second.
 fn network(mode: Mode, version: Version, idle_timeout_s: u16) -> (Network, Hosts) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::Location;
 use control::access::{Access, Acl, Rule};
 use control::bond::{Bond, Bonds, Protocol};
@@ -27,10 +27,6 @@ const GROUP_MAC: MacAddr = MacAddr([1, 0, 0x5e, 1, 2, 3]);
 const MARKED: u16 = 0x1234;
 const FLOW_MOD: u8 = 14;
 const MULTIPART_REQUEST: u8 = 18;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// Two or more switches in a ring or line with a host each. The first has three more: `seen` is
 /// mirrored, `other` is not, and `probe` gets the copies.
@@ -478,10 +474,7 @@ fn multicast_is_copied_once() {
         let mut world = World::new(2);
         world.pings(&world.hosts());
         world.set(&[world.place(world.seen)], direction);
-        let group = Address {
-            mac: GROUP_MAC,
-            ip: GROUP,
-        };
+        let group = Address::new(GROUP_MAC, GROUP);
         let senders = world.hosts();
         for round in 0..3 {
             for host in [world.seen, world.far] {
@@ -785,14 +778,8 @@ fn packets_that_turn_back_are_copied() {
             ..Vlans::default()
         });
         world.set(&[world.place(seen)], direction);
-        let host = |id: u8| Address {
-            mac: MacAddr([2, 0, 0, id, 0, 1]),
-            ip: Ipv4Addr::new(10, 0, id, 1),
-        };
-        let gateway = Address {
-            mac: GATEWAY_MAC,
-            ip: Ipv4Addr::UNSPECIFIED,
-        };
+        let host = |id: u8| Address::new(MacAddr([2, 0, 0, id, 0, 1]), Ipv4Addr::new(10, 0, id, 1));
+        let gateway = Address::new(GATEWAY_MAC, Ipv4Addr::UNSPECIFIED);
         for id in [10, 20u8] {
             let ask = openflow::packet::build::arp_request(host(id), Ipv4Addr::new(10, 0, id, 254));
             world.network.inject(seen, tagged(&ask, id.into(), 0));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::Location;
 use control::controller::{ControllerConfig, FabricConfig, MulticastConfig};
 use control::fabric::replication;
@@ -21,10 +21,6 @@ use sim::topology::{self, Topology};
 const GROUP_REFUSED: ErrorKind = ErrorKind { ty: 6, code: 1 };
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn network(seed: u64) -> Network {
     network_of(seed, None)
@@ -81,10 +77,7 @@ fn leave(network: &mut Network, host: HostId) {
 
 /// Sends packets to the group, one each millisecond.
 fn send(network: &mut Network, host: HostId, numbers: std::ops::Range<u64>) {
-    let to = Address {
-        mac: group_mac(),
-        ip: GROUP,
-    };
+    let to = Address::new(group_mac(), GROUP);
     for number in numbers {
         let from = network.host(host).address;
         let frame = udp(from, to, (4000, 4001), &number.to_be_bytes());
@@ -276,10 +269,10 @@ fn one_port_sends_to_a_bounded_number_of_groups() {
     let from = network.host(source).address;
     for n in 0..400u16 {
         let [high, low] = n.to_be_bytes();
-        let to = Address {
-            mac: MacAddr([0x01, 0x00, 0x5e, 1, high, low]),
-            ip: Ipv4Addr::new(239, 1, high, low),
-        };
+        let to = Address::new(
+            MacAddr([0x01, 0x00, 0x5e, 1, high, low]),
+            Ipv4Addr::new(239, 1, high, low),
+        );
         inject(&mut network, source, udp(from, to, (1, 2), &[0; 8]));
         network.run_for(ms(1));
     }
@@ -294,10 +287,10 @@ fn one_port_sends_to_a_bounded_number_of_groups() {
         let senders = entries.filter(|entry| entry.cookie.0 >> 8 & 0xff == 13);
         assert_eq!(senders.count(), 0, "round {round}");
         for n in 0..64 {
-            let to = Address {
-                mac: MacAddr([0x01, 0x00, 0x5e, 2, round, n]),
-                ip: Ipv4Addr::new(239, 2, round, n),
-            };
+            let to = Address::new(
+                MacAddr([0x01, 0x00, 0x5e, 2, round, n]),
+                Ipv4Addr::new(239, 2, round, n),
+            );
             inject(&mut network, source, udp(from, to, (1, 2), &[0; 8]));
         }
         network.run_for(ms(50));
@@ -495,20 +488,14 @@ fn a_switch_that_refuses_to_copy_floods() {
     join(&mut network, all[2]);
     network.run_for(ms(200));
     send(&mut network, all[0], 0..10);
-    let refused = GroupMod {
-        command: GroupModCommand::Modify,
-        group_type: GroupType::All,
-        group_id: replication::group(0),
-        buckets: Vec::new(),
-        command_bucket: None,
-        properties: Vec::new(),
-    };
+    let refused = GroupMod::new(
+        GroupModCommand::Modify,
+        GroupType::All,
+        replication::group(0),
+        Vec::new(),
+    );
     let refused = encode(Version::V13, Xid(7), &Message::GroupMod(refused)).expect("it encodes");
-    let error = ErrorMessage {
-        kind: GROUP_REFUSED,
-        experimenter: None,
-        data: refused.bytes().clone(),
-    };
+    let error = ErrorMessage::new(GROUP_REFUSED, refused.bytes().clone());
     network.say(topology.switches[0], Xid(7), &Message::Error(error));
     network.run_for(ms(50));
     let entries = network.switch(topology.switches[0]).entries();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::ControllerConfig;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::packet::build::{Host, ethernet, udp};
 use openflow::{
     Cookie, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, decode, encode,
@@ -15,15 +15,7 @@ use sim::process::{Process, ProcessConfig, ProcessOutput};
 use sim::topology;
 
 fn packet_in(port: PortNo, data: Vec<u8>) -> Message {
-    Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(port),
-        data: Bytes::from(data),
-    })
+    Message::PacketIn(PacketIn::new(port, Bytes::from(data)))
 }
 
 /// One switch sends 50,000 packet-ins a second for 2 s to an application that takes 1 ms for

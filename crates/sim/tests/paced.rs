@@ -9,16 +9,11 @@ use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Mode, PeerIdentity,
 };
 use control::session::SwitchUp;
-use openflow::message::{
-    MultipartReply, PacketIn, PacketInReason, PortReason, PortState, PortStatus, Role,
-};
+use openflow::message::{MultipartReply, PacketIn, PortReason, PortState, PortStatus, Role};
 use openflow::multipart::{ReplyBody, RequestBody};
 use openflow::packet::build::ethernet;
 use openflow::table::{Switch, plain_port};
-use openflow::{
-    Cookie, DatapathId, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, decode,
-    encode,
-};
+use openflow::{DatapathId, Frame, MacAddr, Message, PortNo, Version, Xid, decode, encode};
 
 /// A controller and switches that answer on request.
 struct Bench {
@@ -87,15 +82,7 @@ impl Bench {
     }
 
     fn packet_in(&mut self, connection: u64, port: u32, data: Vec<u8>) {
-        let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: data.len() as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with_in_port(PortNo(port)),
-            data: Bytes::from(data),
-        });
+        let message = Message::PacketIn(PacketIn::new(PortNo(port), Bytes::from(data)));
         self.say(ConnectionId(connection), Xid(0), &message);
     }
 
@@ -160,15 +147,7 @@ impl Bench {
                 let mut to = to.filter(|(from, _)| *from == (connection.0, port.0));
                 if let Some((_, (connection, port))) = to.next() {
                     let data = packet_out.data.clone();
-                    let message = Message::PacketIn(PacketIn {
-                        buffer_id: None,
-                        total_len: data.len() as u16,
-                        reason: PacketInReason::NO_MATCH,
-                        table_id: TableId(0),
-                        cookie: Cookie(0),
-                        r#match: Match::any().with_in_port(PortNo(port)),
-                        data,
-                    });
+                    let message = Message::PacketIn(PacketIn::new(PortNo(port), data));
                     answers.push((ConnectionId(connection), Xid(0), message));
                 }
             }

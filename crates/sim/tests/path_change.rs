@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{ControllerConfig, Drained, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::{FlowClass, HostName, Lifetime, Proto, Service, Timeouts};
@@ -16,10 +16,6 @@ const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
 
 /// Packets a millisecond.
 const INTERVAL: Duration = Duration::from_millis(1);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A controller 17 ms away and back, and switches whose entries are active up to 17 ms after they
 /// were confirmed.

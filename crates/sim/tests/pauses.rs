@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{Alarm, ControllerConfig, Event, Location, Mode};
 use openflow::MacAddr;
 use openflow::PortNo;
@@ -23,10 +23,6 @@ enum Shape {
 }
 
 const SHAPES: [Shape; 3] = [Shape::Tree, Shape::Ring, Shape::Torus];
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -121,10 +117,10 @@ impl Scene {
     /// unasked, with the address of its port.
     fn speak_as_kernel(&mut self, cable: usize, side: usize, [end, other]: [Location; 2]) {
         let [a, b, c, d] = other.port.0.to_be_bytes();
-        let address = Address {
-            mac: MacAddr([2, 0xff, a, b, c, d]),
-            ip: std::net::Ipv4Addr::new(169, 254, cable as u8, side as u8 + 1),
-        };
+        let address = Address::new(
+            MacAddr([2, 0xff, a, b, c, d]),
+            std::net::Ipv4Addr::new(169, 254, cable as u8, side as u8 + 1),
+        );
         let at = |id: &&SwitchId| self.network.location(**id, PortNo(1)).dpid == end.dpid;
         let switch = *self.parts.switches.iter().find(at).expect("there");
         let frame = arp_request(address, address.ip);

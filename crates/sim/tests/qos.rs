@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Duration;
+use clock::ms;
 use control::controller::{ControllerConfig, Installation, Location};
 use control::pipeline::POLICY_TABLE;
 use control::qos::asked::Edit;
@@ -35,10 +35,6 @@ const CHANGES: [u8; 3] = [FLOW_MOD, BARRIER_REQUEST, METER_MOD];
 
 /// UDP to this port is video.
 const VIDEO: u16 = 5004;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn network() -> Network {
     network_of(Version::V13)
@@ -260,10 +256,7 @@ fn follow(network: &Network, topology: &Topology, from: HostId, to: HostId) -> F
                 _ => None,
             });
         let dpid = at.dpid;
-        let out = Location {
-            dpid,
-            port: out.expect("it leads somewhere"),
-        };
+        let out = Location::new(dpid, out.expect("it leads somewhere"));
         if out == network.place(to) {
             return Found::Whole(way);
         }
@@ -465,10 +458,7 @@ fn a_circuit_that_is_asked_for_now_and_has_no_room_is_refused_by_field() {
 fn rich(network: &Network, ring: &Topology) -> Qos {
     let (a, b) = (ring.hosts[0], ring.hosts[2]);
     let ports = switches(ring).map(|id| {
-        let at = Location {
-            dpid: dpid(network, id),
-            port: PortNo(1),
-        };
+        let at = Location::new(dpid(network, id), PortNo(1));
         let queue = Queue {
             class: Some("gold".to_owned()),
             min: Some(Rate::mbit(20)),
@@ -932,10 +922,7 @@ fn a_wrong_request_is_refused_whole_and_changes_nothing() {
     let before = all_entries(&network, &ring);
     let mut wrong = qos.clone();
     wrong.ports.insert(
-        Location {
-            dpid: dpid(&network, ring.switches[0]),
-            port: PortNo(55),
-        },
+        Location::new(dpid(&network, ring.switches[0]), PortNo(55)),
         PortQueues {
             rate: Rate::mbit(100),
             queues: BTreeMap::new(),

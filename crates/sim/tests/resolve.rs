@@ -1,7 +1,7 @@
 //! Questions for addresses in the fabric: edges answer for known hosts, and the controller still
 //! learns what it did when it saw them all.
 
-use clock::{Duration, SplitMix64};
+use clock::{Duration, SplitMix64, ms};
 use control::controller::{Alarm, ControllerConfig, ControllerCounters, Event, FabricConfig};
 use control::timeouts::{FirstPackets, Timeouts};
 use openflow::packet::PacketFields;
@@ -19,10 +19,6 @@ fn network(controller: ControllerConfig) -> Network {
         ..controller
     };
     Network::new(controller.into(), 1)
-}
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
 }
 
 /// A line of four switches whose hosts have all spoken.
@@ -172,10 +168,7 @@ fn a_claim_is_seen_and_the_owner_keeps_its_address() {
     let (a, b, thief) = (topology.hosts[0], topology.hosts[1], topology.hosts[3]);
     assert!(ask(&mut network, a, b));
     let own = network.host(thief).address;
-    let claim = Address {
-        mac: own.mac,
-        ip: network.host(b).address.ip,
-    };
+    let claim = Address::new(own.mac, network.host(b).address.ip);
     network.host_mut(a).record = true;
     for _ in 0..20 {
         network.inject(thief, arp_request(claim, network.host(a).address.ip));
@@ -255,21 +248,12 @@ fn every_answer_names_the_owner() {
             let other = network.host(b).address.ip;
             match below(8) {
                 0 => {
-                    let claim = Address {
-                        mac: address.mac,
-                        ip: other,
-                    };
+                    let claim = Address::new(address.mac, other);
                     network.inject(a, arp_request(claim, other));
                 }
                 1 => {
-                    let claim = Address {
-                        mac: address.mac,
-                        ip: other,
-                    };
-                    let everybody = Address {
-                        mac: MacAddr::BROADCAST,
-                        ip: other,
-                    };
+                    let claim = Address::new(address.mac, other);
+                    let everybody = Address::new(MacAddr::BROADCAST, other);
                     network.inject(a, arp_reply(claim, everybody));
                 }
                 2 => network.inject(a, arp_request(address, address.ip)),

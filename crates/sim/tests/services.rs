@@ -1,6 +1,6 @@
 //! Services: some of the packets between two hosts are forbidden, or live longer.
 
-use clock::Duration;
+use clock::ms;
 use control::entry::{EntryKey, EntryKind, is_ours};
 use control::timeouts::{
     FirstPackets, FlowClass, HostName, Lease, Lifetime, Proto, Service, Timeouts,
@@ -13,10 +13,6 @@ use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// Two hosts behind different switches, which have spoken.
 struct Two {

@@ -30,10 +30,7 @@ struct Bench {
 }
 
 fn host(n: u8) -> Address {
-    Address {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: Ipv4Addr::new(10, 0, 0, n),
-    }
+    Address::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n))
 }
 
 fn class(name: &str, dst_ports: &[u16], forbid: bool) -> FlowClass {

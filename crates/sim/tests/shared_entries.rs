@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, ms};
 use control::controller::{ControllerConfig, TableView};
 use control::entry::{EntryKey, EntryKind, is_ours};
 use control::timeouts::budget::high_mark;
@@ -29,10 +29,6 @@ const GAP: Duration = Duration::from_millis(200);
 
 /// Numbers of a pair's datagrams.
 const NUMBERS: u64 = 10_000;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn timeouts(cores: &[DatapathId]) -> Timeouts {
     Timeouts {

@@ -2,16 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::{Alarm, ControllerConfig, ControllerCounters, Event, Mode};
 use control::timeouts::{FlowClass, HostName, Timeouts};
 use openflow::packet::build::{Host as Address, arp_reply, arp_request, ethernet, udp};
 use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, Network, SwitchId};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn network(controller: ControllerConfig) -> Network {
     Network::new(controller.into(), 1)
@@ -32,10 +28,7 @@ fn alarms(network: &Network, is_it: impl Fn(&Alarm) -> bool) -> usize {
 /// A host that is not there.
 fn forged(n: u32) -> Address {
     let [_, a, b, c] = n.to_be_bytes();
-    Address {
-        mac: MacAddr([6, 0, 0, a, b, c]),
-        ip: Ipv4Addr::new(172, a, b, c),
-    }
+    Address::new(MacAddr([6, 0, 0, a, b, c]), Ipv4Addr::new(172, a, b, c))
 }
 
 /// Forged hosts ask for an address, 50,000 of them a second.

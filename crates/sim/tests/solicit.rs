@@ -3,7 +3,7 @@
 
 use std::net::Ipv6Addr;
 
-use clock::{Duration, SplitMix64};
+use clock::{SplitMix64, ms};
 use control::controller::{Alarm, ControllerConfig, ControllerCounters, Event, FabricConfig};
 use control::timeouts::{FirstPackets, Timeouts};
 use openflow::packet::PacketFields;
@@ -15,10 +15,6 @@ use sim::topology::{self, Topology};
 
 const FLOW_MOD: u8 = 14;
 const PACKET_OUT: u8 = 13;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A line of switches whose hosts have an IPv6 address and have said nothing.
 fn silent_line(count: usize, controller: ControllerConfig) -> (Network, Topology) {

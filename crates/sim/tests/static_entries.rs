@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clock::Duration;
+use clock::{Duration, ms};
 use control::controller::Event;
 use control::entry::EntryKind;
 use control::flows::parts::{PartEdit, PartKind, PartMod, PartName, StaticPart};
@@ -39,15 +39,8 @@ const GROUPS: [&str; 2] = [
 ];
 const METERS: [&str; 2] = ["kbps,band=type=drop,rate=10", "pktps,band=type=drop,rate=9"];
 
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
 fn name(owner: &str, name: impl ToString) -> FlowName {
-    FlowName {
-        owner: owner.to_owned(),
-        name: name.to_string(),
-    }
+    FlowName::new(owner, name.to_string())
 }
 
 fn entry(dpid: u64, matching: &str, actions: &str) -> StaticEntry {

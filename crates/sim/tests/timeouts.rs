@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use clock::{Duration, Instant};
+use clock::{Instant, ms};
 use control::ConnectionId;
 use control::controller::{
     Admission, Alarm, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
@@ -20,10 +20,6 @@ use openflow::{ErrorKind, MacAddr, Message, PortNo, TableId, Version, Xid, decod
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn leases(lease_s: u16) -> Timeouts {
     Timeouts {
@@ -732,10 +728,7 @@ impl Bench {
 
 fn host(n: u32) -> Address {
     let [a, b, c, d] = n.to_be_bytes();
-    Address {
-        mac: MacAddr([2, 0, a, b, c, d]),
-        ip: Ipv4Addr::new(10, b, c, d),
-    }
+    Address::new(MacAddr([2, 0, a, b, c, d]), Ipv4Addr::new(10, b, c, d))
 }
 
 /// 2,000 new flows a second until there are 50,000, each of which sends every 3 s: no more than

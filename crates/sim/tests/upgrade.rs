@@ -10,15 +10,11 @@
 
 mod seeds;
 
-use clock::{Duration, SplitMix64};
+use clock::{SplitMix64, ms};
 use sim::cluster::{LEASE, World};
 
 /// Seeds in `cargo test` without a range.
 const SEEDS: std::ops::Range<u64> = 0..100;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn is_clean(world: &mut World) {
     world.check_quiet();

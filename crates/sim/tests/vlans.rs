@@ -11,7 +11,7 @@ mod seeds;
 
 use std::collections::BTreeMap;
 
-use clock::{Duration, SplitMix64};
+use clock::{SplitMix64, ms};
 use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location};
 use control::pipeline::{LABEL_TABLE, Numbering};
 use control::vlan::{PortVlans, VlanId, Vlans};
@@ -23,10 +23,6 @@ use sim::topology::{self, Topology};
 
 /// The EtherType of broadcasts that begin with the VLAN of their sender.
 const MARKED: u16 = 0x1234;
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn vlan(id: u16) -> VlanId {
     VlanId::new(id).expect("a VLAN id")
@@ -68,10 +64,8 @@ impl Tenants {
                 let number = if is_last { *id } else { 0x1000 + n as u16 };
                 let [high, low] = number.to_be_bytes();
                 let at = tenants.network.host_mut(host);
-                at.address = Address {
-                    mac: MacAddr([2, 0, 0, 1, high, low]),
-                    ip: [10, 1, high, low].into(),
-                };
+                at.address =
+                    Address::new(MacAddr([2, 0, 0, 1, high, low]), [10, 1, high, low].into());
                 at.record = true;
                 at.vlan = (n % 2 == 1).then_some(*id);
                 tenants.hosts.entry(*id).or_default().push(host);
@@ -406,10 +400,7 @@ fn stated_ports_that_are_links_or_missing_are_reported_once() {
         _ => None,
     });
     let link = links.last().expect("a link");
-    let missing = Location {
-        dpid,
-        port: PortNo(77),
-    };
+    let missing = Location::new(dpid, PortNo(77));
     for at in [missing, link] {
         vlans.ports.insert(at, of_host.clone());
     }

@@ -194,25 +194,15 @@ async fn write_some(
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{FlowMod, PacketIn, PacketInReason};
+    use openflow::message::{FlowMod, PacketIn};
     use openflow::packet::build::{Host, udp};
-    use openflow::{
-        Action, Cookie, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
-    };
+    use openflow::{Action, Match, Message, MessageKind, PortNo, Version, Xid, encode};
 
     use super::*;
 
     fn packet_in(n: u8) -> Frame {
         let data = udp(Host::numbered(1), Host::numbered(2), (1, 2), &[n]);
-        let message = PacketIn {
-            buffer_id: None,
-            total_len: data.len() as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with_in_port(PortNo(1)),
-            data: data.into(),
-        };
+        let message = PacketIn::new(PortNo(1), data.into());
         encode(Version::V13, Xid(0), &Message::PacketIn(message)).unwrap()
     }
 

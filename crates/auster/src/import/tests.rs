@@ -48,10 +48,7 @@ fn id(number: u16) -> VlanId {
 }
 
 fn at(dpid: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(dpid), PortNo(port))
 }
 
 fn access(number: u16) -> PortVlans {

@@ -105,10 +105,10 @@ fn port_of(view: &PortView) -> Port {
     let session = match view.bfd {
         Bfd::Absent => Session::Absent,
         Bfd::Ours { session, is_up } => Session::Ours {
-            peer: Location {
-                dpid: DatapathId(session.peer_datapath_id),
-                port: PortNo(session.peer_port),
-            },
+            peer: Location::new(
+                DatapathId(session.peer_datapath_id),
+                PortNo(session.peer_port),
+            ),
             is_up,
         },
         Bfd::Others => Session::Others,

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// Settings in which members differ: where they listen, who they are, and files of their own.
@@ -44,8 +45,7 @@ impl Digests {
 }
 
 fn hex(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(text))
 }
 
 #[cfg(test)]

@@ -61,10 +61,7 @@ mod tests {
     #[test]
     fn switches_and_links_are_told_apart() {
         let text = r#"drain = ["0x3", "0x1:2", "00:00:00:00:00:00:00:04", "0000000000000005:6"]"#;
-        let link = |dpid, port| Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        };
+        let link = |dpid, port| Location::new(DatapathId(dpid), PortNo(port));
         let expected = Drained {
             switches: [DatapathId(3), DatapathId(4)].into(),
             links: [link(1, 2), link(5, 6)].into(),

@@ -148,10 +148,7 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
             Named::Group(text) => (PartKind::Group, text),
             Named::Meter(text) => (PartKind::Meter, text),
         };
-        let of = FlowName {
-            owner: name.owner.clone(),
-            name: text.to_owned(),
-        };
+        let of = FlowName::new(name.owner.clone(), text);
         is_name(text).then(|| kind.number(&of))
     };
     let actions = actions.and_then(|(place, text)| match parse_actions_of(text, of, &numbers) {
@@ -250,10 +247,7 @@ mod tests {
     use super::*;
 
     fn mistakes(body: Value) -> Vec<String> {
-        let name = FlowName {
-            owner: "ann".to_owned(),
-            name: "detour".to_owned(),
-        };
+        let name = FlowName::new("ann", "detour");
         let mut reader = Reader::default();
         let read = read(&mut reader, &name, &Node::of_json(&body));
         assert_eq!(read.is_some(), reader.problems.is_empty());
@@ -301,10 +295,7 @@ mod tests {
         assert!(wrong[0].contains("auster's own"), "{wrong:?}");
         let body = with("actions", json!("meter:slow,group:both"));
         let of = |owner: &str| {
-            let name = FlowName {
-                owner: owner.to_owned(),
-                name: "detour".to_owned(),
-            };
+            let name = FlowName::new(owner, "detour");
             let entry = read(&mut Reader::default(), &name, &Node::of_json(&body)).unwrap();
             (entry.meter, entry.actions)
         };
@@ -320,10 +311,7 @@ mod tests {
     #[test]
     fn an_answer_can_be_put_back() {
         assert_eq!(mistakes(with("priority", json!(999))), [""; 0]);
-        let name = FlowName {
-            owner: "ann".to_owned(),
-            name: "detour".to_owned(),
-        };
+        let name = FlowName::new("ann", "detour");
         let body = Node::of_json(&with("idle_timeout", json!(5)));
         let entry = read(&mut Reader::default(), &name, &body).unwrap();
         let view = FlowView {

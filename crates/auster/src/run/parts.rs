@@ -192,10 +192,7 @@ mod tests {
     fn name(kind: PartKind) -> PartName {
         PartName {
             kind,
-            of: FlowName {
-                owner: "ann".to_owned(),
-                name: "both".to_owned(),
-            },
+            of: FlowName::new("ann", "both"),
         }
     }
 

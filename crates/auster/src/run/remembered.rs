@@ -100,10 +100,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        let at = |dpid, port| Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        };
+        let at = |dpid, port| Location::new(DatapathId(dpid), PortNo(port));
         Shape {
             edges: BTreeMap::from([(DatapathId(1), BTreeSet::from([PortNo(3), PortNo(4)]))]),
             links: BTreeSet::from([(at(1, 1), at(0xa, 2)), (at(0xa, 2), at(1, 1))]),

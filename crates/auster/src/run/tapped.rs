@@ -271,10 +271,7 @@ mod tests {
     fn packet(len: usize) -> Tapped {
         Tapped::Packet {
             tap: id(),
-            at: Location {
-                dpid: DatapathId(1),
-                port: PortNo(2),
-            },
+            at: Location::new(DatapathId(1), PortNo(2)),
             total_len: 60,
             data: vec![0; len].into(),
         }

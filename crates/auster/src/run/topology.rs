@@ -121,10 +121,7 @@ pub fn location(text: &str) -> Result<Location, String> {
     let (dpid, port) = text
         .rsplit_once(':')
         .ok_or_else(|| format!("'{text}' is not a switch and a port such as 1:2"))?;
-    Ok(Location {
-        dpid: dpid.parse()?,
-        port: port.parse::<PortNo>()?,
-    })
+    Ok(Location::new(dpid.parse()?, port.parse::<PortNo>()?))
 }
 
 #[cfg(test)]
@@ -141,17 +138,11 @@ mod tests {
         let text = "links = [\n  \"1:2 - 2:1\",\n  \"0x2:2 0000000000000003:1\",\n]\n\
                     hosts = [\"02:00:00:00:00:01 1:1 10.0.0.1\"]\n";
         let (topology, lines) = read(text).unwrap();
-        let at = Location {
-            dpid: DatapathId(1),
-            port: PortNo(1),
-        };
+        let at = Location::new(DatapathId(1), PortNo(1));
         let ip = Some(IpAddr::from([10, 0, 0, 1]));
         let host = (MacAddr([2, 0, 0, 0, 0, 1]), Place { at, ip });
         assert_eq!(topology.hosts().collect::<Vec<_>>(), [host]);
-        let missing = Location {
-            dpid: DatapathId(3),
-            port: PortNo(1),
-        };
+        let missing = Location::new(DatapathId(3), PortNo(1));
         let told = lines.locate("net.toml", &[Difference::PortMissing(missing)]);
         assert_eq!(
             told,

@@ -10,8 +10,7 @@ use openflow::hello::Hello;
 use openflow::message::*;
 use openflow::multipart::*;
 use openflow::{
-    BufferId, Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, QueueId,
-    TableId, Version, Xid, decode, encode,
+    DatapathId, Frame, MacAddr, Message, MessageKind, PortNo, QueueId, Version, Xid, decode, encode,
 };
 
 use super::running::PATIENCE;
@@ -247,15 +246,7 @@ pub fn port(n: u32) -> Port {
 }
 
 pub fn packet_in(in_port: u32, data: Bytes) -> Message {
-    Message::PacketIn(PacketIn {
-        buffer_id: None::<BufferId>,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(in_port)),
-        data,
-    })
+    Message::PacketIn(PacketIn::new(PortNo(in_port), data))
 }
 
 /// An ARP request for 10.0.0.2, sent by 10.0.0.1 at 02:00:00:00:0a:01.

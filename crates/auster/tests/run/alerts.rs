@@ -21,8 +21,7 @@ use openflow::message::*;
 use openflow::multipart::*;
 use openflow::packet::build::{Host, arp_request, udp};
 use openflow::{
-    Action, Cookie, DatapathId, ErrorKind, Frame, MacAddr, Match, Message, PortNo, TableId,
-    Version, Xid, decode, encode,
+    Action, DatapathId, ErrorKind, Frame, MacAddr, Message, PortNo, Version, Xid, decode, encode,
 };
 use serde_json::{Value, json};
 
@@ -310,11 +309,10 @@ fn answer(dpid: DatapathId, fault: Fault, frame: &Frame, message: Message) -> Op
         Message::FlowMod(entry)
             if fault == Fault::Full && entry.r#match.exact(openflow::Field::EthDst).is_some() =>
         {
-            Message::Error(ErrorMessage {
-                kind: ErrorKind::FLOW_MOD_TABLE_FULL,
-                experimenter: None,
-                data: frame.bytes().clone(),
-            })
+            Message::Error(ErrorMessage::new(
+                ErrorKind::FLOW_MOD_TABLE_FULL,
+                frame.bytes().clone(),
+            ))
         }
         Message::MultipartRequest(request) => {
             let body = match request.body {
@@ -350,10 +348,10 @@ fn port(number: u32) -> Port {
 fn hosts(dpid: DatapathId, pair: u32) -> [Host; 2] {
     [1, 2].map(|port: u8| {
         let [_, high, middle, low] = pair.to_be_bytes();
-        Host {
-            mac: MacAddr([2, dpid.0 as u8, port, high, middle, low]),
-            ip: [10, 64 + port, middle, low].into(),
-        }
+        Host::new(
+            MacAddr([2, dpid.0 as u8, port, high, middle, low]),
+            [10, 64 + port, middle, low].into(),
+        )
     })
 }
 
@@ -419,15 +417,7 @@ fn flood(stream: &mut TcpStream) {
 }
 
 fn packet_in(port: u32, data: Vec<u8>) -> Message {
-    Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(port)),
-        data: Bytes::from(data),
-    })
+    Message::PacketIn(PacketIn::new(PortNo(port), Bytes::from(data)))
 }
 
 /// Stops one thread, as a debugger does, until standard input ends.

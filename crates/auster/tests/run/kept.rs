@@ -158,11 +158,7 @@ async fn a_connection_goes_on_at_the_end_of_a_message() {
 
     // Nobody is there.
     switch.send(1, &Message::BarrierReply).await.unwrap();
-    let wrong = Message::Error(ErrorMessage {
-        kind: ErrorKind::BAD_TYPE,
-        experimenter: None,
-        data: Default::default(),
-    });
+    let wrong = Message::Error(ErrorMessage::new(ErrorKind::BAD_TYPE, Default::default()));
     switch.send(2, &wrong).await.unwrap();
     switch.send(3, &packet_in(1, b"no packet")).await.unwrap();
     let hello = Bytes::from_static(b"anybody");

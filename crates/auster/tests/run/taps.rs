@@ -188,7 +188,7 @@ fn a_diverted_packet_comes_in_the_stream_alone_and_an_application_sends_it_on() 
 
 #[test]
 fn a_copied_packet_goes_its_way_besides() {
-    let (auster, api, ovs) = start(&[]);
+    let (_auster, api, ovs) = start(&[]);
     assert_eq!(ovs.copies(0), [1; 20]);
     let asked = json!({"match": "dl_type=0x88b5", "at": [format!("{DPID}:1")]});
     assert_eq!(put(api, "/v1/taps/watch/all", asked).status, 201);

@@ -128,13 +128,7 @@ impl Switch {
     }
 
     fn next(&self, want: Want, is_probed: bool) -> Step {
-        let ask = |role, generation: Generation| {
-            Step::Ask(RoleMessage {
-                role,
-                generation_id: generation.0,
-                short_id: None,
-            })
-        };
+        let ask = |role, generation: Generation| Step::Ask(RoleMessage::new(role, generation.0));
         if self.held == Held::NoRoles {
             return match want {
                 Want::Master(_) => Step::Serve,

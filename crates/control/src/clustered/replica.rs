@@ -183,10 +183,7 @@ impl Replica {
     /// Notes that a port has changed: another switch may be behind it now.
     pub(super) fn port_changed(&mut self, at: Location) {
         let from = |(from, _): &&Link| *from == at;
-        let least = Location {
-            dpid: DatapathId(0),
-            port: openflow::PortNo(0),
-        };
+        let least = Location::new(DatapathId(0), openflow::PortNo(0));
         let links = self.links.range((at, least)..).map(|(link, _)| link);
         let gone: Vec<Link> = links.take_while(from).copied().collect();
         for (from, to) in gone {

@@ -33,10 +33,7 @@ fn controller() -> Controller {
 }
 
 fn place(dpid: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(dpid), PortNo(port))
 }
 
 struct Trial {

@@ -256,10 +256,8 @@ mod tests {
     use super::*;
 
     fn places() -> impl Strategy<Value = Location> {
-        (any::<u64>(), 1..PortNo::MAX.0).prop_map(|(dpid, port)| Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        })
+        (any::<u64>(), 1..PortNo::MAX.0)
+            .prop_map(|(dpid, port)| Location::new(DatapathId(dpid), PortNo(port)))
     }
 
     fn hosts() -> impl Strategy<Value = HostKey> {

@@ -59,10 +59,7 @@ const HOLD_DOWN: Duration = Duration::from_secs(30);
 const EXPECTED_FOR: Duration = Duration::from_secs(10);
 
 /// Before every port.
-const FIRST: Location = Location {
-    dpid: DatapathId(0),
-    port: PortNo(0),
-};
+const FIRST: Location = Location::new(DatapathId(0), PortNo(0));
 
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -475,10 +475,7 @@ impl Fabric {
     pub(super) fn hosts_told(&self) -> Vec<(HostKey, Location)> {
         let mut told = Vec::new();
         for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
-            let at = |host: &HostPort| Location {
-                dpid: *dpid,
-                port: host.port,
-            };
+            let at = |host: &HostPort| Location::new(*dpid, host.port);
             told.extend(node.sent.hosts.iter().map(|(key, host)| (*key, at(host))));
         }
         told
@@ -1241,10 +1238,7 @@ impl Map {
         for dpid in &members {
             let links = net.links.from(*dpid);
             let own = links.filter_map(|(out_port, to, hops)| {
-                let from = Location {
-                    dpid: *dpid,
-                    port: out_port,
-                };
+                let from = Location::new(*dpid, out_port);
                 if !net.links.carries_wide(from, to) {
                     return None;
                 }

@@ -366,7 +366,7 @@ impl Controller {
         if is_there && is_outside && !self.outbox.bonds.contains(at) {
             let ip = ip.filter(|_| owns).map(HostName::Ip);
             let names = [Some(HostName::Mac(mac)), ip];
-            self.qos_host(now, names.into_iter().flatten(), at);
+            self.with_qos(|qos, around| qos.qos_host(around, now, names.into_iter().flatten(), at));
         }
         let may_use = match observed {
             Observed::Home => true,
@@ -667,7 +667,7 @@ impl Controller {
             }
         }
         if let Some(at) = self.hosts.place(to) {
-            self.qos_host(now, [HostName::Ip(ip)], at);
+            self.with_qos(|qos, around| qos.qos_host(around, now, [HostName::Ip(ip)], at));
         }
     }
 

@@ -164,10 +164,7 @@ fn answer(
     Some(match ip {
         IpAddr::V4(ip) => {
             let from = (fields.get(Field::ArpSpa)? as u32).into();
-            let to = Host {
-                mac: asker,
-                ip: from,
-            };
+            let to = Host::new(asker, from);
             arp_reply(Host { mac, ip }, to)
         }
         IpAddr::V6(ip) => match fields.get(Field::Ipv6Src)?.into() {

@@ -63,13 +63,11 @@ impl Controller {
             Version::V10 => PortNo::ANY,
             _ => PortNo::CONTROLLER,
         };
-        let message = Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: packet.in_port.unwrap_or(none),
-            actions: packet.actions,
-            data: packet.data,
-            pipeline: Default::default(),
-        });
+        let message = Message::PacketOut(PacketOut::new(
+            packet.in_port.unwrap_or(none),
+            packet.actions,
+            packet.data,
+        ));
         if wrong.is_empty() && encode(version, Xid(0), &message).is_err() {
             wrong.push(NotSent::NotInVersion);
         }

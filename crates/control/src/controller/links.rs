@@ -295,10 +295,7 @@ impl Links {
     /// Whether a path uses a drained link or switch.
     pub(super) fn is_drained(&self, hops: &[Hop]) -> bool {
         hops.iter().any(|hop| {
-            let out = Location {
-                dpid: hop.dpid,
-                port: hop.out_port,
-            };
+            let out = Location::new(hop.dpid, hop.out_port);
             let peer = self.peer(out);
             peer.is_some_and(|peer| self.is_shunned(out) || self.is_shunned(peer))
         })
@@ -409,14 +406,8 @@ impl Links {
     /// Whether there is a usable link from each hop to the next.
     pub(super) fn join(&self, hops: &[Hop]) -> bool {
         hops.windows(2).all(|pair| {
-            let from = Location {
-                dpid: pair[0].dpid,
-                port: pair[0].out_port,
-            };
-            let to = Location {
-                dpid: pair[1].dpid,
-                port: pair[1].in_port,
-            };
+            let from = Location::new(pair[0].dpid, pair[0].out_port);
+            let to = Location::new(pair[1].dpid, pair[1].in_port);
             self.peer(from) == Some(to)
         })
     }
@@ -428,10 +419,7 @@ impl Links {
     ) -> impl Iterator<Item = (PortNo, Location, u32)> + '_ {
         let links = self.neighbours.get(&dpid).into_iter().flatten();
         links.map(move |link| {
-            let to = Location {
-                dpid: link.dpid,
-                port: link.in_port,
-            };
+            let to = Location::new(link.dpid, link.in_port);
             (link.out_port, to, self.hops(dpid, link))
         })
     }
@@ -523,10 +511,7 @@ impl Links {
 }
 
 fn links_from(from: Location) -> std::ops::RangeInclusive<(Location, Location)> {
-    let end = |dpid, port| Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    };
+    let end = |dpid, port| Location::new(DatapathId(dpid), PortNo(port));
     (from, end(0, 0))..=(from, end(u64::MAX, u32::MAX))
 }
 

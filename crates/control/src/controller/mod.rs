@@ -470,7 +470,7 @@ impl Controller {
         self.outbox.timer(now + LEAVE_AFTER, Timer::Leave(dpid));
         self.outbox.event(Event::SwitchDown { dpid });
         self.topology_soon(now);
-        self.qos_down(now, dpid);
+        self.with_qos(|qos, around| qos.qos_down(around, now, dpid));
         self.pipe_down(now, dpid);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
@@ -515,7 +515,7 @@ impl Controller {
                 }
                 Timer::Ageing => self.ageing_due(now),
                 Timer::Topology => self.topology_due(now),
-                Timer::Qos => self.qos_due(now),
+                Timer::Qos => self.with_qos(|qos, around| qos.qos_due(around, now)),
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Trees => self.trees_due(now),
                 Timer::Multicast => self.multicast_due(now),
@@ -548,7 +548,7 @@ impl Controller {
         self.routes.handle_due();
         self.adopt_pending = false;
         self.topology_again();
-        self.qos_restart_timers();
+        self.with_qos(|qos, around| qos.qos_restart_timers(around));
         self.fabric.restart_trees(&mut self.outbox);
         self.fabric.again(now, &mut self.outbox);
         if let Some(dpid) = dpid {
@@ -822,9 +822,9 @@ fn forget_numbers(body: &mut ReplyBody) {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{MultipartReply, PacketIn, PacketInReason};
+    use openflow::message::{MultipartReply, PacketIn};
     use openflow::multipart::{ReplyBody, RequestBody};
-    use openflow::{Cookie, Match, MessageKind, TableId, Version, Xid};
+    use openflow::{Cookie, MessageKind, Version, Xid};
 
     use super::fixture::up;
     use super::*;
@@ -888,15 +888,14 @@ mod tests {
         let connection = ConnectionId(1);
         let _ = controller.handle_up(start, connection, up(1), PeerIdentity::default());
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: 60,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: Cookie(u64::MAX),
-            r#match: Match::any().with_in_port(PortNo(1)),
-            data: [&[2, 0, 0, 0, 0, 9][..], &[2, 0, 0, 0, 0, 1], &[8; 48]]
-                .concat()
-                .into(),
+            total_len: 60,
+            ..PacketIn::new(
+                PortNo(1),
+                [&[2, 0, 0, 0, 0, 9][..], &[2, 0, 0, 0, 0, 1], &[8; 48]]
+                    .concat()
+                    .into(),
+            )
         });
         let packet_in = openflow::encode(Version::V13, Xid(0), &message).unwrap();
         controller.handle_frame(start, connection, packet_in);

@@ -430,13 +430,11 @@ impl Controller {
             return false;
         };
         self.outbox.counters.packet_outs += 1;
-        let message = PacketOut {
-            buffer_id: None,
-            in_port: packet.in_port,
-            actions: vec![Action::Group(group)],
-            data: packet.data.clone(),
-            pipeline: Default::default(),
-        };
+        let message = PacketOut::new(
+            packet.in_port,
+            vec![Action::Group(group)],
+            packet.data.clone(),
+        );
         self.outbox
             .send(packet.at.dpid, &Message::PacketOut(message));
         true

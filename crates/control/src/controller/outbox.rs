@@ -454,16 +454,14 @@ impl Outbox {
         let xid = channel.requests.next_xid();
         let mut actions = vec![Action::output(at.port)];
         self.mirrors.lead(at.dpid, None, &mut actions);
-        let message = Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: match channel.version {
+        let message = Message::PacketOut(PacketOut::new(
+            match channel.version {
                 Version::V10 => PortNo::ANY,
                 _ => PortNo::CONTROLLER,
             },
             actions,
-            data: data.into(),
-            pipeline: Default::default(),
-        });
+            data.into(),
+        ));
         self.counters.packet_outs += 1;
         self.send_as(at.dpid, xid, &message, false);
     }
@@ -574,13 +572,7 @@ impl Outbox {
             Version::V10 => PortNo::ANY,
             _ => PortNo::CONTROLLER,
         };
-        let message = PacketOut {
-            buffer_id: None,
-            in_port,
-            actions,
-            data: bytes::Bytes::copy_from_slice(data),
-            pipeline: Default::default(),
-        };
+        let message = PacketOut::new(in_port, actions, bytes::Bytes::copy_from_slice(data));
         self.counters.packet_outs += 1;
         self.send(dpid, &Message::PacketOut(message));
     }

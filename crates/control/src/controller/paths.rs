@@ -359,10 +359,7 @@ impl Paths {
                 facts.net.links.distances(to.dpid, is_connected)
             };
             let distances = trees.entry(to.dpid).or_insert_with(search);
-            let out = Location {
-                dpid: hop.dpid,
-                port: hop.out_port,
-            };
+            let out = Location::new(hop.dpid, hop.out_port);
             let goes_on = hop.dpid != to.dpid && !facts.net.links.is_shortest(out, distances);
             if goes_on && let Some(from) = facts.hosts.place(pair.0) {
                 astray.push((*pair, *hop, from, to));
@@ -486,10 +483,7 @@ impl Path {
         };
         let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
         // In hybrid mode the last hop noted is the ingress, and its out-port a link.
-        let out = Location {
-            dpid: last.dpid,
-            port: last.out_port,
-        };
+        let out = Location::new(last.dpid, last.out_port);
         let place = hosts.place(pair.1);
         let leads_on = place.is_none_or(|at| at == out) || net.links.peer(out).is_some();
         linked && ends_up && leads_on
@@ -503,10 +497,7 @@ fn pairs_from(mac: MacAddr) -> RangeInclusive<Pair> {
 
 impl Hop {
     pub(super) fn inlet(&self) -> Location {
-        Location {
-            dpid: self.dpid,
-            port: self.in_port,
-        }
+        Location::new(self.dpid, self.in_port)
     }
 
     pub(super) fn key(&self, (src, dst): Pair) -> EntryKey {

@@ -167,10 +167,7 @@ impl Controller {
             self.apply_port(now, Location { dpid, port }, None);
         }
         for port in ports {
-            let at = Location {
-                dpid,
-                port: port.port_no,
-            };
+            let at = Location::new(dpid, port.port_no);
             self.apply_port(now, at, Some(port));
         }
         let (net, outbox) = (&self.network, &mut self.outbox);
@@ -184,10 +181,7 @@ impl Controller {
         reason: PortReason,
         port: Port,
     ) {
-        let at = Location {
-            dpid,
-            port: port.port_no,
-        };
+        let at = Location::new(dpid, port.port_no);
         self.discovery.expect_nothing(at);
         let state = (reason != PortReason::DELETE).then_some(port);
         let is_full = |ports: usize| ports >= self.config.port_count_max;
@@ -352,7 +346,7 @@ impl Controller {
             self.handle_unanswered(now, dpid, request);
         }
         self.round_answered(now, dpid);
-        self.qos_lost(dpid);
+        self.with_qos(|qos, around| qos.qos_lost(around, dpid));
         self.coarse.forget(dpid);
         self.outbox.event(Event::SwitchLost { dpid });
         let removed = self.network.links.remove_where(|end| end.dpid == dpid);

@@ -129,12 +129,15 @@ impl Controller {
                 self.questions.answer(id, Answered::Whole(bodies));
             }
             Reply::Whole(request @ (Request::MeterFeatures | Request::Meters), bodies) => {
-                self.handle_qos_answer(now, dpid, request, bodies);
+                self.with_qos(|qos, around| {
+                    qos.handle_qos_answer(around, now, dpid, request, bodies)
+                });
             }
             Reply::Whole(
                 request @ (Request::QosRows | Request::QosMeters | Request::QosQueues),
                 bodies,
-            ) => self.handle_qos_counts(now, dpid, request, bodies),
+            ) => self
+                .with_qos(|qos, around| qos.handle_qos_counts(around, now, dpid, request, bodies)),
             Reply::Whole(request, bodies) => self.handle_table_answer(now, dpid, request, bodies),
         }
     }
@@ -205,7 +208,7 @@ impl Controller {
         let routed = self.read_routed(now, dpid, &mut rows, &ingresses.hosts);
         let told = QosRows::of(&mut rows, self.qos.wants_policies());
         let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
-        self.read_qos(now, dpid, &told, is_first);
+        self.with_qos(|qos, around| qos.read_qos(around, now, dpid, &told, is_first));
         let (mut ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
@@ -259,7 +262,7 @@ impl Controller {
         self.routes_soon(now);
         self.adopt_soon(now);
         if self.qos.is_used() || !told.leading.is_empty() {
-            self.advance_qos(now);
+            self.with_qos(|qos, around| qos.advance_qos(around, now));
         }
     }
 
@@ -552,10 +555,7 @@ impl Controller {
             let Some(entry) = leading(table.entries(), key) else {
                 return Trace::Broken;
             };
-            let out = Location {
-                dpid: at.dpid,
-                port: entry.out,
-            };
+            let out = Location::new(at.dpid, entry.out);
             let (in_port, out_port) = (at.port, out.port);
             hops.push(Hop {
                 dpid: at.dpid,
@@ -588,10 +588,7 @@ impl Controller {
                 .values()
                 .filter(|entry| entry.kind.is_route());
             for entry in routes {
-                let out = Location {
-                    dpid: *dpid,
-                    port: entry.out,
-                };
+                let out = Location::new(*dpid, entry.out);
                 if let Some(mac) = entry.key.eth_dst.filter(|mac| !self.hosts.is_known(*mac))
                     && self.adopted_role(out) == PortRole::Edge
                 {

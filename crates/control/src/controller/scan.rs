@@ -210,10 +210,10 @@ mod tests {
             let mut hosts = Hosts::new(vlan, shares, 1, 1);
             for _ in 0..count {
                 let mac = mac(random.next() % 200_000);
-                let at = Location {
-                    dpid: DatapathId(1 + random.next() % 3),
-                    port: PortNo(1 + (random.next() % 4) as u32),
-                };
+                let at = Location::new(
+                    DatapathId(1 + random.next() % 3),
+                    PortNo(1 + (random.next() % 4) as u32),
+                );
                 if places.insert((mac, vlan), at).is_none() {
                     hosts.observe(Instant::START, mac, at, |_| false, |_| false);
                 } else {

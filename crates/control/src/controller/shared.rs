@@ -374,10 +374,7 @@ impl Facts<'_> {
         trees: &mut BTreeMap<DatapathId, Distances>,
     ) -> Option<PortNo> {
         let is_up = |port| {
-            let place = Location {
-                dpid: at.dpid,
-                port,
-            };
+            let place = Location::new(at.dpid, port);
             self.net.is_up(place)
         };
         let Some(home) = self.hosts.place(dst) else {

@@ -30,7 +30,7 @@ impl Controller {
         }
         let mut up = up;
         up.features.n_tables = n_tables;
-        self.qos_up(now, dpid, up.features.n_tables);
+        self.qos.qos_up(now, dpid, up.features.n_tables);
         self.fabric.handle_up(dpid, &up);
         self.multicast.forget(dpid);
         self.gateways.forget(dpid);
@@ -76,7 +76,7 @@ impl Controller {
         match self.outbox.finish_request_barrier(dpid, xid) {
             Some(Request::Pulse { asked }) => self.pulse_answered(now, dpid, asked),
             Some(Request::Delay { since }) => self.tables.handle_delay(now.since(since)),
-            Some(Request::Qos) => self.qos_confirmed(now, dpid),
+            Some(Request::Qos) => self.with_qos(|qos, around| qos.qos_confirmed(around, now, dpid)),
             Some(Request::Static) => self.static_confirmed(dpid),
             Some(Request::Guest(guest, ticket)) => {
                 self.guest_answered(dpid, (guest, ticket), Answer::Whole(Vec::new()));
@@ -141,7 +141,7 @@ impl Controller {
         if tables::is_refused(message) {
             return self.outbox.alarm(Alarm::AccessRefused { dpid, error });
         }
-        self.qos_refused(now, dpid, xid, error);
+        self.with_qos(|qos, around| qos.qos_refused(around, now, dpid, xid, error));
         if let Some(group) = form::refused_share(message) {
             return self
                 .fabric
@@ -212,7 +212,7 @@ impl Controller {
                 self.table_unanswered(now, dpid, request);
             }
             Request::Question(id) => self.questions.answer(id, Answered::Lost),
-            Request::Qos => self.qos_unconfirmed(now, dpid),
+            Request::Qos => self.with_qos(|qos, around| qos.qos_unconfirmed(around, now, dpid)),
             Request::Groups => self.leave_fabric(now, dpid, None),
             Request::Access => {}
             Request::Guest(guest, ticket) => {
@@ -228,10 +228,14 @@ impl Controller {
             }
             Request::MirroredRows | Request::MirroredGroups => self.mirrored_unanswered(now, dpid),
             Request::MeterFeatures | Request::Meters => {
-                self.handle_qos_answer(now, dpid, request, Vec::new());
+                self.with_qos(|qos, around| {
+                    qos.handle_qos_answer(around, now, dpid, request, Vec::new())
+                });
             }
             Request::QosRows | Request::QosMeters | Request::QosQueues => {
-                self.handle_qos_counts(now, dpid, request, Vec::new());
+                self.with_qos(|qos, around| {
+                    qos.handle_qos_counts(around, now, dpid, request, Vec::new())
+                });
             }
         }
     }

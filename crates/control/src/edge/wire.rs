@@ -445,13 +445,7 @@ fn packet_out_head(version: Version, actions: Vec<Action>) -> Vec<u8> {
         Version::V10 => PortNo::ANY,
         _ => PortNo::CONTROLLER,
     };
-    let message = PacketOut {
-        buffer_id: None,
-        in_port,
-        actions,
-        data: bytes::Bytes::new(),
-        pipeline: Default::default(),
-    };
+    let message = PacketOut::new(in_port, actions, bytes::Bytes::new());
     bytes_of(version, Message::PacketOut(message))
 }
 

@@ -118,11 +118,7 @@ pub fn ingress_exit(tag: u16, actions: &[Action]) -> Option<Exit> {
 }
 
 fn set(field: Field, value: impl Into<u128>) -> Action {
-    Action::SetField(MatchField::Basic {
-        field,
-        value: value.into(),
-        mask: None,
-    })
+    Action::SetField(MatchField::exact(field, value.into()))
 }
 
 pub(super) fn labelled(label: Label) -> Match {
@@ -328,14 +324,7 @@ impl Part {
                 id,
                 group_type,
                 buckets,
-            } => Message::GroupMod(GroupMod {
-                command,
-                group_type,
-                group_id: id,
-                buckets,
-                command_bucket: None,
-                properties: Vec::new(),
-            }),
+            } => Message::GroupMod(GroupMod::new(command, group_type, id, buckets)),
             Part::Entry {
                 table_id,
                 priority,
@@ -355,14 +344,12 @@ impl Part {
 
     fn delete(self) -> Message {
         match self {
-            Part::Group { id, group_type, .. } => Message::GroupMod(GroupMod {
-                command: GroupModCommand::Delete,
+            Part::Group { id, group_type, .. } => Message::GroupMod(GroupMod::new(
+                GroupModCommand::Delete,
                 group_type,
-                group_id: id,
-                buckets: Vec::new(),
-                command_bucket: None,
-                properties: Vec::new(),
-            }),
+                id,
+                Vec::new(),
+            )),
             Part::Entry {
                 table_id,
                 priority,

@@ -131,14 +131,7 @@ pub fn copies(
     egresses: &[Label],
     tag: u16,
 ) -> Part {
-    let bucket = |actions| Bucket {
-        weight: 0,
-        watch_port: PortNo::ANY,
-        watch_group: GroupId::ANY,
-        actions,
-        bucket_id: None,
-        properties: Vec::new(),
-    };
+    let bucket = |actions| Bucket::new(0, actions);
     let here = ports.iter();
     let here = here.map(|(port, form)| bucket(vlan::output(None, vlan, *form, *port)));
     let away = egresses.iter();

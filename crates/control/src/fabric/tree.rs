@@ -159,14 +159,7 @@ pub fn entry_actions(
 /// The group of a piece, and an entry for each link that leads to it. A packet does not leave by
 /// the port that it came in by.
 pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
-    let bucket = |actions| Bucket {
-        weight: 0,
-        watch_port: PortNo::ANY,
-        watch_group: GroupId::ANY,
-        actions,
-        bucket_id: None,
-        properties: Vec::new(),
-    };
+    let bucket = |actions| Bucket::new(0, actions);
     let links = piece.links.iter();
     let links = links.map(|port| bucket(vec![Action::output(*port)]));
     // A switch carries out the actions of a bucket as a set, which has one output.

@@ -99,14 +99,12 @@ impl PartId {
     /// Deletes it, with the entries that lead to it.
     pub(crate) fn to_delete(self) -> Message {
         match self {
-            PartId::Group(group_id) => Message::GroupMod(GroupMod {
-                command: GroupModCommand::Delete,
-                group_type: GroupType::All,
+            PartId::Group(group_id) => Message::GroupMod(GroupMod::new(
+                GroupModCommand::Delete,
+                GroupType::All,
                 group_id,
-                buckets: Vec::new(),
-                command_bucket: None,
-                properties: Vec::new(),
-            }),
+                Vec::new(),
+            )),
             PartId::Meter(meter_id) => Message::MeterMod(MeterMod {
                 command: MeterModCommand::Delete,
                 flags: MeterFlags::empty(),
@@ -384,10 +382,7 @@ mod tests {
     fn name(owner: &str, name: &str) -> PartName {
         PartName {
             kind: PartKind::Group,
-            of: FlowName {
-                owner: owner.to_owned(),
-                name: name.to_owned(),
-            },
+            of: FlowName::new(owner, name),
         }
     }
 
@@ -418,10 +413,7 @@ mod tests {
         use crate::qos::plan::is_our_meter;
         use crate::{bond, fabric, mirror};
         for n in 0..10_000 {
-            let of = FlowName {
-                owner: "ann".to_owned(),
-                name: n.to_string(),
-            };
+            let of = FlowName::new("ann", n.to_string());
             let number = PartKind::Meter.number(&of);
             assert!(!is_our_meter(MeterId(number), 262_144));
             assert!(PartKind::Meter.id(number).is_given());
@@ -486,10 +478,7 @@ mod tests {
     fn changes_are_judged_together() {
         let (a, b) = (name("x", "a"), name("y", "b"));
         let here = group(1, "type=all");
-        let user = FlowName {
-            owner: "x".to_owned(),
-            name: "user".to_owned(),
-        };
+        let user = FlowName::new("x", "user");
         let around = PartsAround {
             part: &|of| (*of == a).then_some(&here),
             holder: &|dpid, id| (dpid == here.dpid && id == here.id()).then_some(&a),

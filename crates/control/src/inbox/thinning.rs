@@ -63,8 +63,8 @@ impl Thinning {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{PacketIn, PacketInReason};
-    use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Xid, encode};
+    use openflow::message::PacketIn;
+    use openflow::{Cookie, Frame, Message, PortNo, Xid, encode};
 
     use super::*;
     use crate::ConnectionId;
@@ -80,13 +80,8 @@ mod tests {
     fn packet_in(version: Version, port: u32, dst: u8, eth_type: [u8; 2]) -> Frame {
         let data = [&[dst; 6][..], &[2, 0, 0, 0, 0, 1], &eth_type, &[0; 46]].concat();
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: data.len() as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: Cookie(if version == Version::V10 { u64::MAX } else { 0 }),
-            r#match: Match::any().with_in_port(PortNo(port)),
-            data: data.into(),
+            ..PacketIn::new(PortNo(port), data.into())
         });
         encode(version, Xid(0), &message).expect("sayable")
     }

@@ -6,10 +6,7 @@ use super::*;
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
 
 fn at(port: u32) -> Location {
-    Location {
-        dpid: DatapathId(1),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(1), PortNo(port))
 }
 
 fn vlan(id: u16) -> VlanId {

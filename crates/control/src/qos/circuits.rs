@@ -95,17 +95,11 @@ pub enum Lack {
 
 impl Hop {
     pub fn inlet(self) -> Location {
-        Location {
-            dpid: self.dpid,
-            port: self.in_port,
-        }
+        Location::new(self.dpid, self.in_port)
     }
 
     pub fn outlet(self) -> Location {
-        Location {
-            dpid: self.dpid,
-            port: self.out_port,
-        }
+        Location::new(self.dpid, self.out_port)
     }
 
     fn reversed(self) -> Hop {
@@ -374,10 +368,7 @@ fn hops(
 }
 
 fn ports_of(dpid: DatapathId) -> std::ops::RangeInclusive<Location> {
-    let end = |port| Location {
-        dpid,
-        port: PortNo(port),
-    };
+    let end = |port| Location::new(dpid, PortNo(port));
     end(0)..=end(u32::MAX)
 }
 

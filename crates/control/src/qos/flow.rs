@@ -281,13 +281,9 @@ impl FlowKey {
 
 impl Does {
     fn instructions(self, version: Version) -> Vec<Instruction> {
-        let mark = self.mark.map(|mark| {
-            Action::SetField(MatchField::Basic {
-                field: Field::IpDscp,
-                value: mark.into(),
-                mask: None,
-            })
-        });
+        let mark = self
+            .mark
+            .map(|mark| Action::SetField(MatchField::exact(Field::IpDscp, mark.into())));
         // In 1.5 a meter is an action.
         let is_action = version >= Version::V15;
         let metered = self.meter.filter(|_| is_action).map(Action::Meter);

@@ -313,10 +313,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub fn at(dpid: u64, port: u32) -> Location {
-        Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        }
+        Location::new(DatapathId(dpid), PortNo(port))
     }
 
     pub fn host(text: &str) -> HostName {

@@ -205,11 +205,7 @@ impl Flow {
 }
 
 fn set(field: Field, mac: MacAddr) -> Action {
-    Action::SetField(MatchField::Basic {
-        field,
-        value: mac.to_u64().into(),
-        mask: None,
-    })
+    Action::SetField(MatchField::exact(field, mac.to_u64().into()))
 }
 
 /// Whether a switch refuses an entry that routes. An error repeats the beginning of the message.

@@ -328,10 +328,7 @@ proptest! {
 }
 
 fn at(dpid: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(dpid), PortNo(port))
 }
 
 fn waiting(port: u32, len: usize) -> Waiting {
@@ -530,14 +527,8 @@ fn an_entry_routes() {
         let mut switch = Switch::with_ports([1, 2]);
         let taken = switch.apply(Instant::START, &Message::FlowMod(added));
         assert!(taken.is_ok(), "{taken:?}");
-        let host = Host {
-            mac: key.src,
-            ip: [10, 0, 10, 5].into(),
-        };
-        let dst = Host {
-            mac: GATEWAY_MAC,
-            ip: [10, 0, 20, 5].into(),
-        };
+        let host = Host::new(key.src, [10, 0, 10, 5].into());
+        let dst = Host::new(GATEWAY_MAC, [10, 0, 20, 5].into());
         let frame = match key.to.ip() {
             IpAddr::V4(_) => build::udp(host, dst, (1, 2), b"abc"),
             IpAddr::V6(_) => {

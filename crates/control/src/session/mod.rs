@@ -665,19 +665,11 @@ impl Session {
     }
 
     fn send_error_data(&mut self, version: Version, xid: Xid, kind: ErrorKind, data: Bytes) {
-        let error = Message::Error(ErrorMessage {
-            kind,
-            experimenter: None,
-            data: data.clone(),
-        });
+        let error = Message::Error(ErrorMessage::new(kind, data.clone()));
         // 1.0 has fewer codes: one that it lacks becomes the nearest, a bad length.
         let frame = encode(version, xid, &error).or_else(|_| {
             let kind = ErrorKind::BAD_LEN;
-            let error = ErrorMessage {
-                kind,
-                experimenter: None,
-                data,
-            };
+            let error = ErrorMessage::new(kind, data);
             encode(version, xid, &Message::Error(error))
         });
         if let Ok(frame) = frame {

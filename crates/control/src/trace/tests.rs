@@ -7,10 +7,7 @@ use openflow::{Action, Bucket, Cookie, GroupId, Instruction, Match, TableId, Ver
 use super::*;
 
 fn at(dpid: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(dpid), PortNo(port))
 }
 
 fn entry(actions: Vec<Action>) -> FlowStats {
@@ -38,14 +35,7 @@ fn out(port: u32) -> Action {
 
 /// A group of a switch that sends by one of these ports, as its hash chooses.
 fn shared(ports: &[u32]) -> GroupDesc {
-    let bucket = |port: &u32| Bucket {
-        weight: 1,
-        watch_port: PortNo::ANY,
-        watch_group: GroupId::ANY,
-        actions: vec![out(*port)],
-        bucket_id: None,
-        properties: Vec::new(),
-    };
+    let bucket = |port: &u32| Bucket::new(1, vec![out(*port)]);
     GroupDesc {
         group_type: GroupType::Select,
         group_id: GroupId(1),

@@ -112,13 +112,11 @@ fn output(port: PortNo) -> Vec<Action> {
 }
 
 fn packet_out(to: &PacketIn, port: PortNo) -> Message {
-    Message::PacketOut(PacketOut {
-        buffer_id: None,
-        in_port: to.r#match.in_port().unwrap(),
-        actions: output(port),
-        data: to.data.clone(),
-        pipeline: Default::default(),
-    })
+    Message::PacketOut(PacketOut::new(
+        to.r#match.in_port().unwrap(),
+        output(port),
+        to.data.clone(),
+    ))
 }
 
 struct Connection {

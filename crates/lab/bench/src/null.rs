@@ -205,13 +205,11 @@ impl FlowModTemplate {
 /// A PACKET_OUT that ends where its packet begins. It says that the packet comes from the
 /// controller, so that it may go out of any port, the one it came from too.
 fn packet_out(version: Version, out_port: u32) -> Result<Vec<u8>, EncodeError> {
-    let message = Message::PacketOut(PacketOut {
-        buffer_id: None,
-        in_port: PortNo::CONTROLLER,
-        actions: vec![output(out_port)],
-        data: Bytes::new(),
-        pipeline: Default::default(),
-    });
+    let message = Message::PacketOut(PacketOut::new(
+        PortNo::CONTROLLER,
+        vec![output(out_port)],
+        Bytes::new(),
+    ));
     Ok(encode(version, Xid(0), &message)?.bytes().to_vec())
 }
 
@@ -473,9 +471,9 @@ fn control(kind: u8, version: u8, message: &[u8]) -> Result<Vec<u8>, EncodeError
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{PacketIn, PacketInReason};
+    use openflow::message::PacketIn;
     use openflow::packet::build::{Host, udp};
-    use openflow::{Cookie, TableId, decode};
+    use openflow::{Cookie, decode};
 
     use super::*;
 
@@ -485,13 +483,8 @@ mod tests {
         let packet = udp(Host::numbered(1), Host::numbered(2), (3, 4), b"payload");
         for version in [Version::V10, Version::V13] {
             let packet_in = Message::PacketIn(PacketIn {
-                buffer_id: None,
-                total_len: packet.len() as u16,
-                reason: PacketInReason::NO_MATCH,
-                table_id: TableId(0),
                 cookie: Cookie(if version == Version::V10 { u64::MAX } else { 0 }),
-                r#match: Match::any().with(Field::InPort, 5u32),
-                data: Bytes::from(packet.clone()),
+                ..PacketIn::new(PortNo(5), Bytes::from(packet.clone()))
             });
             let frame = encode(version, Xid(9), &packet_in).unwrap();
             let two = [&frame.bytes()[..], frame.bytes()].concat();

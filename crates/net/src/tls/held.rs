@@ -3,7 +3,6 @@
 //! connection: a CA or a certificate that is replaced must cost none.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -185,7 +184,8 @@ impl HeldPeer {
 }
 
 /// The error of a connection whose peer is revoked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the peer's certificate is revoked")]
 pub struct Revoked;
 
 impl Revoked {
@@ -194,14 +194,6 @@ impl Revoked {
         error.get_ref().is_some_and(|inner| inner.is::<Revoked>())
     }
 }
-
-impl fmt::Display for Revoked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer's certificate is revoked")
-    }
-}
-
-impl std::error::Error for Revoked {}
 
 /// Half of a connection, which fails once its peer is revoked.
 #[derive(Debug)]

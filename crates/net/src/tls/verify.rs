@@ -15,16 +15,9 @@ use super::Current;
 use super::identity::{CertificateIdentity, Role};
 
 /// A certificate that chains to our CA and says it is something else than what we expect.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct WrongIdentity(String);
-
-impl std::fmt::Display for WrongIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongIdentity {}
 
 fn check_role(certificate: &CertificateDer<'_>, expected: Option<Role>) -> Result<(), Error> {
     let refuse = |why: String| {

@@ -5,13 +5,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use openflow::hello::Hello;
-use openflow::message::{
-    Capabilities, MultipartReply, PacketIn, PacketInReason, RoleMessage, SwitchFeatures,
-};
+use openflow::message::{Capabilities, MultipartReply, PacketIn, RoleMessage, SwitchFeatures};
 use openflow::multipart::{Description, ReplyBody, RequestBody};
-use openflow::{
-    Cookie, DatapathId, Frame, Match, Message, PortNo, TableId, Version, Xid, decode, encode,
-};
+use openflow::{DatapathId, Frame, Message, PortNo, Version, Xid, decode, encode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A test that waits longer than this has failed.
@@ -129,11 +125,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
                 };
                 Message::MultipartReply(MultipartReply { more: false, body })
             }
-            Message::RoleRequest(RoleMessage { role, .. }) => Message::RoleReply(RoleMessage {
-                role,
-                generation_id: u64::MAX,
-                short_id: None,
-            }),
+            Message::RoleRequest(RoleMessage { role, .. }) => {
+                Message::RoleReply(RoleMessage::new(role, u64::MAX))
+            }
             Message::BarrierRequest => Message::BarrierReply,
             Message::EchoRequest(data) => Message::EchoReply(data),
             _ => {
@@ -147,13 +141,5 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
 }
 
 pub fn packet_in(port: u32, data: &'static [u8]) -> Message {
-    Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(port)),
-        data: Bytes::from_static(data),
-    })
+    Message::PacketIn(PacketIn::new(PortNo(port), Bytes::from_static(data)))
 }

@@ -30,6 +30,11 @@ pub struct Host {
 }
 
 impl Host {
+    /// The host with these addresses.
+    pub const fn new(mac: MacAddr, ip: Ipv4Addr) -> Host {
+        Host { mac, ip }
+    }
+
     /// Host `n` of a test network: 02:00:00:00:00:nn with 10.0.0.n.
     pub fn numbered(n: u8) -> Host {
         Host {

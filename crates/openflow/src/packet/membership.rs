@@ -8,7 +8,6 @@
 
 mod write;
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Duration;
@@ -170,43 +169,34 @@ impl RecordKind {
 }
 
 /// The reason why a message counts for nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
     /// A length does not fit the others, or the frame ends too soon.
+    #[error("a length is wrong")]
     Length,
     /// A checksum is wrong.
+    #[error("a checksum is wrong")]
     Checksum,
     /// The hop limit is not 1: the message may have come over a router.
+    #[error("the hop limit is not 1")]
     HopLimit,
     /// A part of a packet.
+    #[error("it is a fragment")]
     Fragment,
     /// An address of the sender is none that it can have.
+    #[error("the sender cannot have its address")]
     Source,
     /// The message did not go to the hosts or routers that it is for.
+    #[error("it went to another address")]
     Destination,
     /// An address of a group is none.
+    #[error("a group's address is wrong")]
     Group,
     /// An MLD message without the option for routers (RFC 3810, 6.2 and 7.4), or with an option
     /// that makes hosts drop the packet.
+    #[error("an option is missing or unknown")]
     Options,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refusal::Length => "a length is wrong",
-            Refusal::Checksum => "a checksum is wrong",
-            Refusal::HopLimit => "the hop limit is not 1",
-            Refusal::Fragment => "it is a fragment",
-            Refusal::Source => "the sender cannot have its address",
-            Refusal::Destination => "it went to another address",
-            Refusal::Group => "a group's address is wrong",
-            Refusal::Options => "an option is missing or unknown",
-        })
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Reads a frame with one 802.1Q tag or none. `None` if it has no message about membership, or one
 /// of a type that is none of ours: RFC 4541 (2.1.1, 3) lets switches pass these on.

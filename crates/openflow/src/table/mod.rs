@@ -492,11 +492,10 @@ impl Switch {
         if m.role != Role::NoChange {
             self.role = m.role;
         }
-        Ok(Message::RoleReply(RoleMessage {
-            role: self.role,
-            generation_id: self.generation_id.unwrap_or(u64::MAX),
-            short_id: None,
-        }))
+        Ok(Message::RoleReply(RoleMessage::new(
+            self.role,
+            self.generation_id.unwrap_or(u64::MAX),
+        )))
     }
 
     fn port_is_live(&self, port: PortNo) -> bool {

@@ -313,13 +313,7 @@ impl<'n> ActionReader<'n> {
 
     /// The actions of OpenFlow 1.0, which later versions say with SET_FIELD.
     fn old_set(&mut self, item: &Item<'_>, list: &mut Vec<Action>) -> Result<(), TextError> {
-        let set = |field: Field, value: u128| {
-            Action::SetField(MatchField::Basic {
-                field,
-                value,
-                mask: None,
-            })
-        };
+        let set = |field: Field, value: u128| Action::SetField(MatchField::exact(field, value));
         let exact = |field: Field| match field_value(item, field, item.value()?)? {
             Some((value, mask)) if mask == field.ones() => Ok(set(field, value)),
             _ => Err(item.wrong("one value, without a mask")),

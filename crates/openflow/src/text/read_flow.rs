@@ -6,7 +6,7 @@ use crate::message::{
     FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType, MeterBand, MeterBandKind,
     MeterFlags, MeterMod, MeterModCommand,
 };
-use crate::types::{BufferId, Cookie, GroupId, MeterId, PortNo, TableId, Version};
+use crate::types::{BufferId, Cookie, GroupId, MeterId, TableId, Version};
 
 use super::error::TextError;
 use super::flow::{FLOW_FLAGS, PRIORITY_DEFAULT, bucket_weight_default};
@@ -237,14 +237,12 @@ fn read_group(
         None if command == GroupModCommand::Delete => GroupType::All,
         None => return Err(missing("type=all, select, indirect or ff")),
     };
-    Ok(GroupMod {
+    Ok(GroupMod::new(
         command,
         group_type,
-        group_id: id.ok_or_else(|| missing("group_id=NUMBER"))?,
-        buckets: read_buckets(version, group_type, buckets, base + head.len())?,
-        command_bucket: None,
-        properties: Vec::new(),
-    })
+        id.ok_or_else(|| missing("group_id=NUMBER"))?,
+        read_buckets(version, group_type, buckets, base + head.len())?,
+    ))
 }
 
 fn read_group_type(item: &Item<'_>) -> Result<GroupType, TextError> {
@@ -300,14 +298,7 @@ fn read_bucket(
     text: &str,
     base: usize,
 ) -> Result<Bucket, TextError> {
-    let mut bucket = Bucket {
-        weight: bucket_weight_default(group_type),
-        watch_port: PortNo::ANY,
-        watch_group: GroupId::ANY,
-        actions: Vec::new(),
-        bucket_id: None,
-        properties: Vec::new(),
-    };
+    let mut bucket = Bucket::new(bucket_weight_default(group_type), Vec::new());
     let mut items = Items::new(text, base);
     let mut actions = items.remaining();
     while let Some(item) = items.next()? {

@@ -249,13 +249,7 @@ fn config(body: Body<'_>) -> Result<SwitchConfig, TextError> {
 
 /// Only one whose packet is in the switch's buffer, or that has none.
 fn packet_out(body: Body<'_>) -> Result<PacketOut, TextError> {
-    let mut out = PacketOut {
-        buffer_id: None,
-        in_port: PortNo::CONTROLLER,
-        actions: Vec::new(),
-        data: Bytes::new(),
-        pipeline: Default::default(),
-    };
+    let mut out = PacketOut::new(PortNo::CONTROLLER, Vec::new(), Bytes::new());
     each(body, |item| {
         match item.key {
             "in_port" if item.value.is_some() => {
@@ -411,11 +405,7 @@ fn bundle_control(body: Body<'_>) -> Result<BundleControl, TextError> {
 }
 
 fn role(body: Body<'_>, generation_default: u64) -> Result<RoleMessage, TextError> {
-    let mut message = RoleMessage {
-        role: Role::NoChange,
-        generation_id: generation_default,
-        short_id: None,
-    };
+    let mut message = RoleMessage::new(Role::NoChange, generation_default);
     each(body, |item| match take_role(&mut message, item)? {
         true => Ok(()),
         false => Err(item.unknown("role=… or generation_id=…")),
@@ -442,11 +432,7 @@ fn take_role(message: &mut RoleMessage, item: &Item<'_>) -> Result<bool, TextErr
 }
 
 fn role_status(body: Body<'_>) -> Result<RoleStatus, TextError> {
-    let mut held = RoleMessage {
-        role: Role::NoChange,
-        generation_id: u64::MAX,
-        short_id: None,
-    };
+    let mut held = RoleMessage::new(Role::NoChange, u64::MAX);
     let mut reason = None;
     each(body, |item| {
         if item.key == "reason" {

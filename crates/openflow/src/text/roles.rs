@@ -16,11 +16,7 @@ pub(super) fn role(w: &mut String, m: RoleMessage, has_generation: bool) -> fmt:
 }
 
 pub(super) fn role_status(w: &mut String, m: &RoleStatus) -> fmt::Result {
-    let held = RoleMessage {
-        role: m.role,
-        generation_id: m.generation_id,
-        short_id: None,
-    };
+    let held = RoleMessage::new(m.role, m.generation_id);
     role(w, held, true)?;
     write!(w, " reason={}", names::role_reason(m.reason))
 }

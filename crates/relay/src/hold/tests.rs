@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use openflow::message::{PacketInReason, PacketOut};
+use openflow::message::PacketOut;
 use openflow::packet::build::{Host, arp_request, ethernet, udp};
 use openflow::{BufferId, Cookie, Version};
 use proptest::prelude::*;
@@ -14,10 +14,7 @@ fn ms(n: u64) -> Duration {
 }
 
 fn host(n: u8) -> Host {
-    Host {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: Ipv4Addr::new(10, 0, 0, n),
-    }
+    Host::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n))
 }
 
 /// Packet `n` of a flow, which is one of host 1's to another host.
@@ -31,13 +28,9 @@ fn packet_in(version: Version, data: Vec<u8>) -> Frame {
 
 fn packet_in_of(version: Version, table_id: TableId, data: Vec<u8>) -> Frame {
     let message = PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
         table_id,
         cookie: Cookie(u64::MAX),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: data.into(),
+        ..PacketIn::new(PortNo(1), data.into())
     };
     encode(version, Xid(0), &Message::PacketIn(message)).unwrap()
 }
@@ -51,13 +44,11 @@ fn entry(version: Version, flow: u8, actions: Vec<Action>) -> Frame {
 }
 
 fn sent_on(version: Version, data: Vec<u8>) -> Frame {
-    let message = PacketOut {
-        buffer_id: None,
-        in_port: PortNo::CONTROLLER,
-        actions: vec![Action::output(PortNo(2))],
-        data: data.into(),
-        pipeline: Default::default(),
-    };
+    let message = PacketOut::new(
+        PortNo::CONTROLLER,
+        vec![Action::output(PortNo(2))],
+        data.into(),
+    );
     let in_port = match version {
         Version::V10 => PortNo::ANY,
         _ => PortNo::CONTROLLER,

@@ -28,11 +28,7 @@ pub fn map(rules: usize, fields: usize) -> PolicyMap {
                 .cycle()
                 .take(fields - 1)
                 .chain([(Field::UdpDst, 1 + at as u128)])
-                .map(|(field, value)| MatchField::Basic {
-                    field,
-                    value,
-                    mask: None,
-                })
+                .map(|(field, value)| MatchField::exact(field, value))
                 .collect(),
         },
         xid: None,

@@ -95,8 +95,10 @@ pub(super) fn suggestion(key: &str) -> String {
         .iter()
         .flat_map(|info| [info.name, info.text, info.set_text])
         .chain(OTHERS);
+    // A key of a peer may be long.
     let near = names
-        .map(|name| (distance(key, name), name))
+        .filter(|name| name.len().abs_diff(key.len()) <= 2)
+        .map(|name| (strsim::levenshtein(key, name), name))
         .min()
         .filter(|(distance, _)| *distance <= 2);
     match near {
@@ -251,11 +253,7 @@ fn example(field: Field) -> &'static str {
 }
 
 fn exact(field: Field, value: u128) -> MatchField {
-    MatchField::Basic {
-        field,
-        value,
-        mask: None,
-    }
+    MatchField::exact(field, value)
 }
 
 /// Decimal, or hex after `0x`.
@@ -288,23 +286,4 @@ fn prefix_of(len: u32, bits: u32) -> u128 {
     } else {
         all & !(all >> len)
     }
-}
-
-/// Letters to insert, drop or change; cut off where the lengths alone say it is far.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len().abs_diff(b.len()) > 2 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let cost = corner + usize::from(x != y);
-            corner = row[j + 1];
-            row[j + 1] = cost.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -3,11 +3,9 @@
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
-use openflow::message::{PacketIn, PacketInReason, PacketOut};
+use openflow::message::{PacketIn, PacketOut};
 use openflow::packet::build::{self, Host};
-use openflow::{
-    Action, Cookie, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, encode,
-};
+use openflow::{Action, Frame, MacAddr, Message, PortNo, Version, Xid, encode};
 use sched::Direction;
 
 /// IPv4 and TCP headers without options, which every message has on the wire.
@@ -89,9 +87,11 @@ fn message(message: &Message) -> Sending {
 
 /// The first bytes of a datagram of flow number `flow`.
 fn packet(flow: u16, udp_dst: u16, len: usize) -> Bytes {
-    let host = |last: u8, mac| Host {
-        mac: MacAddr([2, 0, 0, 0, 0, mac]),
-        ip: Ipv4Addr::new(10, mac, 0, last),
+    let host = |last: u8, mac| {
+        Host::new(
+            MacAddr([2, 0, 0, 0, 0, mac]),
+            Ipv4Addr::new(10, mac, 0, last),
+        )
     };
     let ports = (1024 + flow, udp_dst);
     let payload = vec![0; len.saturating_sub(ETHERNET_IP_UDP_BYTES)];
@@ -100,13 +100,11 @@ fn packet(flow: u16, udp_dst: u16, len: usize) -> Bytes {
 
 fn packet_in(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
     Message::PacketIn(PacketIn {
-        buffer_id: None,
         total_len: PACKET_BYTES,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(in_port),
-        data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_IN_HEAD_BYTES),
+        ..PacketIn::new(
+            in_port,
+            packet(flow, udp_dst, ENCODED_BYTES - PACKET_IN_HEAD_BYTES),
+        )
     })
 }
 
@@ -115,13 +113,11 @@ fn packet_out(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
         port: PortNo(1),
         max_len: 0,
     };
-    Message::PacketOut(PacketOut {
-        buffer_id: None,
+    Message::PacketOut(PacketOut::new(
         in_port,
-        actions: vec![action],
-        data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_OUT_HEAD_BYTES),
-        pipeline: Default::default(),
-    })
+        vec![action],
+        packet(flow, udp_dst, ENCODED_BYTES - PACKET_OUT_HEAD_BYTES),
+    ))
 }
 
 fn echo() -> Message {

@@ -550,11 +550,7 @@ impl World {
             return;
         };
         // The stranger has no connection in the model, so the master only loses its role.
-        let request = RoleMessage {
-            role: Role::Secondary,
-            generation_id: generation.0,
-            short_id: None,
-        };
+        let request = RoleMessage::new(Role::Secondary, generation.0);
         let (answer, _) = self.switches[switch].handle(member, request);
         if let RoleAnswer::Reply(status) = answer {
             self.demote(switch, member, status);

@@ -79,11 +79,10 @@ impl ModelSwitch {
         if request.role != Role::NoChange {
             connection.role = request.role;
         }
-        let reply = RoleMessage {
-            role: connection.role,
-            generation_id: self.generation.unwrap_or(Generation::NONE).0,
-            short_id: None,
-        };
+        let reply = RoleMessage::new(
+            connection.role,
+            self.generation.unwrap_or(Generation::NONE).0,
+        );
         (RoleAnswer::Reply(reply), demoted)
     }
 

@@ -357,10 +357,7 @@ fn ports(flow: u16) -> (u16, u16) {
 }
 
 fn packet(flow: u16, len: usize) -> Bytes {
-    let host = |n: u8| Host {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: [10, 0, 0, n].into(),
-    };
+    let host = |n: u8| Host::new(MacAddr([2, 0, 0, 0, 0, n]), [10, 0, 0, n].into());
     build::udp(host(1), host(2), ports(flow), &vec![0; len]).into()
 }
 

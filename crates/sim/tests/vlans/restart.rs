@@ -281,14 +281,12 @@ fn corrupt(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
             bucket.watch_port = port;
             bucket
         };
-        let group = GroupMod {
-            command: GroupModCommand::Modify,
-            group_type: group.group_type,
-            group_id: group.group_id,
-            buckets: group.buckets.into_iter().map(bucket).collect(),
-            command_bucket: None,
-            properties: Vec::new(),
-        };
+        let group = GroupMod::new(
+            GroupModCommand::Modify,
+            group.group_type,
+            group.group_id,
+            group.buckets.into_iter().map(bucket).collect(),
+        );
         return apply_if_taken(tenants, switch, &Message::GroupMod(group));
     }
     let kinds = [Some(EntryKind::Fabric), Some(EntryKind::Local)];

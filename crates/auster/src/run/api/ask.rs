@@ -1,4 +1,4 @@
-//! Asking a switch for statistics, and waiting for the answer.
+//! Asking the controller, and a switch for statistics, and waiting for the answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,11 +10,13 @@ use driver::Driver;
 use openflow::DatapathId;
 use openflow::multipart::{ReplyBody, RequestBody};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Api;
 use super::problem::Problem;
 
+/// The time that the controller's thread has for what is only read.
+pub const ASK_MAX: Duration = Duration::from_secs(2);
 /// The time that the switch has for its whole answer.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// Between two looks for the answer: at first, and doubled up to the other.
@@ -56,6 +58,23 @@ impl Drop for Open {
 }
 
 impl Api {
+    pub async fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Clustered) -> R + Send + 'static,
+    ) -> Result<R, Problem> {
+        let answer = self.driver.ask(question).await;
+        answer.ok_or_else(Problem::busy)
+    }
+
+    /// The same, within [`ASK_MAX`].
+    pub async fn ask_soon<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Clustered) -> R + Send + 'static,
+    ) -> Result<R, Problem> {
+        let answer = timeout(ASK_MAX, self.ask(question)).await;
+        answer.map_err(|_| Problem::busy())?
+    }
+
     pub async fn ask_switch(
         &self,
         dpid: DatapathId,

@@ -5,14 +5,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use control::clustered::Clustered;
 use serde::Serialize;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
 use super::problem::Problem;
-use super::state::ASK_MAX;
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_cluster))
@@ -48,13 +46,10 @@ pub struct PeerDocument {
 #[utoipa::path(get, path = "/v1/cluster", tag = "network", operation_id = "get_cluster",
     responses(
         (status = 200, body = ClusterDocument),
-        (status = 404, description = "This controller is in no cluster", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "This controller is in no cluster"),
     ))]
 async fn get_cluster(State(api): State<Api>) -> Result<Json<ClusterDocument>, Problem> {
-    let asked = timeout(ASK_MAX, api.driver.ask(|controller| document(controller)));
-    let found = asked.await.ok().flatten().ok_or_else(Problem::busy)?;
+    let found = api.ask_soon(|controller| document(controller)).await?;
     let alone = || Problem::new(StatusCode::NOT_FOUND, "this controller is in no cluster");
     found.map(Json).ok_or_else(alone)
 }

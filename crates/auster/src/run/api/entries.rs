@@ -16,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::hosts::limit;
-use super::intent::{Conditions, tag};
+use super::intent::{self, Conditions, tag, was_put};
 use super::problem::{NotKept, Problem};
 use super::query::Query;
 use super::{Api, Body};
@@ -70,10 +70,7 @@ fn named(owner: &str, name: &str) -> Result<FlowName, Problem> {
             ));
         }
     }
-    Ok(FlowName {
-        owner: owner.to_owned(),
-        name: name.to_owned(),
-    })
+    Ok(FlowName::new(owner, name))
 }
 
 fn unknown(name: &FlowName) -> Problem {
@@ -95,19 +92,16 @@ impl Api {
         after: Option<FlowName>,
         limit: usize,
     ) -> Result<FlowPage, Problem> {
-        let page = self
-            .driver
-            .ask(move |controller| controller.flows(owner.as_deref(), after.as_ref(), limit));
-        page.await.ok_or_else(Problem::busy)
+        self.ask(move |controller| controller.flows(owner.as_deref(), after.as_ref(), limit))
+            .await
     }
 
     /// The names of an owner's entries, also of those that are only kept.
     pub async fn flow_names(&self, owner: &str) -> Result<BTreeSet<FlowName>, Problem> {
         let its = owner.to_owned();
         let of_it = self
-            .driver
-            .ask(move |controller| controller.flow_names(&its));
-        let of_it = of_it.await.ok_or_else(Problem::busy)?;
+            .ask(move |controller| controller.flow_names(&its))
+            .await?;
         let mut names: BTreeSet<FlowName> = of_it.into_iter().collect();
         let kept = self.intent.items(&format!("flows/{owner}/"));
         names.extend(kept.into_iter().filter_map(|item| match item {
@@ -132,14 +126,15 @@ impl Api {
 
     async fn try_change_flows(&self, wishes: Vec<Wish>, when: When) -> Result<Done, Unchanged> {
         let names: Vec<FlowName> = wishes.iter().map(|(name, _)| name.clone()).collect();
-        let there = self.driver.ask(move |controller| {
-            let there = names.into_iter().filter_map(|name| {
-                let is_lasting = controller.is_lasting_flow(&name)?;
-                Some((name, is_lasting))
-            });
-            there.collect::<BTreeMap<FlowName, bool>>()
-        });
-        let there = there.await.ok_or_else(Problem::busy)?;
+        let there = self
+            .ask(move |controller| {
+                let there = names.into_iter().filter_map(|name| {
+                    let is_lasting = controller.is_lasting_flow(&name)?;
+                    Some((name, is_lasting))
+                });
+                there.collect::<BTreeMap<FlowName, bool>>()
+            })
+            .await?;
         let mut counts = FlowsChanged::default();
         let (mut kept, mut passing) = (Vec::new(), Vec::new());
         for (name, entry) in wishes {
@@ -181,12 +176,7 @@ impl Api {
         }
         let (mut revision, mut is_in_use) = (None, true);
         if !kept.is_empty() {
-            let change = Change {
-                ops: kept,
-                is_new: false,
-                when,
-            };
-            let changed = self.intent.change(change).await?;
+            let changed = self.intent.change(Change::new(kept, when)).await?;
             revision = Some(changed.revision);
             is_in_use = changed.is_in_use;
         }
@@ -202,8 +192,7 @@ impl Api {
 
     async fn flow(&self, name: &FlowName) -> Result<Option<FlowView>, Problem> {
         let name = name.clone();
-        let view = self.driver.ask(move |controller| controller.flow(&name));
-        view.await.ok_or_else(Problem::busy)
+        self.ask(move |controller| controller.flow(&name)).await
     }
 }
 
@@ -275,8 +264,7 @@ fn shown(page: &FlowPage, owner: Option<&str>) -> Json<Flows> {
     ),
     responses(
         (status = 200, body = Flows),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 400),
     ))]
 async fn list_flows(
     State(api): State<Api>,
@@ -297,10 +285,8 @@ async fn list_flows(
     ),
     responses(
         (status = 200, body = Flows),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "Nobody can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 400),
+        (status = 404, description = "Nobody can be so called"),
     ))]
 async fn list_owner(
     State(api): State<Api>,
@@ -320,12 +306,7 @@ async fn list_owner(
     request_body = BTreeMap<String, StatedFlow>,
     responses(
         (status = 200, body = FlowsChanged),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "Nobody can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "Nobody can be so called"),
         NotKept,
     ))]
 async fn patch_owner(
@@ -377,8 +358,7 @@ async fn patch_owner(
     params(("owner" = String, Path, example = "ann")),
     responses(
         (status = 204),
-        (status = 404, description = "Nobody can be so called", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "Nobody can be so called"),
         NotKept,
     ))]
 async fn delete_owner(
@@ -397,10 +377,7 @@ pub async fn delete_all(api: &Api, names: BTreeSet<FlowName>) -> Result<StatusCo
         let wishes = part.iter().map(|name| (name.clone(), None)).collect();
         is_in_use &= api.change_flows(wishes, When::default()).await?.is_in_use;
     }
-    Ok(match is_in_use {
-        true => StatusCode::NO_CONTENT,
-        false => StatusCode::ACCEPTED,
-    })
+    Ok(intent::done(is_in_use))
 }
 
 /// A static entry, and what has become of it.
@@ -411,8 +388,7 @@ pub async fn delete_all(api: &Api, names: BTreeSet<FlowName>) -> Result<StatusCo
     ),
     responses(
         (status = 200, body = FlowDocument, headers(("etag" = String))),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn get_flow(
     State(api): State<Api>,
@@ -441,12 +417,7 @@ async fn get_flow(
             headers(("etag" = String))),
         (status = 201, description = "Created", body = FlowDocument,
             headers(("location" = String), ("etag" = String))),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "Nothing can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called"),
         NotKept,
     ))]
 async fn put_flow(
@@ -464,22 +435,10 @@ async fn put_flow(
     let done = api
         .change_flows(vec![(name.clone(), Some((entry, body)))], when)
         .await?;
-    let tag = done
-        .revision
-        .map(|revision| [(header::ETAG, tag(revision))]);
-    let Some(view) = api.flow(&name).await? else {
-        // It is kept and not in use yet, or has gone since.
-        return Ok((StatusCode::ACCEPTED, tag, ()).into_response());
-    };
-    let shown = Json(show(&view));
-    Ok(match done.counts.created {
-        _ if !done.is_in_use => (StatusCode::ACCEPTED, tag, shown).into_response(),
-        0 => (StatusCode::OK, tag, shown).into_response(),
-        _ => {
-            let place = [(header::LOCATION, format!("/v1/flows/{name}"))];
-            (StatusCode::CREATED, tag, place, shown).into_response()
-        }
-    })
+    let how = (done.counts.created > 0, done.is_in_use);
+    let view = api.flow(&name).await?;
+    let place = format!("/v1/flows/{name}");
+    Ok(was_put(done.revision, how, place, view.as_ref().map(show)))
 }
 
 /// Delete a static entry.
@@ -493,7 +452,7 @@ async fn put_flow(
     ),
     responses(
         (status = 204),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
         NotKept,
     ))]
 async fn delete_flow(
@@ -503,9 +462,8 @@ async fn delete_flow(
 ) -> Result<StatusCode, Problem> {
     let name = named(&owner, &name)?;
     let done = api.change_flows(vec![(name.clone(), None)], when).await?;
-    match (done.counts.deleted, done.is_in_use) {
-        (0, _) => Err(unknown(&name)),
-        (_, true) => Ok(StatusCode::NO_CONTENT),
-        (_, false) => Ok(StatusCode::ACCEPTED),
+    match done.counts.deleted {
+        0 => Err(unknown(&name)),
+        _ => Ok(intent::done(done.is_in_use)),
     }
 }

@@ -98,9 +98,8 @@ struct Reader {
             (String = "text/event-stream"),
             (String = "application/x-ndjson"),
         )),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "32 streams are read already", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 400),
+        (status = 503, description = "32 streams are read already"),
     ))]
 async fn events(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let asked = asked(request.uri().query(), request.headers())?;

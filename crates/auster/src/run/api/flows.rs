@@ -123,15 +123,10 @@ impl FlowCounters {
     ),
     responses(
         (status = 200, body = FlowStatistics),
-        (status = 400, description = "A field of the question is wrong", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "It is not connected", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 501, description = "The switch has none", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-        (status = 504, description = "It does not answer", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 400, description = "A field of the question is wrong"),
+        (status = 404, description = "It is not connected"),
+        (status = 501, description = "The switch has none"),
+        (status = 504, description = "It does not answer"),
     ))]
 async fn flow_statistics(
     State(api): State<Api>,

@@ -51,8 +51,7 @@ impl Api {
 #[utoipa::path(get, path = "/healthz", tag = "process", operation_id = "healthz",
     responses(
         (status = 200, body = Health),
-        (status = 503, description = "The controller's thread does not answer within a second",
-            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The controller's thread does not answer within a second"),
     ))]
 async fn healthz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
     Ok(Json(api.health().await?))
@@ -62,7 +61,7 @@ async fn healthz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
 #[utoipa::path(get, path = "/readyz", tag = "process", operation_id = "readyz",
     responses(
         (status = 200, body = Health),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 503),
     ))]
 async fn readyz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
     let health = api.health().await?;

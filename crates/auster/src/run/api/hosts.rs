@@ -12,7 +12,6 @@ use control::timeouts::Prefix;
 use control::vlan::VlanId;
 use openflow::{DatapathId, MacAddr};
 use serde::Serialize;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -20,7 +19,6 @@ use utoipa_axum::routes;
 use super::Api;
 use super::problem::Problem;
 use super::query::Query;
-use super::state::ASK_MAX;
 
 const PAGE: usize = 100;
 pub const PAGE_MAX: usize = 1000;
@@ -127,12 +125,12 @@ impl Api {
     pub async fn hosts_page(&self, query: HostQuery) -> Result<HostPage, Problem> {
         let mut scan = HostScan::new(query);
         loop {
-            let asked = self.driver.ask(move |controller| {
-                let page = controller.look_at_hosts(&mut scan);
-                (scan, page)
-            });
-            let answered = timeout(ASK_MAX, asked).await.ok().flatten();
-            let (looked, page) = answered.ok_or_else(Problem::busy)?;
+            let (looked, page) = self
+                .ask_soon(move |controller| {
+                    let page = controller.look_at_hosts(&mut scan);
+                    (scan, page)
+                })
+                .await?;
             match page {
                 Some(page) => return Ok(page),
                 None => scan = looked,
@@ -154,8 +152,7 @@ impl Api {
     ),
     responses(
         (status = 200, body = Hosts),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 400),
     ))]
 async fn hosts(State(api): State<Api>, RawQuery(query): RawQuery) -> Result<Json<Hosts>, Problem> {
     let query = host_query(query.as_deref())?;
@@ -231,8 +228,7 @@ fn names(text: &str) -> Result<Names, String> {
     params(("mac" = String, Path, example = "02:00:00:00:00:01")),
     responses(
         (status = 200, body = HostInVlans),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn host(
     State(api): State<Api>,
@@ -240,9 +236,7 @@ async fn host(
 ) -> Result<Json<HostInVlans>, Problem> {
     let absent = |problem: String| Problem::new(StatusCode::NOT_FOUND, problem);
     let mac = text.parse::<MacAddr>().map_err(absent)?;
-    let asked = api.driver.ask(move |controller| controller.host(mac));
-    let found = timeout(ASK_MAX, asked).await.ok().flatten();
-    let found = found.ok_or_else(Problem::busy)?;
+    let found = api.ask_soon(move |controller| controller.host(mac)).await?;
     if found.is_empty() {
         return Err(absent(format!("nobody knows where host {mac} is")));
     }
@@ -263,17 +257,16 @@ async fn host(
     ),
     responses(
         (status = 200, body = Paths),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 400),
     ))]
 async fn paths(State(api): State<Api>, RawQuery(query): RawQuery) -> Result<Json<Paths>, Problem> {
     let query = path_query(query.as_deref())?;
-    let asked = (api.driver).ask(move |controller| {
-        let (paths, has_more) = controller.paths_page(&query);
-        (paths, has_more, controller.path_count())
-    });
-    let answered = timeout(ASK_MAX, asked).await.ok().flatten();
-    let (views, has_more, count) = answered.ok_or_else(Problem::busy)?;
+    let (views, has_more, count) = api
+        .ask_soon(move |controller| {
+            let (paths, has_more) = controller.paths_page(&query);
+            (paths, has_more, controller.path_count())
+        })
+        .await?;
     let last = views.last().filter(|_| has_more);
     Ok(Json(Paths {
         paths: views.iter().map(path).collect(),

@@ -36,6 +36,35 @@ pub fn tag(revision: u64) -> String {
     format!("\"{revision}\"")
 }
 
+/// The answer to a document that was put: what is shown of it, with its tag, and its place if it is
+/// new.
+pub fn was_put<T: Serialize>(
+    revision: Option<u64>,
+    (is_new, is_in_use): (bool, bool),
+    place: String,
+    shown: Option<T>,
+) -> Response {
+    let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);
+    let Some(shown) = shown.map(Json) else {
+        // It is kept and not in use yet, or has gone since.
+        return (StatusCode::ACCEPTED, tag, ()).into_response();
+    };
+    let place = [(header::LOCATION, place)];
+    match (is_in_use, is_new) {
+        (false, _) => (StatusCode::ACCEPTED, tag, shown).into_response(),
+        (true, false) => (StatusCode::OK, tag, shown).into_response(),
+        (true, true) => (StatusCode::CREATED, tag, place, shown).into_response(),
+    }
+}
+
+/// The status of an answer without a body.
+pub fn done(is_in_use: bool) -> StatusCode {
+    match is_in_use {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::ACCEPTED,
+    }
+}
+
 /// `If-Match` and `If-None-Match` of a request.
 pub struct Conditions(pub When);
 
@@ -122,10 +151,7 @@ pub struct Imported {
 
 /// Everything that this API was asked for, with what is not in use.
 #[utoipa::path(get, path = "/v1/intent", tag = "qos", operation_id = "get_intent",
-    responses(
-        (status = 200, body = IntentDocument),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = IntentDocument)))]
 async fn get_intent(State(api): State<Api>) -> Result<Json<Value>, Problem> {
     Ok(Json(api.intent.document()?))
 }
@@ -136,12 +162,7 @@ async fn get_intent(State(api): State<Api>) -> Result<Json<Value>, Problem> {
     request_body = IntentDocument,
     responses(
         (status = 200, body = Imported),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "Some of it is the configuration's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "Some of it is the configuration's"),
         NotKept,
     ))]
 async fn put_intent(State(api): State<Api>, request: Request) -> Result<Response, Problem> {

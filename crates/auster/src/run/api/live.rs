@@ -327,9 +327,8 @@ fn channel_row(role: &str, connection: Option<&ConnectionView>) -> Value {
         description = "`links,channels` without")),
     responses(
         (status = 200, body = String, content_type = "text/event-stream"),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "32 streams are read already", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 400),
+        (status = 503, description = "32 streams are read already"),
     ))]
 async fn live(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let mut query = Query::of(request.uri().query());

@@ -113,7 +113,8 @@ pub struct Api {
                                           what happens to them."),
         (name = "applications", description = "Packets that applications see and send."),
         (name = "process", description = "Whether auster does its work."),
-    )
+    ),
+    components(schemas(Problem)),
 )]
 struct Document;
 
@@ -308,7 +309,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(health::router())
         .split_for_parts();
     let mut document = serde_json::to_value(document).expect("a document is JSON");
-    described::add_users(&mut document);
+    described::complete(&mut document);
     (router, document)
 }
 

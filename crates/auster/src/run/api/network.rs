@@ -1,7 +1,5 @@
 //! Switches, and what they count.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -10,16 +8,12 @@ use driver::databases::DatapathView;
 use openflow::multipart::{MeterStats, ReplyBody, RequestBody};
 use openflow::{DatapathId, MeterId, PortNo, QueueId};
 use serde::Serialize;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
 use super::problem::Problem;
-
-/// The time that the controller's thread has to answer.
-const ASK_MAX: Duration = Duration::from_secs(2);
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -133,9 +127,7 @@ pub struct BandCounters {
 impl Api {
     /// The switches by datapath id.
     pub async fn switches(&self) -> Result<Vec<SwitchView>, Problem> {
-        let asked = self.driver.ask(|controller| controller.switches());
-        let asked = timeout(ASK_MAX, asked).await;
-        asked.ok().flatten().ok_or_else(Problem::busy)
+        self.ask_soon(|controller| controller.switches()).await
     }
 
     fn switch(&self, view: &SwitchView) -> SwitchDocument {
@@ -175,10 +167,7 @@ pub fn dpid(text: &str) -> Result<DatapathId, Problem> {
 
 /// The switches that are connected, or were until lately.
 #[utoipa::path(get, path = "/v1/switches", tag = "network", operation_id = "list_switches",
-    responses(
-        (status = 200, body = Switches),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Switches)))]
 async fn list_switches(State(api): State<Api>) -> Result<Json<Switches>, Problem> {
     let views = api.switches().await?;
     let switches = views.iter().map(|view| api.switch(view)).collect();
@@ -190,8 +179,7 @@ async fn list_switches(State(api): State<Api>) -> Result<Json<Switches>, Problem
     params(("dpid" = String, Path, example = "0000000000000001")),
     responses(
         (status = 200, body = SwitchDocument),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn get_switch(
     State(api): State<Api>,
@@ -214,13 +202,9 @@ macro_rules! statistics {
             params(("dpid" = String, Path, example = "0000000000000001")),
             responses(
                 (status = 200, body = $document),
-                (status = 404, description = "It is not connected", body = Problem,
-                    content_type = "application/problem+json"),
-                (status = 501, description = "The switch has none", body = Problem,
-                    content_type = "application/problem+json"),
-                (status = 503, body = Problem, content_type = "application/problem+json"),
-                (status = 504, description = "It does not answer", body = Problem,
-                    content_type = "application/problem+json"),
+                (status = 404, description = "It is not connected"),
+                (status = 501, description = "The switch has none"),
+                (status = 504, description = "It does not answer"),
             ))]
         async fn $name(
             State(api): State<Api>,

@@ -256,15 +256,9 @@ fn leaving_of(packet: &Injected) -> usize {
     request_body(content = PacketRequest, description = "A packet, or a list of at most 256"),
     responses(
         (status = 202, description = "They are on their way to the switches", body = SentPackets),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 413, description = "It is too much at once", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field; nothing was sent", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 429, description = "Applications send too many", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "It is too much at once"),
+        (status = 422, description = "What is wrong, by field; nothing was sent"),
+        (status = 429, description = "Applications send too many"),
     ))]
 async fn send(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
     let asked = Asked::read(&body)?;
@@ -278,9 +272,8 @@ async fn send(State(api): State<Api>, Body(body): Body) -> Result<Response, Prob
     let now = api.clock.now();
     let switches: Vec<DatapathId> = packets.iter().map(|packet| packet.dpid).collect();
     let sent = api
-        .driver
-        .ask(move |controller| controller.send_packets(now, packets));
-    let sent = sent.await.ok_or_else(Problem::busy)?;
+        .ask(move |controller| controller.send_packets(now, packets))
+        .await?;
     sent.map_err(|wrong| Asked::problem(&wrong, &switches, &pointers))?;
     Ok((StatusCode::ACCEPTED, Json(SentPackets { sent: count })).into_response())
 }

@@ -15,10 +15,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::intent::{Conditions, tag};
+use super::intent::{Conditions, done, tag, was_put};
 use super::problem::{NotKept, Problem};
 use super::{Api, Body};
-use crate::run::intent::{Change, When};
+use crate::run::intent::{Change, Changed, When};
 use crate::run::parts::{
     StatedGroup, StatedGroupDocument, StatedMeter, StatedMeterDocument, read, show_group,
     show_meter,
@@ -60,40 +60,26 @@ fn named(kind: PartKind, (owner, name): (String, String)) -> Result<PartName, Pr
     Ok(PartName { kind, of })
 }
 
-fn shown(view: &PartView) -> Json<Value> {
-    Json(match view.name.kind {
+fn shown(view: &PartView) -> Value {
+    match view.name.kind {
         PartKind::Group => json!(show_group(view)),
         PartKind::Meter => json!(show_meter(view)),
-    })
+    }
 }
 
 impl Api {
     pub async fn parts(&self, kind: PartKind) -> Result<Vec<PartView>, Problem> {
-        let views = self.driver.ask(move |controller| controller.parts(kind));
-        views.await.ok_or_else(Problem::busy)
+        self.ask(move |controller| controller.parts(kind)).await
     }
 
     async fn part(&self, name: &PartName) -> Result<Option<PartView>, Problem> {
         let name = name.clone();
-        let view = self.driver.ask(move |controller| controller.part(&name));
-        view.await.ok_or_else(Problem::busy)
+        self.ask(move |controller| controller.part(&name)).await
     }
 
-    /// Puts or deletes groups and meters, all or none. Returns the revision, whether one of them is
-    /// new, and whether they are in use.
-    pub async fn change_parts(
-        &self,
-        ops: Vec<Op>,
-        when: When,
-    ) -> Result<(u64, bool, bool), Problem> {
-        let change = Change {
-            ops,
-            is_new: false,
-            when,
-        };
-        let changed = self.intent.change(change).await?;
-        let is_new = changed.created > 0;
-        Ok((changed.revision, is_new, changed.is_in_use))
+    /// Puts or deletes groups and meters, all or none.
+    pub async fn change_parts(&self, ops: Vec<Op>, when: When) -> Result<Changed, Problem> {
+        Ok(self.intent.change(Change::new(ops, when)).await?)
     }
 
     /// Deletes these; those that somebody else has deleted meanwhile are gone, too.
@@ -115,7 +101,7 @@ impl Api {
         let view = self.part(&name).await?;
         let view = view.ok_or_else(|| Problem::from(Refused::Unknown(Item::Part(name))))?;
         let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);
-        Ok((tag, shown(&view)).into_response())
+        Ok((tag, Json(shown(&view))).into_response())
     }
 
     async fn put_part(&self, name: PartName, when: When, body: Node) -> Result<Response, Problem> {
@@ -124,19 +110,16 @@ impl Api {
             return Err(Problem::of_fields(&reader.problems));
         };
         let put = Op::Put(Box::new(Put::Part(name.clone(), Box::new(part))), body);
-        let (revision, is_new, is_in_use) = self.change_parts(vec![put], when).await?;
-        let tag = [(header::ETAG, tag(revision))];
-        let Some(view) = self.part(&name).await? else {
-            // It is kept and not in use yet, or has gone since.
-            return Ok((StatusCode::ACCEPTED, tag, ()).into_response());
-        };
+        let changed = self.change_parts(vec![put], when).await?;
+        let how = (changed.created > 0, changed.is_in_use);
         let place = format!("/v1/{}s/{}", name.kind.word(), name.of);
-        let place = [(header::LOCATION, place)];
-        Ok(match (is_in_use, is_new) {
-            (false, _) => (StatusCode::ACCEPTED, tag, shown(&view)).into_response(),
-            (true, false) => (StatusCode::OK, tag, shown(&view)).into_response(),
-            (true, true) => (StatusCode::CREATED, tag, place, shown(&view)).into_response(),
-        })
+        let view = self.part(&name).await?;
+        Ok(was_put(
+            Some(changed.revision),
+            how,
+            place,
+            view.as_ref().map(shown),
+        ))
     }
 
     async fn delete_part(&self, name: PartName, when: When) -> Result<StatusCode, Problem> {
@@ -144,20 +127,14 @@ impl Api {
         if !self.intent.has(&item) {
             return Err(Problem::from(Refused::Unknown(item)));
         }
-        let (.., is_in_use) = self.change_parts(vec![Op::Delete(item)], when).await?;
-        Ok(match is_in_use {
-            true => StatusCode::NO_CONTENT,
-            false => StatusCode::ACCEPTED,
-        })
+        let changed = self.change_parts(vec![Op::Delete(item)], when).await?;
+        Ok(done(changed.is_in_use))
     }
 }
 
 /// All stated groups.
 #[utoipa::path(get, path = "/v1/groups", tag = "flows", operation_id = "list_groups",
-    responses(
-        (status = 200, body = Groups),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Groups)))]
 async fn list_groups(State(api): State<Api>) -> Result<Json<Groups>, Problem> {
     let views = api.parts(PartKind::Group).await?;
     let groups = views.iter().map(show_group).collect();
@@ -173,8 +150,7 @@ async fn list_groups(State(api): State<Api>) -> Result<Json<Groups>, Problem> {
     ),
     responses(
         (status = 200, body = StatedGroupDocument, headers(("etag" = String))),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn get_group(
     State(api): State<Api>,
@@ -199,12 +175,7 @@ async fn get_group(
             headers(("etag" = String))),
         (status = 201, description = "Created", body = StatedGroupDocument,
             headers(("location" = String), ("etag" = String))),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "Nothing can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called"),
         NotKept,
     ))]
 async fn put_group(
@@ -228,9 +199,8 @@ async fn put_group(
     ),
     responses(
         (status = 204),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "An entry leads to it", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404),
+        (status = 422, description = "An entry leads to it"),
         NotKept,
     ))]
 async fn delete_group(
@@ -243,10 +213,7 @@ async fn delete_group(
 
 /// All stated meters.
 #[utoipa::path(get, path = "/v1/meters", tag = "flows", operation_id = "list_meters",
-    responses(
-        (status = 200, body = Meters),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Meters)))]
 async fn list_meters(State(api): State<Api>) -> Result<Json<Meters>, Problem> {
     let views = api.parts(PartKind::Meter).await?;
     let meters = views.iter().map(show_meter).collect();
@@ -262,8 +229,7 @@ async fn list_meters(State(api): State<Api>) -> Result<Json<Meters>, Problem> {
     ),
     responses(
         (status = 200, body = StatedMeterDocument, headers(("etag" = String))),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn get_meter(
     State(api): State<Api>,
@@ -288,12 +254,7 @@ async fn get_meter(
             headers(("etag" = String))),
         (status = 201, description = "Created", body = StatedMeterDocument,
             headers(("location" = String), ("etag" = String))),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "Nothing can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called"),
         NotKept,
     ))]
 async fn put_meter(
@@ -317,9 +278,8 @@ async fn put_meter(
     ),
     responses(
         (status = 204),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "An entry leads to it", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404),
+        (status = 422, description = "An entry leads to it"),
         NotKept,
     ))]
 async fn delete_meter(

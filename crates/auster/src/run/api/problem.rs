@@ -1,13 +1,10 @@
 //! The answer to a request that cannot be carried out: RFC 9457, with one entry for each wrong
 //! field.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::openapi::{self, RefOr};
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::run::qos::Refused;
@@ -110,33 +107,32 @@ impl From<Refused> for Problem {
 }
 
 /// The answers to a change that is not kept or not in use, in the document of the API.
-pub struct NotKept;
-
-impl IntoResponses for NotKept {
-    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        let later = openapi::ResponseBuilder::new()
-            .description("It is kept, and will be in use once the controller has time");
-        let later = ("202".to_owned(), RefOr::T(later.build()));
-        let answers = [
-            (412, "It is not as If-Match or If-None-Match says"),
-            (413, "It is too large to be kept, or too much at once"),
-            (
-                503,
-                "It is not kept: etcd is away, or the controller is busy. Or it is unknown whether \
-                 it is kept, as `detail` says then",
-            ),
-            (507, "There is no room to keep it"),
-        ];
-        let answer = |(status, text): (u16, &str)| {
-            let schema = openapi::Ref::from_schema_name("Problem");
-            let content = openapi::ContentBuilder::new().schema(Some(schema)).build();
-            let answer = openapi::ResponseBuilder::new()
-                .description(text)
-                .content("application/problem+json", content);
-            (status.to_string(), RefOr::T(answer.build()))
-        };
-        answers.into_iter().map(answer).chain([later]).collect()
-    }
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "a part of the document alone")]
+pub enum NotKept {
+    #[response(
+        status = 202,
+        description = "It is kept, and will be in use once the controller has time"
+    )]
+    Later,
+    #[response(
+        status = 412,
+        description = "It is not as If-Match or If-None-Match says"
+    )]
+    Stale,
+    #[response(
+        status = 413,
+        description = "It is too large to be kept, or too much at once"
+    )]
+    TooLarge,
+    #[response(
+        status = 503,
+        description = "It is not kept: etcd is away, or the controller is busy. Or it is unknown \
+                       whether it is kept, as `detail` says then"
+    )]
+    Away,
+    #[response(status = 507, description = "There is no room to keep it")]
+    Full,
 }
 
 impl Problem {

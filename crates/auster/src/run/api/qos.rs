@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::intent::{Conditions, tag};
+use super::intent::{Conditions, done, tag, was_put};
 use super::problem::{NotKept, Problem};
 use super::{Api, Body};
 use crate::run::intent::{Change, When};
@@ -147,15 +147,14 @@ async fn put<T: Serialize>(
         when: when.when,
     };
     let changed = api.intent.change(change).await?;
-    let tag = (header::ETAG, tag(changed.revision));
-    Ok(match changed.created {
-        _ if !changed.is_in_use => (StatusCode::ACCEPTED, [tag], Json(shown)).into_response(),
-        0 => (StatusCode::OK, [tag], Json(shown)).into_response(),
-        _ => {
-            let headers = [tag, (header::LOCATION, place)];
-            (StatusCode::CREATED, headers, Json(shown)).into_response()
-        }
-    })
+    let is_new = changed.created > 0;
+    let revision = Some(changed.revision);
+    Ok(was_put(
+        revision,
+        (is_new, changed.is_in_use),
+        place,
+        Some(shown),
+    ))
 }
 
 /// The conditions of a request.
@@ -181,15 +180,8 @@ impl Asked {
 }
 
 async fn delete(api: &Api, item: Item, when: When) -> Result<StatusCode, Problem> {
-    let change = Change {
-        ops: vec![Op::Delete(item)],
-        is_new: false,
-        when,
-    };
-    Ok(match api.intent.change(change).await?.is_in_use {
-        true => StatusCode::NO_CONTENT,
-        false => StatusCode::ACCEPTED,
-    })
+    let change = Change::new(vec![Op::Delete(item)], when);
+    Ok(done(api.intent.change(change).await?.is_in_use))
 }
 
 /// The ports that have queues.
@@ -206,12 +198,7 @@ async fn list_queues(State(api): State<Api>) -> Json<Ports> {
     request_body = PortDocument,
     responses(
         (status = 201, body = PortDocument, headers(("location" = String), ("etag" = String))),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "It is there already, or the configuration's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "It is there already, or the configuration's"),
         NotKept,
     ))]
 async fn post_queues(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
@@ -237,7 +224,7 @@ async fn set_queues(api: &Api, at: Location, body: Node, when: Asked) -> Result<
     params(("port" = String, Path, example = "1:2")),
     responses(
         (status = 200, body = PortDocument, headers(("etag" = String))),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn get_queues(State(api): State<Api>, Path(port): Path<String>) -> Result<Response, Problem> {
     let at = at(&port)?;
@@ -256,18 +243,10 @@ async fn get_queues(State(api): State<Api>, Path(port): Path<String>) -> Result<
     responses(
         (status = 200, description = "Replaced", body = PortDocument,
             headers(("etag" = String))),
-        (
-            status = 201, description = "Created", body = PortDocument,
-            headers(("location" = String), ("etag" = String))
-        ),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "No port can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "The configuration's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 201, description = "Created", body = PortDocument,
+            headers(("location" = String), ("etag" = String))),
+        (status = 404, description = "No port can be so called"),
+        (status = 409, description = "The configuration's"),
         NotKept,
     ))]
 async fn put_queues(
@@ -290,11 +269,9 @@ async fn put_queues(
     ),
     responses(
         (status = 204),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The configuration's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "Something uses them", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404),
+        (status = 409, description = "The configuration's"),
+        (status = 422, description = "Something uses them"),
         NotKept,
     ))]
 async fn delete_queues(
@@ -330,12 +307,7 @@ macro_rules! kind {
                     responses(
                         (status = 201, body = $document,
                             headers(("location" = String), ("etag" = String))),
-                        (status = 400, description = "The body is no JSON", body = Problem,
-                            content_type = "application/problem+json"),
-                        (status = 409, description = "It is there already, or the configuration's",
-                            body = Problem, content_type = "application/problem+json"),
-                        (status = 422, description = "What is wrong, by field", body = Problem,
-                            content_type = "application/problem+json"),
+                        (status = 409, description = "It is there already, or the configuration's"),
                         NotKept,
                     ))]
         async fn $post(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
@@ -348,7 +320,7 @@ macro_rules! kind {
                     params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
                     responses(
                         (status = 200, body = $document, headers(("etag" = String))),
-                        (status = 404, body = Problem, content_type = "application/problem+json"),
+                        (status = 404),
                     ))]
         async fn $get(
             State(api): State<Api>,
@@ -371,14 +343,8 @@ macro_rules! kind {
                             headers(("etag" = String))),
                         (status = 201, description = "Created", body = $document,
                             headers(("location" = String), ("etag" = String))),
-                        (status = 400, description = "The body is no JSON", body = Problem,
-                            content_type = "application/problem+json"),
-                        (status = 404, description = "Nothing can be so called", body = Problem,
-                            content_type = "application/problem+json"),
-                        (status = 409, description = "The configuration's", body = Problem,
-                            content_type = "application/problem+json"),
-                        (status = 422, description = "What is wrong, by field", body = Problem,
-                            content_type = "application/problem+json"),
+                        (status = 404, description = "Nothing can be so called"),
+                        (status = 409, description = "The configuration's"),
                         NotKept,
                     ))]
         async fn $put(
@@ -401,11 +367,9 @@ macro_rules! kind {
                     ),
                     responses(
                         (status = 204),
-                        (status = 404, body = Problem, content_type = "application/problem+json"),
-                        (status = 409, description = "The configuration's", body = Problem,
-                            content_type = "application/problem+json"),
-                        (status = 422, description = "Something uses it", body = Problem,
-                            content_type = "application/problem+json"),
+                        (status = 404),
+                        (status = 409, description = "The configuration's"),
+                        (status = 422, description = "Something uses it"),
                         NotKept,
                     ))]
         async fn $delete(

@@ -283,10 +283,7 @@ mod tests {
     }
 
     const DPID: DatapathId = DatapathId(1);
-    const AT: Location = Location {
-        dpid: DPID,
-        port: PortNo(1),
-    };
+    const AT: Location = Location::new(DPID, PortNo(1));
 
     #[test]
     fn two_readings_make_a_rate_by_the_clock_of_the_switch() {

@@ -1,7 +1,6 @@
 //! The progress of requests: what switches and databases have confirmed, and why the rest waits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +9,6 @@ use control::controller::{CircuitReport, Count, Installation, Location, PolicyRe
 use driver::databases::{PortView, QueuesState, Views};
 use openflow::{DatapathId, PortNo};
 use serde::Serialize;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -18,9 +16,6 @@ use utoipa_axum::routes;
 use super::Api;
 use super::problem::Problem;
 use crate::run::qos::held::Layers;
-
-/// The time that the controller's thread has to answer.
-pub const ASK_MAX: Duration = Duration::from_secs(2);
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(state))
@@ -93,15 +88,10 @@ pub struct CountDocument {
 
 /// How far everything is that is asked for.
 #[utoipa::path(get, path = "/v1/state", tag = "qos", operation_id = "get_state",
-    responses(
-        (status = 200, body = StateDocument),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = StateDocument)))]
 async fn state(State(api): State<Api>) -> Result<Json<StateDocument>, Problem> {
     let layers = api.held.layers().await;
-    let asked = api.driver.ask(|controller| controller.qos_report());
-    let report = timeout(ASK_MAX, asked).await.ok().flatten();
-    let report = report.ok_or_else(Problem::busy)?;
+    let report = api.ask_soon(|controller| controller.qos_report()).await?;
     let views = api.views.borrow().clone();
     Ok(Json(document(&layers, &report, &views, api.clock.now())))
 }
@@ -128,10 +118,7 @@ fn places(
 ) -> BTreeSet<Location> {
     let mut places: BTreeSet<Location> = layers.whole().ports.into_keys().collect();
     for hop in report.circuits.values().flat_map(|circuit| &circuit.hops) {
-        let ports = [hop.in_port, hop.out_port].map(|port| Location {
-            dpid: hop.dpid,
-            port,
-        });
+        let ports = [hop.in_port, hop.out_port].map(|port| Location::new(hop.dpid, port));
         places.extend(ports.into_iter().filter(|at| has_queues(*at)));
     }
     places
@@ -224,10 +211,7 @@ mod tests {
 
     #[test]
     fn queues_on_a_circuits_way_are_told_too() {
-        let at = |dpid, port| Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        };
+        let at = |dpid, port| Location::new(DatapathId(dpid), PortNo(port));
         let mut layers = Layers::default();
         let stated = PortQueues {
             rate: Rate::mbit(1),

@@ -47,11 +47,9 @@ pub fn router() -> OpenApiRouter<Api> {
             (String = "text/event-stream"),
             (String = "application/x-ndjson"),
         )),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "The owner has no taps", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "32 streams are read already", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 400),
+        (status = 404, description = "The owner has no taps"),
+        (status = 503, description = "32 streams are read already"),
     ))]
 async fn packets(
     State(api): State<Api>,
@@ -246,10 +244,7 @@ mod tests {
         Arc::new(Packet {
             seq,
             tap: "arp".into(),
-            at: Location {
-                dpid: DatapathId(1),
-                port: PortNo(2),
-            },
+            at: Location::new(DatapathId(1), PortNo(2)),
             total_len: 60,
             data: vec![0xff; 6].into(),
             time: SystemTime::UNIX_EPOCH,

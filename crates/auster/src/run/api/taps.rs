@@ -244,19 +244,14 @@ fn not_set(why: NotSet) -> Problem {
 
 impl Api {
     async fn taps(&self, owner: Option<String>) -> Result<Vec<TapView>, Problem> {
-        let asked = self
-            .driver
-            .ask(move |controller| controller.taps(owner.as_deref()));
-        asked.await.ok_or_else(Problem::busy)
+        self.ask(move |controller| controller.taps(owner.as_deref()))
+            .await
     }
 }
 
 /// The taps of all owners.
 #[utoipa::path(get, path = "/v1/taps", tag = "applications", operation_id = "list_taps",
-    responses(
-        (status = 200, body = Taps),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Taps)))]
 async fn list(State(api): State<Api>) -> Result<Json<Taps>, Problem> {
     let taps = api.taps(None).await?.iter().map(show).collect();
     Ok(Json(Taps { taps }))
@@ -266,10 +261,7 @@ async fn list(State(api): State<Api>) -> Result<Json<Taps>, Problem> {
 #[utoipa::path(get, path = "/v1/taps/{owner}", tag = "applications",
     operation_id = "list_taps_of_owner",
     params(("owner" = String, Path, example = "lesson")),
-    responses(
-        (status = 200, body = Taps),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Taps)))]
 async fn list_of_owner(
     State(api): State<Api>,
     Path(owner): Path<String>,
@@ -287,8 +279,7 @@ async fn list_of_owner(
     ),
     responses(
         (status = 200, body = TapDocument),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
     ))]
 async fn get_tap(
     State(api): State<Api>,
@@ -314,17 +305,9 @@ async fn get_tap(
     responses(
         (status = 200, description = "Replaced", body = TapDocument),
         (status = 201, description = "Created", body = TapDocument),
-        (status = 400, description = "The body is no JSON", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "Nothing can be so called", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "What is wrong, by field", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 429, description = "Taps change too often", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-        (status = 507, description = "There are too many", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "Nothing can be so called"),
+        (status = 429, description = "Taps change too often"),
+        (status = 507, description = "There are too many"),
     ))]
 async fn put_tap(
     State(api): State<Api>,
@@ -335,14 +318,15 @@ async fn put_tap(
     let tap = read(&body)?;
     api.paces.taps.take(api.clock.now(), 1).await?;
     let (now, rings) = (api.clock.now(), api.reads.taps.clone());
-    let asked = api.driver.ask(move |controller| {
-        let was_there = controller.set_tap(now, id.clone(), tap)?;
-        // Before its first packet.
-        rings.begin(&id.owner);
-        let mut all = controller.taps(Some(&id.owner)).into_iter();
-        Ok((was_there, all.find(|view| view.id == id)))
-    });
-    let set = asked.await.ok_or_else(Problem::busy)?;
+    let set = api
+        .ask(move |controller| {
+            let was_there = controller.set_tap(now, id.clone(), tap)?;
+            // Before its first packet.
+            rings.begin(&id.owner);
+            let mut all = controller.taps(Some(&id.owner)).into_iter();
+            Ok((was_there, all.find(|view| view.id == id)))
+        })
+        .await?;
     let (was_there, view) = set.map_err(not_set)?;
     let status = match was_there {
         true => StatusCode::OK,
@@ -355,15 +339,15 @@ impl Api {
     /// Ends all taps of an owner. Returns how many there were.
     pub async fn remove_taps(&self, owner: &str) -> Result<usize, Problem> {
         let (now, rings, owner) = (self.clock.now(), self.reads.taps.clone(), owner.to_owned());
-        let asked = self.driver.ask(move |controller| {
+        self.ask(move |controller| {
             let taps = controller.taps(Some(&owner));
             for view in &taps {
                 controller.remove_tap(now, &view.id);
             }
             rings.end(&owner);
             taps.len()
-        });
-        asked.await.ok_or_else(Problem::busy)
+        })
+        .await
     }
 }
 
@@ -376,10 +360,8 @@ impl Api {
     ),
     responses(
         (status = 204),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Taps change too often", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 404),
+        (status = 429, description = "Taps change too often"),
     ))]
 async fn delete_tap(
     State(api): State<Api>,
@@ -388,14 +370,16 @@ async fn delete_tap(
     let id = id_of(&owner, &name)?;
     api.paces.taps.take(api.clock.now(), 1).await?;
     let (now, rings) = (api.clock.now(), api.reads.taps.clone());
-    let asked = api.driver.ask(move |controller| {
-        let was_there = controller.remove_tap(now, &id);
-        if !controller.has_taps(&id.owner) {
-            rings.end(&id.owner);
-        }
-        was_there
-    });
-    match asked.await.ok_or_else(Problem::busy)? {
+    let asked = api
+        .ask(move |controller| {
+            let was_there = controller.remove_tap(now, &id);
+            if !controller.has_taps(&id.owner) {
+                rings.end(&id.owner);
+            }
+            was_there
+        })
+        .await?;
+    match asked {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(unknown(&owner, &name)),
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use cli::failure::{Failure, FileProblem};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use nix::unistd::getuid;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -160,18 +161,8 @@ pub fn parse_name(text: &str) -> Result<String, String> {
 }
 
 fn parse_sum(text: &str) -> Option<Sum> {
-    let mut sum = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, at) in sum.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(sum)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let sum = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+    sum.try_into().ok()
 }
 
 /// Makes a token: it is in the answer, and the file has its digest. The file is made if need be.
@@ -191,8 +182,11 @@ pub fn add(path: &Path, name: &str, role: Role) -> Result<String, Failure> {
     File::open(source)
         .and_then(|mut file| file.read_exact(&mut secret))
         .map_err(|error| Failure::file(source, error))?;
-    let token = format!("{PREFIX}{}", hex(&secret));
-    let line = format!("{name} {role} {}", hex(&Sha256::digest(token.as_bytes())));
+    let token = format!("{PREFIX}{}", HEXLOWER.encode(&secret));
+    let line = format!(
+        "{name} {role} {}",
+        HEXLOWER.encode(&Sha256::digest(token.as_bytes()))
+    );
     let text = format!("{}\n{line}\n", text.trim_end());
     Tokens::parse(&text, path).map_err(|all| Failure::usage(all.join("; ")))?;
     replace(path, &text).map_err(|error| Failure::file(path, error))?;

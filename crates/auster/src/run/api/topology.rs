@@ -17,7 +17,6 @@ use driver::ConnectionView;
 use openflow::DatapathId;
 use openflow::message::PortName;
 use serde::Serialize;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -26,7 +25,6 @@ use super::Api;
 use super::compressed::{accepts_gzip, gzip, mark};
 use super::problem::Problem;
 use super::rates::{PortRates, Rated};
-use super::state::ASK_MAX;
 
 /// How long an answer of the controller's thread serves others too, unless an event has come.
 const SHARED_FOR: std::time::Duration = std::time::Duration::from_millis(250);
@@ -217,13 +215,13 @@ impl Api {
         took: &mut std::time::Duration,
     ) -> Result<Option<Part>, Problem> {
         let (clock, mut read) = (self.clock, std::mem::take(network));
-        let asked = self.driver.ask(move |controller| {
-            let begun = clock.now();
-            let next = read.add(controller, part);
-            (read, next, clock.now().since(begun))
-        });
-        let answered = timeout(ASK_MAX, asked).await.ok().flatten();
-        let (read, next, time) = answered.ok_or_else(Problem::busy)?;
+        let (read, next, time) = self
+            .ask_soon(move |controller| {
+                let begun = clock.now();
+                let next = read.add(controller, part);
+                (read, next, clock.now().since(begun))
+            })
+            .await?;
         *network = read;
         *took = took.saturating_add(time);
         Ok(next)
@@ -429,10 +427,7 @@ fn link(cable: &Cable, speeds: &BTreeMap<Location, u64>, rated: &Rated) -> LinkD
 /// Switches with their ports, and links. While somebody asks, or reads `/v1/live`,
 /// auster reads the counters of ports each 2 seconds.
 #[utoipa::path(get, path = "/v1/topology", tag = "network", operation_id = "topology",
-    responses(
-        (status = 200, body = TopologyDocument),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = TopologyDocument)))]
 async fn topology(State(api): State<Api>, asked: HeaderMap) -> Result<Response, Problem> {
     api.want_rates();
     let snapshot = api.snapshot().await?;
@@ -451,10 +446,7 @@ async fn topology(State(api): State<Api>, asked: HeaderMap) -> Result<Response, 
 
 /// The links, each with both of its directions.
 #[utoipa::path(get, path = "/v1/links", tag = "network", operation_id = "links",
-    responses(
-        (status = 200, body = Links),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Links)))]
 async fn links(State(api): State<Api>) -> Result<Json<Links>, Problem> {
     api.want_rates();
     let snapshot = api.snapshot().await?;

@@ -9,14 +9,13 @@ use clock::{Duration, Instant};
 use control::controller::{HopVerdict, QosReport, VerifyReport};
 use control::qos::verify::{MarkProof, MeterVerdict, Verdict};
 use serde::Serialize;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
 use super::problem::Problem;
-use super::state::{ASK_MAX, ago_s, installation};
+use super::state::{ago_s, installation};
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(verify))
@@ -108,9 +107,7 @@ pub struct MarkEffect {
                        it, and without it the last minute")),
     responses(
         (status = 200, body = VerifyDocument),
-        (status = 400, description = "`from_ms` is no number", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "`from_ms` is no number"),
     ))]
 async fn verify(
     State(api): State<Api>,
@@ -118,12 +115,12 @@ async fn verify(
 ) -> Result<Json<VerifyDocument>, Problem> {
     let from = from(query.as_deref().unwrap_or_default())?;
     let now = api.clock.now();
-    let asked = api.driver.ask(move |controller| {
-        controller.read_qos_counts(now);
-        (controller.qos_report(), controller.verify_report(now, from))
-    });
-    let told = timeout(ASK_MAX, asked).await.ok().flatten();
-    let (state, found) = told.ok_or_else(Problem::busy)?;
+    let (state, found) = api
+        .ask_soon(move |controller| {
+            controller.read_qos_counts(now);
+            (controller.qos_report(), controller.verify_report(now, from))
+        })
+        .await?;
     Ok(Json(document(now, &state, &found)))
 }
 

@@ -157,10 +157,7 @@ pub fn key(item: &Item) -> String {
 
 fn owned(text: &str) -> Result<FlowName, String> {
     match text.split_once('/') {
-        Some((owner, name)) if is_name(owner) && is_name(name) => Ok(FlowName {
-            owner: owner.to_owned(),
-            name: name.to_owned(),
-        }),
+        Some((owner, name)) if is_name(owner) && is_name(name) => Ok(FlowName::new(owner, name)),
         _ => Err("this is no owner and name".to_owned()),
     }
 }

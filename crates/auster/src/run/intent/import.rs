@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::document::{self, Stored};
-use super::{Change, Changed, Intent, Store, WRITES_MAX};
+use super::{Change, Changed, Intent, Store, WRITES_MAX, When};
 use crate::run::qos::Refused;
 use crate::run::qos::held::Op;
 use crate::run::qos::tree::{Node, Reader};
@@ -98,10 +98,7 @@ impl Intent {
             ..Changed::default()
         };
         for ops in parts {
-            let change = Change {
-                ops,
-                ..Change::default()
-            };
+            let change = Change::new(ops, When::default());
             let done = all.created + all.replaced;
             let changed = match self.change_counted(&change).await {
                 Ok(changed) => changed,

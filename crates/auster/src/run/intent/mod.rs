@@ -127,6 +127,14 @@ pub struct Change {
     pub when: When,
 }
 
+impl Change {
+    /// A change of what is there or not.
+    pub fn new(ops: Vec<Op>, when: When) -> Change {
+        let is_new = false;
+        Change { ops, is_new, when }
+    }
+}
+
 /// A change that was carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {

@@ -126,10 +126,7 @@ mod tests {
 
     #[test]
     fn ports_have_eight_series_each_up_to_the_bound() {
-        let at = |port| Location {
-            dpid: DatapathId(1),
-            port: PortNo(port),
-        };
+        let at = |port| Location::new(DatapathId(1), PortNo(port));
         let mut counters = Counters::new();
         for port in 1..=5 {
             counters.insert(at(port), [Some(u64::from(port)); COUNTERS.len()]);

@@ -311,10 +311,8 @@ mod tests {
     }
 
     fn at() -> impl Strategy<Value = Location> {
-        (any::<u64>(), 1..1000u32).prop_map(|(dpid, port)| Location {
-            dpid: DatapathId(dpid),
-            port: PortNo(port),
-        })
+        (any::<u64>(), 1..1000u32)
+            .prop_map(|(dpid, port)| Location::new(DatapathId(dpid), PortNo(port)))
     }
 
     fn queue_name() -> impl Strategy<Value = QueueName> {

@@ -202,10 +202,7 @@ mod tests {
     use super::*;
 
     fn at(port: u32) -> Location {
-        Location {
-            dpid: DatapathId(1),
-            port: PortNo(port),
-        }
+        Location::new(DatapathId(1), PortNo(port))
     }
 
     fn row(port: u32, tag: Option<u16>, trunks: &[u16], mode: Option<VlanMode>) -> Row {

@@ -140,10 +140,7 @@ fn rows_of(dpid: DatapathId, view: &DatapathView) -> Vec<Row> {
     let rows = ports.flat_map(|(name, port)| {
         let numbers = port.numbers.iter().filter(|n| (1..PORT_MAX).contains(*n));
         numbers.map(move |number| Row {
-            at: Location {
-                dpid,
-                port: PortNo(*number),
-            },
+            at: Location::new(dpid, PortNo(*number)),
             name: name.clone(),
             columns: port.vlans.clone(),
         })
@@ -160,10 +157,7 @@ mod tests {
     use super::*;
 
     fn at(port: u32) -> Location {
-        Location {
-            dpid: DatapathId(1),
-            port: PortNo(port),
-        }
+        Location::new(DatapathId(1), PortNo(port))
     }
 
     fn rows(tags: &[(u32, u16)]) -> Rows {

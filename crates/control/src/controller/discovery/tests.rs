@@ -18,10 +18,7 @@ struct Setup {
 }
 
 fn at(n: u64) -> Location {
-    Location {
-        dpid: DatapathId(n),
-        port: PortNo(1),
-    }
+    Location::new(DatapathId(n), PortNo(1))
 }
 
 fn ms(n: u64) -> Instant {

@@ -44,10 +44,10 @@ fn mac(host: u8) -> MacAddr {
 
 /// Three switches of four ports.
 fn place(at: u8) -> Location {
-    Location {
-        dpid: DatapathId(u64::from(at / 4) + 1),
-        port: PortNo(u32::from(at % 4) + 1),
-    }
+    Location::new(
+        DatapathId(u64::from(at / 4) + 1),
+        PortNo(u32::from(at % 4) + 1),
+    )
 }
 
 const SHARES: Shares = Shares {

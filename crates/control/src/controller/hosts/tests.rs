@@ -20,10 +20,7 @@ const MOVED_WITHIN: Duration = Duration::from_millis(1200);
 const MOVED_WITHOUT_ADDRESS: Duration = Duration::from_millis(3300);
 
 fn port(n: u32) -> Location {
-    Location {
-        dpid: DatapathId(1),
-        port: PortNo(n),
-    }
+    Location::new(DatapathId(1), PortNo(n))
 }
 
 fn address(v6: bool) -> IpAddr {

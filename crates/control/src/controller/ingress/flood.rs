@@ -333,15 +333,13 @@ fn packet_out(
     actions: Vec<Action>,
     data: &bytes::Bytes,
 ) -> Option<Frame> {
-    let message = PacketOut {
-        buffer_id: None,
-        in_port: match version {
+    let message = PacketOut::new(
+        match version {
             Version::V10 => PortNo::ANY,
             _ => PortNo::CONTROLLER,
         },
         actions,
-        data: data.clone(),
-        pipeline: Default::default(),
-    };
+        data.clone(),
+    );
     encode(version, xid, &Message::PacketOut(message)).ok()
 }

@@ -20,10 +20,7 @@ struct Setup {
 }
 
 fn at(n: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(n),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(n), PortNo(port))
 }
 
 impl Setup {

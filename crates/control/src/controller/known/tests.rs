@@ -1,9 +1,7 @@
 use clock::Duration;
-use openflow::message::{
-    MultipartReply, PacketIn, PacketInReason, Port, PortReason, PortState, PortStatus,
-};
+use openflow::message::{MultipartReply, PacketIn, Port, PortReason, PortState, PortStatus};
 use openflow::multipart::{ReplyBody, RequestBody};
-use openflow::{Cookie, MacAddr, Match, Message, PortNo, TableId, Version, decode, encode};
+use openflow::{Cookie, MacAddr, Message, PortNo, Version, decode, encode};
 
 use super::*;
 use crate::ConnectionId;
@@ -11,10 +9,7 @@ use crate::controller::fixture::{port, up};
 use crate::controller::{ControllerConfig, ControllerOutput, PeerIdentity};
 
 fn at(dpid: u64, port: u32) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(dpid), PortNo(port))
 }
 
 fn host(n: u64) -> HostKey {
@@ -111,13 +106,12 @@ impl Trial {
 
     fn packet(&mut self, from: Location, src: HostKey, dst: HostKey) {
         let packet_in = PacketIn {
-            buffer_id: None,
-            total_len: 60,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
             cookie: Cookie(u64::MAX),
-            r#match: Match::any().with_in_port(from.port),
-            data: [&dst.mac.0[..], &src.mac.0, &[8; 48]].concat().into(),
+            total_len: 60,
+            ..PacketIn::new(
+                from.port,
+                [&dst.mac.0[..], &src.mac.0, &[8; 48]].concat().into(),
+            )
         };
         self.say(from.dpid.0, &Message::PacketIn(packet_in));
     }
@@ -202,10 +196,7 @@ fn expecting(links: &[Link]) -> Trial {
 const BOTH: [Link; 2] = [(at2(1), at2(2)), (at2(2), at2(1))];
 
 const fn at2(dpid: u64) -> Location {
-    Location {
-        dpid: DatapathId(dpid),
-        port: PortNo(2),
-    }
+    Location::new(DatapathId(dpid), PortNo(2))
 }
 
 /// Both directions come up with the second switch, before any LLDP, and go by its absence as fast

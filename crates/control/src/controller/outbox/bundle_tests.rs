@@ -112,11 +112,7 @@ impl Peer {
         }
         let xid = frame.xid();
         let error = |kind| {
-            let error = ErrorMessage {
-                kind,
-                experimenter: None,
-                data: frame.bytes().slice(..8),
-            };
+            let error = ErrorMessage::new(kind, frame.bytes().slice(..8));
             vec![(xid, Message::Error(error))]
         };
         match decode(frame).expect("a message") {
@@ -217,11 +213,7 @@ impl Peer {
                 if self.is_dead {
                     return Vec::new();
                 }
-                let one = ErrorMessage {
-                    kind,
-                    experimenter: None,
-                    data: bytes::Bytes::new(),
-                };
+                let one = ErrorMessage::new(kind, bytes::Bytes::new());
                 let mut both = vec![(*member, Message::Error(one))];
                 both.extend(error(failed));
                 return both;

@@ -3,33 +3,33 @@
 use std::collections::BTreeMap;
 
 use clock::Instant;
-use openflow::multipart::ReplyBody;
-use openflow::{DatapathId, ErrorKind, PortNo, Xid};
+use openflow::{DatapathId, PortNo};
 
 use crate::qos::asked::Edit;
 use crate::qos::check::Problem;
 use crate::qos::plan::PortPlan;
 use crate::qos::verify::Beside;
 use crate::qos::{Network, Qos, QueuesBy, Rate};
-use crate::timeouts::HostName;
 
-use super::super::outbox::Request;
-use super::super::{Controller, Location};
-use super::{Around, QosReport, QosRows, QosState, QosWork, VerifyReport, View};
+use super::super::Controller;
+use super::{Around, QosReport, QosState, QosWork, VerifyReport, View};
 
 impl Controller {
-    /// The state of QoS, and what it works with.
-    fn with_qos(&mut self) -> (&mut QosState, Around<'_>) {
+    /// Changes the state of QoS, with what it works with.
+    pub(in crate::controller) fn with_qos<R>(
+        &mut self,
+        change: impl FnOnce(&mut QosState, &mut Around<'_>) -> R,
+    ) -> R {
         let view = View {
             net: &self.network,
             hosts: &self.hosts,
         };
-        let around = Around {
+        let mut around = Around {
             view,
             tables: &mut self.tables,
             outbox: &mut self.outbox,
         };
-        (&mut self.qos, around)
+        change(&mut self.qos, &mut around)
     }
 
     fn qos_view(&self) -> View<'_> {
@@ -48,8 +48,7 @@ impl Controller {
     /// # Errors
     /// All problems, by field.
     pub fn set_qos(&mut self, now: Instant, qos: Qos) -> Result<(), Vec<Problem>> {
-        let (machine, mut around) = self.with_qos();
-        machine.set_qos(&mut around, now, qos)
+        self.with_qos(|machine, around| machine.set_qos(around, now, qos))
     }
 
     /// Changes services and policies, all of `edits` or none, like [`Controller::set_qos`]. The
@@ -58,8 +57,7 @@ impl Controller {
     /// # Errors
     /// All problems of `edits`, by field.
     pub fn edit_qos(&mut self, now: Instant, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
-        let (machine, mut around) = self.with_qos();
-        machine.edit_qos(&mut around, now, edits)
+        self.with_qos(|qos, around| qos.edit_qos(around, now, edits))
     }
 
     /// Replaces all demands like [`Controller::set_qos`], for a caller that wants this circuit now
@@ -74,8 +72,7 @@ impl Controller {
         qos: Qos,
         circuit: &str,
     ) -> Result<(), Vec<Problem>> {
-        let (machine, mut around) = self.with_qos();
-        machine.set_qos_with(&mut around, now, qos, circuit)
+        self.with_qos(|machine, around| machine.set_qos_with(around, now, qos, circuit))
     }
 
     /// Whether [`Controller::edit_qos`] would take `edits`. Changes nothing.
@@ -83,8 +80,7 @@ impl Controller {
     /// # Errors
     /// All problems of `edits`, by field.
     pub fn check_edit_qos(&mut self, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
-        let (machine, mut around) = self.with_qos();
-        machine.check_edit_qos(&mut around, edits)
+        self.with_qos(|qos, around| qos.check_edit_qos(around, edits))
     }
 
     /// Whether [`Controller::set_qos_with`] would take `qos`, or [`Controller::set_qos`] without a
@@ -125,8 +121,7 @@ impl Controller {
         by: QueuesBy,
         rates: BTreeMap<PortNo, Rate>,
     ) {
-        let (machine, mut around) = self.with_qos();
-        machine.set_queues_by(&mut around, now, dpid, by, rates);
+        self.with_qos(|qos, around| qos.set_queues_by(around, now, dpid, by, rates));
     }
 
     /// The queues that databases should hold, by switch and port. An absent switch is undecided,
@@ -139,8 +134,7 @@ impl Controller {
     /// ten seconds; a caller may ask sooner. Skips a switch that has not answered yet, or has just
     /// answered.
     pub fn read_qos_counts(&mut self, now: Instant) {
-        let (machine, mut around) = self.with_qos();
-        machine.read_qos_counts(&mut around, now);
+        self.with_qos(|qos, around| qos.read_qos_counts(around, now));
     }
 
     /// Takes in the counts of a switch's queues in the kernel, by port, where its datapath ignores
@@ -166,100 +160,6 @@ impl Controller {
     }
 
     pub(in crate::controller) fn qos_soon(&mut self, now: Instant) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_soon(&mut around, now);
-    }
-
-    pub(in crate::controller) fn qos_restart_timers(&mut self) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_restart_timers(&mut around);
-    }
-
-    pub(in crate::controller) fn qos_host(
-        &mut self,
-        now: Instant,
-        names: impl IntoIterator<Item = HostName>,
-        at: Location,
-    ) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_host(&mut around, now, names, at);
-    }
-
-    pub(in crate::controller) fn qos_due(&mut self, now: Instant) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_due(&mut around, now);
-    }
-
-    pub(in crate::controller) fn advance_qos(&mut self, now: Instant) {
-        let (machine, mut around) = self.with_qos();
-        machine.advance_qos(&mut around, now);
-    }
-
-    pub(in crate::controller) fn qos_confirmed(&mut self, now: Instant, dpid: DatapathId) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_confirmed(&mut around, now, dpid);
-    }
-
-    pub(in crate::controller) fn qos_unconfirmed(&mut self, now: Instant, dpid: DatapathId) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_unconfirmed(&mut around, now, dpid);
-    }
-
-    pub(in crate::controller) fn qos_down(&mut self, now: Instant, dpid: DatapathId) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_down(&mut around, now, dpid);
-    }
-
-    pub(in crate::controller) fn qos_refused(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        xid: Xid,
-        error: ErrorKind,
-    ) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_refused(&mut around, now, dpid, xid, error);
-    }
-
-    pub(in crate::controller) fn qos_up(&mut self, now: Instant, dpid: DatapathId, tables: u8) {
-        self.qos.qos_up(now, dpid, tables);
-    }
-
-    pub(in crate::controller) fn qos_lost(&mut self, dpid: DatapathId) {
-        let (machine, mut around) = self.with_qos();
-        machine.qos_lost(&mut around, dpid);
-    }
-
-    pub(in crate::controller) fn read_qos(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        told: &QosRows,
-        is_first: bool,
-    ) {
-        let (machine, mut around) = self.with_qos();
-        machine.read_qos(&mut around, now, dpid, told, is_first);
-    }
-
-    pub(in crate::controller) fn handle_qos_answer(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        request: Request,
-        bodies: Vec<ReplyBody>,
-    ) {
-        let (machine, mut around) = self.with_qos();
-        machine.handle_qos_answer(&mut around, now, dpid, request, bodies);
-    }
-
-    pub(in crate::controller) fn handle_qos_counts(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        request: Request,
-        bodies: Vec<ReplyBody>,
-    ) {
-        let (machine, mut around) = self.with_qos();
-        machine.handle_qos_counts(&mut around, now, dpid, request, bodies);
+        self.with_qos(|qos, around| qos.qos_soon(around, now));
     }
 }

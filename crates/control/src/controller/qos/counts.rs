@@ -137,7 +137,7 @@ impl QosState {
     }
 
     /// Handles one of the answers; `None` if there is none.
-    pub(super) fn handle_qos_counts(
+    pub(in crate::controller) fn handle_qos_counts(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,

@@ -104,7 +104,7 @@ struct View<'a> {
 
 /// The surroundings of QoS: the state that it reads, the entries of paths that it sends again, and
 /// its outputs.
-struct Around<'a> {
+pub(in crate::controller) struct Around<'a> {
     view: View<'a>,
     tables: &'a mut Tables,
     outbox: &'a mut Outbox,
@@ -553,7 +553,7 @@ impl QosState {
     }
 
     /// Sets the timers again when it is unknown whether they are still set.
-    fn qos_restart_timers(&mut self, around: &mut Around<'_>) {
+    pub(in crate::controller) fn qos_restart_timers(&mut self, around: &mut Around<'_>) {
         let due = [self.plan_at, self.again_at, self.counts_at];
         for due in due.into_iter().flatten() {
             around.outbox.timer(due, Timer::Qos);
@@ -569,7 +569,7 @@ impl QosState {
     }
 
     /// Notes that a host has been heard at its place.
-    fn qos_host(
+    pub(in crate::controller) fn qos_host(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,
@@ -581,7 +581,7 @@ impl QosState {
         }
     }
 
-    fn qos_due(&mut self, around: &mut Around<'_>, now: Instant) {
+    pub(in crate::controller) fn qos_due(&mut self, around: &mut Around<'_>, now: Instant) {
         self.note_ready(around, now);
         self.qos_counts_due(around, now);
         self.qos_judge_due(now);

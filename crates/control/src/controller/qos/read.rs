@@ -63,7 +63,7 @@ impl QosRows {
 }
 
 impl QosState {
-    pub(super) fn qos_up(&mut self, now: Instant, dpid: DatapathId, tables: u8) {
+    pub(in crate::controller) fn qos_up(&mut self, now: Instant, dpid: DatapathId, tables: u8) {
         let ready_at = now + self.port_hold + SETTLE;
         let fresh = || SwitchQos {
             ready_at,
@@ -81,7 +81,7 @@ impl QosState {
     }
 
     /// Handles a switch that did not come back.
-    pub(super) fn qos_lost(&mut self, around: &mut Around<'_>, dpid: DatapathId) {
+    pub(in crate::controller) fn qos_lost(&mut self, around: &mut Around<'_>, dpid: DatapathId) {
         self.switches.remove(&dpid);
         self.held.remove(&dpid);
         around.outbox.set_qos_used(self.is_used());
@@ -91,7 +91,7 @@ impl QosState {
 
     /// Reads a switch's entries. Must run before paths are compared, since it decides on their
     /// form. `is_first`: the switch has just connected; later only counters and forms are new.
-    pub(super) fn read_qos(
+    pub(in crate::controller) fn read_qos(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,
@@ -227,7 +227,7 @@ impl QosState {
     }
 
     /// Handles a switch's report of its meters; `None` if it refused.
-    pub(super) fn handle_qos_answer(
+    pub(in crate::controller) fn handle_qos_answer(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,
@@ -355,10 +355,7 @@ impl QosState {
     ) -> Option<Vec<Hop>> {
         let plain = opening.matching.loose();
         let mut hops = Vec::new();
-        let mut at = Location {
-            dpid,
-            port: opening.matching.in_port()?,
-        };
+        let mut at = Location::new(dpid, opening.matching.in_port()?);
         for _ in 0..HOPS_MAX {
             let held = self.held.get(&at.dpid)?;
             let is_its = |key: &FlowKey| {

@@ -79,7 +79,7 @@ impl Run {
 
 impl QosState {
     /// Sends the messages that may be sent by now.
-    pub(super) fn advance_qos(&mut self, around: &mut Around<'_>, now: Instant) {
+    pub(in crate::controller) fn advance_qos(&mut self, around: &mut Around<'_>, now: Instant) {
         loop {
             self.send_portions(around, now);
             let run = &self.run;
@@ -214,7 +214,7 @@ impl QosState {
     }
 
     /// Handles a switch's confirmation of its messages.
-    pub(super) fn qos_confirmed(
+    pub(in crate::controller) fn qos_confirmed(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,
@@ -238,7 +238,7 @@ impl QosState {
 
     /// Handles a confirmation that is late: whether the switch has the messages is unknown, so they
     /// are sent once more.
-    pub(super) fn qos_unconfirmed(
+    pub(in crate::controller) fn qos_unconfirmed(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,
@@ -250,9 +250,15 @@ impl QosState {
         if switch.waiting_since.take().is_none() {
             return;
         }
-        let sent = std::mem::take(&mut switch.sent);
+        self.undo_sent(around, now, dpid);
+    }
+
+    /// Forgets the effect of messages that are not confirmed.
+    fn undo_sent(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let switch = self.switches.get_mut(&dpid);
+        let sent = switch.map(|switch| std::mem::take(&mut switch.sent));
         self.unsettled.all = true;
-        if let Some(held) = self.held.get_mut(&dpid) {
+        if let (Some(held), Some(sent)) = (self.held.get_mut(&dpid), sent) {
             for sent in sent.values().rev() {
                 sent.undo(held);
             }
@@ -262,7 +268,12 @@ impl QosState {
     }
 
     /// Handles the end of a connection: unconfirmed messages may have taken effect or not.
-    pub(super) fn qos_down(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+    pub(in crate::controller) fn qos_down(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+    ) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -270,22 +281,14 @@ impl QosState {
         switch.resend.clear();
         (switch.has_entries, switch.has_meters, switch.meters_asked) = (false, false, false);
         switch.is_told = false;
-        let sent = std::mem::take(&mut switch.sent);
-        self.unsettled.all = true;
-        if let Some(held) = self.held.get_mut(&dpid) {
-            for sent in sent.values().rev() {
-                sent.undo(held);
-            }
-        }
-        around.outbox.set_qos_used(self.is_used());
-        self.qos_soon(around, now);
+        self.undo_sent(around, now, dpid);
         if self.is_used() {
             self.advance_qos(around, now);
         }
     }
 
     /// Handles a refusal, if the refused message was one of these.
-    pub(super) fn qos_refused(
+    pub(in crate::controller) fn qos_refused(
         &mut self,
         around: &mut Around<'_>,
         now: Instant,

@@ -153,14 +153,12 @@ pub(super) fn found_in(bodies: Vec<ReplyBody>) -> BTreeMap<PartId, PartMod> {
     for body in bodies {
         match body {
             ReplyBody::GroupDesc(groups) => found.extend(groups.into_iter().map(|group| {
-                let of = GroupMod {
-                    command: GroupModCommand::Add,
-                    group_type: group.group_type,
-                    group_id: group.group_id,
-                    buckets: group.buckets,
-                    command_bucket: None,
-                    properties: Vec::new(),
-                };
+                let of = GroupMod::new(
+                    GroupModCommand::Add,
+                    group.group_type,
+                    group.group_id,
+                    group.buckets,
+                );
                 (PartId::Group(group.group_id), PartMod::Group(of))
             })),
             ReplyBody::MeterConfig(meters) => found.extend(meters.into_iter().map(|meter| {

@@ -20,10 +20,7 @@ pub(super) struct Setup {
 }
 
 pub(super) fn name(name: &str) -> FlowName {
-    FlowName {
-        owner: "ann".to_owned(),
-        name: name.to_owned(),
-    }
+    FlowName::new("ann", name)
 }
 
 pub(super) fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> StaticEntry {

@@ -39,10 +39,7 @@ fn tap(matching: &str, is_copy: bool) -> Tap {
 }
 
 fn at(port: u32) -> Location {
-    Location {
-        dpid: DatapathId(1),
-        port: PortNo(port),
-    }
+    Location::new(DatapathId(1), PortNo(port))
 }
 
 /// A question of host 9 for an address.
@@ -135,13 +132,9 @@ impl Net {
 
     fn packet_in(&mut self, cookie: Cookie, port: u32, data: Vec<u8>) {
         let message = Message::PacketIn(PacketIn {
-            buffer_id: None,
-            total_len: data.len() as u16,
             reason: PacketInReason::ACTION,
-            table_id: TableId(0),
             cookie,
-            r#match: Match::any().with_in_port(PortNo(port)),
-            data: data.into(),
+            ..PacketIn::new(PortNo(port), data.into())
         });
         let frame = encode(Version::V13, Xid(0), &message).expect("sayable");
         let connections = self.controller.connections.keys().copied();

@@ -344,10 +344,7 @@ fn walk(held: &Switches, network: &Network, priority: u16, from: Location) -> Op
         else {
             panic!("a circuit's entry leads out");
         };
-        let out = Location {
-            dpid: here.dpid,
-            port,
-        };
+        let out = Location::new(here.dpid, port);
         match network.links.get(&out) {
             Some(next) => here = *next,
             None => return Some(out),

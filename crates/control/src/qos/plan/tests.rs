@@ -101,10 +101,7 @@ fn model(plan: &Plan, dpid: u64, out: u32) -> Switch {
 
 /// Port, queue and code point of a packet from one host to the other when it leaves.
 fn sent(switch: &mut Switch, in_port: u32, udp_port: u16) -> Option<(u32, Option<u32>, u8)> {
-    let end = |n: u8| Host {
-        mac: MacAddr([2, 0, 0, 0, 0, n]),
-        ip: [10, 0, 0, n].into(),
-    };
+    let end = |n: u8| Host::new(MacAddr([2, 0, 0, 0, 0, n]), [10, 0, 0, n].into());
     let packet = udp(end(1), end(2), (4000, udp_port), b"payload");
     match &switch.process(Instant::START, PortNo(in_port), &packet)[..] {
         [

@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bytes::Bytes;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::packet::build::{self, Host};
-use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, encode};
+use openflow::{Frame, Message, PortNo, Version, Xid, encode};
 use sched::policy::{PolicyMap, RULES_MAX};
 use sched::{Classifier, Direction};
 use serde::Serialize;
@@ -132,15 +132,7 @@ fn map(rules: usize) -> Result<PolicyMap, Failure> {
 fn packet_in() -> Frame {
     let (from, to) = (Host::numbered(1), Host::numbered(2));
     let data = build::udp(from, to, (1024, 30_000), &[0; 96]);
-    let message = Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
-        cookie: Cookie(0),
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: Bytes::from(data),
-    });
+    let message = Message::PacketIn(PacketIn::new(PortNo(1), Bytes::from(data)));
     encode(Version::V13, Xid(1), &message).expect("1.3 has packet-ins")
 }
 

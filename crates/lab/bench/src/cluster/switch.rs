@@ -189,20 +189,18 @@ impl Switch {
         if request.role != Role::NoChange {
             self.lines[line].role = Some(request.role);
         }
-        let reply = RoleMessage {
-            role: self.lines[line].role.unwrap_or(Role::Equal),
-            generation_id: self.generation.unwrap_or(u64::MAX),
-            short_id: None,
-        };
+        let reply = RoleMessage::new(
+            self.lines[line].role.unwrap_or(Role::Equal),
+            self.generation.unwrap_or(u64::MAX),
+        );
         self.push(line, frame.xid(), &Message::RoleReply(reply));
     }
 
     fn refuse(&mut self, line: usize, frame: &Frame, kind: ErrorKind) {
-        let error = Message::Error(ErrorMessage {
+        let error = Message::Error(ErrorMessage::new(
             kind,
-            experimenter: None,
-            data: frame.bytes().slice(..frame.len().min(QUOTED_BYTES)),
-        });
+            frame.bytes().slice(..frame.len().min(QUOTED_BYTES)),
+        ));
         self.push(line, frame.xid(), &error);
     }
 
@@ -229,11 +227,7 @@ mod tests {
     }
 
     fn role(role: Role, generation_id: u64) -> Message {
-        Message::RoleRequest(RoleMessage {
-            role,
-            generation_id,
-            short_id: None,
-        })
+        Message::RoleRequest(RoleMessage::new(role, generation_id))
     }
 
     /// The messages for a controller, which are gone then.

@@ -79,11 +79,7 @@ pub fn answer_control(
 
 fn refusal(kind: ErrorKind, frame: &Frame) -> Message {
     let quoted = frame.len().min(QUOTED_BYTES);
-    Message::Error(ErrorMessage {
-        kind,
-        experimenter: None,
-        data: frame.bytes().slice(..quoted),
-    })
+    Message::Error(ErrorMessage::new(kind, frame.bytes().slice(..quoted)))
 }
 
 fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {

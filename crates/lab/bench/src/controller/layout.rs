@@ -65,10 +65,10 @@ impl Layout {
     /// A host with an IPv4 address of its own among all hosts, if no switch has more than 1,023.
     pub fn host(&self, host: u32) -> Host {
         let [_, a, b, c] = ((u32::from(self.switch) << 10) + (host & 0x3ff) + 1).to_be_bytes();
-        Host {
-            mac: MacAddr::from_u64(self.mac(host)),
-            ip: Ipv4Addr::new(10, a, b, c),
-        }
+        Host::new(
+            MacAddr::from_u64(self.mac(host)),
+            Ipv4Addr::new(10, a, b, c),
+        )
     }
 
     /// The host of this switch that has the address.

@@ -4,9 +4,9 @@
 //! because they bound what can be measured. The tests hold them against that crate.
 
 use bytes::Bytes;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::packet::build::udp;
-use openflow::{BufferId, Cookie, EncodeError, Match, Message, PortNo, TableId, Version, Xid};
+use openflow::{BufferId, Cookie, EncodeError, Message, PortNo, Version, Xid};
 
 use super::layout::{DESTINATION, Layout};
 
@@ -99,12 +99,8 @@ pub fn packet_in(
 ) -> Result<Bytes, EncodeError> {
     let message = Message::PacketIn(PacketIn {
         buffer_id,
-        total_len: packet.len() as u16,
-        reason: PacketInReason::NO_MATCH,
-        table_id: TableId(0),
         cookie: Cookie(if version == Version::V10 { u64::MAX } else { 0 }),
-        r#match: Match::any().with_in_port(PortNo(port)),
-        data: packet,
+        ..PacketIn::new(PortNo(port), packet)
     });
     Ok(openflow::encode(version, Xid(0), &message)?.bytes().clone())
 }

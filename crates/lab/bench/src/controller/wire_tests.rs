@@ -1,7 +1,7 @@
 //! The hand-written bytes against the `openflow` crate.
 
 use openflow::message::{FlowMod, FlowModCommand, PacketOut};
-use openflow::{Action, Field, Frame, Instruction, MacAddr, decode, encode};
+use openflow::{Action, Field, Frame, Instruction, MacAddr, Match, decode, encode};
 use proptest::prelude::*;
 
 use super::*;
@@ -106,13 +106,7 @@ proptest! {
         port in prop_oneof![1u32..100, Just(PortNo::FLOOD.0), Just(PortNo::ALL.0)],
         data in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let frame = encode(version, Xid(3), &Message::PacketOut(PacketOut {
-            buffer_id: None,
-            in_port: PortNo(2),
-            actions: vec![output(port)],
-            data: Bytes::from(data.clone()),
-            pipeline: Default::default(),
-        })).unwrap();
+        let frame = encode(version, Xid(3), &Message::PacketOut(PacketOut::new(PortNo(2), vec![output(port)], Bytes::from(data.clone())))).unwrap();
         let answer = Answer::read(version, frame.bytes()).unwrap();
         let floods = port > 100;
         prop_assert_eq!(answer.output, if floods { Output::Flood } else { Output::Port(port) });

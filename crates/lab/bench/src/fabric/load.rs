@@ -481,10 +481,10 @@ impl World {
     ) {
         let fields = PacketFields::parse(at.port, packet);
         let number = |field| fields.get(field).unwrap_or(0);
-        let asker = Host {
-            mac: MacAddr::from_u64(number(Field::ArpSha) as u64),
-            ip: std::net::Ipv4Addr::from_bits(number(Field::ArpSpa) as u32),
-        };
+        let asker = Host::new(
+            MacAddr::from_u64(number(Field::ArpSha) as u64),
+            std::net::Ipv4Addr::from_bits(number(Field::ArpSpa) as u32),
+        );
         let is_broadcast = number(Field::EthDst) as u64 == MacAddr::BROADCAST.to_u64();
         self.broadcast_copies += u64::from(is_broadcast);
         let net = &self.fabric.net;

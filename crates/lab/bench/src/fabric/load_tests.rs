@@ -60,13 +60,11 @@ fn asked(world: &mut World, switch: usize) -> Vec<Bytes> {
 }
 
 fn packet_out(port: PortNo, data: Bytes) -> Message {
-    Message::PacketOut(PacketOut {
-        buffer_id: None,
-        in_port: PortNo::CONTROLLER,
-        actions: vec![Action::output(port)],
+    Message::PacketOut(PacketOut::new(
+        PortNo::CONTROLLER,
+        vec![Action::output(port)],
         data,
-        pipeline: Default::default(),
-    })
+    ))
 }
 
 /// The entry for a conversation at one switch.

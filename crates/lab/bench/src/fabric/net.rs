@@ -139,10 +139,10 @@ impl Net {
 
     /// The addresses of a host.
     pub fn host(&self, host: u32) -> Host {
-        Host {
-            mac: MacAddr::from_u64(MAC_PREFIX | u64::from(host + 1)),
-            ip: Ipv4Addr::from_bits(IP_PREFIX | (host + 1)),
-        }
+        Host::new(
+            MacAddr::from_u64(MAC_PREFIX | u64::from(host + 1)),
+            Ipv4Addr::from_bits(IP_PREFIX | (host + 1)),
+        )
     }
 
     /// The host with this Ethernet address.

@@ -244,11 +244,10 @@ impl Switch {
 
     fn refuse(&mut self, frame: &Frame, kind: ErrorKind) {
         self.counts.refused += 1;
-        let error = Message::Error(ErrorMessage {
+        let error = Message::Error(ErrorMessage::new(
             kind,
-            experimenter: None,
-            data: frame.bytes().slice(..frame.len().min(QUOTED_BYTES)),
-        });
+            frame.bytes().slice(..frame.len().min(QUOTED_BYTES)),
+        ));
         self.push(frame.xid(), &error);
     }
 

@@ -54,14 +54,12 @@ fn group(kind: GroupType, id: u32, ports: &[u32]) -> Message {
         bucket_id: None,
         properties: Vec::new(),
     };
-    Message::GroupMod(GroupMod {
-        command: GroupModCommand::Add,
-        group_type: kind,
-        group_id: GroupId(id),
-        buckets: ports.iter().map(bucket).collect(),
-        command_bucket: None,
-        properties: Vec::new(),
-    })
+    Message::GroupMod(GroupMod::new(
+        GroupModCommand::Add,
+        kind,
+        GroupId(id),
+        ports.iter().map(bucket).collect(),
+    ))
 }
 
 /// The entry of a pair at its first switch: push the label of the egress, and the group's port.
@@ -71,11 +69,7 @@ fn ingress(fabric: &Fabric, from: u32, to: u32, egress: usize, group: u32) -> Me
         .with_in_port(fabric.net.place(from).port)
         .with_eth_src(source)
         .with_eth_dst(destination);
-    let set = Action::SetField(MatchField::Basic {
-        field: Field::VlanVid,
-        value: label(egress).into(),
-        mask: None,
-    });
+    let set = Action::SetField(MatchField::exact(Field::VlanVid, label(egress).into()));
     entry(
         pair,
         vec![Action::PushVlan(TAG), set, Action::Group(GroupId(group))],
@@ -249,13 +243,11 @@ fn lldp_of_the_controller_passes_the_links_and_is_sent_up_there() {
             .net
             .ports(switch)
             .map(|port| {
-                Message::PacketOut(PacketOut {
-                    buffer_id: None,
-                    in_port: PortNo::CONTROLLER,
-                    actions: vec![out(port.0)],
-                    data: data.clone(),
-                    pipeline: Default::default(),
-                })
+                Message::PacketOut(PacketOut::new(
+                    PortNo::CONTROLLER,
+                    vec![out(port.0)],
+                    data.clone(),
+                ))
             })
             .collect();
         assert!(!fabric.net.is_heard());

@@ -267,13 +267,11 @@ mod tests {
 
     #[test]
     fn the_echo_is_as_long_as_the_packet_out() {
-        let packet = PacketOut {
-            buffer_id: None,
-            in_port: PortNo(1),
-            actions: vec![Action::output(PortNo(2))],
-            data: Bytes::from_static(&[0; FRAME_BYTES]),
-            pipeline: Default::default(),
-        };
+        let packet = PacketOut::new(
+            PortNo(1),
+            vec![Action::output(PortNo(2))],
+            Bytes::from_static(&[0; FRAME_BYTES]),
+        );
         let out = encode(Version::V13, Xid(1), &Message::PacketOut(packet)).unwrap();
         let echo = Message::EchoRequest(Bytes::from_static(&ECHO_DATA));
         let echo = encode(Version::V13, Xid(1), &echo).unwrap();

@@ -876,7 +876,9 @@ fn unknown_field(message: &str) -> String {
 /// A suggestion: the closest of the known words, or all of them.
 pub fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
     let known: BTreeSet<&str> = known.collect();
-    let near = known.iter().map(|right| (distance(word, right), *right));
+    let near = known
+        .iter()
+        .map(|right| (strsim::levenshtein(word, right), *right));
     match near
         .min()
         .filter(|(far, right)| *far <= 2.min(right.len().saturating_sub(1)))
@@ -888,22 +890,6 @@ pub fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Strin
             format!("known: {}", known.join(", "))
         }
     }
-}
-
-/// The least number of characters to insert, remove or replace.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ use cli::failure::Failure;
 /// Strangers are numbered over the whole network: 10.64.0.0 onwards, beyond the lab's own hosts.
 pub fn stranger(number: usize) -> Host {
     let [_, a, b, c] = (number as u32).to_be_bytes();
-    Host {
-        mac: MacAddr([0x02, b'n', b'e', a, b, c]),
-        ip: Ipv4Addr::new(10, 64 | a, b, c),
-    }
+    Host::new(
+        MacAddr([0x02, b'n', b'e', a, b, c]),
+        Ipv4Addr::new(10, 64 | a, b, c),
+    )
 }
 
 /// A socket for whole frames at a host's interface, and the host itself.

@@ -46,10 +46,7 @@ impl Ends {
             from: network.namespace(&hosts[from].name),
             to: network.namespace(&hosts[to].name),
             address: hosts[to].address,
-            hosts: [from, to].map(|n| Host {
-                mac: hosts[n].mac,
-                ip: hosts[n].address,
-            }),
+            hosts: [from, to].map(|n| Host::new(hosts[n].mac, hosts[n].address)),
         }
     }
 

@@ -116,11 +116,7 @@ fn walk(report: &Report) -> Vec<String> {
 #[test]
 fn each_table_says_its_entry_and_the_actions_what_they_change() {
     let goto = Instruction::GotoTable(TableId(2));
-    let set = Action::SetField(MatchField::Basic {
-        field: Field::UdpDst,
-        value: 53,
-        mask: None,
-    });
+    let set = Action::SetField(MatchField::exact(Field::UdpDst, 53));
     let mut first = apply(vec![set]);
     first.extend([Instruction::Meter(MeterId(9)), goto]);
     let dns = Match::any()

@@ -85,14 +85,7 @@ fn groups_copy_choose_or_fail_over() {
 fn groups_refuse_loops_and_unknowns_and_take_their_entries_with_them() {
     let mut s = Switch::with_ports(1..=4);
     let m = |command, id, group_type, buckets| {
-        Message::GroupMod(GroupMod {
-            command,
-            group_type,
-            group_id: GroupId(id),
-            buckets,
-            command_bucket: None,
-            properties: Vec::new(),
-        })
+        Message::GroupMod(GroupMod::new(command, group_type, GroupId(id), buckets))
     };
     use {GroupModCommand as C, GroupType as T};
     let to = |id| vec![bucket(vec![Action::Group(GroupId(id))])];

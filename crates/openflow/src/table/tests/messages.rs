@@ -141,13 +141,8 @@ fn a_packet_out_does_its_actions_or_goes_through_the_tables() {
         &mut s,
         FlowMod::add(1, Match::any().with_in_port(P1), vec![out(3)]),
     );
-    let send = |in_port, port| PacketOut {
-        buffer_id: None,
-        in_port,
-        actions: vec![Action::output(port)],
-        data: udp(2, 1).into(),
-        pipeline: Default::default(),
-    };
+    let send =
+        |in_port, port| PacketOut::new(in_port, vec![Action::output(port)], udp(2, 1).into());
     let sent = |s: &mut Switch, m: PacketOut| match s.packet_out(at(0), &m).unwrap().as_slice() {
         [Output::Port { port, .. }] => Some(port.0),
         _ => None,
@@ -168,23 +163,13 @@ fn a_packet_out_does_its_actions_or_goes_through_the_tables() {
 #[test]
 fn an_older_generation_is_stale() {
     let mut s = Switch::with_ports([]);
-    let ask = |role, generation_id| {
-        Message::RoleRequest(RoleMessage {
-            role,
-            generation_id,
-            short_id: None,
-        })
-    };
+    let ask = |role, generation_id| Message::RoleRequest(RoleMessage::new(role, generation_id));
     s.apply(at(0), &ask(Role::Primary, 5)).unwrap();
     assert_eq!(
         s.apply(at(0), &ask(Role::Primary, 4)),
         Err(ErrorKind::ROLE_STALE)
     );
     let reply = s.apply(at(0), &ask(Role::NoChange, 0)).unwrap();
-    let told = RoleMessage {
-        role: Role::Primary,
-        generation_id: 5,
-        short_id: None,
-    };
+    let told = RoleMessage::new(Role::Primary, 5);
     assert_eq!(reply, [Message::RoleReply(told)]);
 }

@@ -48,11 +48,7 @@ fn to_ip(dst: u8) -> Match {
 
 fn set(field: Field, value: impl Into<u128>) -> Action {
     let value = value.into();
-    Action::SetField(MatchField::Basic {
-        field,
-        value,
-        mask: None,
-    })
+    Action::SetField(MatchField::exact(field, value))
 }
 
 fn add(switch: &mut Switch, m: FlowMod) {
@@ -64,26 +60,12 @@ fn apply(switch: &mut Switch, ms: u64, m: FlowMod) -> Result<Vec<Message>, Error
 }
 
 fn add_group(switch: &mut Switch, id: u32, group_type: GroupType, buckets: Vec<Bucket>) {
-    let m = GroupMod {
-        command: GroupModCommand::Add,
-        group_type,
-        group_id: GroupId(id),
-        buckets,
-        command_bucket: None,
-        properties: Vec::new(),
-    };
+    let m = GroupMod::new(GroupModCommand::Add, group_type, GroupId(id), buckets);
     assert_eq!(switch.apply(at(0), &Message::GroupMod(m)), Ok(Vec::new()));
 }
 
 fn bucket(actions: Vec<Action>) -> Bucket {
-    Bucket {
-        weight: 0,
-        watch_port: PortNo::ANY,
-        watch_group: GroupId::ANY,
-        actions,
-        bucket_id: None,
-        properties: Vec::new(),
-    }
+    Bucket::new(0, actions)
 }
 
 /// The ports a packet to 10.0.0.`dst` reaches from port 1.

@@ -59,11 +59,7 @@ fn decode_one(r: &mut Reader) -> Result<Action, DecodeError> {
     r.skip(2)?;
     let address = |field, r: &mut Reader| {
         let value = r.uint(Field::len(field))?;
-        Ok(Action::SetField(MatchField::Basic {
-            field,
-            value,
-            mask: None,
-        }))
+        Ok(Action::SetField(MatchField::exact(field, value)))
     };
     let (action, padding) = match ty {
         t::OUTPUT => {

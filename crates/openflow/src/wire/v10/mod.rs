@@ -23,6 +23,7 @@ use crate::message::{
 use crate::types::{BufferId, Cookie, DatapathId, GroupId, PortNo, TableId};
 
 use super::reader::Reader;
+use super::v13;
 use super::writer::Writer;
 
 pub(super) use numbers::{error_from_wire, error_to_wire};
@@ -84,7 +85,7 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
         }
         Message::PacketIn(m) => encode_packet_in(m, w),
         Message::FlowRemoved(m) => encode_flow_removed(m, w),
-        Message::PortStatus(m) => port::encode_status(m, w),
+        Message::PortStatus(m) => v13::port::encode_status(m, w, port::encode_port),
         Message::PacketOut(m) => encode_packet_out(m, w),
         Message::FlowMod(m) => encode_flow_mod(m, w),
         Message::PortMod(m) => port::encode_mod(m, w),

@@ -3,11 +3,12 @@
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
 use crate::message::{
-    Message, PacketQueue, Port, PortConfig, PortMod, PortName, PortReason, PortState, PortStatus,
-    QueueConfig, QueueProperty,
+    Message, PacketQueue, Port, PortConfig, PortMod, PortName, PortState, QueueConfig,
+    QueueProperty,
 };
 use crate::types::{MacAddr, PortNo, QueueId};
 use crate::wire::reader::Reader;
+use crate::wire::v13;
 use crate::wire::writer::Writer;
 
 use super::numbers::{
@@ -74,17 +75,9 @@ pub(super) fn encode_port(p: &Port, w: &mut Writer) -> Result<(), EncodeError> {
 
 pub(super) fn decode_status(frame: &Frame) -> Result<Message, DecodeError> {
     let mut r = Reader::body_of(frame, "PORT_STATUS");
-    let reason = PortReason(r.u8()?);
-    r.skip(7)?;
-    let port = decode_port(&mut r)?;
+    let status = v13::port::decode_status(&mut r, decode_port)?;
     r.done()?;
-    Ok(Message::PortStatus(PortStatus { reason, port }))
-}
-
-pub(super) fn encode_status(m: &PortStatus, w: &mut Writer) -> Result<(), EncodeError> {
-    w.u8(m.reason.0);
-    w.zeros(7);
-    encode_port(&m.port, w)
+    Ok(Message::PortStatus(status))
 }
 
 pub(super) fn decode_mod(frame: &Frame) -> Result<Message, DecodeError> {

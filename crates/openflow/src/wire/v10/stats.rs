@@ -6,11 +6,12 @@ use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
 use crate::message::{FlowModFlags, Message, MultipartReply, MultipartRequest};
 use crate::multipart::{
-    AggregateStats, Description, FlowStats, FlowStatsRequest, PortStats, QueueStats, ReplyBody,
-    RequestBody, TableStats, TableStatsV10, UnreadableRow,
+    FlowStats, FlowStatsRequest, PortStats, QueueStats, ReplyBody, RequestBody, TableStats,
+    TableStatsV10, UnreadableRow,
 };
 use crate::types::{Cookie, GroupId, PortNo, QueueId, TableId};
 use crate::wire::reader::Reader;
+use crate::wire::v13;
 use crate::wire::writer::Writer;
 
 use super::actions;
@@ -28,8 +29,6 @@ mod stats_type {
     pub const VENDOR: u16 = 0xffff;
 }
 
-const DESC_TEXT_LEN: usize = 256;
-const DESC_SERIAL_LEN: usize = 32;
 const TABLE_NAME_LEN: usize = 32;
 
 /// An entry of a flow reply without its actions.
@@ -120,24 +119,9 @@ pub(super) fn decode_reply(frame: &Frame) -> Result<Message, DecodeError> {
     let kind = r.u16()?;
     let more = r.u16()? & MORE != 0;
     let body = match kind {
-        t::DESC => ReplyBody::Desc(Description {
-            manufacturer: r.text(DESC_TEXT_LEN)?,
-            hardware: r.text(DESC_TEXT_LEN)?,
-            software: r.text(DESC_TEXT_LEN)?,
-            serial: r.text(DESC_SERIAL_LEN)?,
-            datapath: r.text(DESC_TEXT_LEN)?,
-        }),
+        t::DESC => ReplyBody::Desc(v13::multipart::decode_desc(&mut r)?),
         t::FLOW => ReplyBody::Flow(r.list(flow_stats)?),
-        t::AGGREGATE => {
-            let stats = AggregateStats {
-                packet_count: r.u64()?,
-                byte_count: r.u64()?,
-                flow_count: r.u32()?,
-                stats: Vec::new(),
-            };
-            r.skip(4)?;
-            ReplyBody::Aggregate(stats)
-        }
+        t::AGGREGATE => ReplyBody::Aggregate(v13::flow::decode_aggregate(&mut r)?),
         t::TABLE => ReplyBody::Table(r.list(table_stats)?),
         t::PORT => ReplyBody::PortStats(r.list(port_stats)?),
         t::QUEUE => ReplyBody::Queue(r.list(queue_stats)?),
@@ -196,11 +180,7 @@ pub(super) fn encode_reply(m: &MultipartReply, w: &mut Writer) -> Result<(), Enc
     match &m.body {
         ReplyBody::Desc(d) => {
             head(t::DESC, w);
-            w.text(&d.manufacturer, DESC_TEXT_LEN, "manufacturer")?;
-            w.text(&d.hardware, DESC_TEXT_LEN, "hardware description")?;
-            w.text(&d.software, DESC_TEXT_LEN, "software description")?;
-            w.text(&d.serial, DESC_SERIAL_LEN, "serial number")?;
-            w.text(&d.datapath, DESC_TEXT_LEN, "datapath description")?;
+            v13::multipart::encode_desc(d, w)?;
         }
         ReplyBody::Flow(list) => {
             head(t::FLOW, w);
@@ -208,11 +188,7 @@ pub(super) fn encode_reply(m: &MultipartReply, w: &mut Writer) -> Result<(), Enc
         }
         ReplyBody::Aggregate(stats) => {
             head(t::AGGREGATE, w);
-            w.refuse(!stats.stats.is_empty(), "such statistics of entries")?;
-            w.u64(stats.packet_count);
-            w.u64(stats.byte_count);
-            w.u32(stats.flow_count);
-            w.zeros(4);
+            v13::flow::encode_aggregate(stats, w)?;
         }
         ReplyBody::Table(list) => {
             head(t::TABLE, w);
@@ -379,24 +355,9 @@ fn encode_table_stats(s: &TableStats, w: &mut Writer) -> Result<(), EncodeError>
 fn port_stats(r: &mut Reader) -> Result<PortStats, DecodeError> {
     let port_no = port_from_wire(r.u16()?);
     r.skip(6)?;
-    Ok(PortStats {
-        port_no,
-        rx_packets: r.u64()?,
-        tx_packets: r.u64()?,
-        rx_bytes: r.u64()?,
-        tx_bytes: r.u64()?,
-        rx_dropped: r.u64()?,
-        tx_dropped: r.u64()?,
-        rx_errors: r.u64()?,
-        tx_errors: r.u64()?,
-        rx_frame_err: r.u64()?,
-        rx_over_err: r.u64()?,
-        rx_crc_err: r.u64()?,
-        collisions: r.u64()?,
-        duration_sec: 0,
-        duration_nsec: 0,
-        properties: Vec::new(),
-    })
+    let mut stats = v13::port::decode_counters(port_no, r)?;
+    v13::port::decode_ethernet(&mut stats, r)?;
+    Ok(stats)
 }
 
 fn encode_port_stats(s: &PortStats, w: &mut Writer) -> Result<(), EncodeError> {
@@ -404,22 +365,8 @@ fn encode_port_stats(s: &PortStats, w: &mut Writer) -> Result<(), EncodeError> {
     no_duration(s.duration_sec, s.duration_nsec, w)?;
     w.u16(port_to_wire(s.port_no, w)?);
     w.zeros(6);
-    for counter in [
-        s.rx_packets,
-        s.tx_packets,
-        s.rx_bytes,
-        s.tx_bytes,
-        s.rx_dropped,
-        s.tx_dropped,
-        s.rx_errors,
-        s.tx_errors,
-        s.rx_frame_err,
-        s.rx_over_err,
-        s.rx_crc_err,
-        s.collisions,
-    ] {
-        w.u64(counter);
-    }
+    v13::port::encode_counters(s, w);
+    v13::port::encode_ethernet(s, w);
     Ok(())
 }
 

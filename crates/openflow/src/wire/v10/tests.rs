@@ -149,13 +149,7 @@ fn what_1_0_has_no_words_for_is_refused_by_name() {
     let body = RequestBody::PortDesc(PortNo::ANY);
     let request = Message::MultipartRequest(MultipartRequest { more, body });
     assert_eq!(refusal(request), "such statistics");
-    let error = |kind| {
-        Message::Error(ErrorMessage {
-            kind,
-            experimenter: None,
-            data: Bytes::new(),
-        })
-    };
+    let error = |kind| Message::Error(ErrorMessage::new(kind, Bytes::new()));
     assert_eq!(refusal(error(ErrorKind::MATCH_BAD_PREREQ)), "such error");
 }
 
@@ -436,13 +430,9 @@ fn the_tag_behind_a_tag_is_printed() {
         "0000000000ff0000000000aa88a860058100400608004500001400000000400100000a0000010a000002",
     );
     let packet_in = Message::PacketIn(PacketIn {
-        buffer_id: None,
-        total_len: data.len() as u16,
         reason: crate::message::PacketInReason(0),
-        table_id: TableId(0),
         cookie: NO_COOKIE,
-        r#match: Match::any().with_in_port(PortNo(1)),
-        data: data.into(),
+        ..PacketIn::new(PortNo(1), data.into())
     });
     let frame = crate::encode(Version::V10, Xid(1), &packet_in).expect("of 1.0");
     let text = crate::text::print(&frame);

@@ -50,11 +50,7 @@ pub(in crate::wire) fn decode(
             if value & !(field.ones() & !implied(*field)) != 0 {
                 return Err(bad_value);
             }
-            let set = MatchField::Basic {
-                field: *field,
-                value: value | implied(*field),
-                mask: None,
-            };
+            let set = MatchField::exact(*field, value | implied(*field));
             // Type, length and value fill a multiple of 8.
             (
                 Action::SetField(set),

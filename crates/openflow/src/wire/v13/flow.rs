@@ -242,7 +242,7 @@ pub(super) fn encode_stats(stats: &FlowStats, w: &mut Writer) -> Result<(), Enco
     w.close(start, 0, "flow statistics")
 }
 
-pub(super) fn decode_aggregate(r: &mut Reader) -> Result<AggregateStats, DecodeError> {
+pub(in crate::wire) fn decode_aggregate(r: &mut Reader) -> Result<AggregateStats, DecodeError> {
     let stats = AggregateStats {
         packet_count: r.u64()?,
         byte_count: r.u64()?,
@@ -253,7 +253,10 @@ pub(super) fn decode_aggregate(r: &mut Reader) -> Result<AggregateStats, DecodeE
     Ok(stats)
 }
 
-pub(super) fn encode_aggregate(stats: &AggregateStats, w: &mut Writer) -> Result<(), EncodeError> {
+pub(in crate::wire) fn encode_aggregate(
+    stats: &AggregateStats,
+    w: &mut Writer,
+) -> Result<(), EncodeError> {
     w.refuse(!stats.stats.is_empty(), STATS)?;
     w.u64(stats.packet_count);
     w.u64(stats.byte_count);

@@ -21,14 +21,12 @@ pub(super) fn decode_group_mod(r: &mut Reader) -> Result<GroupMod, DecodeError> 
     };
     let group_type = decode_type(r)?;
     r.skip(1)?;
-    Ok(GroupMod {
+    Ok(GroupMod::new(
         command,
         group_type,
-        group_id: GroupId(r.u32()?),
-        buckets: r.list(decode_bucket)?,
-        command_bucket: None,
-        properties: Vec::new(),
-    })
+        GroupId(r.u32()?),
+        r.list(decode_bucket)?,
+    ))
 }
 
 pub(super) fn encode_group_mod(group_mod: &GroupMod, w: &mut Writer) -> Result<(), EncodeError> {

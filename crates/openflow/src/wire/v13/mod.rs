@@ -33,7 +33,7 @@ pub(super) fn decode(kind: K, r: &mut Reader) -> Result<Message, DecodeError> {
         K::SetConfig => Message::SetConfig(switch::decode_config(r)?),
         K::PacketIn => Message::PacketIn(packet::decode_packet_in(r)?),
         K::FlowRemoved => Message::FlowRemoved(flow::decode_flow_removed(r)?),
-        K::PortStatus => Message::PortStatus(port::decode_port_status(r)?),
+        K::PortStatus => Message::PortStatus(port::decode_status(r, port::decode_port)?),
         K::PacketOut => Message::PacketOut(packet::decode_packet_out(r)?),
         K::FlowMod => Message::FlowMod(flow::decode_flow_mod(r)?),
         K::GroupMod => Message::GroupMod(group::decode_group_mod(r)?),
@@ -79,7 +79,7 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
         }
         Message::PacketIn(packet) => packet::encode_packet_in(packet, w)?,
         Message::FlowRemoved(removed) => flow::encode_flow_removed(removed, w)?,
-        Message::PortStatus(status) => port::encode_port_status(status, w)?,
+        Message::PortStatus(status) => port::encode_status(status, w, port::encode_port)?,
         Message::PacketOut(packet) => packet::encode_packet_out(packet, w)?,
         Message::FlowMod(flow_mod) => flow::encode_flow_mod(flow_mod, w)?,
         Message::GroupMod(group_mod) => group::encode_group_mod(group_mod, w)?,

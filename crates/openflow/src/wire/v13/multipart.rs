@@ -339,7 +339,7 @@ fn encode_header(kind: u16, more: bool, w: &mut Writer) {
     w.zeros(4);
 }
 
-fn decode_desc(r: &mut Reader) -> Result<Description, DecodeError> {
+pub(in crate::wire) fn decode_desc(r: &mut Reader) -> Result<Description, DecodeError> {
     Ok(Description {
         manufacturer: r.text(DESC_STR_LEN)?,
         hardware: r.text(DESC_STR_LEN)?,
@@ -349,7 +349,7 @@ fn decode_desc(r: &mut Reader) -> Result<Description, DecodeError> {
     })
 }
 
-fn encode_desc(desc: &Description, w: &mut Writer) -> Result<(), EncodeError> {
+pub(in crate::wire) fn encode_desc(desc: &Description, w: &mut Writer) -> Result<(), EncodeError> {
     let what = "text of a description";
     w.text(&desc.manufacturer, DESC_STR_LEN, what)?;
     w.text(&desc.hardware, DESC_STR_LEN, what)?;

@@ -78,11 +78,7 @@ pub(super) fn decode_role(r: &mut Reader) -> Result<RoleMessage, DecodeError> {
     let role = role_from_wire(r.u32()?).ok_or(refused)?;
     r.skip(4)?;
     let generation_id = r.u64()?;
-    Ok(RoleMessage {
-        role,
-        generation_id,
-        short_id: None,
-    })
+    Ok(RoleMessage::new(role, generation_id))
 }
 
 pub(super) fn encode_role(message: &RoleMessage, w: &mut Writer) -> Result<(), EncodeError> {

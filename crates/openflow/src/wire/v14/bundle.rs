@@ -230,13 +230,11 @@ mod tests {
     #[test]
     fn a_message_is_enclosed_as_it_is_written() {
         let add = FlowMod::add(7, Match::any().with_in_port(PortNo(3)), Vec::new());
-        let packet_out = PacketOut {
-            buffer_id: None,
-            in_port: PortNo::CONTROLLER,
-            actions: vec![Action::output(PortNo(1))],
-            data: Bytes::from_static(b"an odd number"),
-            pipeline: Default::default(),
-        };
+        let packet_out = PacketOut::new(
+            PortNo::CONTROLLER,
+            vec![Action::output(PortNo(1))],
+            Bytes::from_static(b"an odd number"),
+        );
         for version in [Version::V13, Version::V14, Version::V15] {
             for message in [
                 Message::FlowMod(add.clone()),

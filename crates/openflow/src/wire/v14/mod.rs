@@ -19,7 +19,7 @@ use super::writer::Writer;
 /// Reads the body of a message of `kind`, which is no symmetric one.
 pub(super) fn decode(kind: K, r: &mut Reader) -> Result<Message, DecodeError> {
     Ok(match kind {
-        K::PortStatus => Message::PortStatus(port::decode_status(r)?),
+        K::PortStatus => Message::PortStatus(v13::port::decode_status(r, port::decode_port)?),
         K::PortMod => Message::PortMod(port::decode_mod(r)?),
         K::TableMod => Message::TableMod(table::decode_mod(r)?),
         K::MultipartRequest => {
@@ -44,7 +44,7 @@ pub(super) fn decode(kind: K, r: &mut Reader) -> Result<Message, DecodeError> {
 /// Writes the body of `message`, which is no symmetric one and has a type byte in 1.4.
 pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeError> {
     match message {
-        Message::PortStatus(status) => port::encode_status(status, w),
+        Message::PortStatus(status) => v13::port::encode_status(status, w, port::encode_port),
         Message::PortMod(port_mod) => port::encode_mod(port_mod, w),
         Message::TableMod(table_mod) => table::encode_mod(table_mod, w),
         Message::MultipartRequest(request) => {

@@ -2,11 +2,11 @@
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{
-    OpticalPort, PacketQueue, Port, PortConfig, PortMod, PortModProperty, PortName, PortProperty,
-    PortReason, PortState, PortStatsProperty, PortStatus, QueueProperty,
+    OpticalPort, PacketQueue, Port, PortMod, PortModProperty, PortProperty, PortStatsProperty,
+    QueueProperty,
 };
 use crate::multipart::{PortStats, QueueStats};
-use crate::types::{MacAddr, PortNo, QueueId, Version};
+use crate::types::{PortNo, QueueId, Version};
 
 use super::super::reader::Reader;
 use super::super::v13;
@@ -29,58 +29,24 @@ const QUEUE_EXPERIMENTER: u16 = 0xffff;
 pub(in crate::wire) fn decode_port(r: &mut Reader) -> Result<Port, DecodeError> {
     let len = usize::from(r.peek_u16(4)?);
     let mut r = r.part(len, ErrorKind::BAD_LEN, "port")?;
-    let port_no = PortNo(r.u32()?);
-    r.skip(4)?;
-    let hw_addr = MacAddr(r.array()?);
-    r.skip(2)?;
-    let mut port = Port {
-        port_no,
-        hw_addr,
-        name: PortName(r.array()?),
-        config: PortConfig(r.u32()?),
-        state: PortState(r.u32()?),
-        curr: 0,
-        advertised: 0,
-        supported: 0,
-        peer: 0,
-        curr_speed: 0,
-        max_speed: 0,
-        properties: Vec::new(),
-    };
+    let mut port = v13::port::decode_bare(&mut r)?;
     property::each(&mut r, |ty, r| {
         if ty != ETHERNET {
             port.properties.push(decode_property(ty, r)?);
             return Ok(());
         }
         r.skip(4)?;
-        port.curr = r.u32()?;
-        port.advertised = r.u32()?;
-        port.supported = r.u32()?;
-        port.peer = r.u32()?;
-        port.curr_speed = r.u32()?;
-        port.max_speed = r.u32()?;
-        Ok(())
+        v13::port::decode_features(&mut port, r)
     })?;
     Ok(port)
 }
 
 pub(in crate::wire) fn encode_port(port: &Port, w: &mut Writer) -> Result<(), EncodeError> {
     let start = w.at();
-    w.u32(port.port_no.0);
-    w.zeros(4);
-    w.bytes(&port.hw_addr.0);
-    w.zeros(2);
-    w.bytes(&port.name.0);
-    w.u32(port.config.0);
-    w.u32(port.state.0);
+    v13::port::encode_bare(port, w);
     property::put(ETHERNET, w, |w| {
         w.zeros(4);
-        w.u32(port.curr);
-        w.u32(port.advertised);
-        w.u32(port.supported);
-        w.u32(port.peer);
-        w.u32(port.curr_speed);
-        w.u32(port.max_speed);
+        v13::port::encode_features(port, w);
     })?;
     for property in &port.properties {
         encode_property(property, w)?;
@@ -141,32 +107,8 @@ fn words(words: &[u32], w: &mut Writer) {
     words.iter().for_each(|word| w.u32(*word));
 }
 
-pub(super) fn decode_status(r: &mut Reader) -> Result<PortStatus, DecodeError> {
-    let reason = PortReason(r.u8()?);
-    r.skip(7)?;
-    let port = decode_port(r)?;
-    Ok(PortStatus { reason, port })
-}
-
-pub(super) fn encode_status(status: &PortStatus, w: &mut Writer) -> Result<(), EncodeError> {
-    w.u8(status.reason.0);
-    w.zeros(7);
-    encode_port(&status.port, w)
-}
-
 pub(super) fn decode_mod(r: &mut Reader) -> Result<PortMod, DecodeError> {
-    let port_no = PortNo(r.u32()?);
-    r.skip(4)?;
-    let hw_addr = MacAddr(r.array()?);
-    r.skip(2)?;
-    let mut port_mod = PortMod {
-        port_no,
-        hw_addr,
-        config: PortConfig(r.u32()?),
-        mask: PortConfig(r.u32()?),
-        advertise: 0,
-        properties: Vec::new(),
-    };
+    let mut port_mod = v13::port::decode_bare_mod(r)?;
     property::each(r, |ty, r| {
         match ty {
             ETHERNET => port_mod.advertise = r.u32()?,
@@ -188,12 +130,7 @@ pub(super) fn decode_mod(r: &mut Reader) -> Result<PortMod, DecodeError> {
 }
 
 pub(super) fn encode_mod(port_mod: &PortMod, w: &mut Writer) -> Result<(), EncodeError> {
-    w.u32(port_mod.port_no.0);
-    w.zeros(4);
-    w.bytes(&port_mod.hw_addr.0);
-    w.zeros(2);
-    w.u32(port_mod.config.0);
-    w.u32(port_mod.mask.0);
+    v13::port::encode_bare_mod(port_mod, w);
     // Without it, the switch leaves the features alone.
     if port_mod.advertise != 0 {
         property::put(ETHERNET, w, |w| w.u32(port_mod.advertise))?;
@@ -225,31 +162,15 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<PortStats, DecodeError> {
     let port_no = PortNo(r.u32()?);
     let (duration_sec, duration_nsec) = (r.u32()?, r.u32()?);
     let mut stats = PortStats {
-        port_no,
-        rx_packets: r.u64()?,
-        tx_packets: r.u64()?,
-        rx_bytes: r.u64()?,
-        tx_bytes: r.u64()?,
-        rx_dropped: r.u64()?,
-        tx_dropped: r.u64()?,
-        rx_errors: r.u64()?,
-        tx_errors: r.u64()?,
-        rx_frame_err: u64::MAX,
-        rx_over_err: u64::MAX,
-        rx_crc_err: u64::MAX,
-        collisions: u64::MAX,
         duration_sec,
         duration_nsec,
-        properties: Vec::new(),
+        ..v13::port::decode_counters(port_no, &mut r)?
     };
     property::each(&mut r, |ty, r| {
         match ty {
             ETHERNET => {
                 r.skip(4)?;
-                stats.rx_frame_err = r.u64()?;
-                stats.rx_over_err = r.u64()?;
-                stats.rx_crc_err = r.u64()?;
-                stats.collisions = r.u64()?;
+                v13::port::decode_ethernet(&mut stats, r)?;
             }
             OPTICAL => {
                 r.skip(4)?;
@@ -278,24 +199,10 @@ pub(super) fn encode_stats(stats: &PortStats, w: &mut Writer) -> Result<(), Enco
     w.u32(stats.port_no.0);
     w.u32(stats.duration_sec);
     w.u32(stats.duration_nsec);
-    for counter in [
-        stats.rx_packets,
-        stats.tx_packets,
-        stats.rx_bytes,
-        stats.tx_bytes,
-        stats.rx_dropped,
-        stats.tx_dropped,
-        stats.rx_errors,
-        stats.tx_errors,
-    ] {
-        w.u64(counter);
-    }
+    v13::port::encode_counters(stats, w);
     property::put(ETHERNET, w, |w| {
         w.zeros(4);
-        w.u64(stats.rx_frame_err);
-        w.u64(stats.rx_over_err);
-        w.u64(stats.rx_crc_err);
-        w.u64(stats.collisions);
+        v13::port::encode_ethernet(stats, w);
     })?;
     for property in &stats.properties {
         match property {

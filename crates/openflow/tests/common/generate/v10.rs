@@ -8,7 +8,7 @@ use openflow::message::*;
 use openflow::multipart::*;
 use openflow::types::*;
 
-use super::Rng;
+use super::{Rng, v13};
 
 /// Any message of 1.0.
 pub fn message(g: &mut Rng) -> Message {
@@ -123,18 +123,11 @@ fn packet_in(g: &mut Rng) -> PacketIn {
 
 fn flow_removed(g: &mut Rng) -> FlowRemoved {
     FlowRemoved {
-        cookie: Cookie(g.long()),
-        priority: g.u16(),
         reason: FlowRemovedReason(g.u8()),
         table_id: TableId(0),
-        duration_sec: g.u32(),
-        duration_nsec: g.u32(),
-        idle_timeout: g.u16(),
         hard_timeout: 0,
-        packet_count: g.long(),
-        byte_count: g.long(),
         r#match: any_match(g),
-        stats: Vec::new(),
+        ..v13::flow_removed(g)
     }
 }
 
@@ -211,20 +204,9 @@ fn flow_request(g: &mut Rng) -> FlowStatsRequest {
 
 fn reply(g: &mut Rng) -> ReplyBody {
     match g.below(8) {
-        0 => ReplyBody::Desc(Description {
-            manufacturer: g.text(256),
-            hardware: g.text(256),
-            software: g.text(256),
-            serial: g.text(32),
-            datapath: g.text(256),
-        }),
+        0 => ReplyBody::Desc(v13::description(g)),
         1 => ReplyBody::Flow(g.list(4, flow_stats)),
-        2 => ReplyBody::Aggregate(AggregateStats {
-            packet_count: g.long(),
-            byte_count: g.long(),
-            flow_count: g.u32(),
-            stats: Vec::new(),
-        }),
+        2 => ReplyBody::Aggregate(v13::aggregate(g)),
         3 => ReplyBody::Table(g.list(4, |g| TableStats {
             table_id: TableId(g.u8()),
             active_count: g.u32(),
@@ -240,13 +222,9 @@ fn reply(g: &mut Rng) -> ReplyBody {
         4 => ReplyBody::PortStats(g.list(4, port_stats)),
         5 => ReplyBody::Queue(g.list(4, |g| QueueStats {
             port_no: port_no(g),
-            queue_id: QueueId(g.u32()),
-            tx_bytes: g.long(),
-            tx_packets: g.long(),
-            tx_errors: g.long(),
             duration_sec: 0,
             duration_nsec: 0,
-            properties: Vec::new(),
+            ..v13::queue_stats(g)
         })),
         6 => ReplyBody::Experimenter {
             experimenter: g.u32(),
@@ -261,41 +239,19 @@ fn reply(g: &mut Rng) -> ReplyBody {
 
 fn flow_stats(g: &mut Rng) -> FlowStats {
     FlowStats {
-        table_id: TableId(g.u8()),
-        duration_sec: g.u32(),
-        duration_nsec: g.u32(),
-        priority: g.u16(),
-        idle_timeout: g.u16(),
-        hard_timeout: g.u16(),
         flags: FlowModFlags::empty(),
-        cookie: Cookie(g.long()),
-        packet_count: g.long(),
-        byte_count: g.long(),
         r#match: any_match(g),
         instructions: vec![Instruction::ApplyActions(g.list(4, action))],
-        importance: 0,
-        stats: Vec::new(),
+        ..v13::flow_stats(g)
     }
 }
 
 fn port_stats(g: &mut Rng) -> PortStats {
     PortStats {
         port_no: port_no(g),
-        rx_packets: g.long(),
-        tx_packets: g.long(),
-        rx_bytes: g.long(),
-        tx_bytes: g.long(),
-        rx_dropped: g.long(),
-        tx_dropped: g.long(),
-        rx_errors: g.long(),
-        tx_errors: g.long(),
-        rx_frame_err: g.long(),
-        rx_over_err: g.long(),
-        rx_crc_err: g.long(),
-        collisions: g.long(),
         duration_sec: 0,
         duration_nsec: 0,
-        properties: Vec::new(),
+        ..v13::port_stats(g)
     }
 }
 
@@ -336,11 +292,10 @@ fn speed_kbps(features: u32) -> u32 {
 
 fn action(g: &mut Rng) -> Action {
     let set = |field: Field, g: &mut Rng| {
-        Action::SetField(MatchField::Basic {
+        Action::SetField(MatchField::exact(
             field,
-            value: g.int(u32::from(field.info().bits)),
-            mask: None,
-        })
+            g.int(u32::from(field.info().bits)),
+        ))
     };
     match g.below(13) {
         0 => Action::Output {

@@ -61,18 +61,16 @@ fn message_of_kind(kind: u64, g: &mut Rng) -> Message {
             pipeline: Default::default(),
         }),
         14 => Message::FlowMod(flow_mod(g)),
-        15 => Message::GroupMod(GroupMod {
-            command: g.pick(&[
+        15 => Message::GroupMod(GroupMod::new(
+            g.pick(&[
                 GroupModCommand::Add,
                 GroupModCommand::Modify,
                 GroupModCommand::Delete,
             ]),
-            group_type: group_type(g),
-            group_id: GroupId(g.u32()),
-            buckets: g.list(4, bucket),
-            command_bucket: None,
-            properties: Vec::new(),
-        }),
+            group_type(g),
+            GroupId(g.u32()),
+            g.list(4, bucket),
+        )),
         16 => Message::PortMod(PortMod {
             port_no: PortNo(g.u32()),
             hw_addr: mac(g),
@@ -165,7 +163,7 @@ fn packet_in(g: &mut Rng) -> PacketIn {
     }
 }
 
-fn flow_removed(g: &mut Rng) -> FlowRemoved {
+pub fn flow_removed(g: &mut Rng) -> FlowRemoved {
     FlowRemoved {
         cookie: Cookie(g.long()),
         priority: g.u16(),
@@ -202,11 +200,10 @@ fn flow_mod(g: &mut Rng) -> FlowMod {
 }
 
 fn role(g: &mut Rng) -> RoleMessage {
-    RoleMessage {
-        role: g.pick(&[Role::NoChange, Role::Equal, Role::Primary, Role::Secondary]),
-        generation_id: g.long(),
-        short_id: None,
-    }
+    RoleMessage::new(
+        g.pick(&[Role::NoChange, Role::Equal, Role::Primary, Role::Secondary]),
+        g.long(),
+    )
 }
 
 fn async_config(g: &mut Rng) -> AsyncConfig {
@@ -249,20 +246,9 @@ pub fn multipart_request(g: &mut Rng) -> MultipartRequest {
 
 pub fn multipart_reply(g: &mut Rng) -> MultipartReply {
     let body = match g.below(16) {
-        0 => ReplyBody::Desc(Description {
-            manufacturer: g.text(256),
-            hardware: g.text(256),
-            software: g.text(256),
-            serial: g.text(32),
-            datapath: g.text(256),
-        }),
+        0 => ReplyBody::Desc(description(g)),
         1 => ReplyBody::Flow(g.list(4, flow_stats)),
-        2 => ReplyBody::Aggregate(AggregateStats {
-            packet_count: g.long(),
-            byte_count: g.long(),
-            flow_count: g.u32(),
-            stats: Vec::new(),
-        }),
+        2 => ReplyBody::Aggregate(aggregate(g)),
         3 => ReplyBody::Table(g.list(6, table_stats)),
         4 => ReplyBody::PortStats(g.list(4, port_stats)),
         5 => ReplyBody::Queue(g.list(4, queue_stats)),
@@ -310,6 +296,25 @@ pub fn multipart_reply(g: &mut Rng) -> MultipartReply {
     }
 }
 
+pub fn description(g: &mut Rng) -> Description {
+    Description {
+        manufacturer: g.text(256),
+        hardware: g.text(256),
+        software: g.text(256),
+        serial: g.text(32),
+        datapath: g.text(256),
+    }
+}
+
+pub fn aggregate(g: &mut Rng) -> AggregateStats {
+    AggregateStats {
+        packet_count: g.long(),
+        byte_count: g.long(),
+        flow_count: g.u32(),
+        stats: Vec::new(),
+    }
+}
+
 fn flow_stats_request(g: &mut Rng) -> FlowStatsRequest {
     FlowStatsRequest {
         table_id: TableId(g.u8()),
@@ -321,7 +326,7 @@ fn flow_stats_request(g: &mut Rng) -> FlowStatsRequest {
     }
 }
 
-fn flow_stats(g: &mut Rng) -> FlowStats {
+pub fn flow_stats(g: &mut Rng) -> FlowStats {
     FlowStats {
         table_id: TableId(g.u8()),
         duration_sec: g.u32(),
@@ -350,7 +355,7 @@ fn table_stats(g: &mut Rng) -> TableStats {
     }
 }
 
-fn port_stats(g: &mut Rng) -> PortStats {
+pub fn port_stats(g: &mut Rng) -> PortStats {
     PortStats {
         port_no: PortNo(g.u32()),
         rx_packets: g.long(),
@@ -371,7 +376,7 @@ fn port_stats(g: &mut Rng) -> PortStats {
     }
 }
 
-fn queue_stats(g: &mut Rng) -> QueueStats {
+pub fn queue_stats(g: &mut Rng) -> QueueStats {
     QueueStats {
         port_no: PortNo(g.u32()),
         queue_id: QueueId(g.u32()),
@@ -548,11 +553,7 @@ pub fn action(g: &mut Rng) -> Action {
         2 => Action::SetQueue(QueueId(g.u32())),
         3 => {
             let info = g.pick(FIELDS);
-            Action::SetField(MatchField::Basic {
-                field: info.field,
-                value: g.int(u32::from(info.bits)),
-                mask: None,
-            })
+            Action::SetField(MatchField::exact(info.field, g.int(u32::from(info.bits))))
         }
         4 => Action::PushVlan(g.u16()),
         5 => Action::PopVlan,
@@ -640,11 +641,7 @@ fn add_prerequisite(prereq: Prereq, r#match: &mut Match) {
             _ => field.info().prereq,
         };
         add_prerequisite(before, r#match);
-        r#match.fields.push(MatchField::Basic {
-            field,
-            value,
-            mask: None,
-        });
+        r#match.fields.push(MatchField::exact(field, value));
     }
 }
 

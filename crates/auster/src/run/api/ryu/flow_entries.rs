@@ -115,10 +115,8 @@ async fn clear(State(api): State<Api>, Path(dpid): Path<String>) -> Result<Statu
 
 /// Ryu's entries on a switch that a command is about.
 pub async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
-    let there = api
-        .driver
-        .ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen));
-    there.await.ok_or_else(Problem::busy)
+    api.ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen))
+        .await
 }
 
 /// Ryu answers 404 for a switch that is not connected.
@@ -165,10 +163,10 @@ impl Asked {
         // The match as a switch would report it: written otherwise, it is the same entry.
         let matching = format!("{:?}", self.pattern());
         let hash = Fnv1a::of(matching.as_bytes());
-        FlowName {
-            owner: OWNER_RYU.to_owned(),
-            name: format!("{}-{}-{hash:016x}", self.dpid, self.priority),
-        }
+        FlowName::new(
+            OWNER_RYU,
+            format!("{}-{}-{hash:016x}", self.dpid, self.priority),
+        )
     }
 
     fn entry(&self) -> StaticEntry {
@@ -376,11 +374,7 @@ fn set_field(value: &Value) -> Result<Action, (&'static str, String)> {
             field,
             value,
             mask: None,
-        }) => Ok(Action::SetField(MatchField::Basic {
-            field,
-            value,
-            mask: None,
-        })),
+        }) => Ok(Action::SetField(MatchField::exact(field, value))),
         _ => Err(("value", "takes no mask".to_owned())),
     }
 }

@@ -116,10 +116,7 @@ async fn delete(
 }
 
 fn name(kind: PartKind, dpid: DatapathId, number: u32) -> PartName {
-    let of = FlowName {
-        owner: OWNER_RYU.to_owned(),
-        name: format!("{dpid}-{number}"),
-    };
+    let of = FlowName::new(OWNER_RYU, format!("{dpid}-{number}"));
     PartName { kind, of }
 }
 
@@ -197,19 +194,17 @@ fn read(kind: PartKind, body: &Value, is_deletion: bool) -> Result<Asked, Wrong>
         }
     };
     let add = number.filter(|_| !is_deletion).map(|number| match kind {
-        PartKind::Group => PartMod::Group(GroupMod {
-            command: GroupModCommand::Add,
-            group_type: group_type(fields, &mut wrong),
-            group_id: GroupId(number),
-            buckets: {
+        PartKind::Group => PartMod::Group(GroupMod::new(
+            GroupModCommand::Add,
+            group_type(fields, &mut wrong),
+            GroupId(number),
+            {
                 let list = list("buckets", &mut wrong);
                 let list = list.iter().enumerate();
                 list.map(|(n, value)| bucket(n, value, &mut wrong))
                     .collect()
             },
-            command_bucket: None,
-            properties: Vec::new(),
-        }),
+        )),
         PartKind::Meter => PartMod::Meter(MeterMod {
             command: MeterModCommand::Add,
             flags: flags(fields, &mut wrong),

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::super::problem::Problem;
 use super::super::{Api, json};
 use super::stats::dpid_of;
-use crate::run::intent::Change;
+use crate::run::intent::{Change, When};
 use crate::run::qos::Refused;
 use crate::run::qos::held::Op;
 
@@ -84,10 +84,7 @@ fn failure(details: impl Into<Value>) -> Value {
 impl Api {
     /// Changes all of these, or none.
     async fn change(&self, ops: Vec<Op>) -> Result<(), Refused> {
-        let change = Change {
-            ops,
-            ..Change::default()
-        };
+        let change = Change::new(ops, When::default());
         self.intent.change(change).await.map(drop)
     }
 }

@@ -512,11 +512,7 @@ mod tests {
     fn what_an_entry_does_is_told_in_a_list() {
         let applied = parse_actions("set_queue:7,mod_vlan_vid:3,output:4,CONTROLLER:65535");
         let mut applied = applied.unwrap();
-        applied.push(Action::SetField(MatchField::Basic {
-            field: Field::IpDscp,
-            value: 46,
-            mask: None,
-        }));
+        applied.push(Action::SetField(MatchField::exact(Field::IpDscp, 46)));
         let instructions = [
             Instruction::Meter(MeterId(3)),
             Instruction::ApplyActions(applied),

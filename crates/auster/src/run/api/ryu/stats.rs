@@ -120,7 +120,7 @@ async fn as_stated(
     dpid: DatapathId,
     mut bodies: Vec<ReplyBody>,
 ) -> Result<Vec<ReplyBody>, Problem> {
-    let bodies = api.driver.ask(move |controller| {
+    api.ask(move |controller| {
         let rows = bodies.iter_mut().flat_map(|body| match body {
             ReplyBody::Flow(rows) => &mut rows[..],
             _ => &mut [],
@@ -134,8 +134,8 @@ async fn as_stated(
             }
         }
         bodies
-    });
-    bodies.await.ok_or_else(Problem::busy)
+    })
+    .await
 }
 
 /// The datapath id in Ryu's forms, decimal or `0x…`, or in the form that other paths show.

@@ -10,11 +10,9 @@ use axum::{Json, Router};
 use control::controller::{HostPage, HostQuery, Location, PortDetail};
 use openflow::DatapathId;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::super::Api;
 use super::super::problem::Problem;
-use super::super::state::ASK_MAX;
 
 /// Ryu has no pages.
 const HOSTS_MAX: usize = 10_000;
@@ -65,9 +63,10 @@ async fn answer(api: &Api, kind: &str, of: Option<DatapathId>) -> Result<Json<Va
             up.map(|switch| row(switch.dpid)).collect()
         }
         "links" => {
-            let links = api.driver.ask(|controller| controller.links());
-            let links = timeout(ASK_MAX, links).await.ok().flatten();
-            let links = links.ok_or_else(Problem::busy)?.into_iter();
+            let links = api
+                .ask_soon(|controller| controller.links())
+                .await?
+                .into_iter();
             let links = links.filter(|link| is_of(link.from.dpid));
             let row = |from, to| json!({"src": port_at(from), "dst": port_at(to)});
             links.map(|link| row(link.from, link.to)).collect()

@@ -6,6 +6,7 @@ use control::Location;
 use control::controller::trace::{End, EntryOwner, Routed, Start, table_name};
 use control::routing::Verdict as RouteVerdict;
 use control::trace::{Course, Fate, Hop, Lead, Outcome, drop_text};
+use data_encoding::HEXLOWER;
 use openflow::match_fields::FIELDS;
 use openflow::message::{GroupType, PacketInReason};
 use openflow::packet::PacketFields;
@@ -280,7 +281,7 @@ impl Found<'_> {
         HopDocument {
             dpid: hop.at.dpid.to_string(),
             in_port: hop.at.port.to_string(),
-            frame: hex(&hop.packet),
+            frame: HEXLOWER.encode(&hop.packet),
             entry_count: read.map_or(0, |read| read.entry_count),
             is_partial: read.is_some_and(|read| read.is_partial),
             problem: hop.problem.clone(),
@@ -350,14 +351,7 @@ impl Found<'_> {
                 port: port.to_string(),
                 queue: queue.map(|queue| queue.0),
                 r#if: choices(only_if),
-                to: self.lead(
-                    hop,
-                    at.1,
-                    Location {
-                        dpid: hop.at.dpid,
-                        port: *port,
-                    },
-                ),
+                to: self.lead(hop, at.1, Location::new(hop.at.dpid, *port)),
             },
             Step::Controller { reason, only_if } => StepDocument::Controller {
                 reason: match *reason {
@@ -479,10 +473,7 @@ impl Found<'_> {
         let at_hop = &self.course.hops()[hop];
         let found = step.and_then(|step| at_hop.steps.get(step));
         let port = match found {
-            Some(Step::Output { port, .. }) => Some(Location {
-                dpid: at_hop.at.dpid,
-                port: *port,
-            }),
+            Some(Step::Output { port, .. }) => Some(Location::new(at_hop.at.dpid, *port)),
             _ => None,
         };
         let switch = at_hop.at.dpid;
@@ -617,12 +608,8 @@ fn packet(start: &Start) -> PacketDocument {
         eth_dst: mac(fields.eth_dst()),
         tag: fields.vlan_id(),
         text,
-        hex: hex(&start.packet),
+        hex: HEXLOWER.encode(&start.packet),
     }
-}
-
-fn hex(frame: &[u8]) -> String {
-    frame.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn host(end: &End) -> HostDocument {

@@ -28,8 +28,6 @@ use super::server::REQUEST_MAX;
 use document::{Found, TraceDocument};
 use read::entries;
 
-/// The time that the controller's thread has to answer.
-const ASK_MAX: Duration = Duration::from_secs(2);
 /// The time for reading all switches, less if the counters are read much later.
 const READ_MAX: Duration = Duration::from_secs(6);
 const TRACES_MAX: usize = 2;
@@ -70,10 +68,8 @@ pub fn router() -> OpenApiRouter<Api> {
     ),
     responses(
         (status = 200, body = TraceDocument),
-        (status = 414, body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Parameters are wrong, or a host is not known", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = 414),
+        (status = 422, description = "Parameters are wrong, or a host is not known"),
     ))]
 async fn trace(
     State(api): State<Api>,
@@ -84,10 +80,9 @@ async fn trace(
     let turn = timeout(TURN_MAX, TURNS.acquire()).await;
     let _turn = turn.map_err(|_| Problem::busy())?;
     let (now, question) = (api.clock.now(), asked.question);
-    let start = (api.driver).ask(move |controller| controller.trace_start(now, &question));
-    let start = timeout(ASK_MAX, start).await.ok().flatten();
-    let start = start
-        .ok_or_else(Problem::busy)?
+    let start = api
+        .ask_soon(move |controller| controller.trace_start(now, &question))
+        .await?
         .map_err(question::problem)?;
 
     let until = by.read.min(Instant::now() + READ_MAX);
@@ -189,6 +184,7 @@ impl Deadlines {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ask::ASK_MAX;
     use super::*;
 
     #[test]

@@ -9,11 +9,9 @@ use openflow::table::explain::{Report, Step};
 use openflow::table::{FlowEntry, plain_port};
 use openflow::{Cookie, DatapathId, Field, GroupId, MacAddr, Match, PortNo, Version};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use super::super::Api;
 use super::super::problem::Problem;
-use super::ASK_MAX;
 
 /// A switch with more entries is asked only for those that can be meant.
 const WHOLE_MAX: u64 = 20_000;
@@ -34,11 +32,8 @@ pub type Count = (u64, u64);
 
 impl Api {
     pub async fn trace_known(&self, dpid: DatapathId) -> Result<Option<Known>, Problem> {
-        let asked = self
-            .driver
-            .ask(move |controller| controller.trace_switch(dpid));
-        let asked = timeout(ASK_MAX, asked).await;
-        asked.ok().flatten().ok_or_else(Problem::busy)
+        self.ask_soon(move |controller| controller.trace_switch(dpid))
+            .await
     }
 
     /// Reads a switch.
@@ -128,12 +123,11 @@ impl Api {
         dpid: DatapathId,
         rows: Vec<FlowStats>,
     ) -> Result<Vec<EntryOwner>, Problem> {
-        let asked = self.driver.ask(move |controller| {
+        self.ask_soon(move |controller| {
             let owner = |row| controller.trace_owner(dpid, row);
             rows.iter().map(owner).collect()
-        });
-        let asked = timeout(ASK_MAX, asked).await;
-        asked.ok().flatten().ok_or_else(Problem::busy)
+        })
+        .await
     }
 
     /// The count of an entry by now; `None` if it is gone, or the switch does not answer.

@@ -88,10 +88,7 @@ fn a_controller_may_answer_arp_with_the_truth() {
     for (told, is_right) in [(3, false), (2, true)] {
         let mut by_controller = request.clone();
         let answer = arp_reply(
-            openflow::packet::build::Host {
-                mac: LAYOUT.host(told).mac,
-                ip: LAYOUT.host(2).ip,
-            },
+            openflow::packet::build::Host::new(LAYOUT.host(told).mac, LAYOUT.host(2).ip),
             LAYOUT.host(1),
         );
         by_controller.data = answer.into();

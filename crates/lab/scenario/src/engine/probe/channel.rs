@@ -54,10 +54,7 @@ impl Channel {
 
     fn host(&self, topology: &Topology) -> Result<Host, String> {
         let host = &topology.hosts[traffic::host(topology, &self.0)?];
-        Ok(Host {
-            mac: host.mac,
-            ip: host.address,
-        })
+        Ok(Host::new(host.mac, host.address))
     }
 }
 
@@ -289,10 +286,7 @@ mod tests {
 
     use super::*;
 
-    const TO: Host = Host {
-        mac: MacAddr([2, 0, 0, 0, 0, 2]),
-        ip: Ipv4Addr::new(10, 0, 0, 2),
-    };
+    const TO: Host = Host::new(MacAddr([2, 0, 0, 0, 0, 2]), Ipv4Addr::new(10, 0, 0, 2));
 
     /// Connection, what, when in milliseconds, and the packet's number.
     fn listener(events: &[(u16, Kind, u64, u8)]) -> ChannelListener {
@@ -364,27 +358,13 @@ mod tests {
     #[test]
     fn only_udp_to_the_host_and_entries_for_it_count() {
         use bytes::Bytes;
-        use openflow::message::{PacketIn, PacketInReason};
+        use openflow::message::PacketIn;
         use openflow::packet::build;
-        use openflow::{Cookie, Field, Match, Message, TableId, Version, Xid, encode};
-        let from = build::Host {
-            mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            ip: Ipv4Addr::new(10, 0, 0, 1),
-        };
-        let to = build::Host {
-            mac: TO.mac,
-            ip: TO.ip,
-        };
+        use openflow::{Message, PortNo, Version, Xid, encode};
+        let from = build::Host::new(MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
+        let to = build::Host::new(TO.mac, TO.ip);
         let packet_in = |frame: Vec<u8>| {
-            let message = Message::PacketIn(PacketIn {
-                buffer_id: None,
-                total_len: frame.len() as u16,
-                reason: PacketInReason::NO_MATCH,
-                table_id: TableId(0),
-                cookie: Cookie(0),
-                r#match: Match::any().with(Field::InPort, 1u32),
-                data: Bytes::from(frame),
-            });
+            let message = Message::PacketIn(PacketIn::new(PortNo(1), Bytes::from(frame)));
             let frame = encode(Version::V13, Xid(1), &message).unwrap();
             kind(frame.bytes(), TO)
         };

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cli::failure::Failure;
 use openflow::hello::Hello;
-use openflow::message::{PacketIn, PacketInReason};
+use openflow::message::PacketIn;
 use openflow::multipart::{AggregateStats, MultipartReply, ReplyBody};
-use openflow::{Cookie, Field, Match, Message, TableId, Version, Xid, encode};
+use openflow::{Message, PortNo, Version, Xid, encode};
 use testbed::netns;
 use testbed::plane::Controller;
 use testbed::topology::Topology;
@@ -96,13 +96,8 @@ fn message(kind: &str, number: u32) -> Message {
     match kind {
         "echo" => Message::EchoRequest(Bytes::from_static(b"one of many")),
         "packet-in" => Message::PacketIn(PacketIn {
-            buffer_id: None,
             total_len: PACKET_BYTES as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with(Field::InPort, 1u32),
-            data: vec![0; PACKET_BYTES].into(),
+            ..PacketIn::new(PortNo(1), vec![0; PACKET_BYTES].into())
         }),
         _ => Message::MultipartReply(MultipartReply {
             more: false,

@@ -78,9 +78,11 @@ pub struct Template {
 impl Template {
     /// `frame_bytes` is the size of the whole Ethernet frame without its checksum.
     pub fn new(frame_bytes: usize, dscp: u8) -> Template {
-        let host = |n: u8| Host {
-            mac: MacAddr([0x02, b'p', b'k', b't', 0, n]),
-            ip: Ipv4Addr::new(10, 99, 0, n),
+        let host = |n: u8| {
+            Host::new(
+                MacAddr([0x02, b'p', b'k', b't', 0, n]),
+                Ipv4Addr::new(10, 99, 0, n),
+            )
         };
         let payload = vec![0; frame_bytes.max(FRAME_BYTES_MIN) - HEADERS_BYTES];
         let mut frame = build::udp(host(1), host(2), (0, 0), &payload);

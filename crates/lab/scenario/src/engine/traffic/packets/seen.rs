@@ -86,8 +86,8 @@ fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use openflow::message::{PacketIn, PacketInReason, PacketOut};
-    use openflow::{Action, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode};
+    use openflow::message::{PacketIn, PacketOut};
+    use openflow::{Action, Message, PortNo, Version, Xid, encode};
 
     use testbed::segments::frame;
 
@@ -108,24 +108,17 @@ mod tests {
         let data = Bytes::from(frame);
         let message = match kind {
             Kind::PacketIn => Message::PacketIn(PacketIn {
-                buffer_id: None,
                 total_len: 178,
-                reason: PacketInReason::NO_MATCH,
-                table_id: TableId(0),
-                cookie: Cookie(0),
-                r#match: Match::any().with(Field::InPort, 1u32),
-                data,
+                ..PacketIn::new(PortNo(1), data)
             }),
-            Kind::PacketOut => Message::PacketOut(PacketOut {
-                buffer_id: None,
-                in_port: PortNo(1),
-                actions: vec![Action::Output {
+            Kind::PacketOut => Message::PacketOut(PacketOut::new(
+                PortNo(1),
+                vec![Action::Output {
                     port: PortNo(2),
                     max_len: 0,
                 }],
                 data,
-                pipeline: Default::default(),
-            }),
+            )),
         };
         let encoded = encode(version, Xid(1), &message).unwrap();
         encoded.bytes().to_vec()

@@ -69,10 +69,7 @@ pub struct Template {
 
 impl Template {
     pub fn new() -> Template {
-        let host = |mac, last| Host {
-            mac,
-            ip: Ipv4Addr::new(10, 99, 0, last),
-        };
+        let host = |mac, last| Host::new(mac, Ipv4Addr::new(10, 99, 0, last));
         let mut payload = MAGIC.to_vec();
         payload.extend([0; 4]);
         let (from, to) = (host(destination(0), 1), host(destination(0), 2));
@@ -312,11 +309,9 @@ fn addresses(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
 #[cfg(test)]
 mod tests {
     use control::entry::{Entry, EntryKey, EntryKind};
-    use openflow::message::{FlowRemoved, FlowRemovedReason, PacketIn, PacketInReason};
+    use openflow::message::{FlowRemoved, FlowRemovedReason, PacketIn};
     use openflow::multipart::{MultipartRequest, RequestBody};
-    use openflow::{
-        BufferId, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode,
-    };
+    use openflow::{Cookie, Message, PortNo, TableId, Version, Xid, encode};
 
     use super::*;
 
@@ -401,15 +396,7 @@ mod tests {
     fn packets_that_were_asked_about_are_known_by_number() {
         let mut log = Log::default();
         let frame = Template::new().packet(PAIR, 5).to_vec();
-        let packet_in = Message::PacketIn(PacketIn {
-            buffer_id: None::<BufferId>,
-            total_len: frame.len() as u16,
-            reason: PacketInReason::NO_MATCH,
-            table_id: TableId(0),
-            cookie: Cookie(0),
-            r#match: Match::any().with(Field::InPort, 1u32),
-            data: frame.into(),
-        });
+        let packet_in = Message::PacketIn(PacketIn::new(PortNo(1), frame.into()));
         handle(&mut log, &packet_in);
         assert_eq!(log.asked, [false, false, false, false, false, true]);
         let full = [4, 1, 0, 12, 0, 0, 0, 1, 0, 5, 0, 1];
