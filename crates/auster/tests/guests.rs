@@ -555,7 +555,7 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
     }
 }
 
-/// A packet of a switch of 1.0 names no entry, so that no guest could be told of it.
+/// A packet of a switch of 1.0 names no entry, and so no guest that could get it.
 #[test]
 fn a_switch_of_1_0_is_not_shown_and_a_line_says_so() {
     let (_switch, mut running, listener, _dir) = speaking("1.0");

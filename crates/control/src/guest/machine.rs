@@ -7,10 +7,10 @@ mod answers;
 mod changes;
 mod compare;
 mod group_table;
+mod in_v13;
 mod meter_table;
 mod parts;
 mod ports;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -456,7 +456,7 @@ impl Machine {
             reason,
             table_id: key.table,
             cookie: entry.cookie,
-            r#match: told::matching(packet_in.r#match),
+            r#match: in_v13::matching(packet_in.r#match),
             ..packet_in
         });
         if !self.wants(|masks| masks.packet_in_mask, reason.0) {
@@ -568,7 +568,7 @@ impl Machine {
     fn refuse(&mut self, origin: &Origin, kind: ErrorKind) {
         self.counts.refused = self.counts.refused.saturating_add(1);
         let error = Message::Error(ErrorMessage {
-            kind: told::error(kind),
+            kind: in_v13::error(kind),
             experimenter: None,
             data: origin.quoted.clone(),
         });

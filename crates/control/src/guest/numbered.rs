@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Instant;
 
-/// What a guest states of a group or a meter.
+/// The words of a guest about a group or a meter.
 pub(super) trait Stated: Clone + PartialEq {
     /// The number of none: all numbers are below it.
     const NONE: u16;

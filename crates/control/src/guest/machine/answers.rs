@@ -13,7 +13,7 @@ use openflow::{ErrorKind, GroupId, Message, MeterId, TableId, Version, Xid, enco
 use super::super::ENTRIES_MAX;
 use super::super::entries::{GUEST_MASK, Selection, cookie};
 use super::super::groups::GROUPS_MAX;
-use super::{ASKED_MAX, Machine, Origin, Output, Ticket, is_visible, told};
+use super::{ASKED_MAX, Machine, Origin, Output, Ticket, in_v13, is_visible};
 
 /// Elements of a list in one message.
 const PART: usize = 64;
@@ -215,11 +215,11 @@ impl Machine {
                 self.answer_list(xid, own, ReplyBody::Meter);
             }
             RequestBody::MeterFeatures => {
-                let told = bodies.into_iter().find_map(|body| match body {
-                    ReplyBody::MeterFeatures(told) => Some(told),
+                let features = bodies.into_iter().find_map(|body| match body {
+                    ReplyBody::MeterFeatures(features) => Some(features),
                     _ => None,
                 });
-                let features = self.meter_features(told);
+                let features = self.meter_features(features);
                 self.answer(xid, ReplyBody::MeterFeatures(features));
             }
             RequestBody::PortDesc(_) => {
@@ -237,7 +237,7 @@ impl Machine {
                     _ => Vec::new(),
                 });
                 let own = ports.filter(|port| self.slice.has_port(port.port_no));
-                let own = own.map(told::port_stats).collect();
+                let own = own.map(in_v13::port_stats).collect();
                 self.answer_list(xid, own, ReplyBody::PortStats);
             }
             RequestBody::Queue { .. } => {
@@ -246,7 +246,7 @@ impl Machine {
                     _ => Vec::new(),
                 });
                 let own = queues.filter(|queue| self.slice.has_port(queue.port_no));
-                let own = own.map(told::queue_stats).collect();
+                let own = own.map(in_v13::queue_stats).collect();
                 self.answer_list(xid, own, ReplyBody::Queue);
             }
             RequestBody::Table => {

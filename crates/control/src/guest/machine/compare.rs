@@ -11,7 +11,8 @@ use super::changes::ALL_BITS;
 
 impl Machine {
     /// Compares all rows that the switch has of this guest, as asked for at `asked_at`, and the
-    /// groups and meters before them. Returns the numbers kept, added and deleted of rows that do not wait.
+    /// groups and meters before them. Returns the numbers kept, added and deleted of rows that do
+    /// not wait.
     pub fn handle_rows(
         &mut self,
         now: Instant,

@@ -15,7 +15,7 @@ const BAND_TYPES: u32 = 1 << 1 | 1 << 2;
 
 /// The error of a switch that does not take a guest's meter. It has none, or none with such
 /// numbers, which the guest has not chosen.
-pub(super) fn told(error: ErrorKind) -> ErrorKind {
+pub(super) fn refusal(error: ErrorKind) -> ErrorKind {
     match error {
         ErrorKind::METER_INVALID | ErrorKind::BAD_TYPE => ErrorKind::METER_OUT_OF_METERS,
         error => error,
@@ -212,9 +212,9 @@ impl Machine {
         own.collect()
     }
 
-    /// What the guest can have of the switch's meters. `None`: the switch has none.
-    pub(super) fn meter_features(&self, told: Option<MeterFeatures>) -> MeterFeatures {
-        let count = told.map_or(0, |told| count_up_to(self.guest, told.max_meter));
+    /// The part of the switch's meters that the guest can have. `None`: the switch has none.
+    pub(super) fn meter_features(&self, features: Option<MeterFeatures>) -> MeterFeatures {
+        let count = features.map_or(0, |of| count_up_to(self.guest, of.max_meter));
         let none = MeterFeatures {
             max_meter: 0,
             band_types: 0,
@@ -223,13 +223,13 @@ impl Machine {
             max_color: 0,
             features: None,
         };
-        match told {
-            Some(told) if count > 0 => MeterFeatures {
+        match features {
+            Some(of) if count > 0 => MeterFeatures {
                 max_meter: count,
-                band_types: told.band_types & BAND_TYPES,
-                max_bands: told.max_bands.min(BANDS_MAX as u8),
+                band_types: of.band_types & BAND_TYPES,
+                max_bands: of.max_bands.min(BANDS_MAX as u8),
                 features: None,
-                ..told
+                ..of
             },
             _ => none,
         }

@@ -1,4 +1,4 @@
-//! What groups and meters have in common: changes that a switch may refuse, and its reports.
+//! Groups and meters alike: changes that a switch may refuse, and its reports of them.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Machine {
         let refused = match group {
             Some(origin) => origin.map(|origin| (origin, error)),
             None => match take_back(&mut self.pending_meters, &mut self.meters, ticket) {
-                Some(origin) => origin.map(|origin| (origin, super::meter_table::told(error))),
+                Some(origin) => origin.map(|origin| (origin, super::meter_table::refusal(error))),
                 None => return false,
             },
         };

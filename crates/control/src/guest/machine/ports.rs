@@ -5,7 +5,7 @@ use openflow::multipart::{ReplyBody, RequestBody};
 use openflow::{ErrorKind, Message, PortNo, Xid};
 
 use super::answers::{Asked, Purpose};
-use super::{ASKED_MAX, Machine, Origin, Output, told};
+use super::{ASKED_MAX, Machine, Origin, Output, in_v13};
 
 const SILENT: u32 = PortConfig::NO_PACKET_IN.0;
 
@@ -72,7 +72,7 @@ impl Machine {
 
     /// A port as the guest has set it.
     pub(super) fn shown(&self, port: Port) -> Port {
-        let mut port = told::port(port);
+        let mut port = in_v13::port(port);
         if self.silent.contains(&port.port_no) {
             port.config.0 |= SILENT;
         }

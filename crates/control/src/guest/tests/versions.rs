@@ -54,8 +54,8 @@ impl Bench {
     }
 }
 
-/// What has no word in 1.3 is left out, and the rest comes: a message that could not be written
-/// would be lost.
+/// Parts without a word in 1.3 are left out, and the rest comes: a message that could not be
+/// written would be lost.
 #[test]
 fn what_a_later_version_adds_is_left_out() {
     let mut bench = Bench::speaking(Version::V15, &[guest(0, &["in_port=1"])]);
