@@ -18,7 +18,7 @@ pub enum Error {
     /// often done all the same: etcd applies it, and then reports this.
     #[error(
         "etcd's database is full; compact and defragment it, or raise its quota, and \
-                 disarm the alarm"
+         disarm the alarm"
     )]
     Full,
     /// The revision asked for is gone. Read the present state instead.

@@ -1,12 +1,13 @@
 //! Mistakes in a text, each in one line that says what to write instead.
 
+use std::fmt;
+
 /// Longest piece of the text that an error quotes, in characters.
 const FOUND_LEN_MAX: usize = 60;
 
 /// First mistake in the text of a flow, group, meter or message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[error("column {column}: the text ends, write {wanted}")]
 pub struct TextError {
     /// Column in bytes from 1, line breaks included.
     pub column: usize,
@@ -29,3 +30,19 @@ impl TextError {
         }
     }
 }
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TextError {
+            column,
+            found,
+            wanted,
+        } = self;
+        if found.is_empty() {
+            return write!(f, "column {column}: the text ends, write {wanted}");
+        }
+        write!(f, "column {column}: '{found}' found, write {wanted}")
+    }
+}
+
+impl std::error::Error for TextError {}

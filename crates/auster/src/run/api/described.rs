@@ -1,5 +1,5 @@
-//! The part of the OpenAPI document that is alike for every path: who may use it, and the answers to
-//! a request that cannot be carried out.
+//! The part of the OpenAPI document that is alike for every path: who may use it, and the answers
+//! to a request that cannot be carried out.
 
 use serde_json::{Map, Value, json};
 

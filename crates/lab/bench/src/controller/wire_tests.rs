@@ -106,7 +106,9 @@ proptest! {
         port in prop_oneof![1u32..100, Just(PortNo::FLOOD.0), Just(PortNo::ALL.0)],
         data in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let frame = encode(version, Xid(3), &Message::PacketOut(PacketOut::new(PortNo(2), vec![output(port)], Bytes::from(data.clone())))).unwrap();
+        let (actions, bytes) = (vec![output(port)], Bytes::from(data.clone()));
+        let packet_out = PacketOut::new(PortNo(2), actions, bytes);
+        let frame = encode(version, Xid(3), &Message::PacketOut(packet_out)).unwrap();
         let answer = Answer::read(version, frame.bytes()).unwrap();
         let floods = port > 100;
         prop_assert_eq!(answer.output, if floods { Output::Flood } else { Output::Port(port) });
