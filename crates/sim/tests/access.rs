@@ -160,7 +160,7 @@ fn the_first_list_and_the_last_disturb_nobody() {
                 );
             }
         }
-        let is_listed = access.ports.len() > 0;
+        let is_listed = !access.ports.is_empty();
         let seq = 100 + step as u16;
         assert_eq!(
             pings(&mut network, hosts[0], hosts[2], seq),
