@@ -30,8 +30,8 @@ pub struct Bridge {
     pub datapath_id: Option<u64>,
     /// `system`, the kernel's, which is also meant by the empty text; `netdev`, in userspace; …
     pub datapath_type: String,
-    /// Entries that the table of conversations takes, where the administrator has set a limit: 8, or
-    /// 0 where that has none.
+    /// Entries that the table of conversations takes, where the administrator has set a limit: of
+    /// table 8, or of table 0 where that has none.
     pub flow_limit: Option<u32>,
     /// `secure` or `standalone`; `None` is standalone.
     pub fail_mode: Option<String>,

@@ -543,8 +543,8 @@ impl Controller {
     }
 
     /// Takes other access lists and bindings over, unless switches that they concern cannot hold
-    /// them: these are returned. Without the fabric, switches whose tables get other numbers connect
-    /// anew: that is so for the first statement about access, and after the last.
+    /// them: these are returned. Without the fabric, switches connect anew for the first statement
+    /// about access and after the last, as their tables get other numbers.
     pub fn set_access(&mut self, now: Instant, access: Access) -> Result<(), Vec<DatapathId>> {
         self.set_access_with(now, access, None, None)
     }
