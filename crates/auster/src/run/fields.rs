@@ -49,7 +49,7 @@ enum Kind {
     Other,
 }
 
-/// What a document has no value for, as the mistakes in it have taken that away.
+/// The settings that have no value, or not all of theirs, because of mistakes in them.
 #[derive(Debug, Default)]
 pub struct Mistaken(BTreeSet<String>);
 

@@ -211,7 +211,8 @@ impl Settings {
     /// Reads the files that the settings name, and sets the defaults.
     pub fn complete(self) -> Result<Settings, Failure> {
         let file = self.config.clone();
-        self.completed().map_err(|mut mistakes| {
+        let completed = self.completed().inspect(Settings::warn);
+        completed.map_err(|mut mistakes| {
             let text = file.as_deref().map(std::fs::read_to_string);
             let (file, text) = (file.unwrap_or_default(), text.and_then(Result::ok));
             let text = text.unwrap_or_default();
@@ -286,11 +287,15 @@ impl Settings {
             check(Err(wrong_way("--connect", method)));
         }
         match mistakes.is_empty() {
-            true => {
-                warn(&settings.doubts);
-                Ok(settings)
-            }
+            true => Ok(settings),
             false => Err(mistakes),
+        }
+    }
+
+    /// Logs what is allowed and probably a mistake.
+    fn warn(&self) {
+        for doubt in &self.doubts {
+            tracing::warn!("{doubt}");
         }
     }
 
@@ -788,12 +793,6 @@ pub fn session_version(text: &str) -> Result<Version, String> {
         .into_iter()
         .find(|version| version.to_string() == text);
     spoken.ok_or_else(|| format!("'{text}' is none of 1.0, 1.3, 1.4 and 1.5"))
-}
-
-fn warn(doubts: &[String]) {
-    for doubt in doubts {
-        tracing::warn!("{doubt}");
-    }
 }
 
 fn fits_mode(mode: control::controller::Mode, timeouts: &Timeouts) -> Result<(), Failure> {

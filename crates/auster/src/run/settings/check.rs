@@ -72,11 +72,14 @@ pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
     failures.for_each(note);
     mistakes.extend(of_sockets);
     match (completed, security) {
-        (Ok(settings), Some(security)) if mistakes.is_empty() => Ok(Checked {
-            effective: Effective::of(&settings, args, &text),
-            settings,
-            security,
-        }),
+        (Ok(settings), Some(security)) if mistakes.is_empty() => {
+            settings.warn();
+            Ok(Checked {
+                effective: Effective::of(&settings, args, &text),
+                settings,
+                security,
+            })
+        }
         _ => Err(in_order(mistakes, file)),
     }
 }
@@ -473,7 +476,8 @@ mod tests {
             &["run.toml:3:1: 'token' is not known"],
         ),
         (
-            "[[guest]]\nnam = \"a\"\ntarget = \"tcp:h:1\"\npriority = \"0-9\"\ntables = 3\ntable = 1\n\
+            "[[guest]]\nnam = \"a\"\ntarget = \"tcp:h:1\"\npriority = \"0-9\"\ntables = 3\n\
+             table = 1\n\
              [[guest]]\ntarget = \"tcp:h:1\"\n",
             &[
                 "run.toml:2:1: 'nam' is not known",
@@ -494,7 +498,8 @@ mod tests {
         ),
         // A mistake in another file has its place there; one of a line has a column.
         (
-            "topology = \"net.toml\"\nlinks = \"enforced\"\n[[vlan]]\nid = 10\n[[port]]\n  at = \"1:1\"\n\
+            "topology = \"net.toml\"\nlinks = \"enforced\"\n[[vlan]]\nid = 10\n[[port]]\n\
+             \x20 at = \"1:1\"\n\
              access = 10\n",
             &[
                 "run.toml:2:9: links: 'enforced'",

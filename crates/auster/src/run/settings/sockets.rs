@@ -14,7 +14,7 @@ use super::super::fields::Mistaken;
 use super::Settings;
 use super::document::Document;
 
-/// What a socket of ours would be bound to.
+/// An address that a socket of ours would be bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Address {
     Tcp(SocketAddr),
