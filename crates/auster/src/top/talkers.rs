@@ -78,6 +78,12 @@ pub fn switches(ports: &Ports) -> Vec<String> {
     found
 }
 
+/// Whether an entry only leads to another table.
+fn is_way(actions: &str) -> bool {
+    let table = actions.strip_prefix("goto_table:");
+    table.is_some_and(|table| table.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// The question for the entries of a switch.
 pub fn question(dpid: &str) -> String {
     format!("/v1/switches/{dpid}/flows?limit={ENTRIES_MAX}")
@@ -96,7 +102,11 @@ impl Talkers {
         for flow in answer["flows"].as_array().into_iter().flatten() {
             let text = |field: &str| plain(&flow[field]);
             let number = |field: &str| flow[field].as_u64().unwrap_or(0);
-            let (matches, cookie) = (text("match"), text("cookie"));
+            let (matches, cookie, actions) = (text("match"), text("cookie"), text("actions"));
+            // Its packets meet another entry.
+            if is_way(&actions) {
+                continue;
+            }
             let key = (number("table"), number("priority"), matches, cookie);
             let now = [number("bytes"), number("packets")];
             let earlier = before.and_then(|before| before.counted.get(&key));
@@ -107,7 +117,7 @@ impl Talkers {
                 self.entries.push(Entry {
                     dpid: dpid.to_owned(),
                     matches: key.2.clone(),
-                    actions: text("actions"),
+                    actions,
                     bps: (bytes * 8.0).round(),
                     pps: pps.round(),
                 });
@@ -195,7 +205,9 @@ mod tests {
                 "cookie": "0", "actions": "output:2\u{1b}[2J", "bytes": bytes,
                 "packets": bytes / 100})
         };
-        json!({"flow_count": 2, "flows": [flow(1, bytes[0]), flow(2, bytes[1])]})
+        let mut way = flow(0, bytes[0] + bytes[1]);
+        way["actions"] = json!("goto_table:1");
+        json!({"flow_count": 3, "flows": [flow(1, bytes[0]), flow(2, bytes[1]), way]})
     }
 
     #[test]
