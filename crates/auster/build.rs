@@ -34,7 +34,7 @@ fn main() {
     );
     set("AUSTER_BUILD_RUSTC", rustc);
     let target = env::var("TARGET").ok();
-    // The profile `dist` alone optimises for size, and Rust's own linker is the default there alone.
+    // Only the profile `dist` optimises for size, and only there Rust's own linker is the default.
     let is_small = env::var("OPT_LEVEL").is_ok_and(|level| level == "z");
     if is_small && target.as_deref() == Some("x86_64-unknown-linux-gnu") {
         println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
