@@ -576,11 +576,11 @@ within_percent = 25
                 "Table 2: x",
                 "place: 'Table 2' is in line 12 already",
             ),
-            ("claim = ", "claims = ", "claim is missing"),
+            ("claim = ", "claims = ", "did you mean claim?"),
             (
                 "sentence = ",
                 "sentences = ",
-                "'Table 2': sentence is missing",
+                "did you mean sentence?",
             ),
             (
                 "within_percent = 25",
