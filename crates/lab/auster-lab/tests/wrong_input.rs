@@ -48,7 +48,7 @@ fn run_says_what_is_wrong() {
         ("run punix:missing/socket", Root, 4, "make it, or name another"),
         ("run punix:socket", Nobody, 4, "a path of your own, or use sudo"),
         ("run punix:notes.txt", Root, 4, "in use; stop what listens there"),
-        ("run pssl:0", Root, 2, "give -p KEY -c CERT -C CA too (auster pki makes"),
+        ("run pssl:0", Root, 2, "give -p KEY -c CERT -C CA, or all three in [tls]"),
         ("run -p c1-privkey.pem", Root, 2, "-c CERT -C CA is missing"),
         ("run -p notes.txt -c notes.txt -C notes.txt", Root, 4, "no private key in it (PEM"),
         ("run -p c1-privkey.pem -c notes.txt -C notes.txt", Root, 4, "no certificate in it (PEM)"),
