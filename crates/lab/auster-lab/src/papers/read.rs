@@ -577,11 +577,7 @@ within_percent = 25
                 "place: 'Table 2' is in line 12 already",
             ),
             ("claim = ", "claims = ", "did you mean claim?"),
-            (
-                "sentence = ",
-                "sentences = ",
-                "did you mean sentence?",
-            ),
+            ("sentence = ", "sentences = ", "did you mean sentence?"),
             (
                 "within_percent = 25",
                 "more_than = \"two\"",
