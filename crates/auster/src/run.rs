@@ -236,7 +236,7 @@ fn source(args: &Args) -> String {
 /// One line for each mistake, and the exit code of a usage that is wrong.
 fn check_only(args: &Args) -> Result<(), Failure> {
     let name = source(args);
-    match settings::check::check(args) {
+    match settings::check::check_start(args) {
         Ok(_) => say!("{name} is good"),
         Err(mistakes) => return Err(listed(&name, mistakes)),
     }

@@ -151,12 +151,7 @@ impl Controller {
             return self.bond_unshared((dpid, error), group);
         }
         if tree::is_refused(message) {
-            let is_full = error == ErrorKind::FLOW_MOD_TABLE_FULL;
-            let refused = (dpid, is_full);
-            let is_new = self.fabric.handle_tree_refused(refused, &mut self.outbox);
-            if is_full {
-                self.handle_table_full(now, dpid);
-            } else if is_new {
+            if self.fabric.handle_tree_refused(dpid, &mut self.outbox) {
                 self.outbox.alarm(Alarm::TreeRefused { dpid, error });
             }
             return;

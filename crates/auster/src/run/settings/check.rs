@@ -22,6 +22,19 @@ pub struct Checked {
 
 /// Reads options, file and all files that they name. Each mistake is a line.
 pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
+    read(args, |_, _, _| Vec::new())
+}
+
+/// The same, and finds sockets and folders that a start could not make. A process that runs has
+/// them: what it lacks later, as an answer of the name server, is no reason to refuse others.
+pub fn check_start(args: &Args) -> Result<Checked, Vec<String>> {
+    read(args, sockets::problems)
+}
+
+fn read(
+    args: &Args,
+    of_sockets: impl Fn(&Settings, &Mistaken, &Document<'_>) -> Vec<String>,
+) -> Result<Checked, Vec<String>> {
     let text = match &args.config {
         None => String::new(),
         Some(path) => std::fs::read_to_string(path)
@@ -66,7 +79,7 @@ pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
             checked.unwrap_or_else(|failure| note(&failure));
         }
     }
-    let of_sockets = sockets::problems(&settings, &mistaken, &document);
+    let of_sockets = of_sockets(&settings, &mistaken, &document);
     let completed = settings.completed();
     let failures = completed.as_ref().err().into_iter().flatten();
     failures.for_each(note);
@@ -271,14 +284,27 @@ mod tests {
         args: Args,
     }
 
-    fn mistakes(dir: &Path, text: &str) -> Vec<String> {
+    /// The options of a process with this file.
+    fn options(dir: &Path, text: &str) -> Args {
         let file = dir.join("run.toml");
         std::fs::write(&file, text).unwrap();
         let words = ["run", "--config", file.to_str().unwrap()];
         let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
-        let found = check(&line.args).err().unwrap_or_default();
+        line.args
+    }
+
+    fn mistakes(dir: &Path, text: &str) -> Vec<String> {
+        let found = check_start(&options(dir, text)).err().unwrap_or_default();
         let prefix = format!("{}/", dir.display());
         found.iter().map(|line| line.replace(&prefix, "")).collect()
+    }
+
+    #[test]
+    fn a_reload_is_not_refused_for_what_only_a_start_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "listen = \"ptcp:6653:no-such-host.invalid\"\nstatus = \"none/status.sock\"\n";
+        assert_eq!(mistakes(dir.path(), text).len(), 2);
+        assert!(check(&options(dir.path(), text)).is_ok());
     }
 
     #[test]
@@ -398,6 +424,11 @@ mod tests {
                 "run.toml:4:10: api.listen: . is a folder",
                 "run.toml:5:9: api.audit: none/audit: none is not there",
             ],
+        ),
+        (
+            "listen = [\"ptcp:6653:[fe80::1%1]\", \"ptcp:6653:[fe80::1%2]\"]\n\
+             status = \"/run/no-such-service/run.sock\"\n",
+            &[],
         ),
         (
             "status = \"one.sock\"\napi = \"unix:one.sock\"\nstate = \"is/made\"\n",

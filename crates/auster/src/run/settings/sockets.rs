@@ -28,11 +28,21 @@ impl Address {
         match (self, other) {
             (Address::Tcp(one), Address::Tcp(two)) | (Address::Udp(one), Address::Udp(two)) => {
                 let is_any = one.ip().is_unspecified() || two.ip().is_unspecified();
-                let is_same = one.ip() == two.ip() || is_any && one.is_ipv4() == two.is_ipv4();
-                is_same && one.port() == two.port() && one.port() != 0
+                let is_link = scope(one) == scope(two);
+                let is_same = one.ip() == two.ip() && is_link;
+                let is_in = is_any && one.is_ipv4() == two.is_ipv4();
+                (is_same || is_in) && one.port() == two.port() && one.port() != 0
             }
             (one, two) => one == two,
         }
+    }
+}
+
+/// The link of an address that many links may have.
+fn scope(at: &SocketAddr) -> u32 {
+    match at {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(at) => at.scope_id(),
     }
 }
 
@@ -248,6 +258,8 @@ fn parent_problem(path: &Path) -> Option<String> {
     let problem = match folder.metadata() {
         Ok(found) if found.is_dir() => return None,
         Ok(_) => "is no folder; name another one".to_owned(),
+        // Services' folders are made there as they start.
+        Err(_) if folder.starts_with("/run") => return None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             "is not there; make that folder, or name another one".to_owned()
         }

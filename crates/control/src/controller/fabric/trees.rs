@@ -40,7 +40,7 @@ const OFTEN_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// A switch whose table was full, or that did not confirm a piece, gets none for so long.
+/// A switch that did not confirm a piece gets none for so long.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Pieces of trees that may be under way at once; one tree always may.
@@ -158,7 +158,10 @@ impl Trees {
     /// whether that is new.
     fn refuse(&mut self, dpid: DatapathId, until: Option<Instant>) -> bool {
         self.revision += 1;
-        self.refusing.insert(dpid, until).is_none()
+        let is_new = !self.refusing.contains_key(&dpid);
+        let known = self.refusing.entry(dpid).or_insert(until);
+        *known = known.and(until);
+        is_new
     }
 
     /// Asks the switches again whose time has come. Returns when the next one's does.
@@ -333,19 +336,15 @@ impl Fabric {
         }
     }
 
-    /// Leaves a switch out of all trees that refuses a piece, or whose table was full for it.
-    /// Returns whether that is new.
+    /// Leaves a switch out of all trees that refuses a piece, until it connects again: to ask it
+    /// again costs all others their tree for a while. Returns whether that is new.
     pub(in crate::controller) fn handle_tree_refused(
         &mut self,
-        (dpid, is_full): (DatapathId, bool),
+        dpid: DatapathId,
         outbox: &mut Outbox,
     ) -> bool {
-        let until = is_full.then(|| outbox.now + RETRY);
-        let is_new = self.trees.refuse(dpid, until);
+        let is_new = self.trees.refuse(dpid, None);
         self.doubt_trees(outbox);
-        if is_full {
-            self.trees_soon(RETRY, outbox);
-        }
         is_new
     }
 

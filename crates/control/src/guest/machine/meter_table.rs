@@ -1,5 +1,7 @@
 //! METER_MOD: the meters of the guest, and those of the switch that follow.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clock::Instant;
 use openflow::message::{FlowRemovedReason, MeterFlags, MeterMod, MeterModCommand};
 use openflow::multipart::{MeterConfig, MeterFeatures, MeterStats, ReplyBody};
@@ -191,11 +193,12 @@ impl Machine {
 
     /// The switch's statistics of the guest's meters, in the guest's numbers.
     pub(super) fn meter_stats(&self, asked: MeterId, stats: Vec<MeterStats>) -> Vec<MeterStats> {
-        let users = |id| {
-            let entries = self.entries.iter();
-            let users = entries.filter(|(_, entry)| entry.meters().any(|used| used == id));
-            users.count() as u32
-        };
+        let mut users: BTreeMap<MeterId, u32> = BTreeMap::new();
+        for (_, entry) in self.entries.iter() {
+            for id in entry.meters().collect::<BTreeSet<_>>() {
+                *users.entry(id).or_default() += 1;
+            }
+        }
         let own = stats.into_iter().filter_map(|stats| {
             let (guest, number) = of_meter(stats.meter_id)?;
             let id = self
@@ -205,7 +208,7 @@ impl Machine {
             let is_asked = asked == MeterId::ALL || asked == id;
             is_asked.then(|| MeterStats {
                 meter_id: id,
-                flow_count: users(id),
+                flow_count: users.get(&id).copied().unwrap_or(0),
                 ..stats
             })
         });
