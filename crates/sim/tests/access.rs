@@ -18,7 +18,7 @@ use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, PacketIn, PacketI
 use openflow::packet::build::{self, Host as Address};
 use openflow::packet::dhcp;
 use openflow::text::parse_match;
-use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, TableId, Version, Xid};
+use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, TableId, Version, Xid, encode};
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology};
 
@@ -195,6 +195,35 @@ fn the_way_to_the_paths_is_set_again() {
 }
 
 /// A list that lets everything pass but pings to one address.
+/// A switch that refuses the way through tables that nothing needs connects again without them.
+#[test]
+fn a_switch_that_refuses_the_way_goes_on_without_it() {
+    let (mut network, topology) = network(9, true, |network| topology::line(network, 2));
+    let switch = topology.switches[0];
+    for round in 0..3 {
+        let entries = network.switch(switch).entries();
+        let ways = entries.filter(|entry| EntryKind::of(entry.cookie) == Some(EntryKind::Access));
+        let ways: Vec<_> = ways.map(|way| (way.table_id, way.cookie)).collect();
+        assert_eq!(ways.len(), if round == 0 { 2 } else { 0 });
+        for (table_id, cookie) in ways {
+            let add = FlowMod {
+                table_id,
+                cookie,
+                ..FlowMod::add(0, Match::any(), Vec::new())
+            };
+            // Without instructions packets end there.
+            network.apply(switch, &Message::FlowMod(add.clone()));
+            let frame = encode(Version::V13, Xid(9), &Message::FlowMod(add)).unwrap();
+            let error = ErrorMessage::new(ErrorKind::FLOW_MOD_TABLE_FULL, frame.bytes().clone());
+            network.say(switch, Xid(9), &Message::Error(error));
+        }
+        network.run_for(ms(3000));
+    }
+    topology.introduce(&mut network);
+    network.run_for(ms(500));
+    assert_eq!(topology.silent_pairs(&mut network, 7), []);
+}
+
 fn no_ping_to(ip: Ipv4Addr) -> Acl {
     acl(&[
         (&format!("icmp,icmp_type=8,nw_dst={ip}"), false),

@@ -12,7 +12,7 @@ use clock::{Duration, Instant};
 use openflow::message::{FlowRemoved, FlowRemovedReason, MultipartRequest};
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::packet::PacketFields;
-use openflow::{DatapathId, Message, PortNo};
+use openflow::{DatapathId, ErrorKind, Message, PortNo};
 
 use crate::access::learned::Learned;
 use crate::access::tables::{self, Around, EntryKey, Orders, Owner, Plan, Planned, Step};
@@ -28,6 +28,7 @@ use crate::{ConnectionId, Location};
 
 use super::Controller;
 use super::entries::delete_row;
+use super::event::Alarm;
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use super::output::RefusedReason;
@@ -35,6 +36,9 @@ use super::port_state::PortRole;
 
 /// Time between two readings of the counters.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Switches of which it is known that they refuse the way through tables that nothing needs.
+const WAYLESS_MAX: usize = 1024;
 
 /// Packets that were decided about, by what decided.
 type Counts = BTreeMap<Owner, u64>;
@@ -53,6 +57,9 @@ pub(super) struct AccessControl {
     /// Whether switches always have the tables of mirrors and access, so that these come and go
     /// without a change of numbers.
     has_tables: bool,
+    /// Switches that have refused the way through these tables while nothing was decided in them.
+    /// They have the tables while something is, as without the fabric.
+    wayless: BTreeSet<DatapathId>,
     /// The statements, with bonds by their places.
     stated: Access,
     /// The same with the ports of bonds.
@@ -239,7 +246,8 @@ impl AccessControl {
     /// The numbers of the tables that a connected switch should have.
     fn numbering(&self, dpid: DatapathId, mirrors: &Mirrors, is_copying: bool) -> Numbering {
         let is_mirroring = mirrors.ins(dpid).next().is_some();
-        let is_wanted = self.has_tables || self.access.is_on() || is_mirroring || is_copying;
+        let has_tables = self.has_tables && !self.wayless.contains(&dpid);
+        let is_wanted = has_tables || self.access.is_on() || is_mirroring || is_copying;
         match is_wanted && !self.unable.contains(&dpid) {
             true => Numbering::Access,
             false => Numbering::Plain,
@@ -580,6 +588,17 @@ impl Controller {
         }
         self.outbox.end_change();
         Ok(())
+    }
+
+    /// Handles an entry of access or mirrors that a switch has refused. Where nothing needs its
+    /// tables it connects again without them.
+    pub(super) fn access_refused(&mut self, now: Instant, dpid: DatapathId, error: ErrorKind) {
+        let is_off = !self.access.access.is_on();
+        let wayless = &mut self.access.wayless;
+        if is_off && wayless.len() < WAYLESS_MAX && wayless.insert(dpid) {
+            self.renumber(now);
+        }
+        self.outbox.alarm(Alarm::AccessRefused { dpid, error });
     }
 
     /// Closes the connections of switches whose tables should have other numbers. With the fabric

@@ -139,7 +139,7 @@ impl Controller {
             return;
         }
         if tables::is_refused(message) {
-            return self.outbox.alarm(Alarm::AccessRefused { dpid, error });
+            return self.access_refused(now, dpid, error);
         }
         self.with_qos(|qos, around| qos.qos_refused(around, now, dpid, xid, error));
         if let Some(group) = form::refused_share(message) {
