@@ -361,6 +361,10 @@ impl Hosts {
         let to = contest.claimant;
         let persisted = !contest.must_persist || now.since(contest.claimed_at) < HOLD_OFF;
         detail.contest = None;
+        // A port that has turned out to be a link since, or is down, is nobody's place.
+        if heard_since(to).is_none() {
+            return Some(Answer::Dropped { home });
+        }
         if !persisted {
             detail.lapsed = Some((to, now + LAPSED_KEPT));
             return Some(Answer::Dropped { home });
