@@ -318,8 +318,8 @@ fn are_heard_once(network: &mut Network, topology: &Topology) -> Result<(), Stri
         let counters = network.process().controller.counters();
         (counters.flooded, counters.flood_packet_outs)
     };
-    // What has changed in quiet times leads to another tree. One that has changed often waits for up
-    // to half a minute.
+    // What has changed in quiet times leads to another tree. One that has changed often waits for
+    // up to half a minute.
     for round in 500..511 {
         let before = costs(network);
         broadcast(network, topology.hosts[0], round);
