@@ -179,23 +179,6 @@ impl Groups {
     }
 }
 
-/// The message that makes a group of a switch what it should be.
-pub(super) fn group_mod(
-    command: GroupModCommand,
-    group_id: GroupId,
-    group_type: GroupType,
-    buckets: Vec<Bucket>,
-) -> GroupMod {
-    GroupMod {
-        command,
-        group_type,
-        group_id,
-        buckets,
-        command_bucket: None,
-        properties: Vec::new(),
-    }
-}
-
 pub(super) fn groups_in(actions: &[Action]) -> impl Iterator<Item = GroupId> {
     actions.iter().filter_map(|action| match action {
         Action::Group(id) => Some(*id),
@@ -231,7 +214,7 @@ mod tests {
             properties: Vec::new(),
         };
         let buckets = to.iter().map(bucket).collect();
-        group_mod(command, GroupId(id), GroupType::All, buckets)
+        GroupMod::new(command, GroupType::All, GroupId(id), buckets)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use openflow::multipart::{GroupDesc, GroupStats, ReplyBody};
 use openflow::{Action, Bucket, ErrorKind, GroupId, PortNo};
 
 use super::super::entries::Key;
-use super::super::groups::{BUCKETS_MAX, Group, group_mod, groups_in, of_group, switch_id};
+use super::super::groups::{BUCKETS_MAX, Group, groups_in, of_group, switch_id};
 use super::changes::ACTIONS_MAX;
 use super::parts::Change;
 use super::{Machine, Origin, Output};
@@ -80,7 +80,7 @@ impl Machine {
         };
         let buckets = group.buckets.iter().map(bucket).collect();
         let in_switch = self.groups.in_switch(self.guest, id);
-        let message = group_mod(command, in_switch, group.group_type, buckets);
+        let message = GroupMod::new(command, group.group_type, in_switch, buckets);
         self.change_group(message, change);
     }
 
@@ -142,10 +142,10 @@ impl Machine {
     }
 
     fn delete_in_switch(&mut self, in_switch: GroupId) {
-        let delete = group_mod(
+        let delete = GroupMod::new(
             GroupModCommand::Delete,
-            in_switch,
             GroupType::All,
+            in_switch,
             Vec::new(),
         );
         self.change_group(delete, None);
@@ -189,7 +189,7 @@ impl Machine {
         let strays: Vec<GroupId> = strays.map(|number| switch_id(self.guest, number)).collect();
         // None leads to another of them when they go.
         for id in &strays {
-            let empty = group_mod(GroupModCommand::Modify, *id, GroupType::All, Vec::new());
+            let empty = GroupMod::new(GroupModCommand::Modify, GroupType::All, *id, Vec::new());
             self.change_group(empty, None);
         }
         for id in strays {

@@ -6,7 +6,6 @@ use openflow::message::{FlowModFlags, FlowRemovedReason, GroupMod, GroupModComma
 use openflow::multipart::{GroupDesc, GroupStats};
 use openflow::table::Output as Packets;
 
-use super::super::groups::group_mod;
 use super::*;
 
 pub(super) fn bucket(actions: &str) -> Bucket {
@@ -22,7 +21,7 @@ pub(super) fn bucket(actions: &str) -> Bucket {
 
 fn group(command: GroupModCommand, id: u32, buckets: &[&str]) -> Message {
     let buckets = buckets.iter().map(|actions| bucket(actions)).collect();
-    Message::GroupMod(group_mod(command, GroupId(id), GroupType::All, buckets))
+    Message::GroupMod(GroupMod::new(command, GroupType::All, GroupId(id), buckets))
 }
 
 fn add(id: u32, buckets: &[&str]) -> Message {
@@ -147,10 +146,10 @@ fn a_group_is_no_way_to_what_is_not_the_guests() {
             watch_group: GroupId(group),
             ..bucket("output:1")
         };
-        Message::GroupMod(group_mod(
+        Message::GroupMod(GroupMod::new(
             C::Add,
-            GroupId(1),
             GroupType::FastFailover,
+            GroupId(1),
             vec![bucket],
         ))
     };
@@ -202,10 +201,10 @@ fn a_group_that_the_switch_refuses_is_what_it_was() {
     // The switch has no place for an indirect group of two.
     let two = |command, id| {
         let buckets = vec![bucket("output:1"), bucket("output:2")];
-        Message::GroupMod(group_mod(
+        Message::GroupMod(GroupMod::new(
             command,
-            GroupId(id),
             GroupType::Indirect,
+            GroupId(id),
             buckets,
         ))
     };
@@ -240,7 +239,7 @@ fn groups_that_others_delete_or_change_are_set_again_before_their_entries() {
     };
     let deletes_all = || {
         let none = Vec::new();
-        group_mod(GroupModCommand::Delete, GroupId::ALL, GroupType::All, none)
+        GroupMod::new(GroupModCommand::Delete, GroupType::All, GroupId::ALL, none)
     };
     // Deleted, and the switch reports the entry.
     let gone = by_hand(&mut bench, deletes_all());
@@ -258,17 +257,17 @@ fn groups_that_others_delete_or_change_are_set_again_before_their_entries() {
     bench.read_rows(0);
     by_hand(
         &mut bench,
-        group_mod(GroupModCommand::Modify, first, GroupType::All, none.clone()),
+        GroupMod::new(GroupModCommand::Modify, GroupType::All, first, none.clone()),
     );
     let stray = GroupId(first.0 + 500);
     by_hand(
         &mut bench,
-        group_mod(GroupModCommand::Add, stray, GroupType::All, none.clone()),
+        GroupMod::new(GroupModCommand::Add, GroupType::All, stray, none.clone()),
     );
     let others = GroupId(first.0 + 0x1_0000);
     by_hand(
         &mut bench,
-        group_mod(GroupModCommand::Add, others, GroupType::All, none),
+        GroupMod::new(GroupModCommand::Add, GroupType::All, others, none),
     );
     bench.read_rows(0);
     let mut found: Vec<GroupDesc> = bench.switch.groups().collect();

@@ -10,7 +10,6 @@ use openflow::multipart::{GroupDesc, MeterConfig};
 use openflow::table::Output as Packets;
 use openflow::{Bucket, BufferId, MeterId};
 
-use super::super::groups::group_mod;
 use super::meters::band;
 use super::*;
 
@@ -112,7 +111,7 @@ fn any_group_mod(random: &mut SplitMix64, port: u32) -> GroupMod {
         0 if buckets.len() == 1 => GroupType::Indirect,
         _ => GroupType::All,
     };
-    group_mod(command, id, kind, buckets)
+    GroupMod::new(command, kind, id, buckets)
 }
 
 /// A METER_MOD that a switch could be sent, good or bad.
