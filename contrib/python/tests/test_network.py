@@ -3,6 +3,7 @@
 import base64
 import os
 import select
+import socket
 import tempfile
 import unittest
 
@@ -334,6 +335,23 @@ class Streams(FakeTest):
         self.net.run()
         self.assertEqual(self.seen, ["no word for 0 s"] * 2)
         self.assertGreaterEqual(len(self.fake.of("GET", "/v1/events")), 2)
+
+    def test_a_line_that_is_no_document_ends_a_stream_and_empty_lines_are_none(self):
+        for lines, found in (
+            (b'{"n":1}\n\n{"n":2}\n \n7\n{"n":', [{"n": 1}, {"n": 2}]),
+            (b"\n", []),
+            (b'{"n":1}\nx\n{"n":2}\n', None),
+            (b'{"n":1}\n[{"n":\n', None),
+            (b'{"n":1}\nnull\n', None),
+        ):
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                theirs.sendall(lines)
+                read = stream.Stream(ours, b"").read
+                if found is None:
+                    self.assertRaises(auster.Unreachable, read)
+                else:
+                    self.assertEqual(read(), found)
 
 
 if __name__ == "__main__":

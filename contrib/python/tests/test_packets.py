@@ -90,6 +90,12 @@ class Packets(unittest.TestCase):
         self.assertEqual(Packet(DST + SRC + TAG * 9 + b"\x08\0" + IP).eth_type, 0x8100)
         self.assertIsNone(Packet(DST + SRC + b"\x08\6\0\2" + ARP[2:]).arp_op)
 
+    def test_a_field_is_read_once(self):
+        packet = Packet(DST + SRC + b"\x08\0" + IP + UDP)
+        for _ in range(2):
+            self.assertEqual((packet.eth_src, packet.arp_op), (HOST_1, None))
+            self.assertEqual((vars(packet)["eth_src"], vars(packet)["arp_op"]), (HOST_1, None))
+
     def test_documents(self):
         at = "00000000000000a1:4294967294"
         packet = Packet.of({"data": "AAEC", "at": at, "bytes": 1500, "tap": "t"})

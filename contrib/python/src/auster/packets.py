@@ -48,6 +48,10 @@ class _Field(Generic[Value]):
     def __init__(self, header: str, at: int, size: int, read: Callable[[bytes], Value]) -> None:
         self._header, self._at, self._size = header, at, size
         self._read: Callable[[bytes], Value] = read
+        self._name = ""
+
+    def __set_name__(self, kind: Any, name: str) -> None:
+        self._name = name
 
     @overload
     def __get__(self, packet: None, kind: Any) -> _Field[Value]: ...
@@ -58,11 +62,14 @@ class _Field(Generic[Value]):
     def __get__(self, packet: Optional[Packet], kind: Any) -> Union[None, Value, _Field[Value]]:
         if packet is None:
             return self
+        value = None
         start = packet.header(self._header)
-        if start is None:
-            return None
-        data = packet.data[start + self._at:start + self._at + self._size]
-        return self._read(data) if len(data) == self._size else None
+        if start is not None:
+            data = packet.data[start + self._at:start + self._at + self._size]
+            value = self._read(data) if len(data) == self._size else None
+        # Python finds it there the next time, before it comes here.
+        packet.__dict__[self._name] = value
+        return value
 
 
 class Packet:
