@@ -55,6 +55,7 @@ use net::clock::Clock;
 use net::method::Method;
 use net::tls::Role;
 use net::workers::Workers;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -218,11 +219,19 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
+    // Whoever asks much of the API must not keep switches waiting.
+    let of_api = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("api")
+        .on_thread_start(cli::turns::go_behind)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
     // The threads of connections and of the controller are started from here, and go before those
-    // of the runtime, which serve what people and programs ask.
+    // of both runtimes.
     cli::turns::ask_for_short_turns();
-    let done = runtime.block_on(serve(settings, args, manager));
+    let done = runtime.block_on(serve(settings, args, manager, of_api.handle().clone()));
     // A task that does not end must not hold up the end of the process.
+    of_api.shutdown_background();
     runtime.shutdown_background();
     done
 }
@@ -294,7 +303,12 @@ const ALL_SOURCES: &str = "the file and the databases";
 
 type ControllerDriver = Driver<Clustered>;
 
-async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<(), Failure> {
+async fn serve(
+    settings: Settings,
+    args: Args,
+    manager: Arc<Manager>,
+    of_api: Handle,
+) -> Result<(), Failure> {
     let begun = SystemTime::now();
     let effective = Effective::of(&settings, &args, &text_of(&args)?);
     let security = settings.security()?.expecting(Role::Switch);
@@ -428,7 +442,7 @@ async fn serve(settings: Settings, args: Args, manager: Arc<Manager>) -> Result<
             paces,
         };
         warn_if_in_the_clear(stated);
-        let mut serving = api.with_users(&users);
+        let mut serving = api.with_users(&users, of_api);
         serving.set_names(&stated.hosts);
         let bound = serving.bind(&stated.listen).await;
         let bound = bound.map_err(|mut failures| failures.remove(0))?;

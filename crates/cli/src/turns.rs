@@ -1,4 +1,5 @@
-//! Short turns on a processor, for a program that only passes messages on.
+//! Which threads of a program go first: short turns on a processor for those that pass messages on,
+//! and a lower priority for those that serve people and programs.
 //!
 //! Linux lets a thread that wakes wait until another has had its slice, some 3 ms where there are
 //! few cores: more than a message should take in all. Since 6.12 (EEVDF with slices of one's own) a
@@ -33,6 +34,24 @@ pub fn ask_for_short_turns() {
     }
 }
 
+/// The difference of nice values: at 10 a thread has a tenth of what another one has, where both
+/// want a processor.
+const BEHIND: libc::c_int = 10;
+
+/// Puts this thread behind the others of the program. Threads that it starts are there too. It may
+/// be put off while it holds a lock: what it shares with others it locks for a few steps only.
+pub fn go_behind() {
+    // SAFETY: the priority of the calling thread is read, and set.
+    let done = unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, nice.saturating_add(BEHIND))
+    };
+    if done != 0 {
+        let error = std::io::Error::last_os_error();
+        tracing::debug!(%error, "no lower priority");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +73,17 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_goes_behind_leaves_the_others_where_they_are() {
+        let before = mine().1;
+        let behind = std::thread::spawn(|| {
+            go_behind();
+            mine().1
+        });
+        assert_eq!(behind.join().unwrap(), (before + BEHIND).min(19));
+        assert_eq!(mine().1, before);
     }
 
     fn mine() -> (u64, i32) {

@@ -329,7 +329,7 @@ pub enum FlowEdit {
 }
 
 impl FlowEdit {
-    pub(crate) fn name(&self) -> &FlowName {
+    pub fn name(&self) -> &FlowName {
         match self {
             FlowEdit::Put(name, _) | FlowEdit::Delete(name) => name,
         }

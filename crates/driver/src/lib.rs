@@ -361,7 +361,8 @@ pub struct Driver<A> {
     next_id: Arc<AtomicU64>,
 }
 
-type Ask<A> = Box<dyn FnOnce(&mut A) + Send>;
+/// A question, which is put again until it returns whether that was all of it.
+type Ask<A> = Box<dyn FnMut(&mut A) -> bool + Send>;
 
 /// Questions that may wait for the application thread.
 const ASKS_MAX: usize = 64;
@@ -451,9 +452,27 @@ impl<A: Application> Driver<A> {
         &self,
         question: impl FnOnce(&mut A) -> R + Send + 'static,
     ) -> Option<R> {
+        let mut question = Some(question);
+        self.ask_in_parts(move |application| question.take().map(|once| once(application)))
+            .await
+    }
+
+    /// The same with a question that takes long: it is put again until it has an answer, and
+    /// messages of switches are taken between.
+    pub async fn ask_in_parts<R: Send + 'static>(
+        &self,
+        mut question: impl FnMut(&mut A) -> Option<R> + Send + 'static,
+    ) -> Option<R> {
         let (sender, answer) = oneshot::channel();
+        let mut sender = Some(sender);
         let ask: Ask<A> = Box::new(move |application| {
-            let _ = sender.send(question(application));
+            let Some(found) = question(application) else {
+                return false;
+            };
+            if let Some(sender) = sender.take() {
+                let _ = sender.send(found);
+            }
+            true
         });
         self.asks.try_send(ask).ok()?;
         self.shared.ask();

@@ -343,9 +343,15 @@ impl Shared {
     }
 
     pub(super) fn views(&self) -> Vec<ConnectionView> {
-        let state = self.state();
-        let views = state.connections.values().map(|line| {
+        // Whoever looks may be put off by others at any step: it holds the lock that all messages
+        // go through for one line at a time.
+        let lines: Vec<Arc<Line>> = self.state().connections.values().cloned().collect();
+        let views = lines.iter().map(|line| {
             let facts = *line.facts();
+            let state = self.state();
+            let inbox_backlog = state.inbox.backlog(line.id);
+            let packet_ins_shed = state.inbox.shed(line.id);
+            drop(state);
             ConnectionView {
                 id: line.id,
                 peer: line.peer.clone(),
@@ -357,9 +363,9 @@ impl Shared {
                 edge: facts.edge,
                 messages_sent: facts.messages_sent + facts.edge.flow_mods + facts.edge.packet_outs,
                 echo_rtt: facts.echo_rtt,
-                inbox_backlog: state.inbox.backlog(line.id),
+                inbox_backlog,
                 outbox_bytes: line.outbox.bytes(),
-                packet_ins_shed: state.inbox.shed(line.id),
+                packet_ins_shed,
                 packet_ins_shed_unread: facts.packet_ins_shed_unread,
                 rests: facts.rests,
                 packet_outs_shed: line.outbox.packet_outs_shed(),

@@ -31,6 +31,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         probes: VecDeque::new(),
         given_up: HashSet::new(),
         aside: HashSet::new(),
+        unfinished: VecDeque::new(),
     };
     let mut work = VecDeque::new();
     loop {
@@ -66,6 +67,8 @@ struct Thread<'a, A> {
     given_up: HashSet<ConnectionId>,
     /// Connections whose switches another controller serves.
     aside: HashSet<ConnectionId>,
+    /// Questions that are put again. Each has an asker who waits, so there are no more than those.
+    unfinished: VecDeque<Ask<A>>,
 }
 
 /// A question whether a connection is alive.
@@ -91,8 +94,8 @@ struct HostNotices {
 
 /// The number of learned hosts in a second that are reported one by one.
 const HOST_NOTICES_MAX: u32 = 100;
-/// A turn of questions ends with the first that is answered after this time.
-const ASKS_TURN: Duration = Duration::from_millis(5);
+/// A turn of questions ends with the first that is put after this time.
+const ASKS_TURN: Duration = Duration::from_micros(100);
 /// The interval at which the other hosts are reported, as a number.
 const HOSTS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -135,6 +138,8 @@ impl<A: Application> Thread<'_, A> {
         if done.is_err() {
             let line = line.or_else(|| Some(self.admitted.get(&id?)?.line.clone()));
             self.recover(now, line);
+            // Other questions wait, if it was one.
+            self.shared.ask();
         }
     }
 
@@ -149,20 +154,7 @@ impl<A: Application> Thread<'_, A> {
                         .handle_frame(now, delivery.connection, delivery.frame);
                 }
             }
-            Work::Asked => {
-                // Whoever asks without end must not keep switches waiting.
-                for _ in 0..ASKS_MAX {
-                    let Ok(question) = asked.try_recv() else {
-                        break;
-                    };
-                    question(&mut self.application);
-                    if self.shared.clock.now().since(now) >= ASKS_TURN {
-                        // The others are asked after the work that has come meanwhile.
-                        self.shared.ask();
-                        break;
-                    }
-                }
-            }
+            Work::Asked => self.answer(now, asked),
             Work::Timeout => {
                 self.look_after_probes(now);
                 self.application.handle_timeout(now);
@@ -173,6 +165,24 @@ impl<A: Application> Thread<'_, A> {
             self.carry_out(now);
             self.tell_hosts(Some(now));
         }
+    }
+
+    /// Puts questions, new ones and parts of long ones in turn. Whoever asks without end must not
+    /// keep switches waiting: the others are put after the work that has come meanwhile.
+    fn answer(&mut self, now: Instant, asked: &Receiver<Ask<A>>) {
+        for _ in 0..ASKS_MAX {
+            self.unfinished.extend(asked.try_recv());
+            let Some(mut question) = self.unfinished.pop_front() else {
+                return;
+            };
+            if !question(&mut self.application) {
+                self.unfinished.push_back(question);
+            }
+            if self.shared.clock.now().since(now) >= ASKS_TURN {
+                break;
+            }
+        }
+        self.shared.ask();
     }
 
     /// Ends `line`, the connection that panicked work was for, and repairs the application.
@@ -469,6 +479,7 @@ mod tests {
                 probes: VecDeque::new(),
                 given_up: HashSet::new(),
                 aside: HashSet::new(),
+                unfinished: VecDeque::new(),
             };
             let probe = ControllerOutput::Probe { connection: id };
             thread.application.outputs.push_back(probe);

@@ -36,6 +36,7 @@ struct Script {
     seen: std_mpsc::Sender<Seen>,
     /// `stick` waits for a word here.
     release: std_mpsc::Receiver<()>,
+    frames: u32,
 }
 
 #[derive(Debug, PartialEq)]
@@ -60,6 +61,7 @@ impl Application for Script {
     }
 
     fn handle_frame(&mut self, _now: Instant, connection: ConnectionId, frame: Frame) {
+        self.frames += 1;
         let has = |word: &[u8]| frame.body().ends_with(word);
         if has(b"stick") {
             self.release.recv_timeout(PATIENCE).unwrap();
@@ -156,6 +158,7 @@ impl Stage {
             outputs: VecDeque::new(),
             seen: seen_sender,
             release: release_receiver,
+            frames: 0,
         };
         let (driver, notices) = Driver::start(script, Clock::start(), config).unwrap();
         Stage {
@@ -693,6 +696,27 @@ async fn the_application_is_asked_between_two_messages() {
     let stage = Stage::new(DriverConfig::default());
     let answer = stage.driver.ask(|script| script.outputs.len()).await;
     assert_eq!(answer, Some(0));
+}
+
+/// It ends with a switch's message, and there are other questions before, one of them a fault.
+#[tokio::test]
+async fn a_question_in_parts_keeps_neither_switches_nor_others_waiting() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    let mut parts = 0;
+    let long = stage.driver.ask_in_parts(move |script| {
+        parts += 1;
+        (script.frames > 0).then_some(parts)
+    });
+    let others = async {
+        let fault = stage.driver.ask(|_| panic!("as a fault of ours would"));
+        assert_eq!(fault.await, None::<()>);
+        assert_eq!(stage.driver.ask(|_| 1).await, Some(1));
+        switch.send(1, &packet_in(1, b"words")).await;
+    };
+    let asked = async { tokio::join!(long, others).0 };
+    let parts = tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    assert!(parts > Some(2), "{parts:?}");
 }
 
 #[tokio::test]

@@ -1,41 +1,68 @@
-//! Packets that applications send: checked, all of them, before the first leaves.
+//! Packets that applications send: checked, all of them, before the first leaves. Many are a few
+//! parts of work, between which switches have their turns.
+
+use std::collections::VecDeque;
 
 use clock::Instant;
 use openflow::message::PacketOut;
-use openflow::{Action, Message, PortNo, Version, Xid, encode};
+use openflow::{Action, DatapathId, Message, PortNo, Version, Xid, encode};
 
 use crate::tap::{Injected, NotSent};
 
 use super::Controller;
 
+/// Packets of one part.
+const PART: usize = 8;
+
+/// Packets that are being sent.
+pub struct Sending {
+    packets: std::iter::Enumerate<std::vec::IntoIter<Injected>>,
+    ready: VecDeque<(DatapathId, Message)>,
+    wrong: Vec<(usize, NotSent)>,
+}
+
+impl Sending {
+    pub fn new(packets: Vec<Injected>) -> Sending {
+        Sending {
+            packets: packets.into_iter().enumerate(),
+            ready: VecDeque::new(),
+            wrong: Vec::new(),
+        }
+    }
+}
+
 impl Controller {
-    /// Sends packets, all or none.
+    /// Goes on with sending packets, all or none. `None`: there is more to do.
     ///
     /// # Errors
-    /// The reasons, with the place of each packet in the list.
+    /// The reasons why none is sent, with the place of each packet in the list.
     pub fn send_packets(
         &mut self,
         now: Instant,
-        packets: Vec<Injected>,
-    ) -> Result<(), Vec<(usize, NotSent)>> {
+        sending: &mut Sending,
+    ) -> Option<Result<(), Vec<(usize, NotSent)>>> {
         self.outbox.now = now;
-        let mut ready = Vec::new();
-        let mut wrong = Vec::new();
-        for (place, packet) in packets.into_iter().enumerate() {
-            let dpid = packet.dpid;
-            match self.prepare(packet) {
-                Ok(message) => ready.push((dpid, message)),
-                Err(why) => wrong.extend(why.into_iter().map(|why| (place, why))),
+        if sending.packets.len() > 0 {
+            for (place, packet) in sending.packets.by_ref().take(PART) {
+                let dpid = packet.dpid;
+                match self.prepare(packet) {
+                    Ok(message) => sending.ready.push_back((dpid, message)),
+                    Err(why) => {
+                        let why = why.into_iter().map(|why| (place, why));
+                        sending.wrong.extend(why);
+                    }
+                }
             }
+            return None;
         }
-        if !wrong.is_empty() {
-            return Err(wrong);
+        if !sending.wrong.is_empty() {
+            return Some(Err(std::mem::take(&mut sending.wrong)));
         }
-        for (dpid, message) in ready {
+        for (dpid, message) in sending.ready.drain(..PART.min(sending.ready.len())) {
             self.outbox.counters.packet_outs += 1;
             self.outbox.send(dpid, &message);
         }
-        Ok(())
+        sending.ready.is_empty().then_some(Ok(()))
     }
 
     fn prepare(&self, packet: Injected) -> Result<Message, Vec<NotSent>> {

@@ -123,6 +123,7 @@ use guests::Guests;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 use ingress::Ingress;
+pub use injected::Sending;
 pub use known::Shape;
 pub use links::Drained;
 use mending::Mending;

@@ -66,7 +66,16 @@ impl Api {
         answer.ok_or_else(Problem::busy)
     }
 
-    /// The same, within [`ASK_MAX`].
+    /// The same with a question that takes long: switches have their turns between its parts.
+    pub async fn ask_in_parts<R: Send + 'static>(
+        &self,
+        question: impl FnMut(&mut Clustered) -> Option<R> + Send + 'static,
+    ) -> Result<R, Problem> {
+        let answer = self.driver.ask_in_parts(question).await;
+        answer.ok_or_else(Problem::busy)
+    }
+
+    /// The question of [`Api::ask`], within [`ASK_MAX`].
     pub async fn ask_soon<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Clustered) -> R + Send + 'static,

@@ -57,6 +57,7 @@ use net::clock::Clock;
 use net::transport::bind_unix;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use utoipa::OpenApi;
@@ -119,9 +120,9 @@ pub struct Api {
 struct Document;
 
 impl Api {
-    /// Serves nobody yet: see [`Served::bind`].
-    pub fn with_users(self, access: &Arc<Access>) -> Served {
-        Served::new(self.router(), access.clone())
+    /// Serves nobody yet: see [`Served::bind`]. Requests are answered on `runtime`.
+    pub fn with_users(self, access: &Arc<Access>, runtime: Handle) -> Served {
+        Served::new(self.router(), access.clone(), runtime)
     }
 
     pub fn router(self) -> Router {
@@ -149,6 +150,7 @@ pub struct Served {
     router: Router,
     names: Names,
     access: Arc<Access>,
+    runtime: Handle,
     open: Vec<Open>,
 }
 
@@ -166,13 +168,14 @@ pub struct Bound {
 }
 
 impl Served {
-    fn new(router: Router, access: Arc<Access>) -> Served {
+    fn new(router: Router, access: Arc<Access>, runtime: Handle) -> Served {
         let names = Names::default();
         let router = server::guarded(router, names.clone());
         Served {
             router: access.clone().guard(router),
             names,
             access,
+            runtime,
             open: Vec::new(),
         }
     }
@@ -206,6 +209,7 @@ impl Served {
 
     /// Serves each in a task of its own; the addresses with the ports that were given out.
     pub fn serve(&mut self, bound: Vec<Bound>) -> Vec<ApiAddress> {
+        let _there = self.runtime.enter();
         let serve = |bound: Bound| {
             let closing = Arc::new(Notify::new());
             let router = self.router.clone();
@@ -259,7 +263,7 @@ where
         .route("/metrics", get(counted))
         .fallback(unknown)
         .method_not_allowed_fallback(no_method);
-    Served::new(router, access.clone())
+    Served::new(router, access.clone(), Handle::current())
 }
 
 async fn bind(at: &ApiAddress, access: &Access) -> Result<(ApiAddress, Listener), Failure> {

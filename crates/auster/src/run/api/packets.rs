@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use control::Location;
+use control::controller::Sending;
 use control::tap::{Injected, NotSent};
 use data_encoding::BASE64;
 use openflow::text::parse_actions;
@@ -269,10 +270,11 @@ async fn send(State(api): State<Api>, Body(body): Body) -> Result<Response, Prob
     } = asked;
     let leaving = packets.iter().map(leaving_of).sum();
     api.paces.packets.take(api.clock.now(), leaving).await?;
-    let now = api.clock.now();
+    let clock = api.clock;
     let switches: Vec<DatapathId> = packets.iter().map(|packet| packet.dpid).collect();
+    let mut sending = Sending::new(packets);
     let sent = api
-        .ask(move |controller| controller.send_packets(now, packets))
+        .ask_in_parts(move |controller| controller.send_packets(clock.now(), &mut sending))
         .await?;
     sent.map_err(|wrong| Asked::problem(&wrong, &switches, &pointers))?;
     Ok((StatusCode::ACCEPTED, Json(SentPackets { sent: count })).into_response())

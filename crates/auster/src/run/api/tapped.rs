@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use data_encoding::BASE64;
 use serde_json::json;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -18,9 +18,10 @@ use super::query::Query;
 use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
 use crate::run::tapped::{Batch, Packet, Ring};
 
-/// Packets between two looks at the reader.
-const AT_ONCE: usize = 256;
-/// Packets that come within this time are written together.
+/// Packets between two looks at the reader. The controller's thread may wait for so many to be
+/// noted: both lock the ring.
+const AT_ONCE: usize = 64;
+/// Time between two writes: packets that come meanwhile are written together.
 const TOGETHER: Duration = Duration::from_millis(1);
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -159,14 +160,14 @@ impl Reader {
             self.form.write(&mut first, None, &document.to_string());
         }
         writer.write(first, || false).await?;
-        let mut heartbeat = Instant::now() + HEARTBEAT;
+        let mut written = Instant::now();
         loop {
             last.borrow_and_update();
             let batch = ring.after(self.at, AT_ONCE, CHUNK_MAX / 2);
             let chunk = self.take(&batch);
             if !chunk.is_empty() {
                 writer.write(chunk, || false).await?;
-                heartbeat = Instant::now() + HEARTBEAT;
+                written = Instant::now();
                 continue;
             }
             if batch.is_over {
@@ -174,12 +175,12 @@ impl Reader {
             }
             tokio::select! {
                 changed = last.changed() => match changed {
-                    Ok(()) => sleep(TOGETHER).await,
+                    Ok(()) => sleep_until(written + TOGETHER).await,
                     Err(_) => return Ok(()),
                 },
-                () = sleep_until(heartbeat) => {
+                () = sleep_until(written + HEARTBEAT) => {
                     writer.write(self.form.heartbeat().to_owned(), || false).await?;
-                    heartbeat = Instant::now() + HEARTBEAT;
+                    written = Instant::now();
                 }
                 () = writer.closed() => return Err(End::Gone),
             }

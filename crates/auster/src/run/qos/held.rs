@@ -185,12 +185,13 @@ impl Held {
         }
         match stated.is_empty() {
             true => Ok(()),
-            false => self.edit_stated(&mut layers, &stated).await,
+            false => self.edit_stated(&mut layers, &stated).await.map(drop),
         }
     }
 
-    /// Changes static entries at once, of which nothing is kept.
-    pub async fn change_flows(&self, ops: &[Op]) -> Result<(), Refused> {
+    /// Changes static entries at once, of which nothing is kept. Returns the number of entries
+    /// that were there.
+    pub async fn change_flows(&self, ops: &[Op]) -> Result<usize, Refused> {
         let mut layers = self.layers.lock().await;
         self.edit_stated(&mut layers, ops).await
     }
@@ -223,11 +224,14 @@ impl Held {
         }
     }
 
-    async fn edit_stated(&self, layers: &mut Layers, ops: &[Op]) -> Result<(), Refused> {
+    async fn edit_stated(&self, layers: &mut Layers, ops: &[Op]) -> Result<usize, Refused> {
         let (parts, flows) = edits_of_stated(ops);
         let now = self.clock.now();
         let edited = self.ask(layers, move |controller| {
-            controller.edit_stated(now, parts, flows)
+            let is_there = |edit: &&FlowEdit| controller.is_lasting_flow(edit.name()).is_some();
+            let there = flows.iter().filter(is_there).count();
+            let edited = controller.edit_stated(now, parts, flows);
+            edited.map(|()| there)
         });
         edited
             .await?

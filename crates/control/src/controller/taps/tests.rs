@@ -10,7 +10,7 @@ use openflow::{Frame, MacAddr, Message, MessageKind, Xid, decode, encode};
 use super::*;
 use crate::ConnectionId;
 use crate::controller::fixture::up;
-use crate::controller::{Admission, ControllerConfig, ControllerOutput, PeerIdentity};
+use crate::controller::{Admission, ControllerConfig, ControllerOutput, PeerIdentity, Sending};
 use crate::entry::{Entry, EntryKey};
 use crate::tap::{Injected, NotSent, Places};
 
@@ -394,16 +394,25 @@ fn packets_are_sent_all_or_none() {
         in_port: Some(PortNo(8)),
         ..to(1, 9)
     };
-    let sent = net
-        .controller
-        .send_packets(net.now, vec![to(1, 1), to(2, 1), wrong]);
+    // Returns the frames of each part too.
+    let send = |net: &mut Net, packets| {
+        let mut sending = Sending::new(packets);
+        let mut frames = Vec::new();
+        loop {
+            let sent = net.controller.send_packets(net.now, &mut sending);
+            frames.push(net.frames().len());
+            if let Some(sent) = sent {
+                return (sent, frames);
+            }
+        }
+    };
+    let (sent, frames) = send(&mut net, vec![to(1, 1), to(2, 1), wrong]);
     let no_ports = [NotSent::NoPort(PortNo(9)), NotSent::NoInPort(PortNo(8))];
     let [no_port, no_in_port] = no_ports.map(|why| (2, why));
     assert_eq!(sent, Err(vec![(1, NotSent::Away), no_port, no_in_port]));
-    assert_eq!(net.frames(), []);
-    let sent = net
-        .controller
-        .send_packets(net.now, vec![to(1, 1), to(1, 2)]);
-    assert_eq!(sent, Ok(()));
-    assert_eq!(net.frames().len(), 2);
+    assert_eq!(frames, [0, 0]);
+    let some = (0..20).map(|n| to(1, 1 + n % 2)).collect();
+    // Switches are served between the parts of a long list.
+    assert_eq!(send(&mut net, some), (Ok(()), vec![0, 0, 0, 8, 8, 4]));
+    assert_eq!(send(&mut net, Vec::new()), (Ok(()), vec![0]));
 }
