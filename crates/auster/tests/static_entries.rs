@@ -334,6 +334,39 @@ fn entries_lead_to_groups_and_meters_of_their_owner() {
     assert_eq!(rows(&switch), [""; 0]);
 }
 
+/// There a meter is an action.
+#[test]
+fn an_entry_leads_to_a_meter_of_a_switch_of_openflow_1_5() {
+    const METER: &str = "/v1/meters/ann/slow";
+    let mut switch = DummySwitch::start(4);
+    switch.restart();
+    switch.vsctl(&["set", "bridge", "br0", "protocols=OpenFlow15"]);
+    switch.ofctl_version = "15".to_owned();
+    let served = Served::start(&switch, &["--versions", "1.5"]);
+    let meter = json!({"switch": "1", "number": 7, "meter": "kbps,band=type=drop,rate=1000"});
+    let (status, answer) = served.ask("PUT", METER, &meter);
+    assert_eq!(status, 201, "{answer}");
+    for then in [",output:3", ""] {
+        let actions = format!("meter:slow{then}");
+        let led = json!({"switch": "1", "match": "ip,nw_dst=10.0.0.2", "actions": actions});
+        let (status, answer) = served.ask("PUT", ENTRY, &led);
+        assert!([200, 201].contains(&status), "{answer}");
+        wait_until("it is in use", || served.state(ENTRY) == "in_use");
+        let row = format!("priority=9000,ip,nw_dst=10.0.0.2 actions=meter:7{then}");
+        assert_eq!(rows(&switch), [row.clone()]);
+        // Somebody else deletes the meter, and the entry with it.
+        switch.ofctl("del-meters", &[]);
+        wait_until("both are there again", || {
+            let has_meter = switch.ofctl("dump-meters", &[]).contains("meter=7 kbps");
+            has_meter && rows(&switch) == [row.clone()] && served.state(ENTRY) == "in_use"
+        });
+    }
+    for path in [ENTRY, METER] {
+        assert_eq!(served.ask("DELETE", path, &Value::Null).0, 204);
+    }
+    wait_until("nothing is left", || rows(&switch).is_empty());
+}
+
 /// All that an owner may have are set, and then only what differs.
 #[test]
 fn four_thousand_entries_are_set_and_what_differs_is_changed() {

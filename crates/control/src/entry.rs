@@ -873,6 +873,30 @@ pub(crate) fn ask_for_entries() -> FlowStatsRequest {
     FlowStatsRequest::all()
 }
 
+/// Instructions of 1.3 as a version says them: in 1.5 a meter is an action, the first of those that
+/// are applied.
+pub(crate) fn in_version(version: Version, instructions: &mut Vec<Instruction>) {
+    let is_meter = |one: &Instruction| matches!(one, Instruction::Meter(_));
+    let Some(at) = instructions.iter().position(is_meter) else {
+        return;
+    };
+    let Instruction::Meter(meter) = instructions[at] else {
+        return;
+    };
+    if version < Version::V15 {
+        return;
+    }
+    instructions.remove(at);
+    let applied = instructions.iter_mut().find_map(|one| match one {
+        Instruction::ApplyActions(actions) => Some(actions),
+        _ => None,
+    });
+    match applied {
+        Some(actions) => actions.insert(0, Action::Meter(meter)),
+        None => instructions.insert(0, Instruction::ApplyActions(vec![Action::Meter(meter)])),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use openflow::table::{Pattern, check_actions};
 use openflow::{Action, DatapathId, ErrorKind, Field, Instruction, Match, MatchField, MeterId};
 use openflow::{Message, PortNo, Version, Xid, encode};
 
-use crate::entry::{ETH_TYPE_LLDP, EntryKind};
+use crate::entry::{ETH_TYPE_LLDP, EntryKind, in_version};
 use parts::PartId;
 
 /// The owner of entries that programs for Ryu set.
@@ -184,16 +184,19 @@ impl StaticEntry {
         }
     }
 
-    pub(crate) fn to_add(&self, generation: u16) -> FlowMod {
+    /// The message that sets it in a switch of this version.
+    pub(crate) fn to_add(&self, version: Version, generation: u16) -> FlowMod {
         let priority = self.band.priority(self.priority);
         let meter = self.meter.map(Instruction::Meter).into_iter();
         let actions = Instruction::ApplyActions(self.actions.clone());
+        let mut instructions = meter.chain([actions]).collect();
+        in_version(version, &mut instructions);
         FlowMod {
             cookie: EntryKind::Static.cookie(generation),
             idle_timeout: self.idle_timeout_s,
             hard_timeout: self.hard_timeout_s,
             flags: FlowModFlags::SEND_FLOW_REM,
-            instructions: meter.chain([actions]).collect(),
+            instructions,
             ..FlowMod::add(priority, self.r#match.clone(), Vec::new())
         }
     }
@@ -234,7 +237,7 @@ impl StaticEntry {
 
     /// The part that a switch of this version cannot have, by field.
     fn problem_in(&self, version: Version) -> Option<(&'static str, String)> {
-        let whole = self.to_add(0);
+        let whole = self.to_add(version, 0);
         let matching = FlowMod {
             instructions: Vec::new(),
             ..whole.clone()

@@ -13,10 +13,10 @@ use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, ErrorKind, Frame, Message, Version, Xid};
 
 use crate::Location;
-use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, in_version};
 use crate::guest::{
     Answer, Counts, ENTRIES_OF_ALL_MAX, Guest, GuestView, Machine, News, Output, SeatView, Sink,
-    Ticket, delete_row, in_version, of_cookie,
+    Ticket, delete_row, of_cookie,
 };
 
 use super::outbox::{Outbox, Request, Timer};

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use clock::{Budget, Duration, Instant};
 use openflow::message::FlowRemoved;
 use openflow::multipart::FlowStats;
-use openflow::{DatapathId, ErrorKind, Instruction, Message, Xid};
+use openflow::{DatapathId, ErrorKind, Instruction, Message, Version, Xid};
 
 use crate::entry;
 use crate::flows::parts::{PartEdit, PartId, Parts, StaticPart};
@@ -381,7 +381,8 @@ impl StaticEntries {
             }
             return;
         };
-        match outbox.flow_mod(dpid, entry.to_add(outbox.generation)) {
+        let version = outbox.version(dpid).unwrap_or(Version::V13);
+        match outbox.flow_mod(dpid, entry.to_add(version, outbox.generation)) {
             Some(xid) => {
                 place.held = Some(Held {
                     xid: Some(xid),

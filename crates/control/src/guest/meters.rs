@@ -9,7 +9,7 @@
 //! ```
 
 use openflow::message::{MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand};
-use openflow::{Action, ErrorKind, Instruction, MeterId, Version};
+use openflow::{ErrorKind, Instruction, MeterId};
 
 use super::numbered::{Numbered, Stated};
 
@@ -84,28 +84,4 @@ pub(super) fn meters_in(instructions: &[Instruction]) -> impl Iterator<Item = Me
         Instruction::Meter(id) => Some(*id),
         _ => None,
     })
-}
-
-/// Instructions of 1.3 as a version says them: in 1.5 a meter is an action, the first of those that
-/// are applied.
-pub(crate) fn in_version(version: Version, instructions: &mut Vec<Instruction>) {
-    let is_meter = |one: &Instruction| matches!(one, Instruction::Meter(_));
-    let Some(at) = instructions.iter().position(is_meter) else {
-        return;
-    };
-    let Instruction::Meter(meter) = instructions[at] else {
-        return;
-    };
-    if version < Version::V15 {
-        return;
-    }
-    instructions.remove(at);
-    let applied = instructions.iter_mut().find_map(|one| match one {
-        Instruction::ApplyActions(actions) => Some(actions),
-        _ => None,
-    });
-    match applied {
-        Some(actions) => actions.insert(0, Action::Meter(meter)),
-        None => instructions.insert(0, Instruction::ApplyActions(vec![Action::Meter(meter)])),
-    }
 }

@@ -22,7 +22,8 @@ use openflow::{
 };
 
 use super::machine::{Answer, Machine, Output};
-use super::{Guest, in_version, of_cookie};
+use super::{Guest, of_cookie};
+use crate::entry::in_version;
 
 const DPID: DatapathId = DatapathId(7);
 const PORTS: u32 = 4;

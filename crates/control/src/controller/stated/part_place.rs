@@ -183,7 +183,7 @@ pub(super) fn are_led_to(instructions: &[Instruction]) -> bool {
         Instruction::Meter(_) => true,
         Instruction::ApplyActions(actions) => actions
             .iter()
-            .any(|action| matches!(action, Action::Group(_))),
+            .any(|action| matches!(action, Action::Group(_) | Action::Meter(_))),
         _ => false,
     })
 }

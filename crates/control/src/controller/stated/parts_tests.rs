@@ -1,12 +1,12 @@
 //! Groups and meters alone: what a switch answers to them.
 
 use openflow::multipart::{GroupDesc, MeterConfig, ReplyBody};
-use openflow::text::{parse_group_of, parse_meter_of};
-use openflow::{GroupId, MeterId};
+use openflow::text::{parse_actions, parse_group_of, parse_meter_of};
+use openflow::{Action, GroupId, MeterId};
 
 use crate::flows::parts::{PartKind, PartMod, PartName};
 
-use super::tests::{SWITCH, Setup, entry, name};
+use super::tests::{SWITCH, Setup, entry, name, row};
 use super::*;
 
 fn group(number: u32, words: &str) -> StaticPart {
@@ -261,6 +261,35 @@ fn an_entry_waits_until_the_groups_of_a_switch_are_known() {
         .handle_unanswered(SWITCH, Request::StaticMeters, outbox);
     assert!(is_held(&setup));
     assert_eq!(setup.part_xid(&one), None, "it was there");
+}
+
+/// In 1.5 a meter is the first of the actions.
+#[test]
+fn an_entry_with_a_meter_is_in_use_in_the_words_of_the_switch() {
+    let metered = StaticEntry {
+        meter: Some(MeterId(7)),
+        ..entry("ip", "output:1", 0)
+    };
+    let actions = parse_actions("output:1").expect("actions");
+    let by_action = [&[Action::Meter(MeterId(7))][..], &actions].concat();
+    let by_instruction = vec![
+        Instruction::Meter(MeterId(7)),
+        Instruction::ApplyActions(actions),
+    ];
+    for (version, instructions) in [
+        (Version::V13, by_instruction.clone()),
+        (Version::V14, by_instruction),
+        (Version::V15, vec![Instruction::ApplyActions(by_action)]),
+    ] {
+        let mut setup = Setup::speaking(version);
+        setup.put_part(&meter(7, "kbps,band=type=drop,rate=10"));
+        setup.put("one", &metered);
+        setup.xid(&metered);
+        let sent = metered.to_add(version, 1);
+        assert_eq!(sent.instructions, instructions, "{version}");
+        setup.read(vec![row(&sent)]);
+        assert_eq!(setup.state("one"), Some(FlowState::InUse), "{version}");
+    }
 }
 
 #[test]

@@ -7,7 +7,6 @@ use openflow::text::{parse_actions, parse_match};
 
 use crate::ConnectionId;
 use crate::controller::ControllerConfig;
-use crate::controller::fixture::up;
 use crate::requests::Requests;
 
 use super::*;
@@ -34,7 +33,7 @@ pub(super) fn entry(matching: &str, actions: &str, hard_timeout_s: u16) -> Stati
 }
 
 /// A switch's report of an entry.
-fn row(sent: &FlowMod) -> FlowStats {
+pub(super) fn row(sent: &FlowMod) -> FlowStats {
     FlowStats {
         table_id: sent.table_id,
         duration_sec: 0,
@@ -74,13 +73,17 @@ fn removed(sent: &FlowMod) -> FlowRemoved {
 impl Setup {
     /// A switch that has been compared.
     pub(super) fn new() -> Setup {
+        Setup::speaking(Version::V13)
+    }
+
+    pub(super) fn speaking(version: Version) -> Setup {
         let config = ControllerConfig::default();
         let mut setup = Setup {
             stated: StaticEntries::new(FlowLimits::BESIDE),
             outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
         };
         let requests = || Requests::new(config.requests, 1);
-        let channel = (ConnectionId(1), up(1).version);
+        let channel = (ConnectionId(1), version);
         setup.outbox.open(SWITCH, channel, requests);
         let (stated, outbox) = (&mut setup.stated, &mut setup.outbox);
         stated.reconcile(SWITCH, false, &mut Vec::new(), outbox);
@@ -131,7 +134,7 @@ impl Setup {
     }
 
     /// Has the switch report these at a reading.
-    fn read(&mut self, rows: Vec<FlowStats>) {
+    pub(super) fn read(&mut self, rows: Vec<FlowStats>) {
         self.sleep(1);
         let (stated, outbox) = (&mut self.stated, &mut self.outbox);
         let switch = stated.switches.get_mut(&SWITCH).expect("a switch");
@@ -182,7 +185,7 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     setup.put("one", &short);
     let sent = setup.xid(&short);
     // The switch has a form of its own for it.
-    let mut odd = row(&short.to_add(1));
+    let mut odd = row(&short.to_add(Version::V13, 1));
     odd.instructions.push(Instruction::GotoTable(PATH_TABLE));
     for _ in 0..3 {
         setup.read(vec![odd.clone()]);
@@ -193,9 +196,9 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     setup.exhaust();
     let longer = entry("ip", "output:1", 60);
     setup.put("one", &longer);
-    setup.read(vec![row(&short.to_add(1))]);
+    setup.read(vec![row(&short.to_add(Version::V13, 1))]);
     assert_ne!(setup.xid(&longer), sent);
-    setup.read(vec![row(&longer.to_add(1))]);
+    setup.read(vec![row(&longer.to_add(Version::V13, 1))]);
     assert_eq!(setup.state("one"), Some(FlowState::InUse));
     setup.read(Vec::new());
     assert_eq!(setup.state("one"), None);
@@ -211,7 +214,7 @@ fn the_end_of_an_earlier_form_is_not_that_of_the_next() {
         let removed = FlowRemoved {
             reason: FlowRemovedReason::HARD_TIMEOUT,
             duration_sec: lived_s,
-            ..removed(&first.to_add(1))
+            ..removed(&first.to_add(Version::V13, 1))
         };
         let outbox = &mut setup.outbox;
         setup.stated.handle_removed(SWITCH, &removed, outbox);
@@ -251,7 +254,7 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
     let mut setup = Setup::new();
     let one = entry("ip", "output:1", 0);
     setup.put("one", &one);
-    let removed = removed(&one.to_add(1));
+    let removed = removed(&one.to_add(Version::V13, 1));
     let lose = |setup: &mut Setup, count: usize| {
         let mut mended = 0;
         for _ in 0..count {

@@ -7,7 +7,6 @@ use openflow::message::{
 use openflow::multipart::{MeterConfig, MeterFeatures, MeterStats};
 use openflow::{Field, MeterId};
 
-use super::super::in_version;
 use super::super::meters::METERS_MAX;
 use super::*;
 
