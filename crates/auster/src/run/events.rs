@@ -889,6 +889,15 @@ fn describe_alarm(alarm: &Alarm) -> String {
             "guest {guest} is not shown {dpid}: it speaks OpenFlow {version}, in which packets do \
              not name the entry that has sent them up"
         ),
+        Alarm::GuestTables {
+            dpid,
+            guest,
+            there,
+            stated,
+        } => format!(
+            "guest {guest} has {there} tables at {dpid}, where its configuration gives it \
+             {stated}: the switch has no more; state `table` and `tables` that it has"
+        ),
         Alarm::MulticastRefused { dpid, error } => format!(
             "{dpid} floods multicast, as it refused a group that copies to members: {error}"
         ),

@@ -283,6 +283,13 @@ pub enum Alarm {
         guest: Arc<str>,
         version: Version,
     },
+    /// A guest has fewer tables at a switch than its configuration says: the switch has too few.
+    GuestTables {
+        dpid: DatapathId,
+        guest: Arc<str>,
+        there: usize,
+        stated: usize,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,

@@ -26,7 +26,7 @@ use super::{Alarm, Controller};
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 /// Guests at switches that are away. Beyond them all of these are forgotten.
 const AWAY_MAX: usize = 1024;
-/// Switches that alarms name because guests cannot be shown them.
+/// Switches that alarms name because guests cannot be shown them, or not all their tables.
 const UNSERVED_MAX: usize = 1024;
 /// Messages and updates that wait for a switch, before its guests wait too.
 const BEHIND: usize = 4096;
@@ -44,7 +44,7 @@ pub(super) struct Guests {
     switches: BTreeMap<DatapathId, Switch>,
     /// Entries, groups, meters and their parts at all seats.
     entries: usize,
-    /// Switches that guests were not shown, as alarms have said.
+    /// Switches that guests were not shown, or not all their tables of, as alarms have said.
     unserved: BTreeSet<DatapathId>,
     sink: Option<Sink>,
     read_at: Option<Instant>,
@@ -104,7 +104,7 @@ impl Guests {
     }
 
     /// Notes a switch that has connected. Returns an alarm, once, for each guest that cannot be
-    /// shown it.
+    /// shown it, or has fewer tables there than it is to have.
     pub(super) fn handle_up(
         &mut self,
         dpid: DatapathId,
@@ -112,7 +112,13 @@ impl Guests {
         n_tables: u8,
     ) -> Vec<Alarm> {
         if version < Version::V13 {
-            return self.unserved(dpid, version);
+            return self.alarms(dpid, |guest| {
+                Some(Alarm::GuestUnserved {
+                    dpid,
+                    guest: guest.name.clone(),
+                    version,
+                })
+            });
         }
         if !self.all.is_empty() {
             let switch = Switch {
@@ -122,20 +128,26 @@ impl Guests {
             };
             self.switches.insert(dpid, switch);
         }
-        Vec::new()
+        self.alarms(dpid, |guest| {
+            let (there, stated) = guest.table_counts(n_tables);
+            (there < stated).then(|| Alarm::GuestTables {
+                dpid,
+                guest: guest.name.clone(),
+                there,
+                stated,
+            })
+        })
     }
 
-    fn unserved(&mut self, dpid: DatapathId, version: Version) -> Vec<Alarm> {
+    /// The alarms about guests at a switch, of which none were raised before.
+    fn alarms(&mut self, dpid: DatapathId, alarm: impl Fn(&Guest) -> Option<Alarm>) -> Vec<Alarm> {
         let seeing = self.all.iter().filter(|guest| guest.sees(dpid));
-        let guests: Vec<Arc<str>> = seeing.map(|guest| guest.name.clone()).collect();
-        let is_new = self.unserved.len() < UNSERVED_MAX && self.unserved.insert(dpid);
-        let guests = guests.into_iter().filter(|_| is_new);
-        let alarm = |guest| Alarm::GuestUnserved {
-            dpid,
-            guest,
-            version,
-        };
-        guests.map(alarm).collect()
+        let alarms: Vec<Alarm> = seeing.filter_map(|guest| alarm(guest)).collect();
+        let has_room = !alarms.is_empty() && self.unserved.len() < UNSERVED_MAX;
+        match has_room && self.unserved.insert(dpid) {
+            true => alarms,
+            false => Vec::new(),
+        }
     }
 
     /// Notes that a switch's connection has ended.
@@ -271,7 +283,7 @@ impl Guests {
         let with_entries: BTreeSet<DatapathId> = self
             .seats
             .iter()
-            .filter(|(_, seat)| seat.machine.size() > 0)
+            .filter(|(_, seat)| seat.machine.has_rows())
             .map(|((dpid, _), _)| *dpid)
             .collect();
         for (dpid, switch) in &mut self.switches {
@@ -633,5 +645,31 @@ mod tests {
         assert_eq!(guests.unserved.len(), UNSERVED_MAX);
         let shown = [9, 10, 11].map(DatapathId);
         assert!(guests.switches.keys().copied().eq(shown));
+    }
+
+    #[test]
+    fn a_switch_with_too_few_tables_for_a_guest_is_said_once() {
+        let wide = Guest {
+            tables: Some(4..=13),
+            ..guest("wide", &[])
+        };
+        let mut guests = Guests::new(&[guest("a", &[]), wide]);
+        let mut said = |dpid, n_tables| {
+            let alarms = guests.handle_up(DatapathId(dpid), Version::V13, n_tables);
+            let counts = |alarm: &Alarm| match alarm {
+                Alarm::GuestTables {
+                    guest,
+                    there,
+                    stated,
+                    ..
+                } => (guest.to_string(), *there, *stated),
+                other => panic!("{other:?}"),
+            };
+            alarms.iter().map(counts).collect::<Vec<_>>()
+        };
+        assert_eq!(said(1, 14), []);
+        assert_eq!(said(2, 12), [("wide".to_owned(), 9, 11)]);
+        assert_eq!(said(2, 12), []);
+        assert_eq!(said(3, 4), [("wide".to_owned(), 1, 11)]);
     }
 }

@@ -110,6 +110,10 @@ pub(crate) struct Machine {
     /// Barriers of the guest for the next of ours, and the one that is under way with its own.
     barriers: Vec<Xid>,
     fence: Option<(Ticket, Vec<Xid>)>,
+    /// Whether the guest has said HELLO since this process began.
+    was_heard: bool,
+    /// Whether the switch has rows of an earlier process that stay until then.
+    has_inherited: bool,
     mending: Option<Budget>,
     packets: Option<Budget>,
 }
@@ -187,6 +191,8 @@ impl Machine {
             rows_waiting: None,
             barriers: Vec::new(),
             fence: None,
+            was_heard: false,
+            has_inherited: false,
             mending: None,
             packets: None,
             config,
@@ -309,6 +315,7 @@ impl Machine {
                 _ => None,
             };
             self.session.has_greeted = offered.is_some();
+            self.was_heard |= offered.is_some();
             if offered.is_none() {
                 self.refuse(origin, ErrorKind::HELLO_INCOMPATIBLE);
                 self.outputs.push_back(Output::End);

@@ -80,6 +80,14 @@ impl Guest {
         self.switches.is_empty() || self.switches.contains(&dpid)
     }
 
+    /// How many tables the guest has at a switch with so many, and how many it should have.
+    pub(crate) fn table_counts(&self, n_tables: u8) -> (usize, usize) {
+        (
+            self.tables_of(n_tables).len(),
+            self.tables_of(u8::MAX).len(),
+        )
+    }
+
     /// The tables that the guest has at a switch with so many.
     fn tables_of(&self, n_tables: u8) -> Vec<TableId> {
         let own = self.tables.clone().into_iter().flatten();

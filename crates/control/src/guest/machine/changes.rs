@@ -332,7 +332,7 @@ impl Machine {
     ///
     /// # Errors
     /// The OFPBIC_* or OFPBAC_* to answer.
-    fn check(
+    pub(super) fn check(
         &self,
         table: TableId,
         instructions: &[Instruction],
@@ -410,28 +410,41 @@ impl Machine {
         let is_modified = before
             .as_ref()
             .is_some_and(|before| before.number == number);
-        match before {
-            Some(before) if is_modified => {
-                if let Some(entry) = self.entries.get_mut(&key) {
-                    entry.instructions.clone_from(&before.instructions);
-                    entry.modified = before.modified;
-                }
-                for flow_mod in self.rows_of(now, &key, FlowModCommand::ModifyStrict) {
-                    self.change(flow_mod, None);
-                }
+        let Some(before) = before else {
+            for flow_mod in self.rows_of(now, &key, FlowModCommand::DeleteStrict) {
+                self.change(flow_mod, None);
             }
-            Some(before) => {
+            self.drop_entry(now, &key);
+            return;
+        };
+        let command = match self.entries.get_mut(&key) {
+            Some(entry) if is_modified => {
+                entry.instructions.clone_from(&before.instructions);
+                entry.modified = before.modified;
+                FlowModCommand::ModifyStrict
+            }
+            _ => {
                 self.entries.insert(key.clone(), Entry::clone(&before));
-                for flow_mod in self.rows_of(now, &key, FlowModCommand::Add) {
-                    self.change(flow_mod, None);
-                }
+                FlowModCommand::Add
             }
-            None => {
-                for flow_mod in self.rows_of(now, &key, FlowModCommand::DeleteStrict) {
-                    self.change(flow_mod, None);
-                }
-                self.drop_entry(now, &key);
-            }
+        };
+        // It was the one that a group or a meter took along, as the guest has deleted that since.
+        if let Some(reason) = self.end_of_parts(&before) {
+            return self.delete(now, &key, reason);
+        }
+        for flow_mod in self.rows_of(now, &key, command) {
+            self.change(flow_mod, None);
+        }
+    }
+
+    /// The reason why an entry is gone if a group or a meter of it is.
+    fn end_of_parts(&self, entry: &Entry) -> Option<FlowRemovedReason> {
+        let has_groups = entry.groups().all(|id| self.groups.get(id).is_some());
+        let has_meters = entry.meters().all(|id| self.meters.get(id).is_some());
+        match (has_groups, has_meters) {
+            (true, true) => None,
+            (false, _) => Some(FlowRemovedReason::GROUP_DELETE),
+            (true, false) => Some(FlowRemovedReason::DELETE),
         }
     }
 

@@ -4,7 +4,9 @@ use clock::Instant;
 use openflow::message::{FlowMod, FlowModCommand, FlowRemovedReason};
 use openflow::multipart::FlowStats;
 use openflow::table::Pattern;
+use openflow::{Action, Instruction, Match, TableId};
 
+use super::super::band_of;
 use super::super::entries::{Entries, Key, Row, of_cookie};
 use super::Machine;
 use super::changes::ALL_BITS;
@@ -35,6 +37,7 @@ impl Machine {
         rows: Vec<FlowStats>,
     ) -> [usize; 3] {
         let mut counts = [0; 3];
+        self.has_inherited = false;
         let mut seen: Vec<(u16, Pattern)> = Vec::new();
         let mut again: Vec<(Key, Pattern)> = Vec::new();
         for row in rows {
@@ -45,6 +48,10 @@ impl Machine {
                         again.push((key, pattern.clone()));
                     }
                     seen.push((number, pattern));
+                }
+                None if self.may_stay(&row) => {
+                    counts[0] += 1;
+                    self.has_inherited = true;
                 }
                 None => {
                     counts[2] += 1;
@@ -90,6 +97,37 @@ impl Machine {
             self.mend(now, &key, &pattern);
         }
         counts
+    }
+
+    /// Whether a row that an earlier process has left stays until the guest is heard: its entries
+    /// are kept, and this could be one of them. Groups and meters do not stay, nor what uses them.
+    fn may_stay(&self, row: &FlowStats) -> bool {
+        let (table, pattern) = (self.guest_table(row.table_id), Pattern::new(&row.r#match));
+        let Some((table, pattern)) = table.zip(pattern.ok()) else {
+            return false;
+        };
+        let is_in_place = table != TableId(0) || {
+            let own = self.slice.narrow(&row.r#match).unwrap_or_default();
+            let is_it = |m: &Match| Pattern::new(m).is_ok_and(|own| own == pattern);
+            band_of(&self.config.priority).contains(&row.priority) && own.iter().any(is_it)
+        };
+        let stated = row.instructions.iter().map(|one| match one {
+            Instruction::GotoTable(to) => self.guest_table(*to).map(Instruction::GotoTable),
+            Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
+                let is_meter = |action: &Action| matches!(action, Action::Meter(_));
+                (!actions.iter().any(is_meter)).then(|| one.clone())
+            }
+            other => Some(other.clone()),
+        });
+        let is_fit = stated
+            .collect::<Option<Vec<Instruction>>>()
+            .is_some_and(|stated| self.check(table, &stated, &[pattern]).is_ok());
+        self.config.is_kept && !self.was_heard && is_in_place && is_fit
+    }
+
+    /// Whether the switch may have rows of the guest, which are to be read.
+    pub fn has_rows(&self) -> bool {
+        self.has_inherited || self.size() > 0
     }
 
     /// Notes a row of the switch. Returns its entry, and whether it is as it was sent; `None` if it

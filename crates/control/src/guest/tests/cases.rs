@@ -2,8 +2,8 @@
 
 use openflow::BufferId;
 use openflow::message::{
-    FlowModFlags, FlowRemovedReason, PacketIn, PacketInReason, PortReason, PortStatus, Role,
-    RoleMessage,
+    FlowModFlags, FlowRemovedReason, GroupMod, GroupModCommand, GroupType, PacketIn,
+    PacketInReason, PortReason, PortStatus, Role, RoleMessage,
 };
 
 use super::*;
@@ -335,6 +335,75 @@ fn an_entry_that_the_switch_refuses_leaves_what_was_there() {
         assert_eq!(error_of(&replies[replies.len() - 1..]), Some(error));
         assert_eq!(sorted(&bench.read(0)), sorted(&wanted), "new: {is_new}");
     }
+}
+
+/// auster starts again: entries that the guest could state stay until it is heard.
+#[test]
+fn what_an_earlier_process_has_left_of_a_guest_stays_until_the_guest_is_heard() {
+    let config = guest(0, &["in_port=1"]);
+    let mut bench = Bench::new(std::slice::from_ref(&config));
+    let group = GroupMod::new(GroupModCommand::Add, GroupType::All, GroupId(3), Vec::new());
+    bench.send(0, &Message::GroupMod(group));
+    for (priority, matching, actions) in [
+        (100, "ip", "drop"),
+        (200, "tcp", "in_port"),
+        (300, "udp", "controller"),
+        (400, "sctp", "group:3"),
+    ] {
+        assert_eq!(error_of(&bench.add(0, priority, matching, actions)), None);
+    }
+    let mut goto = FlowMod::add(500, parse_match("arp").unwrap(), Vec::new());
+    goto.instructions = vec![Instruction::GotoTable(TableId(2))];
+    bench.send(0, &Message::FlowMod(goto));
+    let behind = FlowMod {
+        table_id: TableId(2),
+        ..FlowMod::add(5, Match::any(), Vec::new())
+    };
+    bench.send(0, &Message::FlowMod(behind));
+    assert_eq!(bench.held(Some(0)).len(), 6);
+    let start = |bench: &mut Bench, config: &Arc<Guest>| {
+        bench.guests[0] = Machine::new(0, DPID, 254, config.clone());
+        bench.read_rows(0)
+    };
+    let held = bench.switch.clone();
+    // Those that lead to groups go with the groups.
+    start(&mut bench, &config);
+    let kept = sorted(&bench.held(Some(0)));
+    assert_eq!(kept.len(), 5, "{kept:?}");
+    // For as long as nobody is heard, and however often the rows are read.
+    bench.guests[0].handle_connected();
+    assert!(bench.guests[0].has_rows());
+    bench.read_rows(0);
+    assert_eq!(sorted(&bench.held(Some(0))), kept);
+    // The guest states one of them.
+    let hello = openflow::hello::Hello::offering(&[Version::V13]);
+    bench.send(0, &Message::Hello(hello));
+    assert_eq!(error_of(&bench.add(0, 100, "ip", "drop")), None);
+    bench.read_rows(0);
+    assert_eq!(bench.held(Some(0)).len(), 1);
+    assert_eq!(bench.read(0).len(), 1);
+
+    // Rows that this guest could not state are another's, who had its place until then.
+    let other = |change: fn(&mut Guest)| {
+        let mut other = Guest::clone(&config);
+        change(&mut other);
+        Arc::new(other)
+    };
+    for (other, left) in [
+        (other(|it| it.is_kept = false), 0),
+        (other(|it| it.priority = 1000..=1999), 1),
+        (other(|it| it.tables = None), 3),
+        (
+            other(|it| it.matches = vec![parse_match("in_port=2").unwrap()]),
+            1,
+        ),
+        (other(|it| it.matches = Vec::new()), 5),
+    ] {
+        bench.switch = held.clone();
+        start(&mut bench, &other);
+        assert_eq!(bench.held(Some(0)).len(), left, "{other:?}");
+    }
+    bench.check_places();
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The meters of guests, in the switch that two of them share.
 
 use openflow::message::{
-    FlowModFlags, FlowRemovedReason, MeterBand, MeterBandKind, MeterFlags, MeterMod,
-    MeterModCommand,
+    FlowModFlags, FlowRemovedReason, GroupMod, GroupModCommand, GroupType, MeterBand,
+    MeterBandKind, MeterFlags, MeterMod, MeterModCommand,
 };
 use openflow::multipart::{MeterConfig, MeterFeatures, MeterStats};
 use openflow::{Field, MeterId};
@@ -438,5 +438,71 @@ fn a_number_names_its_guest_and_is_no_other_kinds() {
     }
     for id in [0, 7, 0x9fff, 0xb000, 0x1_a000] {
         assert_eq!(of_meter(MeterId(id)), None);
+    }
+}
+
+/// The guest deletes a meter or a group while a change of its entry is under way, which the switch
+/// refuses. The switch's entry has gone with it, and so does the guest's.
+#[test]
+fn what_a_refused_change_brings_back_is_gone_where_its_meter_or_group_is() {
+    use FlowModCommand as F;
+    let group = |command| {
+        Message::GroupMod(GroupMod::new(
+            command,
+            GroupType::All,
+            GroupId(3),
+            Vec::new(),
+        ))
+    };
+    let by_meter = (add(7, 100), metered(5, 7, "output:1"), delete(MeterId(7)));
+    let grouped = FlowMod::add(5, Match::any(), vec![Action::Group(GroupId(3))]);
+    let (made, gone) = (group(GroupModCommand::Add), group(GroupModCommand::Delete));
+    let by_group = (made, Message::FlowMod(grouped), gone);
+    for (made, entry, gone) in [by_meter, by_group] {
+        for command in [F::ModifyStrict, F::Add] {
+            let mut bench = Bench::new(&[guest(0, &[])]);
+            let Message::FlowMod(mut entry) = entry.clone() else {
+                unreachable!();
+            };
+            entry.flags = FlowModFlags::SEND_FLOW_REM;
+            entry.cookie = Cookie(5);
+            assert_eq!(error_of(&bench.send(0, &made)), None);
+            assert_eq!(error_of(&bench.send(0, &Message::FlowMod(entry))), None);
+            let mut change = FlowMod::add(5, Match::any(), parse_actions("output:2").unwrap());
+            change.command = command;
+            let mut outputs = Vec::new();
+            for message in [&Message::FlowMod(change), &gone] {
+                let frame = encode(Version::V13, Xid(9), message).unwrap();
+                bench.guests[0].handle_frame(bench.now, &frame, true);
+                outputs.extend(std::iter::from_fn(|| bench.guests[0].poll_output()));
+            }
+            let sent = outputs.into_iter().filter_map(|output| match output {
+                Output::Change(Some(ticket), _) => Some((ticket, None)),
+                Output::Meter(ticket, it) => Some((ticket, Some(Message::MeterMod(*it)))),
+                Output::Group(ticket, it) => Some((ticket, Some(Message::GroupMod(*it)))),
+                _ => None,
+            });
+            let [(refused, None), (_, Some(deleted))] = &sent.collect::<Vec<_>>()[..] else {
+                panic!("a change, and the end of what it led to");
+            };
+            let error = ErrorKind::FLOW_MOD_TABLE_FULL;
+            bench.guests[0].handle_refused(bench.now, *refused, error);
+            let reports = bench.switch_takes(deleted.clone()).unwrap();
+            bench.report(&reports);
+            bench.settle();
+            let what = format!("{command:?}, {deleted:?}");
+            assert_eq!(
+                (bench.read(0), bench.held(Some(0))),
+                (vec![], vec![]),
+                "{what}"
+            );
+            let removed = bench.replies[0]
+                .iter()
+                .filter_map(|(_, reply)| match reply {
+                    Message::FlowRemoved(removed) => Some(removed.cookie),
+                    _ => None,
+                });
+            assert_eq!(removed.collect::<Vec<_>>(), [Cookie(5)], "{what}");
+        }
     }
 }
