@@ -130,6 +130,16 @@ impl Ledger {
         ledgers
     }
 
+    /// Removes the labs of this process.
+    pub fn remove_own() {
+        let own = std::process::id() as i32;
+        let is_own = |ledger: &Ledger| ledger.record.owner.as_ref().is_some_and(|o| o.pid == own);
+        Ledger::all()
+            .into_iter()
+            .filter(is_own)
+            .for_each(Ledger::remove);
+    }
+
     /// Removes what labs left behind whose owner is gone, and says so. Takes root.
     pub fn sweep() {
         for path in record_paths() {

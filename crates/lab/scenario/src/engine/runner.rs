@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
 use measure::distinct;
 use measure::quantiles::Quantiles;
+use testbed::ledger::Ledger;
 use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
@@ -42,6 +44,8 @@ use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 const PAIRS_SHOWN_MAX: usize = 20;
 /// Networks beyond which the table of all networks says nothing.
 const NETWORKS_SHOWN_MAX: usize = 20;
+/// From a signal to the end of a program that has not ended by itself.
+const ORDERLY_END_MAX: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = &args.scenario;
@@ -95,7 +99,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::machine("no controller is left to measure"));
     }
     // Before anything that starts a thread; see `Signals::take`.
-    let signals = Signals::take()?;
+    let signals = Arc::new(Signals::take()?);
+    end_at_signal(signals.clone())?;
     let controllers = controllers(&scenario);
     match scenario.is_simulated {
         true => note!("{}", scenario.title),
@@ -143,6 +148,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         say_part!("{}", rows::tables(&scenario, &rows));
     }
     conclude(args, &document, &raw, &plot::draw(&scenario, &rows))
+}
+
+/// Ends the program soon after a signal, wherever it is: traffic, probes and controllers that start
+/// do not ask for one. Who asks ends in order before that.
+fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
+    let watch = move || {
+        while !signals.wait(Duration::MAX) {}
+        std::thread::sleep(ORDERLY_END_MAX);
+        Ledger::remove_own();
+        let _ = Failure::negative("interrupted; the lab is removed").report();
+        cli::output::flush();
+        std::process::exit(1)
+    };
+    let thread = std::thread::Builder::new().name("interrupt".to_owned());
+    let spawned = thread.spawn(watch);
+    spawned
+        .map(drop)
+        .map_err(|e| Failure::machine(format!("signals: {e}")))
 }
 
 /// Runs the command that each controller needs once. Where it fails, the controller's cells have no
@@ -795,7 +818,7 @@ fn conclude(
     all.extend(failed("", &document.checks));
     match all.is_empty() {
         true => Ok(()),
-        false => Err(Failure::negative(all.join("; "))),
+        false => Err(Failure::negative(all.join("\n  "))),
     }
 }
 
