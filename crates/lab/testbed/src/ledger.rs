@@ -10,6 +10,7 @@ use cli::program;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -203,6 +204,11 @@ impl Ledger {
     /// Removes the lab: processes, namespaces, files. Needs no help from the lab, and may be
     /// repeated.
     pub fn remove(self) {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !record_path(&self.record.id).exists() {
+            return;
+        }
         let mut processes = self.record.processes.clone();
         processes.extend(processes_with_id(&self.record.id));
         processes

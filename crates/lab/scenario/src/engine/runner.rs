@@ -106,7 +106,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         true => note!("{}", scenario.title),
         false => note!("{}: {controllers}", scenario.title),
     }
-    let mut experiment = Experiment::new(&scenario, &signals);
+    let done = experiment(args, &scenario, controllers, left_out, &signals);
+    done.map_err(|failure| match signals.seen() {
+        // What failed did so since the lab went.
+        true => interrupted(),
+        false => failure,
+    })
+}
+
+fn experiment(
+    args: &Args,
+    scenario: &Scenario,
+    controllers: String,
+    left_out: Vec<String>,
+    signals: &Signals,
+) -> Result<(), Failure> {
+    let mut experiment = Experiment::new(scenario, signals);
     experiment.stays = scenario.stay && !args.once && !args.json;
     let mut outcomes = Vec::new();
     let mut left = scenario.networks.as_slice();
@@ -127,11 +142,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let Experiment {
         raw, rows, stays, ..
     } = experiment;
-    let checks = rows::verdicts(&scenario, &rows);
+    let checks = rows::verdicts(scenario, &rows);
     let document = Document {
         title: scenario.title.clone(),
         seconds: scenario.seconds,
-        scenario: path.display().to_string(),
+        scenario: args.scenario.display().to_string(),
         command: std::env::args().collect(),
         controller: controllers,
         started_unix_s: unix_seconds(),
@@ -145,9 +160,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         document.networks.iter().for_each(show_details);
     }
     if !args.json {
-        say_part!("{}", rows::tables(&scenario, &rows));
+        say_part!("{}", rows::tables(scenario, &rows));
     }
-    conclude(args, &document, &raw, &plot::draw(&scenario, &rows))
+    conclude(args, &document, &raw, &plot::draw(scenario, &rows))
 }
 
 /// Ends the program soon after a signal, wherever it is: traffic, probes and controllers that start
@@ -157,7 +172,7 @@ fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
         while !signals.wait(Duration::MAX) {}
         std::thread::sleep(ORDERLY_END_MAX);
         Ledger::remove_own();
-        let _ = Failure::negative("interrupted; the lab is removed").report();
+        let _ = interrupted().report();
         cli::output::flush();
         std::process::exit(1)
     };
@@ -166,6 +181,16 @@ fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
     spawned
         .map(drop)
         .map_err(|e| Failure::machine(format!("signals: {e}")))
+}
+
+/// The failure of a run that a signal ends, for the first thread that asks. Any other waits for the
+/// program's end.
+fn interrupted() -> Failure {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    while IS_SAID.swap(true, Ordering::SeqCst) {
+        std::thread::park();
+    }
+    Failure::negative("interrupted; the lab is removed")
 }
 
 /// Runs the command that each controller needs once. Where it fails, the controller's cells have no
@@ -417,7 +442,7 @@ impl<'a> Experiment<'a> {
         );
         let done = done.into_iter().collect::<Result<Vec<_>, Failure>>()?;
         match self.signals.seen() {
-            true => Err(Failure::negative("interrupted")),
+            true => Err(Failure::silent()),
             false => Ok(done),
         }
     }
