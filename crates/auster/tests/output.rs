@@ -242,6 +242,8 @@ fn an_answer_that_cannot_be_written_is_an_exit_code_and_no_panic() {
     let output = pki(&show).stdout(writer).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
+    // As `auster ofp pcap FILE | head` ends.
+    assert_eq!(said, "");
 
     // Neither is there anybody to be told.
     let status = pki(&["show", "missing.pem"])

@@ -31,6 +31,11 @@ impl Failure {
         }
     }
 
+    /// The same without a line, where nobody would miss it.
+    pub fn silent() -> Failure {
+        Failure::negative("")
+    }
+
     /// Flags, configuration or scenario that say nothing we can do.
     pub fn usage(message: impl Display) -> Failure {
         Failure {
@@ -75,7 +80,9 @@ impl Failure {
 
     /// Prints the line and gives the code to end with.
     pub fn report(self) -> ExitCode {
-        note!("auster: {}", self.message);
+        if !self.message.is_empty() {
+            note!("auster: {}", self.message);
+        }
         ExitCode::from(self.code)
     }
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
@@ -58,9 +58,7 @@ pub fn run(args: &Args, command: impl FnOnce() -> Result<(), Failure>) -> ExitCo
 }
 
 fn start(args: &Args, limits: LogLimits) -> Result<(), Failure> {
-    let filter: Targets = (args.log)
-        .parse()
-        .map_err(|e| Failure::usage(format!("--log '{}' is not a filter: {e}", args.log)))?;
+    let filter = filter(&args.log)?;
     // Colours are for people: in a file or a journal they are noise.
     let has_colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt::layer()
@@ -87,6 +85,24 @@ fn start(args: &Args, limits: LogLimits) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Parses a filter. A word alone is a level: as the name of a module it would silence all others,
+/// mistakes included.
+fn filter(text: &str) -> Result<Targets, Failure> {
+    let not_a_filter = |problem| Failure::usage(format!("--log '{text}': {problem}"));
+    let words = text.split(',').map(str::trim);
+    let alone = |word: &&str| !word.is_empty() && !word.contains('=');
+    for word in words.filter(alone) {
+        word.parse::<LevelFilter>().map_err(|_| {
+            not_a_filter(format!(
+                "'{word}' is not a level; write off, error, warn, info, debug or trace, or a \
+                 filter such as info,net=debug"
+            ))
+        })?;
+    }
+    let filter = text.parse::<Targets>();
+    filter.map_err(|problem| not_a_filter(problem.to_string()))
+}
+
 /// Begins each line with its priority, as the journal reads it from what a service writes
 /// (sd-daemon(3)).
 struct Prioritised<F>(F);
@@ -106,5 +122,36 @@ where
         let level = event.metadata().level().as_str();
         writer.write_str(output::priority(level))?;
         self.0.format_event(context, writer, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_and_not_a_filter_that_lets_nothing_through() {
+        for good in [
+            "warn",
+            "INFO",
+            "off",
+            "info,net=debug",
+            "net=debug",
+            " warn , net=off ",
+        ] {
+            assert!(filter(good).is_ok(), "{good}");
+        }
+        for (bad, part) in [
+            (
+                "warning",
+                "'warning' is not a level; write off, error, warn",
+            ),
+            ("loud", "'loud'"),
+            ("info,net", "'net'"),
+            ("bogus=zz", "--log 'bogus=zz'"),
+        ] {
+            let refused = filter(bad).unwrap_err();
+            assert!(refused.message().contains(part), "{}", refused.message());
+        }
     }
 }

@@ -186,7 +186,7 @@ pub fn check() -> Result<(), Failure> {
 /// enough: that is no failure of ours, and no success.
 pub fn failure(error: io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::negative(format!("standard output: {error}")),
+        io::ErrorKind::BrokenPipe => Failure::silent(),
         _ => Failure::file("standard output", error),
     }
 }

@@ -194,15 +194,17 @@ impl ResolvesClientCert for Current {
     }
 }
 
-/// Whether a handshake failed because a certificate has expired or is revoked. That concerns
-/// somebody whom a CA of ours knew, so the operator should hear of it; strangers fail otherwise.
-pub fn is_lapsed(problem: &str) -> bool {
-    let lapsed = [
+/// Whether a handshake failed by a certificate that an operator should hear of: it has expired, is
+/// revoked, or comes from a CA that is not ours, as where the wrong one is configured. A stranger
+/// shows none.
+pub fn is_distrust(problem: &str) -> bool {
+    let words = [
         "certificate expired",
         "certificate: Expired",
         "certificate: Revoked",
+        "certificate: UnknownIssuer",
     ];
-    lapsed.iter().any(|words| problem.contains(words))
+    words.iter().any(|words| problem.contains(words))
 }
 
 /// The parameters agreed on in a handshake.
@@ -256,18 +258,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_that_was_good_once_is_told_from_a_strangers() {
+    fn a_certificate_that_is_not_trusted_is_told_from_a_stranger_without_one() {
         let at = |s| UnixTime::since_unix_epoch(std::time::Duration::from_secs(s));
         let (time, not_after) = (at(20), at(10));
-        for (error, is_known) in [
+        for (error, is_distrusted) in [
             (CertificateError::Expired, true),
             (CertificateError::ExpiredContext { time, not_after }, true),
             (CertificateError::Revoked, true),
-            (CertificateError::UnknownIssuer, false),
+            (CertificateError::UnknownIssuer, true),
             (CertificateError::BadSignature, false),
         ] {
             let text = Error::InvalidCertificate(error).to_string();
-            assert_eq!(is_lapsed(&text), is_known, "{text}");
+            assert_eq!(is_distrust(&text), is_distrusted, "{text}");
         }
+        assert!(!is_distrust(&Error::NoCertificatesPresented.to_string()));
     }
 }

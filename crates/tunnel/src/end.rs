@@ -68,6 +68,8 @@ pub struct End {
     pub(super) connects: AtomicU64,
     pub(super) resumptions: AtomicU64,
     closed: AtomicU64,
+    /// Whether it is closed for good.
+    closing: watch::Sender<bool>,
     /// Where messages are scheduled: the map in use, for who follows it.
     pub(super) committed: Option<watch::Sender<Arc<PolicyMap>>>,
 }
@@ -161,6 +163,7 @@ impl End {
             connects: AtomicU64::new(0),
             resumptions: AtomicU64::new(0),
             closed: AtomicU64::new(0),
+            closing: watch::Sender::new(false),
         });
         tokio::spawn(End::tick(Arc::downgrade(&end)));
         let waits = &end.config.scheduling.coalescing;
@@ -284,20 +287,39 @@ impl End {
         });
     }
 
-    /// Closes every channel and the connection.
+    /// Closes every channel and the connection, for good.
     pub fn close(self: &Arc<Self>, reason: &str) {
+        self.close_as(link::STOPPED, reason);
+    }
+
+    /// The same, by a code of [`link`].
+    pub(super) fn close_as(self: &Arc<Self>, code: u32, reason: &str) {
+        self.closing.send_replace(true);
         self.with_state(|state| {
             let ids: Vec<ChannelId> = state.channels.keys().copied().collect();
             ids.into_iter()
                 .for_each(|id| state.session.reset(id, reason.to_owned()));
             if let Some(live) = &state.link {
-                live.connection
-                    .close(link::STOPPED.into(), reason.as_bytes());
+                live.connection.close(code.into(), reason.as_bytes());
             }
             if let Some(tls) = &state.tls {
                 tls.stop();
             }
         });
+    }
+
+    /// The result of `work`, unless this end is closed before: then it never ends.
+    pub(super) async fn unless_closed<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut closing = self.closing.subscribe();
+        let done = tokio::select! {
+            biased;
+            _ = closing.wait_for(|is_closing| *is_closing) => None,
+            done = work => Some(done),
+        };
+        match done {
+            Some(done) => done,
+            None => std::future::pending().await,
+        }
     }
 
     pub(super) fn now(&self) -> Instant {

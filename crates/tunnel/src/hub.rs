@@ -20,14 +20,14 @@ use tokio::time::{Instant, timeout};
 use super::carriers::Joined;
 use super::early::{First, Listening, StrayStatus};
 use super::end::{End, with_name};
-use super::link::{self, Greeted, LinkError};
+use super::link::{self, Farewell, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
 use super::{EndConfig, EndStatus, peer_datapath, peer_name, relay_name, transport_config};
 use net::advice::bind_problem;
 use net::clock::Clock;
 use net::method::{Method, Transport};
 use net::quic;
-use net::tls::{PeerSide, Security, is_lapsed};
+use net::tls::{PeerSide, Security, is_distrust};
 use net::transport::{
     Asked, Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Network, NoTurn, TransportError, Turn,
     Turns, resolve,
@@ -240,7 +240,7 @@ impl Hub {
         let greeted = timeout(HANDSHAKE_TIMEOUT, self.greet(incoming, turn)).await;
         match greeted {
             Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
-            Ok(Err(error)) if is_lapsed(&error.to_string()) => {
+            Ok(Err(error)) if is_distrust(&error.to_string()) => {
                 tracing::warn!(peer = %address, "refused: {error}");
             }
             Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
@@ -488,11 +488,13 @@ impl Hub {
         for other in old {
             let served = self.lock().remove(&other);
             if let Some(mut served) = served {
-                let reason = match served.end.status().address {
-                    Some(address) if other != id => self.evict(name, from, &address),
-                    _ => "the other relay was restarted",
-                };
-                served.end.close(reason);
+                match served.end.status().address {
+                    Some(address) if other != id => {
+                        let reason = self.evict(name, from, &address);
+                        served.end.close_as(link::REPLACED, reason);
+                    }
+                    _ => served.end.close("the other relay was restarted"),
+                }
                 self.bury(&served.end);
                 // Its sockets are about to be bound again.
                 served.listeners.shutdown().await;
@@ -551,7 +553,7 @@ impl Hub {
         let connects = end.connects.load(Ordering::Relaxed);
         // A session of who is revoked is not to be gone on with.
         let is_revoked = matches!(error, LinkError::Revoked);
-        let was_stopped = is_revoked || link::was_stopped(&connection).await;
+        let was_stopped = is_revoked || link::farewell(&connection).await == Farewell::Stopped;
         self.await_return(end, connects, was_stopped).await;
     }
 

@@ -70,15 +70,31 @@ pub(super) fn report_delay(end: &End) -> Duration {
 
 /// The code a relay closes with that will not come back to this session.
 pub(super) const STOPPED: u32 = 3;
+/// The code a relay closes with because another one came under the same name.
+pub(super) const REPLACED: u32 = 4;
 
-/// Whether the other relay has ended this connection for good. Its streams may end a moment before
-/// it says so.
-pub(super) async fn was_stopped(connection: &quinn::Connection) -> bool {
+/// What the other relay has said as it closed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Nothing: the session may go on.
+    None,
+    /// It will not come back to this session.
+    Stopped,
+    /// Another relay has this one's name, and its place.
+    Replaced,
+}
+
+/// The farewell of a connection that has ended. Its streams may end a moment before it.
+pub(super) async fn farewell(connection: &quinn::Connection) -> Farewell {
     let closed = tokio::time::timeout(Duration::from_millis(100), connection.closed()).await;
     let Ok(quinn::ConnectionError::ApplicationClosed(closed)) = closed else {
-        return false;
+        return Farewell::None;
     };
-    closed.error_code == STOPPED.into()
+    match closed.error_code {
+        code if code == STOPPED.into() => Farewell::Stopped,
+        code if code == REPLACED.into() => Farewell::Replaced,
+        _ => Farewell::None,
+    }
 }
 
 /// Why a connection ended.

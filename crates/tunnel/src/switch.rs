@@ -17,7 +17,7 @@ use tokio::time::{self, timeout};
 use super::carriers::Joined;
 use super::early::{self, Dialling, Said};
 use super::end::{End, State};
-use super::link::{self, Greeted, LinkError};
+use super::link::{self, Farewell, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
 use super::{LINK_IDLE_TIMEOUT, path, peer_name, relay_name, transport_config};
 use net::method::{Host, Method, Transport};
@@ -32,6 +32,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// One attempt a second at most: the price is a packet, the gain that a relay which comes back is
 /// found at once.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Two relays of one name take turns so long in the end.
+const RIVALRY_MAX: Duration = Duration::from_secs(60);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The time until the first answer to a handshake: the longest silence of a connection.
 const ANSWER_TIMEOUT: Duration = LINK_IDLE_TIMEOUT;
@@ -56,18 +58,18 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
         Ok(dialler) => dialler,
         Err(error) => return error,
     };
-    let mut backoff = BACKOFF_MIN;
+    let mut pauses = Pauses::default();
     let mut told = BTreeMap::new();
     let mut unanswered = 0;
     let mut present = LastRelay::default();
     loop {
-        match dialler.dial(&present.order(methods.len())).await {
+        let order = present.order(methods.len());
+        let pause = match end.unless_closed(dialler.dial(&order)).await {
             Ok(Dialled {
                 relay,
                 greeted,
                 joins,
             }) => {
-                backoff = BACKOFF_MIN;
                 unanswered = 0;
                 told.clear();
                 let method = &methods[relay];
@@ -78,34 +80,92 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
                     error = link::run_judged(end, greeted, security, PeerSide::Server) => error,
                     never = dialler.follow_map(relay, joins) => match never {},
                 };
-                tracing::warn!(relay = %method, "disconnected: {error}");
+                end.unless_closed(std::future::ready(())).await;
+                let farewell = link::farewell(&connection).await;
                 present = LastRelay {
                     relay: Some(relay),
                     is_stopped: matches!(error, LinkError::Revoked)
-                        || link::was_stopped(&connection).await,
+                        || farewell == Farewell::Stopped,
                 };
-                if begun.elapsed() >= BACKOFF_MAX {
-                    time::sleep(spread(end.now())).await;
-                    continue;
+                let pause = pauses.after(begun.elapsed(), farewell, end.now());
+                match farewell {
+                    Farewell::Replaced => tracing::warn!(
+                        relay = %method,
+                        "replaced: another relay came with this one's certificate name; give each \
+                         relay a certificate of its own. It is dialled again in {} s",
+                        pause.as_secs_f32().ceil()
+                    ),
+                    _ => tracing::warn!(relay = %method, "disconnected: {error}"),
                 }
+                pause
             }
             Err(failures) => {
                 let may_be_blocked = note_unanswered(&mut unanswered, &failures);
                 tell(methods, &mut told, failures);
                 if may_be_blocked {
-                    match dialler.dial_tls(&present.order(methods.len())).await {
+                    match end.unless_closed(dialler.dial_tls(&order)).await {
                         Ok((relay, greeted)) => {
-                            backoff = BACKOFF_MIN;
                             told.clear();
+                            let begun = time::Instant::now();
                             present = dialler.go_on_by_tls(relay, greeted).await;
+                            pauses.note_held(begun.elapsed());
                         }
                         Err(failures) => tell(methods, &mut told, failures),
                     }
                 }
+                pauses.after_failure(end.now())
             }
+        };
+        time::sleep(pause).await;
+    }
+}
+
+/// The pauses between attempts to dial.
+struct Pauses {
+    backoff: Duration,
+    /// The pause after another relay of the same name has come.
+    rivalry: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses {
+            backoff: BACKOFF_MIN,
+            rivalry: BACKOFF_MAX,
         }
-        time::sleep(jittered(backoff, end.now())).await;
-        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+impl Pauses {
+    /// Forgets what went wrong before a connection that held for so long.
+    fn note_held(&mut self, held: Duration) {
+        if held >= BACKOFF_MAX {
+            self.backoff = BACKOFF_MIN;
+        }
+        // Longer than a turn of two rivals.
+        if held >= 2 * RIVALRY_MAX {
+            self.rivalry = BACKOFF_MAX;
+        }
+    }
+
+    /// The pause after a connection that held for so long.
+    fn after(&mut self, held: Duration, farewell: Farewell, now: Instant) -> Duration {
+        self.note_held(held);
+        if farewell == Farewell::Replaced {
+            let pause = jittered(self.rivalry, now);
+            self.rivalry = (self.rivalry * 2).min(RIVALRY_MAX);
+            return pause;
+        }
+        match held >= BACKOFF_MAX {
+            true => spread(now),
+            false => self.after_failure(now),
+        }
+    }
+
+    fn after_failure(&mut self, now: Instant) -> Duration {
+        let pause = jittered(self.backoff, now);
+        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        pause
     }
 }
 
@@ -662,6 +722,33 @@ mod tests {
             tries(&[&[Unfinished], &[Unfinished], &[Unfinished]]),
             [false; 3]
         );
+    }
+
+    #[test]
+    fn a_lost_relay_is_dialled_at_once_and_rivals_of_one_name_take_ever_longer_turns() {
+        use Farewell::{None, Replaced, Stopped};
+        let long = BACKOFF_MAX;
+        let pauses = |ended: &[(Duration, Farewell)]| {
+            let mut pauses = Pauses::default();
+            let after = |(held, farewell): &(Duration, Farewell)| {
+                // Jitter takes a fifth off at this moment.
+                pauses.after(*held, *farewell, Instant::START).as_millis()
+            };
+            ended.iter().map(after).collect::<Vec<u128>>()
+        };
+        assert_eq!(pauses(&[(long, None), (long, Stopped)]), [0, 0]);
+        let short = (Duration::ZERO, None);
+        assert_eq!(
+            pauses(&[short, short, short, short, short, (long, None), short]),
+            [80, 160, 320, 640, 800, 0, 80]
+        );
+        let turns = pauses(&[(long, Replaced); 9]);
+        assert_eq!(
+            turns,
+            [800, 1600, 3200, 6400, 12800, 25600, 48000, 48000, 48000]
+        );
+        let apart = (2 * RIVALRY_MAX, Replaced);
+        assert_eq!(pauses(&[apart, apart, apart]), [800, 800, 800]);
     }
 
     #[test]

@@ -938,6 +938,28 @@ async fn two_relays_of_one_certificate_name_are_noticed() {
     assert!(evictions >= conflicts + 3, "{evictions} {conflicts}");
 }
 
+/// Its task goes on for a moment, so that the last datagrams leave.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_is_closed_does_not_dial_again() {
+    let pair = Pair::new().await;
+    let until = async |count: usize| {
+        for _ in 0..9_000 {
+            let status = pair.hub.status();
+            if status.len() == count && status.iter().all(|end| end.is_up) {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{:?}", pair.hub.status());
+    };
+    until(1).await;
+    pair.end.close("the test is over");
+    until(0).await;
+    // Longer than the pause before another attempt.
+    sleep(Duration::from_millis(400)).await;
+    assert_eq!(pair.hub.status().len(), 0);
+}
+
 fn features_reply(datapath: u8) -> Bytes {
     let mut bytes = vec![0; 32];
     bytes[..4].copy_from_slice(&[4, 6, 0, 32]);

@@ -15,7 +15,7 @@ pub mod tc;
 mod verify;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use driver::ovsdb::Client;
@@ -40,10 +40,17 @@ use cli::service::Manager;
 
 /// The size of a socket's buffer, where the kernel does not report it.
 const SOCKET_BYTES: u32 = 212_992;
-const DATABASE_SOCKET: &str = "/var/run/openvswitch/db.sock";
+/// The folder of Open vSwitch's sockets, where `OVS_RUNDIR` names no other.
+const RUN_FOLDER: &str = "/var/run/openvswitch";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The port on which relays listen by default.
 const RELAY_PORT: u16 = 6654;
+
+/// The database that the tools of Open vSwitch would ask (ovs-vsctl(8)).
+fn database_socket() -> PathBuf {
+    let folder = std::env::var_os("OVS_RUNDIR").unwrap_or_else(|| RUN_FOLDER.into());
+    Path::new(&folder).join("db.sock")
+}
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -153,7 +160,7 @@ pub struct ClearArgs {
 #[derive(clap::Args)]
 pub struct KeepArgs {
     /// Open vSwitch's database
-    #[arg(long, value_name = "METHOD", default_value_t = format!("unix:{DATABASE_SOCKET}"))]
+    #[arg(long, value_name = "METHOD", default_value_t = format!("unix:{}", database_socket().display()))]
     db: String,
 }
 
@@ -579,8 +586,8 @@ impl PortArgs {
     /// The port's records and the connection they came by, if a database is there and knows it.
     async fn record(&self) -> Result<Option<(Client, Port)>, Failure> {
         let usual = || {
-            let path = Path::new(DATABASE_SOCKET);
-            path.exists().then(|| Method::DialUnix(path.to_owned()))
+            let path = database_socket();
+            path.exists().then_some(Method::DialUnix(path))
         };
         let Some(database) = self.db.clone().or_else(usual) else {
             return Ok(None);

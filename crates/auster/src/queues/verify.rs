@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use control::qos::verify::{self, FLOWS_LATE};
@@ -22,7 +22,7 @@ use crate::channel::Channel;
 use crate::queues::plan::Rate;
 use crate::queues::records::Port;
 use crate::queues::tc::{Maker, QueueState, State};
-use crate::queues::{ANSWER_TIMEOUT, DATABASE_SOCKET, PortArgs};
+use crate::queues::{ANSWER_TIMEOUT, PortArgs, database_socket};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::output::{say, say_part};
@@ -201,7 +201,7 @@ impl Args {
             let database = match &self.port.db {
                 Some(Method::DialUnix(path)) => path.clone(),
                 Some(_) => return None,
-                None => PathBuf::from(DATABASE_SOCKET),
+                None => database_socket(),
             };
             let dir = database.parent().unwrap_or(Path::new("/")).to_owned();
             let socket = dir.join(format!("{}.mgmt", record?.bridge));

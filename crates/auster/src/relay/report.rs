@@ -108,8 +108,10 @@ impl Reporter {
         let record = match record {
             None => None,
             Some(path) => {
-                let open = || File::create(path).map_err(|error| Failure::file(path, error));
-                let (file, also) = (open()?, path.clone());
+                // After what a process before has written, which is proof.
+                let file = File::options().append(true).create(true).open(path);
+                let file = file.map_err(|error| Failure::file(path, error))?;
+                let also = path.clone();
                 let copy = file
                     .try_clone()
                     .map_err(|error| Failure::file(path, error))?;

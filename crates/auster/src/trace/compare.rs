@@ -50,7 +50,7 @@ pub fn compare(document: &mut Value, bridges: &BTreeMap<String, String>) -> bool
             None => json!({ "bridge": null, "agrees": null }),
             Some(bridge) => match ask(bridge, hop) {
                 Ok(said) => {
-                    let theirs = account_of(&said, bridge);
+                    let theirs = account_of(&said, bridge, &text(&hop["in_port"]));
                     let differences = differences(hop, &theirs);
                     json!({ "bridge": bridge, "agrees": differences.is_empty(),
                             "differences": differences })
@@ -107,8 +107,9 @@ fn ask(bridge: &str, hop: &Value) -> Result<String, String> {
     program::run(command).map_err(|failure| failure.message().to_owned())
 }
 
-/// Reads the output of `ofproto/trace`, without what happens in bridges behind patch ports.
-fn account_of(said: &str, bridge: &str) -> Account {
+/// Reads the output of `ofproto/trace` for a packet from `in_port`, without what happens in bridges
+/// behind patch ports.
+fn account_of(said: &str, bridge: &str, in_port: &str) -> Account {
     let mut account = Account::default();
     // The indentation of another bridge.
     let mut other: Option<usize> = None;
@@ -139,6 +140,8 @@ fn account_of(said: &str, bridge: &str) -> Account {
             account.outputs.push(port.to_owned());
         } else if line == "LOCAL" {
             account.outputs.push(line.to_owned());
+        } else if line == "IN_PORT" {
+            account.outputs.push(in_port.to_owned());
         } else if line.starts_with(">>") && (line.contains("skipping") || line.contains("port")) {
             // The output above does not happen.
             account.outputs.pop();
@@ -274,18 +277,21 @@ Datapath actions: 2,3
 
     #[test]
     fn the_words_of_open_vswitch_are_read_without_those_of_other_bridges() {
-        let account = account_of(SAID, "s1");
+        let account = account_of(SAID, "s1", "3");
         assert_eq!(account.entries, [(0, Some(2000)), (1, Some(0))]);
         assert_eq!(account.outputs, ["1", "4"]);
         assert!(account.is_to_controller);
-        let miss = account_of("bridge(\"s1\")\n---\n 0. No match.\n    drop\n", "s1");
+        let miss = account_of("bridge(\"s1\")\n---\n 0. No match.\n    drop\n", "s1", "3");
         assert_eq!(miss.entries, [(0, None)]);
         assert!(!miss.is_to_controller && miss.outputs.is_empty());
+        // A routed packet may go back to where it came from.
+        let back = account_of(" 0. priority 7\n    dec_ttl\n    IN_PORT\n", "s1", "3");
+        assert_eq!(back.outputs, ["3"]);
     }
 
     #[test]
     fn a_hash_may_choose_and_everything_else_must_be_the_same() {
-        let theirs = account_of(SAID, "s1");
+        let theirs = account_of(SAID, "s1", "3");
         assert_eq!(differences(&ours(), &theirs), Vec::<String>::new());
         let mut hop = ours();
         hop["steps"][4]["port"] = "6".into();

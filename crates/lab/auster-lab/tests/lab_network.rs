@@ -4,7 +4,7 @@
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -90,6 +90,43 @@ fn an_interrupted_run_ends_in_order() {
         kill(Pid::from_raw(run.id() as i32), signal).unwrap();
         run.wait().unwrap();
         assert_eq!(remains(&id), [] as [String; 0], "{signal}");
+    }
+}
+
+/// Neither traffic nor a controller that does not come up asks for signals.
+#[test]
+fn a_run_is_interrupted_wherever_it_is() {
+    let traffic = "[[traffic]]\nid = \"pings\"\nkind = \"ping\"\nbetween = [\"h1-h2\"]\n\
+                   interval = \"100ms\"\n[[at]]\ntime = \"500s\"\nid = \"end\"\n\
+                   [[row]]\nname = \"pings\"\nlost = \"pings.lost\"\n";
+    for (controller, more, until) in [
+        ("none", traffic, "pairs pinged"),
+        ("sleep 900 # {port}", "", "network up"),
+    ] {
+        let file = TempDir::new().unwrap();
+        let path = file.path().join("long.toml");
+        let head = "title = \"long\"\n[topology]\ngraph = \"linear,2\"\n";
+        std::fs::write(&path, format!("{head}{more}")).unwrap();
+        let mut run = Command::new(env!("CARGO_BIN_EXE_auster-lab"))
+            .args(["lab", "run", "--controller", controller])
+            .arg(&path)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+        while !said.contains(until) {
+            said += &lines.next().expect("it is under way").unwrap();
+        }
+        let id = said.split("as lab ").nth(1).unwrap();
+        let id = id[..id.find(' ').unwrap_or(id.len())].to_owned();
+        kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(1), "{controller}");
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        let last = rest.last().expect("a line");
+        assert!(last.contains("interrupted"), "{controller}: {rest:?}");
+        assert!(!rest.iter().any(|line| line.contains("WARN")), "{rest:?}");
+        assert_eq!(remains(&id), [] as [String; 0], "{controller}");
     }
 }
 

@@ -26,6 +26,11 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The confidence interval's half width, of two samples and more: one has none.
+    pub fn interval(&self) -> Option<f64> {
+        (self.count > 1).then_some(self.ci95)
+    }
+
     /// Quantiles are of the nearest rank: values that occurred.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Summary {
         let mut sorted: Vec<f64> = samples.into_iter().collect();

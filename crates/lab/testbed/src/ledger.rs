@@ -10,6 +10,7 @@ use cli::program;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -130,6 +131,16 @@ impl Ledger {
         ledgers
     }
 
+    /// Removes the labs of this process.
+    pub fn remove_own() {
+        let own = std::process::id() as i32;
+        let is_own = |ledger: &Ledger| ledger.record.owner.as_ref().is_some_and(|o| o.pid == own);
+        Ledger::all()
+            .into_iter()
+            .filter(is_own)
+            .for_each(Ledger::remove);
+    }
+
     /// Removes what labs left behind whose owner is gone, and says so. Takes root.
     pub fn sweep() {
         for path in record_paths() {
@@ -193,6 +204,11 @@ impl Ledger {
     /// Removes the lab: processes, namespaces, files. Needs no help from the lab, and may be
     /// repeated.
     pub fn remove(self) {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !record_path(&self.record.id).exists() {
+            return;
+        }
         let mut processes = self.record.processes.clone();
         processes.extend(processes_with_id(&self.record.id));
         processes

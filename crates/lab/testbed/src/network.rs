@@ -41,6 +41,8 @@ const SCHEMAS: [&str; 2] = [
     "/usr/local/share/openvswitch/vswitch.ovsschema",
 ];
 const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// Between two looks at what the lab waits for.
+const WAIT_REST: Duration = Duration::from_millis(5);
 const LINK_COUNTERS: &str = "links.json";
 
 #[derive(Clone, Debug, Default)]
@@ -210,7 +212,7 @@ impl Network {
             if Instant::now() > deadline {
                 return Err(Failure::machine(late));
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(WAIT_REST);
         }
         Ok(())
     }

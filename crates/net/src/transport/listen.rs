@@ -25,7 +25,7 @@ use super::{
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
 use crate::quic;
-use crate::tls::{PeerSide, Security, is_lapsed};
+use crate::tls::{PeerSide, Security, is_distrust};
 use crate::workers::{self, Place, Workers};
 
 /// Accepts connections on one passive method until it is dropped.
@@ -420,7 +420,7 @@ impl Door {
 
     fn refuse(&self, reason: Refusal, address: SocketAddr, problem: &str) {
         self.gate.refusals.count(reason);
-        if is_lapsed(problem) {
+        if is_distrust(problem) {
             tracing::warn!(peer = %address, "refused: {problem}");
         } else {
             tracing::info!(peer = %address, reason = reason.name(), "refused: {problem}");

@@ -295,7 +295,7 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
     let mut text = Columns::of(subjects)
         .text("controller", |subject| &subject.name)
         .number("answered/s", 0, |subject| subject.answered_per_s.mean)
-        .number("± 95 %", 0, |subject| subject.answered_per_s.ci95)
+        .maybe("± 95 %", 0, |subject| subject.answered_per_s.interval())
         .number("of first", 3, |s| s.ratio_to_first.answered_per_s)
         .number("p50 µs", 1, |subject| subject.latency_us.p50)
         .number("p99 µs", 1, |subject| subject.latency_us.p99)

@@ -127,7 +127,7 @@ fn summary_table(rows: &[(&str, &str, &Summary)]) -> String {
         .text("transport", |(transport, ..)| *transport)
         .text("part", |(_, part, _)| *part)
         .number("mean ms", 4, |(.., summary)| summary.mean)
-        .number("± 95 %", 4, |(.., summary)| summary.ci95)
+        .maybe("± 95 %", 4, |(.., summary)| summary.interval())
         .number("p50", 4, |(.., summary)| summary.p50)
         .number("p90", 4, |(.., summary)| summary.p90)
         .number("p99", 4, |(.., summary)| summary.p99)
@@ -245,7 +245,7 @@ fn reads(all: &[Figures]) -> String {
         .number("p50", 2, |(_, f)| f.read_ms.p50)
         .number("max ms", 2, |(_, f)| f.read_ms.max)
         .number("entries/s", 0, |(_, f)| f.entries_per_s.mean)
-        .number("± 95 %", 0, |(_, f)| f.entries_per_s.ci95)
+        .maybe("± 95 %", 0, |(_, f)| f.entries_per_s.interval())
         .table();
     format!("Multipart read of {} entries\n{table}", first.entries)
 }

@@ -210,7 +210,8 @@ impl Readiness<'_> {
     /// Waits a moment; fails when the lab has to end or has lost a process.
     fn pause(&mut self, rest: Duration) -> Result<(), Failure> {
         if self.signals.wait(rest) {
-            return Err(Failure::negative("interrupted; the lab is removed"));
+            // The runner says so.
+            return Err(Failure::silent());
         }
         match self.network.casualty() {
             Some(casualty) => Err(Failure::machine(casualty)),

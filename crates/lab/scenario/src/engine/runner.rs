@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
 use measure::distinct;
 use measure::quantiles::Quantiles;
+use testbed::ledger::Ledger;
 use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
@@ -42,6 +44,8 @@ use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 const PAIRS_SHOWN_MAX: usize = 20;
 /// Networks beyond which the table of all networks says nothing.
 const NETWORKS_SHOWN_MAX: usize = 20;
+/// From a signal to the end of a program that has not ended by itself.
+const ORDERLY_END_MAX: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = &args.scenario;
@@ -95,13 +99,29 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::machine("no controller is left to measure"));
     }
     // Before anything that starts a thread; see `Signals::take`.
-    let signals = Signals::take()?;
+    let signals = Arc::new(Signals::take()?);
+    end_at_signal(signals.clone())?;
     let controllers = controllers(&scenario);
     match scenario.is_simulated {
         true => note!("{}", scenario.title),
         false => note!("{}: {controllers}", scenario.title),
     }
-    let mut experiment = Experiment::new(&scenario, &signals);
+    let done = experiment(args, &scenario, controllers, left_out, &signals);
+    done.map_err(|failure| match signals.seen() {
+        // What failed did so since the lab went.
+        true => interrupted(),
+        false => failure,
+    })
+}
+
+fn experiment(
+    args: &Args,
+    scenario: &Scenario,
+    controllers: String,
+    left_out: Vec<String>,
+    signals: &Signals,
+) -> Result<(), Failure> {
+    let mut experiment = Experiment::new(scenario, signals);
     experiment.stays = scenario.stay && !args.once && !args.json;
     let mut outcomes = Vec::new();
     let mut left = scenario.networks.as_slice();
@@ -122,11 +142,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let Experiment {
         raw, rows, stays, ..
     } = experiment;
-    let checks = rows::verdicts(&scenario, &rows);
+    let checks = rows::verdicts(scenario, &rows);
     let document = Document {
         title: scenario.title.clone(),
         seconds: scenario.seconds,
-        scenario: path.display().to_string(),
+        scenario: args.scenario.display().to_string(),
         command: std::env::args().collect(),
         controller: controllers,
         started_unix_s: unix_seconds(),
@@ -140,9 +160,37 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         document.networks.iter().for_each(show_details);
     }
     if !args.json {
-        say_part!("{}", rows::tables(&scenario, &rows));
+        say_part!("{}", rows::tables(scenario, &rows));
     }
-    conclude(args, &document, &raw, &plot::draw(&scenario, &rows))
+    conclude(args, &document, &raw, &plot::draw(scenario, &rows))
+}
+
+/// Ends the program soon after a signal, wherever it is: traffic, probes and controllers that start
+/// do not ask for one. Who asks ends in order before that.
+fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
+    let watch = move || {
+        while !signals.wait(Duration::MAX) {}
+        std::thread::sleep(ORDERLY_END_MAX);
+        Ledger::remove_own();
+        let _ = interrupted().report();
+        cli::output::flush();
+        std::process::exit(1)
+    };
+    let thread = std::thread::Builder::new().name("interrupt".to_owned());
+    let spawned = thread.spawn(watch);
+    spawned
+        .map(drop)
+        .map_err(|e| Failure::machine(format!("signals: {e}")))
+}
+
+/// The failure of a run that a signal ends, for the first thread that asks. Any other waits for the
+/// program's end.
+fn interrupted() -> Failure {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    while IS_SAID.swap(true, Ordering::SeqCst) {
+        std::thread::park();
+    }
+    Failure::negative("interrupted; the lab is removed")
 }
 
 /// Runs the command that each controller needs once. Where it fails, the controller's cells have no
@@ -394,7 +442,7 @@ impl<'a> Experiment<'a> {
         );
         let done = done.into_iter().collect::<Result<Vec<_>, Failure>>()?;
         match self.signals.seen() {
-            true => Err(Failure::negative("interrupted")),
+            true => Err(Failure::silent()),
             false => Ok(done),
         }
     }
@@ -795,7 +843,7 @@ fn conclude(
     all.extend(failed("", &document.checks));
     match all.is_empty() {
         true => Ok(()),
-        false => Err(Failure::negative(all.join("; "))),
+        false => Err(Failure::negative(all.join("\n  "))),
     }
 }
 

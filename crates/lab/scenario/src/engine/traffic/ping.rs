@@ -168,10 +168,15 @@ impl Record for Echoes {
         match name {
             "sent" => Value::One(samples.len() as f64),
             "lost" => Value::One(lost().count() as f64),
-            "outage_ms" => Value::One(lost().map(|s| s.sent).max().map_or(0.0, |last| {
-                let next = last + interval.unwrap_or_default();
-                milliseconds(next.saturating_sub(window.event))
-            })),
+            "outage_ms" => Value::One(match lost().map(|s| s.sent).max() {
+                None => 0.0,
+                // It has not ended.
+                Some(_) if self.flows.iter().any(|flow| ends_lost(flow, &samples)) => f64::NAN,
+                Some(last) => {
+                    let next = last + interval.unwrap_or_default();
+                    milliseconds(next.saturating_sub(window.event))
+                }
+            }),
             "rtt_ms" => {
                 let rtts = samples.iter().filter_map(|s| s.rtt);
                 Value::Many(rtts.map(milliseconds).collect())
@@ -197,6 +202,13 @@ fn first_ms(pair: Pair, samples: &[&Sample]) -> f64 {
     let samples = of_pair(pair, samples);
     let first = samples.iter().map(|s| s.sent).min().unwrap_or_default();
     answered_at(&samples).map_or(f64::NAN, |at| milliseconds(at.saturating_sub(first)))
+}
+
+/// Whether a flow's last packet got no answer.
+fn ends_lost(flow: &Flow, samples: &[&Sample]) -> bool {
+    let samples = of_pair((flow.from, flow.to), samples);
+    let last = samples.iter().max_by_key(|sample| sample.sent);
+    last.is_some_and(|sample| sample.rtt.is_none())
 }
 
 fn of_pair<'s>(pair: Pair, samples: &[&'s Sample]) -> Vec<&'s Sample> {
@@ -299,6 +311,10 @@ mod tests {
         assert_eq!(figure("lost", 1000, 2000, &lost), Value::One(4.0));
         assert_eq!(figure("outage_ms", 1000, 2000, &lost), Value::One(50.0));
         assert_eq!(figure("outage_ms", 1000, 2000, &[]), Value::One(0.0));
+        let Value::One(endless) = figure("outage_ms", 1000, 2000, &[1000, 1970]) else {
+            panic!("one figure");
+        };
+        assert!(endless.is_nan(), "the last one was lost: {endless}");
         assert_eq!(figure("sent", 1000, 2000, &lost), Value::One(100.0));
         assert_eq!(figure("rtt_ms", 1000, 1030, &lost), Value::Many(vec![2.0]));
     }
