@@ -131,14 +131,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_level_is_refused_and_not_a_filter_that_lets_nothing_through() {
-        for good in [
-            "warn",
-            "INFO",
-            "off",
-            "info,net=debug",
-            "net=debug",
-            " warn , net=off ",
-        ] {
+        for good in ["warn", "INFO", "off", "info,net=debug", "net=debug"] {
             assert!(filter(good).is_ok(), "{good}");
         }
         for (bad, part) in [

@@ -73,7 +73,7 @@ pub(super) const STOPPED: u32 = 3;
 /// The code a relay closes with because another one came under the same name.
 pub(super) const REPLACED: u32 = 4;
 
-/// What the other relay has said as it closed a connection.
+/// The other relay's words as it closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Farewell {
     /// Nothing: the session may go on.

@@ -52,6 +52,10 @@ fn database_socket() -> PathBuf {
     Path::new(&folder).join("db.sock")
 }
 
+fn database_method() -> String {
+    format!("unix:{}", database_socket().display())
+}
+
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Give a port queues: those you state, or one for each class of a policy map
@@ -160,7 +164,7 @@ pub struct ClearArgs {
 #[derive(clap::Args)]
 pub struct KeepArgs {
     /// Open vSwitch's database
-    #[arg(long, value_name = "METHOD", default_value_t = format!("unix:{}", database_socket().display()))]
+    #[arg(long, value_name = "METHOD", default_value_t = database_method())]
     db: String,
 }
 
