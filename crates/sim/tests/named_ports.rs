@@ -49,7 +49,7 @@ fn access(at: Location) -> Access {
     }
 }
 
-/// What a change would do is known before it is made: by each setting that can name a port.
+/// Each setting that can name a port has its doubts before a change is made.
 #[test]
 fn doubts_about_ports_are_known_before_a_change() {
     let (network, (at, to)) = line(ControllerConfig::default());
@@ -65,7 +65,7 @@ fn doubts_about_ports_are_known_before_a_change() {
         of(&mut config);
         controller.doubts(&config)
     };
-    assert_eq!(doubts(&|_| {}), []);
+    assert_eq!(doubts(&|_| {}), Vec::<Alarm>::new());
     assert_eq!(
         doubts(&|config| config.access = access(at)),
         [is_link(Setting::Port)]
@@ -138,7 +138,7 @@ fn the_alarm_about_a_link_that_is_not_used_names_the_setting() {
     }
 }
 
-/// As a switch comes: lists and bindings as well as VLANs, at ports that it lacks and at links.
+/// Bindings are named like VLANs when their switch comes.
 #[test]
 fn bindings_at_no_port_and_at_a_link_have_an_alarm() {
     let (_, (at, to)) = line(ControllerConfig::default());

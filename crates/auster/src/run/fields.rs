@@ -46,7 +46,7 @@ enum Kind {
     /// A key is not known in its section.
     Unknown(String),
     /// A key is not known, and this one was meant.
-    Meant(String),
+    Meant { name: String, meant: String },
     /// A key or value is wrong together with others, or lacks them.
     Other,
 }
@@ -163,7 +163,7 @@ impl<'a> Fields<'a> {
         let path_of = |problem: &Problem| {
             let behind = starts.partition_point(|(start, _)| *start <= problem.at);
             let (_, path) = starts.get(behind.checked_sub(1)?)?;
-            let Kind::Meant(meant) = &problem.kind else {
+            let Kind::Meant { meant, .. } = &problem.kind else {
                 return Some(path.clone());
             };
             let table = path.rsplit_once('.').map(|(table, _)| format!("{table}."));
@@ -222,7 +222,7 @@ impl<'a> Fields<'a> {
     fn is_certain(&self, problem: &Problem) -> bool {
         let is_follower = match problem.kind {
             Kind::Syntax | Kind::Twice => false,
-            Kind::Value | Kind::Unknown(_) | Kind::Meant(_) => {
+            Kind::Value | Kind::Unknown(_) | Kind::Meant { .. } => {
                 self.problems.iter().any(|other| match other.kind {
                     Kind::Syntax => other.at <= problem.at,
                     Kind::Twice => {
@@ -245,7 +245,7 @@ impl<'a> Fields<'a> {
         self.problems.iter().any(|other| {
             let section = self.text.get(problem.at + 1..other.at);
             let is_here = section.is_some_and(|section| !section.contains("\n["));
-            is_here && matches!(&other.kind, Kind::Meant(meant) if meant == missing)
+            is_here && matches!(&other.kind, Kind::Meant { meant, .. } if meant == missing)
         })
     }
 
@@ -293,7 +293,10 @@ impl<'a> Fields<'a> {
                     Some(meant) => self.push(
                         &key.span(),
                         format!("{problem}; did you mean {meant}?"),
-                        Kind::Meant(meant.to_owned()),
+                        Kind::Meant {
+                            name: name.to_owned(),
+                            meant: meant.to_owned(),
+                        },
                     ),
                     None => self.push(&key.span(), problem, Kind::Unknown(name.to_owned())),
                 }
@@ -304,17 +307,20 @@ impl<'a> Fields<'a> {
     /// Adds to each key that is not known where it belongs, if one section alone knows it.
     /// `record`: the keys of all sections, asked for if there is such a key.
     pub fn show_places(&mut self, record: impl FnOnce() -> Record) {
-        let is_unknown = |problem: &&mut Problem| matches!(problem.kind, Kind::Unknown(_));
-        let mut unknown = self.problems.iter_mut().filter(is_unknown).peekable();
-        if unknown.peek().is_none() {
+        let is_unknown = |one: &Problem| matches!(one.kind, Kind::Unknown(_) | Kind::Meant { .. });
+        if !self.problems.iter().any(is_unknown) {
             return;
         }
         let record = record();
-        for problem in unknown {
-            if let Kind::Unknown(name) = &problem.kind
-                && let Some(section) = record.only_section_of(name)
-            {
-                problem.text += &format!("; it belongs into {section}");
+        for problem in &mut self.problems {
+            let (Kind::Unknown(name) | Kind::Meant { name, .. }) = &problem.kind else {
+                continue;
+            };
+            if let Some(section) = record.only_section_of(name) {
+                let text = problem.text.split("; did you mean").next();
+                let text = text.unwrap_or_default();
+                problem.text = format!("{text}; it belongs into {section}");
+                problem.kind = Kind::Unknown(name.clone());
             }
         }
     }

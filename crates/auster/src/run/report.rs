@@ -21,7 +21,7 @@ pub struct Report {
     pub needs_restart: Vec<NeedsRestart>,
     /// Why nothing has changed: a line for each mistake.
     pub mistakes: Vec<String>,
-    /// What is in use and probably not meant, and what the change does besides.
+    /// Settings in use that are probably not meant, and further effects of the change.
     pub warnings: Vec<String>,
 }
 

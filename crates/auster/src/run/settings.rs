@@ -292,7 +292,7 @@ impl Settings {
         }
     }
 
-    /// What is allowed and probably a mistake, a line each.
+    /// Settings that are allowed and probably mistakes, a line each.
     pub fn doubts(&self) -> &[String] {
         &self.doubts
     }

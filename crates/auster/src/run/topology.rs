@@ -150,7 +150,7 @@ mod tests {
         );
     }
 
-    /// As `ovs-ofctl` reads them.
+    /// Those that `ovs-ofctl` reads.
     #[test]
     fn numbers_of_ports_may_be_hexadecimal() {
         let at = |text: &str| location(text).map(|at| at.port.0);

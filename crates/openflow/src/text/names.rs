@@ -67,7 +67,7 @@ const REGISTERS: &str = "registers";
 const SUCH: &str = "such field";
 const OTHER: &str = "another field";
 
-/// What to write in place of a name that OpenFlow 1.3 has no field for.
+/// The words to write in place of a name that OpenFlow 1.3 has no field for.
 pub(super) fn instead_of(name: &str) -> Option<String> {
     let is_it = |start: &str| {
         let rest = name.strip_prefix(start);

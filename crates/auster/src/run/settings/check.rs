@@ -643,10 +643,6 @@ mod tests {
                 "; it belongs into [[vlan]]",
             ),
             (
-                "[session]\nallow = true\n",
-                "; it belongs into [[acl.rule]]",
-            ),
-            (
                 "[session]\nedge_ports = []\n",
                 "; write edge_ports above the first section",
             ),
