@@ -81,7 +81,7 @@ impl Controller {
     fn named(&self) -> Named<'_> {
         Named {
             vlans: &self.config.vlans,
-            access: &self.access.access,
+            access: self.access.stated(),
             mirrors: &self.config.mirrors,
             bonds: &self.config.bonds,
             edge_ports: &self.config.edge_ports,
@@ -133,7 +133,7 @@ impl Controller {
     /// Reports a link between ports that are named for hosts.
     pub(super) fn doubt_link(&mut self, now: Instant, from: Location, to: Location) {
         for (at, to) in [(from, to), (to, from)] {
-            let access = &self.access.access;
+            let access = self.access.stated();
             let has_access = access.ports.contains_key(&at) || access.bindings.contains_key(&at);
             let has_vlans = self.config.vlans.ports.contains_key(&at);
             if has_vlans || has_access || access.by_dhcp.contains(&at) {
