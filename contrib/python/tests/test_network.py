@@ -318,6 +318,15 @@ class Streams(FakeTest):
         self.assertEqual((caught.exception.status, caught.exception.detail), (401, "who?"))
         self.assertEqual([error.status for error in self.seen], [503])
 
+    def test_a_kind_that_auster_does_not_have_is_named(self):
+        told = {"detail": "kinds: 'link_upp' is no kind of event; did you mean link_up?"}
+        self.fake.answers["GET", "/v1/events"] = (400, told)
+        self.net.on("link_down", "link_upp")(lambda _: None)
+        with self.assertRaises(ValueError) as caught:
+            self.net.run()
+        self.assertIn('@net.on("link_upp"): 400 kinds', str(caught.exception))
+        self.assertIn("did you mean link_up?", str(caught.exception))
+
     def test_a_stream_that_says_nothing_is_opened_again(self):
         silence = network.SILENCE_MAX_S, stream.SILENCE_MAX_S
         network.SILENCE_MAX_S = stream.SILENCE_MAX_S = 0.01

@@ -18,8 +18,9 @@ Example:
   auster events --follow --kind link_down,switch_down
   auster events --since 1873456789012480 --json | jq .event
 
-Without --since it prints the events that are kept; --follow alone, those that come. The event reset
-says that some were missed: look at the network anew.";
+Without --since it prints the events that are kept; --follow alone, those that come. With --follow
+it connects again when the controller is restarted, and goes on behind the last event. The event
+reset says that some were missed: look at the network anew.";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -60,27 +61,42 @@ async fn print(args: &Args) -> Result<(), Failure> {
     let client = args.api.client()?;
     let mut since = args.since;
     let mut has_begun = false;
+    let mut is_lost = false;
     loop {
         let path = args.path(since);
-        let ended = client
-            .lines(&path, |line| {
-                has_begun = true;
-                let event = serde_json::from_str::<Map<String, Value>>(line);
-                let event = event.unwrap_or_default();
-                since = event.get("seq").and_then(Value::as_u64).or(since);
-                match args.json {
-                    true => say!("{line}"),
-                    false => say!("{}", text(&event)),
-                }
-                true
-            })
-            .await;
-        match ended {
-            ended if !args.follow => return ended,
-            Err(failure) if !has_begun => return Err(failure),
-            Err(failure) => note!("auster: {}; trying again", failure.message()),
-            Ok(()) => {}
+        let lines = match client.open(&path).await {
+            // What is asked for is wrong, or nobody may ask any more: it will not become right.
+            Err(failure) if !has_begun || failure.is_usage() => return Err(failure),
+            Err(_) => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Ok(lines) => lines,
+        };
+        if std::mem::take(&mut is_lost) {
+            note!("auster: the API answers again, events go on");
         }
+        has_begun = true;
+        let ended = lines.each(|line| {
+            let event = serde_json::from_str::<Map<String, Value>>(line);
+            let event = event.unwrap_or_default();
+            since = event.get("seq").and_then(Value::as_u64).or(since);
+            match args.json {
+                true => say!("{line}"),
+                false => say!("{} {}", time(&event), text(&event)),
+            }
+            true
+        });
+        let ended = ended.await;
+        if !args.follow {
+            return ended;
+        }
+        let why = ended.err();
+        let why = why
+            .as_ref()
+            .map_or("the API ends the events", Failure::message);
+        note!("auster: {why}; connecting again");
+        is_lost = true;
         sleep(PAUSE).await;
     }
 }
@@ -120,6 +136,31 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
+/// When an event was, in UTC.
+fn time(event: &Map<String, Value>) -> String {
+    let seconds = event.get("time_s").and_then(Value::as_f64);
+    seconds.map_or_else(|| "-".to_owned(), |seconds| utc(seconds.max(0.0) as u64))
+}
+
+/// Seconds since 1970, as RFC 3339 writes them.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years begin with March here, so that leap days are the last ones; an era has 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = match month {
+        0..=9 => (month + 3, 0),
+        _ => (month - 9, 1),
+    };
+    let year = era * 400 + year + later;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// The number and the kind of an event, and its fields.
 pub fn text(event: &Map<String, Value>) -> String {
     let of = |name: &str| event.get(name).map(plain).unwrap_or_default();
@@ -139,6 +180,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_time_is_a_date_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_735_689_600, "2025-01-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+    }
 
     #[test]
     fn an_event_is_a_line() {

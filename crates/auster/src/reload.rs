@@ -91,6 +91,8 @@ fn lines(report: &Value) -> Vec<String> {
     ));
     let kept = each("needs_restart");
     lines.extend(kept.iter().map(|kept| row("restart", kept, "reason")));
+    let warnings = texts(&report["warnings"]).into_iter();
+    lines.extend(warnings.map(|warning| format!("{:<12} {warning}", "warning")));
     lines
 }
 
@@ -111,12 +113,14 @@ mod tests {
             "unchanged": 98,
             "needs_restart": [{"setting": "threads", "reason": "so it is"}],
             "mistakes": [],
+            "warnings": ["run.toml:3:1: no packet"],
         });
         let expected = [
             "changed      drain",
             "changed      listen: they stay",
             "unchanged    98 settings",
             "restart      threads: so it is",
+            "warning      run.toml:3:1: no packet",
         ];
         assert_eq!(lines(&report), expected);
         assert_eq!(lines(&json!({"applied": false})), [""; 0]);

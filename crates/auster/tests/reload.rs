@@ -160,6 +160,57 @@ fn a_mistake_changes_nothing_and_what_needs_a_restart_is_named_with_its_reason()
     assert!(switch.is_served());
 }
 
+/// Also by who has seen no event before the restart.
+#[test]
+fn events_are_followed_beyond_a_restart() {
+    let good = "listen = \"ptcp:0:127.0.0.1\"\n";
+    let mut served = Served::start(good);
+    served.address(1);
+    let api = format!("unix:{}/api.sock", served.dir.path().display());
+    let follow = |more: &[&str]| {
+        let words = ["events", "--follow", "--api", &api];
+        Running::start(&[&words, more].concat())
+    };
+    let mut quiet = follow(&["--kind", "link_up"]);
+    let mut seen = follow(&["--since", "0", "--kind", "reloaded,reload_refused"]);
+    served.reload_with(good);
+    let line = seen.wait_for(" reloaded ");
+    assert!(line.starts_with("20") && line.contains("Z "), "{line}");
+    served.reload_with(good);
+
+    served.running.child.kill().unwrap();
+    served.running.child.wait().unwrap();
+    for follower in [&mut quiet, &mut seen] {
+        follower.wait_for("connecting again");
+    }
+    let config = served.dir.path().join("run.toml").display().to_string();
+    served.running = Running::start(&["run", "--config", &config]);
+    for follower in [&mut quiet, &mut seen] {
+        follower.wait_for("answers again");
+    }
+    served.reload_with("lisen = 1\n");
+    seen.wait_for(" reload_refused ");
+    assert!(quiet.is_running());
+}
+
+/// Warnings are in the report, and do not refuse it.
+#[test]
+fn a_report_has_the_warnings() {
+    let good = "listen = \"ptcp:0:127.0.0.1\"\nforwarding = \"paths\"\n";
+    let mut served = Served::start(good);
+    served.address(1);
+    let unused = "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\n";
+    let (code, report) = served.reload_with(&format!("{good}{unused}"));
+    let warnings = report["warnings"].to_string();
+    assert_eq!(code, Some(0));
+    assert!(warnings.contains("run.toml:5:1: no acl_in"), "{warnings}");
+    assert!(!warnings.contains("connect again"), "{warnings}");
+    let bound = "[[port]]\nat = \"1:2\"\nbind = \"02:00:00:00:00:01\"\n";
+    let (_, report) = served.reload_with(&format!("{good}{bound}"));
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("switches connect again"), "{warnings}");
+}
+
 #[test]
 fn a_closed_listener_refuses_a_new_one_serves_and_connected_switches_stay() {
     let [first, second] = [(); 2].map(|()| free_port());

@@ -353,7 +353,7 @@ fn an_entry_leads_to_a_meter_of_a_switch_of_openflow_1_5() {
         assert!([200, 201].contains(&status), "{answer}");
         wait_until("it is in use", || served.state(ENTRY) == "in_use");
         let row = format!("priority=9000,ip,nw_dst=10.0.0.2 actions=meter:7{then}");
-        assert_eq!(rows(&switch), [row.clone()]);
+        assert_eq!(rows(&switch), std::slice::from_ref(&row));
         // Somebody else deletes the meter, and the entry with it.
         switch.ofctl("del-meters", &[]);
         wait_until("both are there again", || {

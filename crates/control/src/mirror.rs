@@ -50,7 +50,7 @@ impl Mirror {
         self.at(self.to)
     }
 
-    fn at(&self, port: PortNo) -> Location {
+    pub(crate) fn at(&self, port: PortNo) -> Location {
         let dpid = self.dpid;
         Location { dpid, port }
     }

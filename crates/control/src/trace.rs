@@ -8,8 +8,8 @@ pub mod probe;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use openflow::packet::PacketFields;
@@ -63,6 +63,8 @@ pub enum Lead {
     Switch(usize),
     /// A port without a switch behind it.
     Edge { is_destination: bool },
+    /// A port that gets the copies of a mirror. They say nothing about the packet itself.
+    Mirror,
     /// A switch, but the course has [`HOPS_MAX`] hops.
     TooFar,
 }
@@ -96,6 +98,8 @@ pub struct Fate {
 #[derive(Debug)]
 pub struct Course {
     destination: Destination,
+    /// The ports that get copies of mirrors.
+    mirrors: BTreeSet<Location>,
     hops: Vec<Hop>,
     /// Hops by their port and packet.
     known: BTreeMap<(Location, Bytes), usize>,
@@ -112,6 +116,7 @@ impl Course {
     pub fn new(at: Location, packet: Bytes, destination: Destination) -> Course {
         let mut course = Course {
             destination,
+            mirrors: BTreeSet::new(),
             hops: Vec::new(),
             known: BTreeMap::new(),
             switches: BTreeMap::new(),
@@ -120,6 +125,13 @@ impl Course {
         };
         course.hop(at, packet);
         course
+    }
+
+    /// The same with ports that get the copies of mirrors.
+    #[must_use]
+    pub fn with_mirrors(mut self, mirrors: BTreeSet<Location>) -> Course {
+        self.mirrors = mirrors;
+        self
     }
 
     /// Goes on as far as switches are known. Returns the next one to read.
@@ -191,6 +203,7 @@ impl Course {
         for (step, port, packet, far) in outputs {
             let dpid = at.dpid;
             let lead = match far {
+                _ if self.mirrors.contains(&Location { dpid, port }) => Lead::Mirror,
                 Some(far) => self.hop(far, packet).map_or(Lead::TooFar, Lead::Switch),
                 None => Lead::Edge {
                     is_destination: self.is_destination(Location { dpid, port }, &packet),
@@ -255,6 +268,7 @@ impl Course {
                             true => Outcome::Delivered,
                             false => Outcome::Elsewhere,
                         }),
+                        Some(Lead::Mirror) => continue,
                         Some(Lead::TooFar) | None => here(Outcome::Unknown),
                     };
                     (only_if, end)
@@ -265,7 +279,13 @@ impl Course {
         }
         let nothing = match hop.problem {
             Some(_) => fate(Outcome::Unknown, None),
-            None => fate(Outcome::Dropped, None),
+            // The last entry leads it nowhere.
+            None => fate(
+                Outcome::Dropped,
+                hop.steps
+                    .iter()
+                    .rposition(|step| matches!(step, Step::Entry { .. })),
+            ),
         };
         let whole = combine(&ends).unwrap_or(nothing);
         fates[number] = Some(whole);

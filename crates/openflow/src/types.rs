@@ -274,9 +274,15 @@ impl FromStr for PortNo {
             "CONTROLLER" => PortNo::CONTROLLER,
             "LOCAL" => PortNo::LOCAL,
             "ANY" | "NONE" => PortNo::ANY,
-            _ => PortNo(s.parse().map_err(|_| {
-                format!("'{s}' is not a port: write a number or a reserved name such as LOCAL")
-            })?),
+            upper => {
+                let number = match upper.strip_prefix("0X") {
+                    Some(hex) => u32::from_str_radix(hex, 16),
+                    None => s.parse(),
+                };
+                PortNo(number.map_err(|_| {
+                    format!("'{s}' is not a port: write a number or a reserved name such as LOCAL")
+                })?)
+            }
         })
     }
 }

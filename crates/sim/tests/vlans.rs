@@ -413,7 +413,8 @@ fn stated_ports_that_are_links_or_missing_are_reported_once() {
         let found = events.filter(|event| matches!(event, Event::Alarm(alarm) if is(alarm)));
         found.count()
     };
-    let is_missing = |alarm: &Alarm| matches!(alarm, Alarm::PortMissing { at } if *at == missing);
+    let is_missing =
+        |alarm: &Alarm| matches!(alarm, Alarm::PortMissing { at, .. } if *at == missing);
     let is_link = |alarm: &Alarm| matches!(alarm, Alarm::PortIsLink { at, .. } if *at == link);
     assert_eq!((count(&is_missing), count(&is_link)), (1, 1));
 }

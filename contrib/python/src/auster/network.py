@@ -394,7 +394,14 @@ class Network:
             query = {"follow": "true", "since": self._seq}
             if "*" not in kinds:
                 query["kinds"] = ",".join(kinds)
-            source.stream = self._api.open(f"/v1/events?{urlencode(query)}")
+            try:
+                source.stream = self._api.open(f"/v1/events?{urlencode(query)}")
+            except Problem as problem:
+                # auster knows its kinds, and says which one it does not have.
+                unknown = [kind for kind in kinds if f"'{kind}'" in str(problem)]
+                if problem.status != 400 or not unknown:
+                    raise
+                raise ValueError(f'@net.on("{unknown[0]}"): {problem}') from None
 
     def _read(self, source: _Source) -> None:
         documents = source.stream.read() if source.stream is not None else []

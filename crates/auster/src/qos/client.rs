@@ -123,39 +123,27 @@ impl Client {
     }
 
     /// Hands the lines of an answer over as they come, as long as `each` wants more.
-    pub async fn lines(
-        &self,
-        path: &str,
-        mut each: impl FnMut(&str) -> bool,
-    ) -> Result<(), Failure> {
+    pub async fn lines(&self, path: &str, each: impl FnMut(&str) -> bool) -> Result<(), Failure> {
+        self.open(path).await?.each(each).await
+    }
+
+    /// Begins an answer of lines.
+    pub async fn open(&self, path: &str) -> Result<Lines<'_>, Failure> {
         let asked = timeout(ANSWER_MAX, self.begin(Method::GET, path, None)).await;
-        let (answer, _driven) = asked.map_err(|_| self.silent())??;
+        let (answer, driven) = asked.map_err(|_| self.silent())??;
         let status = answer.status();
-        let mut body = answer.into_body();
+        let body = answer.into_body();
         if !status.is_success() {
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
             let bytes = body.map_err(|error| self.ended(&error))?.to_bytes();
             let problem = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
             return Err(failure(status, &problem));
         }
-        let mut kept = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| self.ended(&error))?;
-            kept.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..]));
-            let end = kept
-                .iter()
-                .rposition(|b| *b == b'\n')
-                .map_or(0, |end| end + 1);
-            let whole: Vec<u8> = kept.drain(..end).collect();
-            if kept.len() > LINE_BYTES_MAX {
-                return Err(self.foreign());
-            }
-            let lines = String::from_utf8_lossy(&whole);
-            if !lines.lines().filter(|line| !line.is_empty()).all(&mut each) {
-                break;
-            }
-        }
-        Ok(())
+        Ok(Lines {
+            client: self,
+            body,
+            _driven: driven,
+        })
     }
 
     fn silent(&self) -> Failure {
@@ -241,6 +229,37 @@ impl Client {
             .await
             .map_err(|error| self.ended(&error))?;
         Ok((answer, driven))
+    }
+}
+
+/// An answer of lines that has begun.
+pub struct Lines<'c> {
+    client: &'c Client,
+    body: Incoming,
+    _driven: Driven,
+}
+
+impl Lines<'_> {
+    /// Hands the lines over as they come, as long as `each` wants more.
+    pub async fn each(mut self, mut each: impl FnMut(&str) -> bool) -> Result<(), Failure> {
+        let mut kept = Vec::new();
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| self.client.ended(&error))?;
+            kept.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..]));
+            let end = kept
+                .iter()
+                .rposition(|b| *b == b'\n')
+                .map_or(0, |end| end + 1);
+            let whole: Vec<u8> = kept.drain(..end).collect();
+            if kept.len() > LINE_BYTES_MAX {
+                return Err(self.client.foreign());
+            }
+            let lines = String::from_utf8_lossy(&whole);
+            if !lines.lines().filter(|line| !line.is_empty()).all(&mut each) {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -29,6 +29,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -39,7 +40,7 @@ use control::controller::Location;
 use control::qos::flow::Matching;
 use control::routing::{Gateways, Routing};
 use control::vlan::VlanId;
-use openflow::text::parse_match;
+use openflow::text::{TextError, parse_match};
 use openflow::{DatapathId, Field, MacAddr};
 use toml::de::{DeTable, DeValue};
 
@@ -299,9 +300,9 @@ impl Stated {
                 None => fields.problem(&place, self.unknown(key, &name)),
             }
         }
+        // An empty list is as none at all.
         if items(table, key).is_empty() {
-            let problem = format!("{key} is empty; name a list, or take it out");
-            fields.problem(&value.span(), problem);
+            return None;
         }
         used.extend(&found);
         self.check_order(fields, (key, &value.span()), &found);
@@ -488,7 +489,11 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> (
     }
     let allows = fields.bool(table, "allow").unwrap_or(false);
     let text = fields.string(table, "match", "tcp,tp_dst=23");
-    let mut words: Vec<String> = text.into_iter().filter(|text| !text.is_empty()).collect();
+    let is_misread = text.is_none() && table.contains_key("match");
+    let mut words = Words::default();
+    let at = table.get("match").map_or(place.clone(), Value::span);
+    words.add(text.unwrap_or_default(), "match", at);
+    let mut is_read = !is_misread;
     for (key, value) in table.iter() {
         let key = key.get_ref();
         if RULE.contains(&&**key) {
@@ -496,26 +501,78 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> (
         }
         // A yes or no is no field of a packet.
         let meant = value.get_ref().as_bool().and_then(|_| meant(key, &RULE));
-        match meant {
-            Some(meant) => {
-                let problem = format!("'{key}' is not known here; did you mean {meant}?");
-                fields.problem(&value.span(), problem);
-            }
-            None => words.extend(word(fields, key, value)),
+        if let Some(meant) = meant {
+            let problem = format!("'{key}' is not known here; did you mean {meant}?");
+            fields.problem(&value.span(), problem);
+            continue;
+        }
+        match word(fields, key, value) {
+            Some(word) => words.add(word, key, value.span()),
+            // It may be what another field needs.
+            None => is_read = false,
         }
     }
-    let at = table.get("match").map_or(place.clone(), Value::span);
-    let matching = matching(&words.join(",")).map_err(|problem| {
-        fields.problem(&at, format!("match: {problem}"));
-    });
-    let is_read = matching.is_ok();
+    let matching = read_match(&words.text);
+    if let (Err(unread), true) = (&matching, is_read) {
+        let (at, text) = words.mistake(unread);
+        fields.problem(&at, text);
+    }
+    is_read &= matching.is_ok();
     let rule = Rule {
         name: name.unwrap_or_default(),
-        matching: matching.unwrap_or_else(|()| Matching::any()),
+        matching: matching.unwrap_or_else(|_| Matching::any()),
         allows,
         mirror: fields.string(table, "mirror", "watch"),
     };
     (rule, is_read)
+}
+
+/// The words of a rule's match, each with its key and where it was written.
+#[derive(Default)]
+struct Words {
+    text: String,
+    /// With the column at which each begins, from 0.
+    words: Vec<(usize, String, Range<usize>)>,
+}
+
+impl Words {
+    fn add(&mut self, word: String, key: &str, at: Range<usize>) {
+        if !self.text.is_empty() {
+            self.text.push(',');
+        }
+        self.words.push((self.text.len(), key.to_owned(), at));
+        self.text.push_str(&word);
+    }
+
+    /// A mistake in the match, at the key that has it.
+    fn mistake(&self, unread: &Unread) -> (Range<usize>, String) {
+        let of_field = |name: &str| {
+            let is_it = |key: &str| {
+                let field = Field::from_name(key).map(|field| field.info());
+                key == name || field.is_some_and(|info| [info.set_text, info.text].contains(&name))
+            };
+            self.words.iter().find(|(_, key, _)| is_it(key))
+        };
+        let at_column = |column: usize| {
+            let before = self.words.partition_point(|(start, ..)| *start < column);
+            before.checked_sub(1).and_then(|last| self.words.get(last))
+        };
+        let word = match unread {
+            // A field that lacks another one has no column.
+            Unread::Text(error) if error.column == 1 => {
+                of_field(&error.found).or_else(|| at_column(1))
+            }
+            Unread::Text(error) => at_column(error.column),
+            Unread::Field(field, _) => of_field(field.info().text),
+            Unread::Whole(_) => None,
+        };
+        let word = word.or_else(|| self.words.first());
+        let (key, at) = word.map_or(("match", 0..0), |(_, key, at)| (&key[..], at.clone()));
+        match unread {
+            Unread::Text(error) if key != "match" => (at, format!("{key}: write {}", error.wanted)),
+            unread => (at, format!("{key}: {unread}")),
+        }
+    }
 }
 
 /// A field and its value in the words of `ovs-ofctl`.
@@ -542,24 +599,47 @@ fn word(fields: &mut Fields<'_>, key: &str, value: &Value<'_>) -> Option<String>
     }
 }
 
+/// A match that access lists cannot have.
+#[derive(Debug)]
+enum Unread {
+    Text(TextError),
+    Field(Field, String),
+    Whole(String),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unread::Text(error) => error.fmt(f),
+            Unread::Field(_, text) | Unread::Whole(text) => f.write_str(text),
+        }
+    }
+}
+
 /// Reads a match.
 pub fn matching(text: &str) -> Result<Matching, String> {
-    let read = parse_match(text).map_err(|error| error.to_string())?;
+    read_match(text).map_err(|unread| unread.to_string())
+}
+
+fn read_match(text: &str) -> Result<Matching, Unread> {
+    let read = parse_match(text).map_err(Unread::Text)?;
     let matching = Matching::from_match(&read);
-    let matching = matching.ok_or("fields of experimenters are not supported")?;
+    let whole = || Unread::Whole("fields of experimenters are not supported".to_owned());
+    let matching = matching.ok_or_else(whole)?;
     let has = |field: &Field| matching.has(*field);
     if let Some(field) = OTHERS.into_iter().find(has) {
-        return Err(format!(
-            "{} is no field of a packet; the port is what acl_in belongs to",
-            field.info().text
-        ));
+        let name = field.info().text;
+        let text = format!("{name} is no field of a packet; the port is what acl_in belongs to");
+        return Err(Unread::Field(field, text));
     }
     if let Some(field) = UNUSUAL.into_iter().find(has) {
-        return Err(format!("Open vSwitch cannot match {}", field.info().text));
+        let text = format!("Open vSwitch cannot match {}", field.info().text);
+        return Err(Unread::Field(field, text));
     }
     match matching.exact(Field::VlanVid) {
-        Some(id) if id != 0 && id & PRESENT == 0 => Err(format!(
-            "vlan_vid={id} matches no packet; write dl_vlan={id} for those with this tag"
+        Some(id) if id != 0 && id & PRESENT == 0 => Err(Unread::Field(
+            Field::VlanVid,
+            format!("vlan_vid={id} matches no packet; write dl_vlan={id} for those with this tag"),
         )),
         _ => Ok(matching),
     }
@@ -888,7 +968,6 @@ mod tests {
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"in_port=1\"",
                 "16: match: in_port is no field of a packet",
             ),
-            ("[[port]]\nat = \"1:2\"\nacl_in = []", "14: acl_in is empty"),
             ("[[port]]\nat = \"1:2\"\nbind = []", "14: bind is empty"),
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nname = \"2\"\nallow = true",
@@ -909,7 +988,26 @@ mod tests {
             ),
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nudp_dst = 53",
-                "14: match: ",
+                "16: udp_dst: write udp too: udp_dst is a field of it",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\ndl_type = 0x800\n\
+                 ipv4_src = \"10.0.0\"",
+                "17: ipv4_src: write an address such as 10.0.0.0/8",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nmatch = \"ip\"\n\
+                 nw_frag = \"no\"",
+                "17: nw_frag: write nw_src, nw_dst or nw_proto, which fragments have too: OpenFlow",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\ndl_type = true\n\
+                 ipv4_src = \"10.0.0.0/8\"",
+                "16: dl_type is true",
+            ),
+            (
+                "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\nvlan_vid = \"10\"",
+                "16: vlan_vid: vlan_vid=10 matches no packet",
             ),
             (
                 "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\n[[acl.rule]]\nallow = false",

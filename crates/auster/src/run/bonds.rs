@@ -19,7 +19,7 @@ use control::bond::{Bond, Bonds, Bpdu, PORT_MAX, Protocol};
 use control::controller::Location;
 use toml::de::DeTable;
 
-use super::fields::Fields;
+use super::fields::{Fields, items};
 use super::qos::tree::is_name;
 use super::topology;
 
@@ -43,6 +43,8 @@ impl Read {
         for (place, table) in fields.tables_at(root, "bond") {
             fields.only(table, "[bond]", &BOND);
             let name = read.name(fields, &place, table);
+            // One without a name is compared with ports all the same.
+            let name = name.unwrap_or_else(|| format!("in line {}", fields.line(&place)));
             let ports = read.ports(fields, &place, table);
             let protocol = fields.parsed(table, "lacp", "active", |text| match text {
                 "active" => Ok(Protocol::Active),
@@ -55,7 +57,7 @@ impl Read {
                 "slow" => Ok(false),
                 _ => Err(format!("'{text}' is none of fast, slow")),
             });
-            if let (Some(name), Some(first)) = (name, ports.first()) {
+            if let Some(first) = ports.first() {
                 read.bonds.push(Bond {
                     name,
                     dpid: first.dpid,
@@ -92,6 +94,13 @@ impl Read {
         if !table.contains_key("ports") {
             let problem = "ports is missing: ports of one switch such as [\"1:2\", \"1:3\"]";
             fields.problem(place, problem);
+        }
+        if let Some(value) = table
+            .get("ports")
+            .filter(|_| items(table, "ports").is_empty())
+        {
+            let problem = "ports is empty; list ports of one switch such as [\"1:2\", \"1:3\"]";
+            fields.problem(&value.span(), problem);
         }
         let mut ports = BTreeSet::new();
         let mut first: Option<Location> = None;
@@ -268,6 +277,10 @@ mod tests {
                 "4: name: 'server1' is the bond in line 1 already",
             ),
             ("[[bond]]\nname = \"b\"", "4: ports is missing"),
+            (
+                "[[bond]]\nname = \"b\"\nports = []",
+                "6: ports is empty; list",
+            ),
             ("[[bond]]\nports = \"1:4\"", "4: name is missing"),
             (
                 "[[bond]]\nname = \"b\"\nports = \"1:4\"\nlacp = \"on\"",

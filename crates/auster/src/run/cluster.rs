@@ -106,8 +106,8 @@ impl Stated {
         };
         let ca = file(fields, "ca", "controllerca/cacert.pem");
         let state = file(fields, "state", "/var/lib/auster");
-        let (name, listen, state) = (name?, listen?, state?);
-        if address.is_none() && listen.dialled().is_none() {
+        let listen = listen?;
+        if !table.contains_key("address") && listen.dialled().is_none() {
             let problem = format!(
                 "[cluster] needs address: the other members cannot dial {listen}; write address = \
                  \"ssl:HOST:PORT\""
@@ -125,11 +125,11 @@ impl Stated {
             etcd: endpoints.into_iter().map(|(_, at)| at).collect(),
             is_secure,
             id: id.unwrap_or_else(|| "auster".to_owned()),
-            name,
+            name: name?,
             listen,
             address,
             ca,
-            state,
+            state: state?,
         })
     }
 

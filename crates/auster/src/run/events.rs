@@ -8,7 +8,7 @@ use clock::Instant;
 use control::access::Access;
 use control::access::learned::LEARNED_MAX;
 use control::cluster::{ClusterEvent, MemberId};
-use control::controller::{Alarm, Drained, Event, Location};
+use control::controller::{Alarm, Drained, Event, Location, Setting};
 use control::session::{CloseReason, version_names};
 use control::vlan::{VlanId, Vlans};
 use driver::databases::{DatapathView, Views};
@@ -813,7 +813,18 @@ fn in_vlan(vlan: VlanId) -> String {
     }
 }
 
-fn describe_alarm(alarm: &Alarm) -> String {
+fn setting_name(setting: Setting) -> &'static str {
+    match setting {
+        Setting::Port => "a [[port]]",
+        Setting::MirrorFrom => "from of a [[mirror]]",
+        Setting::MirrorTo => "to of a [[mirror]]",
+        Setting::Bond => "a [[bond]]",
+        Setting::EdgePorts => "edge_ports",
+    }
+}
+
+/// An alarm in words.
+pub fn describe_alarm(alarm: &Alarm) -> String {
     match alarm {
         Alarm::DuplicateDatapath { dpid, connection } => {
             format!("connection {connection} claims to be {dpid}, which is connected already")
@@ -926,12 +937,22 @@ fn describe_alarm(alarm: &Alarm) -> String {
             "{dpid} may lack copies of its mirrors, and does not close ports that get them: it has \
              no OpenFlow 1.3, no part in the fabric, or fewer than 12 tables"
         ),
-        Alarm::PortMissing { at } => format!(
-            "{at} has a [[port]], and the switch has no such port: it counts once there is one"
+        Alarm::PortMissing { at, setting } => format!(
+            "{} names {at}, and the switch has no such port: it counts once there is one",
+            setting_name(*setting)
         ),
-        Alarm::PortIsLink { at, to } => format!(
-            "{at} has a [[port]] with VLANs, and leads to {to}: it is for ports of hosts, and does \
-             nothing there"
+        Alarm::PortIsLink {
+            at,
+            to,
+            setting: setting @ (Setting::Port | Setting::MirrorFrom),
+        } => format!(
+            "{} names {at}, which leads to {to}: it is for ports of hosts, and does nothing there",
+            setting_name(*setting)
+        ),
+        Alarm::PortIsLink { at, to, setting } => format!(
+            "{name} names {at}, so the link to {to} is not used: take {at} out of {name}, unless a \
+             host there hands on LLDP",
+            name = setting_name(*setting)
         ),
         Alarm::BpduGuard { at } => {
             format!("a BPDU at {at}, which is guarded: closed until it was down, or for 5 minutes")

@@ -43,8 +43,10 @@ enum Kind {
     Twice,
     /// One key or value is wrong, whatever else the file has.
     Value,
+    /// A key is not known in its section.
+    Unknown(String),
     /// A key is not known, and this one was meant.
-    Meant(String),
+    Meant { name: String, meant: String },
     /// A key or value is wrong together with others, or lacks them.
     Other,
 }
@@ -161,7 +163,7 @@ impl<'a> Fields<'a> {
         let path_of = |problem: &Problem| {
             let behind = starts.partition_point(|(start, _)| *start <= problem.at);
             let (_, path) = starts.get(behind.checked_sub(1)?)?;
-            let Kind::Meant(meant) = &problem.kind else {
+            let Kind::Meant { meant, .. } = &problem.kind else {
                 return Some(path.clone());
             };
             let table = path.rsplit_once('.').map(|(table, _)| format!("{table}."));
@@ -220,13 +222,15 @@ impl<'a> Fields<'a> {
     fn is_certain(&self, problem: &Problem) -> bool {
         let is_follower = match problem.kind {
             Kind::Syntax | Kind::Twice => false,
-            Kind::Value | Kind::Meant(_) => self.problems.iter().any(|other| match other.kind {
-                Kind::Syntax => other.at <= problem.at,
-                Kind::Twice => {
-                    self.line(&(other.at..other.at)) == self.line(&(problem.at..problem.at))
-                }
-                _ => false,
-            }),
+            Kind::Value | Kind::Unknown(_) | Kind::Meant { .. } => {
+                self.problems.iter().any(|other| match other.kind {
+                    Kind::Syntax => other.at <= problem.at,
+                    Kind::Twice => {
+                        self.line(&(other.at..other.at)) == self.line(&(problem.at..problem.at))
+                    }
+                    _ => false,
+                })
+            }
             Kind::Other => !self.is_toml() || self.is_misspelt(problem),
         };
         !is_follower
@@ -241,7 +245,7 @@ impl<'a> Fields<'a> {
         self.problems.iter().any(|other| {
             let section = self.text.get(problem.at + 1..other.at);
             let is_here = section.is_some_and(|section| !section.contains("\n["));
-            is_here && matches!(&other.kind, Kind::Meant(meant) if meant == missing)
+            is_here && matches!(&other.kind, Kind::Meant { meant, .. } if meant == missing)
         })
     }
 
@@ -289,14 +293,39 @@ impl<'a> Fields<'a> {
                     Some(meant) => self.push(
                         &key.span(),
                         format!("{problem}; did you mean {meant}?"),
-                        Kind::Meant(meant.to_owned()),
+                        Kind::Meant {
+                            name: name.to_owned(),
+                            meant: meant.to_owned(),
+                        },
                     ),
-                    None => self.push(&key.span(), problem, Kind::Value),
+                    None => self.push(&key.span(), problem, Kind::Unknown(name.to_owned())),
                 }
             }
         }
     }
 
+    /// Adds to each key that is not known where it belongs, if one section alone knows it.
+    /// `record`: the keys of all sections, asked for if there is such a key.
+    pub fn show_places(&mut self, record: impl FnOnce() -> Record) {
+        let is_unknown = |one: &Problem| matches!(one.kind, Kind::Unknown(_) | Kind::Meant { .. });
+        if !self.problems.iter().any(is_unknown) {
+            return;
+        }
+        let record = record();
+        for problem in &mut self.problems {
+            let (Kind::Unknown(name) | Kind::Meant { name, .. }) = &problem.kind else {
+                continue;
+            };
+            if let Some(section) = record.only_section_of(name) {
+                let text = problem.text.split("; did you mean").next();
+                let text = text.unwrap_or_default();
+                problem.text = format!("{text}; it belongs into {section}");
+                problem.kind = Kind::Unknown(name.clone());
+            }
+        }
+    }
+
+    /// A section. Of several, which are a mistake, the first is there to be read.
     pub fn table<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Option<&'t DeTable<'a>> {
         self.note(table, key, || json!({"type": "object"}));
         let value = table.get(key)?;
@@ -304,10 +333,10 @@ impl<'a> Fields<'a> {
         if found.is_none() {
             self.wrong(value, key, "a section such as", &format!("[{key}]"));
         }
-        found
+        found.or_else(|| first_table(value))
     }
 
-    /// Sections of one name, as `[[key]]` each.
+    /// Sections of one name, as `[[key]]` each. One as `[key]` is a mistake, and there to be read.
     pub fn tables<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Vec<&'t DeTable<'a>> {
         let located = self.tables_at(table, key);
         located.into_iter().map(|(_, found)| found).collect()
@@ -329,7 +358,11 @@ impl<'a> Fields<'a> {
         };
         let Some(array) = value.get_ref().as_array() else {
             self.wrong(value, key, "sections such as", &format!("[[{key}]]"));
-            return Vec::new();
+            let alone = value.get_ref().as_table();
+            return alone
+                .map(|alone| (value.span(), alone))
+                .into_iter()
+                .collect();
         };
         let mut found = Vec::new();
         for item in array.iter() {
@@ -520,6 +553,12 @@ impl<'a> Fields<'a> {
         let problem = format!("{key} is {found}; it must be {wanted} {example}");
         self.push(&value.span(), problem, Kind::Value);
     }
+}
+
+/// The first section in a list of them.
+fn first_table<'t, 'v>(value: &'t Value<'v>) -> Option<&'t DeTable<'v>> {
+    let all = value.get_ref().as_array()?;
+    all.iter().find_map(|item| item.get_ref().as_table())
 }
 
 /// Adds where each key and value begins, with its path from the root.

@@ -146,9 +146,13 @@ pub(super) fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Vec<State
         check_count(fields, &matches);
         let rate_max = fields.integer(table, "rate_max", RATES);
         let is_kept = fields.parsed(table, "on_disconnect", "keep", on_disconnect);
+        // One without a name or target is compared with the others all the same.
+        let stand_in = || Some(format!("in line {}", fields.line(&place)));
+        let name = name.or_else(stand_in);
+        let to = fields.parsed(table, "target", TARGET, target);
         let parts = Parts {
             name,
-            target: fields.parsed(table, "target", TARGET, target),
+            target: to.or_else(|| target(TARGET).ok()),
             priority: fields.parsed(table, "priority", PRIORITY, band),
             table: fields.integer(table, "table", first..=last),
             tables: fields.integer(table, "tables", COUNTS),
@@ -162,11 +166,13 @@ pub(super) fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Vec<State
             .filter_map(|key| Some((*key, table.get(*key)?.span())));
         let values = values.map(|(key, at)| (key, fields.place(at.start)));
         let at = Place::File(fields.place(place.start), values.collect());
-        match parts.tables() {
-            Ok(tables) => all.extend(parts.stated(tables, at)),
-            Err(_) if parts.table.is_none() && table.contains_key("table") => {}
-            Err(problem) => fields.problem(&place, problem),
-        }
+        let tables = parts.tables().unwrap_or_else(|problem| {
+            if parts.table.is_some() || !table.contains_key("table") {
+                fields.problem(&place, problem);
+            }
+            None
+        });
+        all.extend(parts.stated(tables, at));
     }
     all
 }

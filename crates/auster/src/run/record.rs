@@ -43,6 +43,24 @@ impl Record {
         }
     }
 
+    /// The section that knows a key, as its header, if no other does.
+    pub fn only_section_of(&self, key: &str) -> Option<String> {
+        let mut all = self
+            .sections
+            .iter()
+            .filter(|(_, keys)| keys.contains_key(key));
+        let (section, _) = all.next().filter(|(section, _)| !section.is_empty())?;
+        if all.next().is_some() {
+            return None;
+        }
+        let (within, name) = section.rsplit_once('.').unwrap_or(("", section));
+        let takes = self.sections.get(within).and_then(|keys| keys.get(name));
+        Some(match takes.is_some_and(|takes| takes["type"] == "array") {
+            true => format!("[[{section}]]"),
+            false => format!("[{section}]"),
+        })
+    }
+
     /// Adds what was asked for when another document was read.
     pub fn merge(&mut self, other: Record) {
         for (section, keys) in other.sections {

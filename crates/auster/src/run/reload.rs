@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::access::Access as Lists;
-use control::controller::{Controller, LinkPolicy};
+use control::controller::{Alarm, Controller, LinkPolicy};
 use control::routing::Gateways;
 use control::topology::{Difference, Topology};
 use control::vlan::Vlans;
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use super::api;
 use super::databases;
 use super::digest::Digests;
-use super::events::Printer;
+use super::events::{Printer, describe_alarm};
 use super::intent::Intent;
 use super::listeners::{self, Listeners};
 use super::load::Sampler;
@@ -157,12 +157,14 @@ impl Running {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let report = Report::applied(&changes, effective.rows.len());
+        let mut report = Report::applied(&changes, effective.rows.len());
+        report.warnings = settings.doubts().to_vec();
+        report.warnings.extend(self.reconnects(&settings));
         let changes = Changes(changes);
         let prepared = self.prepare(&settings, &changes).await?;
-        let changed = self.change_controller(&settings, &changes, printer).await;
-        if let Err(mistakes) = changed {
-            return Err(self.take_back(prepared, &settings, mistakes).await);
+        match self.change_controller(&settings, &changes, printer).await {
+            Ok(doubts) => report.warnings.extend(doubts),
+            Err(mistakes) => return Err(self.take_back(prepared, &settings, mistakes).await),
         }
         self.serve(prepared, &settings, &changes, printer).await;
         self.trust(&settings, &changes, &security, printer).await;
@@ -175,6 +177,19 @@ impl Running {
         let intent = self.intent.clone();
         tokio::spawn(async move { intent.refit().await });
         Ok(report)
+    }
+
+    /// Says that switches connect again, where the change makes them.
+    fn reconnects(&self, settings: &Settings) -> Option<String> {
+        let (before, after) = (&self.settings.access.access, &settings.access.access);
+        let which = match (before.is_on(), after.is_on()) {
+            (false, true) => "the first access list, binding or guard",
+            (true, false) => "the end of the last access list, binding or guard",
+            _ => return None,
+        };
+        let has_fabric = settings.controller.fabric.is_some();
+        (!has_fabric)
+            .then(|| format!("switches connect again: {which} gives their tables other numbers"))
     }
 
     /// Binds the addresses that are new.
@@ -240,13 +255,14 @@ impl Running {
         mistakes
     }
 
-    /// Has the controller take what concerns it, at one moment or not at all.
+    /// Has the controller take what concerns it, at one moment or not at all. Returns what is
+    /// doubtful about ports that the settings name.
     async fn change_controller(
         &mut self,
         settings: &Settings,
         changes: &Changes,
         printer: &mut Printer,
-    ) -> Result<(), Vec<String>> {
+    ) -> Result<Vec<String>, Vec<String>> {
         let name = settings
             .config
             .as_ref()
@@ -306,16 +322,18 @@ impl Running {
             Err(_) if claim.swap(true, Ordering::AcqRel) => asked.await.flatten(),
             Err(_) => None,
         };
-        let mistakes = match taken {
-            Some(Ok(())) => Vec::new(),
-            Some(Err(unable)) => unable.mistakes(settings),
-            None => vec!["the controller is too busy; try again".to_owned()],
+        let taken = match taken {
+            Some(taken) => taken.map_err(|unable| unable.mistakes(settings)),
+            None => Err(vec!["the controller is too busy; try again".to_owned()]),
         };
-        if !mistakes.is_empty() {
-            self.vlans.set_stated(before);
-            self.undo(has_ports, has_qos).await;
-            return Err(mistakes);
-        }
+        let doubts = match taken {
+            Ok(doubts) => doubts.iter().map(describe_alarm).collect(),
+            Err(mistakes) => {
+                self.vlans.set_stated(before);
+                self.undo(has_ports, has_qos).await;
+                return Err(mistakes);
+            }
+        };
         if let Some(change) = change {
             printer.vlans(&name, &change.vlans, &change.changed);
             self.vlans.handle_used(change.vlans);
@@ -328,7 +346,7 @@ impl Running {
         if has_qos {
             printer.qos_used(&name, &settings.qos.qos);
         }
-        Ok(())
+        Ok(doubts)
     }
 
     /// Accepts nobody from now on, and leaves no socket behind.
@@ -504,9 +522,10 @@ impl Changes {
 }
 
 impl Part {
-    fn apply(self, controller: &mut Controller, clock: Clock) -> Result<(), Unable> {
+    /// Returns the alarms that it raises about ports that the settings name.
+    fn apply(self, controller: &mut Controller, clock: Clock) -> Result<Vec<Alarm>, Unable> {
         let Settings {
-            controller: config,
+            controller: mut config,
             driver,
             drained,
             ..
@@ -526,6 +545,12 @@ impl Part {
             }
         }
         let now = clock.now();
+        // A link that a change ends is known before only.
+        config.vlans = self.ports.clone().unwrap_or(config.vlans);
+        let doubts = match self.has_ports || self.has_limits {
+            true => controller.doubts(&config),
+            false => Vec::new(),
+        };
         if self.has_policy {
             controller.set_policy(&driver.policy);
         }
@@ -559,7 +584,8 @@ impl Part {
                 .map_err(Unable::Lists)?;
             controller.set_gateways(now, gateways);
         }
-        Ok(())
+        controller.raise(now, doubts.clone());
+        Ok(doubts)
     }
 }
 

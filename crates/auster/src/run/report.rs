@@ -21,6 +21,8 @@ pub struct Report {
     pub needs_restart: Vec<NeedsRestart>,
     /// Why nothing has changed: a line for each mistake.
     pub mistakes: Vec<String>,
+    /// Settings in use that are probably not meant, and further effects of the change.
+    pub warnings: Vec<String>,
 }
 
 /// A setting that has changed.
@@ -58,7 +60,7 @@ impl Report {
             changed: changed.collect(),
             unchanged: count - changes.len(),
             needs_restart: kept.collect(),
-            mistakes: Vec::new(),
+            ..Report::default()
         }
     }
 
@@ -84,6 +86,9 @@ impl Report {
         for NeedsRestart { setting, reason } in &self.needs_restart {
             let _ = write!(line, "; {setting} needs a restart: {reason}");
         }
+        for warning in &self.warnings {
+            let _ = write!(line, "; warning: {warning}");
+        }
         line
     }
 }
@@ -99,7 +104,7 @@ mod tests {
             words,
             needs_restart,
         };
-        let report = Report::applied(
+        let mut report = Report::applied(
             &[
                 change("drain", "", false),
                 change("threads", "they stay", true),
@@ -110,6 +115,8 @@ mod tests {
             report.line(),
             "changed 1 (drain), unchanged 95; threads needs a restart: they stay"
         );
+        report.warnings = vec!["a.toml:3:1: b".to_owned()];
+        assert!(report.line().ends_with("; warning: a.toml:3:1: b"));
         let refused = Report::refused(vec!["a.toml:1:2: no".to_owned(), "b".to_owned()]);
         assert_eq!(
             refused.line(),

@@ -292,6 +292,11 @@ impl Settings {
         }
     }
 
+    /// Settings that are allowed and probably mistakes, a line each.
+    pub fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
+
     /// Logs what is allowed and probably a mistake.
     fn warn(&self) {
         for doubt in &self.doubts {
@@ -463,6 +468,7 @@ impl Settings {
         let (mut fields, root) = Fields::parse(text);
         let mut settings = Settings::read_fields(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
+        fields.show_places(schema::record);
         Reading {
             settings,
             is_toml: fields.is_toml(),
@@ -489,15 +495,18 @@ impl Settings {
         let controller = fields.table(root, "controller");
         if let Some(table) = fields.table(root, "timeouts") {
             let timeouts = &mut settings.controller.timeouts;
-            let fixed = controller.into_iter().flat_map(|c| c.iter());
-            let fixed = fixed.map(|(key, _)| key);
-            let fixed = fixed.filter(|key| OLD_TIMEOUTS.contains(&&**key.get_ref()));
-            for key in fixed.filter(|_| table.contains_key("policy")) {
-                let name = key.get_ref();
-                let problem = format!(
-                    "{name} means policy fixed, and [timeouts] has a policy; keep one of them"
-                );
-                fields.problem(&key.span(), problem);
+            let old = controller.into_iter().flat_map(|c| c.keys());
+            let old = old.filter(|key| OLD_TIMEOUTS.contains(&&**key.get_ref()));
+            if let Some(other) = timeouts::lifetime_key(table) {
+                // What the section says is compared with its own default.
+                timeouts.default = Timeouts::default().default;
+                for key in old {
+                    let name = key.get_ref();
+                    let problem = format!(
+                        "{name} means policy fixed, and [timeouts] has {other}; keep one of them"
+                    );
+                    fields.problem(&key.span(), problem);
+                }
             }
             timeouts::read(timeouts, fields, table);
         }
@@ -687,8 +696,20 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
     };
     if OLD_TIMEOUTS.iter().any(|key| table.contains_key(*key)) {
         let (mut idle_s, mut hard_s) = (IDLE_TIMEOUT_S, 0);
-        seconds(OLD_TIMEOUTS[0], &mut idle_s);
         seconds(OLD_TIMEOUTS[1], &mut hard_s);
+        if hard_s > 0 {
+            idle_s = idle_s.min(hard_s);
+        }
+        seconds(OLD_TIMEOUTS[0], &mut idle_s);
+        if hard_s > 0
+            && idle_s > hard_s
+            && let Some(idle) = table.get(OLD_TIMEOUTS[0])
+        {
+            let problem = format!(
+                "idle_timeout_s is {idle_s}; it must not be above hard_timeout_s, which is {hard_s}"
+            );
+            fields.problem(&idle.span(), problem);
+        }
         config.timeouts.default = Lifetime::Fixed { idle_s, hard_s };
     }
     let mut millis = |key, range, to: &mut Duration| {

@@ -114,7 +114,13 @@ pub fn read<'a>(timeouts: &mut Timeouts, fields: &mut Fields<'a>, table: &DeTabl
         let at = place(table, &classes, &doubt);
         fields.doubt(&at, format!("{} {}", doubt.field, doubt.text));
     }
-    for problem in timeouts.validate().err().unwrap_or_default() {
+    let has_lifetime = lifetime_key(table).is_some();
+    let is_here = |problem: &Problem| {
+        // [controller] has said the lifetime, and its mistakes are told there.
+        problem.class.is_some() || has_lifetime || !every_setting().any(|key| key == problem.field)
+    };
+    let problems = timeouts.validate().err().unwrap_or_default();
+    for problem in problems.into_iter().filter(is_here) {
         // Hosts that are named wrongly are told of by themselves.
         let class = problem.class.and_then(|at| classes.get(at));
         let is_named =
@@ -187,6 +193,12 @@ fn every_setting() -> impl Iterator<Item = &'static str> {
     })
 }
 
+/// The key of the section that says how long entries live, if there is one.
+pub fn lifetime_key(table: &DeTable<'_>) -> Option<&'static str> {
+    let mut keys = ["policy"].into_iter().chain(every_setting());
+    keys.find(|key| table.contains_key(*key))
+}
+
 fn first_packets(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<FirstPackets> {
     fields.parsed(table, "first_packets", "preinstall", str::parse)
 }
@@ -196,6 +208,12 @@ fn first_packets(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<FirstPa
 fn lifetime(fields: &mut Fields<'_>, table: &DeTable<'_>, default: Lifetime) -> Option<Lifetime> {
     let named = fields.parsed(table, "policy", "lease", Policy::parse);
     if named.is_none() && table.contains_key("policy") {
+        // Whichever was meant: a value that none can have is wrong.
+        let _ = (
+            fixed(fields, table),
+            paper(fields, table),
+            lease(fields, table),
+        );
         return None;
     }
     let policy = named.unwrap_or(Policy::of(default));

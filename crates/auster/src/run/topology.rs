@@ -150,6 +150,17 @@ mod tests {
         );
     }
 
+    /// Those that `ovs-ofctl` reads.
+    #[test]
+    fn numbers_of_ports_may_be_hexadecimal() {
+        let at = |text: &str| location(text).map(|at| at.port.0);
+        assert_eq!(
+            (at("1:0x10"), at("1:0Xa"), at("1:16")),
+            (Ok(16), Ok(10), Ok(16))
+        );
+        assert!(at("1:0x").is_err() && at("1:10h").is_err());
+    }
+
     #[test]
     fn all_that_is_wrong_is_told_by_line_and_field() {
         let text = "switch = [\"1\"]\nlinks = [\"1:2\", \"1:2 2:x\",\n\"1:1 1:2\"]\n\

@@ -761,10 +761,13 @@ impl Discovery {
         have_flows: impl Fn(Location, Location) -> bool,
         outbox: &mut Outbox,
     ) -> bool {
-        if [from, to].iter().any(|end| net.is_stated_edge(*end)) {
+        let ends = [(from, to), (to, from)];
+        let stated = ends
+            .into_iter()
+            .find_map(|(at, to)| Some((at, to, net.edge_setting(at)?)));
+        if let Some((at, to, setting)) = stated {
             outbox.counters.lldp_refused += 1;
-            let why = "over a port that is stated to be an edge";
-            outbox.alarm_once(now, Alarm::LldpForged { at: to, why });
+            outbox.alarm_once(now, Alarm::PortIsLink { at, to, setting });
             return false;
         }
         let is_new = net.links.proof(from, to).is_none();

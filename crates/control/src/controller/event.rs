@@ -16,6 +16,8 @@ use crate::topology::Difference;
 use crate::vlan::VlanId;
 use crate::{ConnectionId, Location};
 
+use super::named::Setting;
+
 /// An event, for people and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -248,14 +250,17 @@ pub enum Alarm {
     MirrorUnsupported {
         dpid: DatapathId,
     },
-    /// A port for which VLANs are stated is not there.
+    /// A port that a setting names is not there.
     PortMissing {
         at: Location,
+        setting: Setting,
     },
-    /// A port for which VLANs are stated leads to another switch. They do not concern it.
+    /// A port that a setting takes for no end of a link leads to another switch. What is stated for
+    /// hosts does not concern it; any other setting makes the link unused.
     PortIsLink {
         at: Location,
         to: Location,
+        setting: Setting,
     },
     /// A spanning tree's message has come in at a guarded port, which is closed now.
     BpduGuard {
@@ -305,7 +310,7 @@ impl Alarm {
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
             Alarm::LinkNarrow { to, .. } => Some(("narrow", *to)),
             Alarm::BondOtherPartner { at, .. } => Some(("bond partner", *at)),
-            Alarm::PortMissing { at } => Some(("no port", *at)),
+            Alarm::PortMissing { at, .. } => Some(("no port", *at)),
             Alarm::PortIsLink { at, .. } => Some(("stated link", *at)),
             Alarm::BondLoop { at } => Some(("bond loop", *at)),
             Alarm::BpduGuard { at } => Some(("bpdu", *at)),

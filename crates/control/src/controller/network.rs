@@ -20,6 +20,7 @@ use crate::{ConnectionId, Location};
 
 use super::config::{ControllerConfig, LinkPolicy};
 use super::links::{Links, Pair};
+use super::named::Setting;
 use super::port_state::{Ends, PortRole, PortState, Stated};
 
 /// How long entries of unheard hosts are kept after their switch connected: the host's own switch
@@ -252,8 +253,18 @@ impl Network {
     }
 
     pub(super) fn is_stated_edge(&self, at: Location) -> bool {
-        let stated = self.edge_ports.contains(&at) || self.bonds.contains(at);
-        stated || self.mirrors.is_target(at)
+        self.edge_setting(at).is_some()
+    }
+
+    /// The setting by which a port is no end of a link.
+    pub(super) fn edge_setting(&self, at: Location) -> Option<Setting> {
+        let settings = [
+            (self.edge_ports.contains(&at), Setting::EdgePorts),
+            (self.bonds.contains(at), Setting::Bond),
+            (self.mirrors.is_target(at), Setting::MirrorTo),
+        ];
+        let named = settings.into_iter().find(|(is_named, _)| *is_named);
+        named.map(|(_, setting)| setting)
     }
 
     fn stated(&self, at: Location) -> Stated {

@@ -1,7 +1,7 @@
 //! The controller's knowledge of a packet that somebody wants to follow: its hosts, its VLAN and
 //! gateway, what is stated about it, and whose entries it meets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bytes::Bytes;
@@ -88,6 +88,8 @@ pub struct Start {
     pub src: End,
     pub dst: End,
     pub destination: Destination,
+    /// The ports that get copies of mirrors.
+    pub mirrors: BTreeSet<Location>,
     /// The Ethernet addresses that it may have on its way.
     pub macs: Vec<MacAddr>,
     pub routed: Option<Routed>,
@@ -211,9 +213,10 @@ impl Controller {
                     fail(
                         "src",
                         format!(
-                            "no host {src} is known{}; say where its packets come in (in) and \
+                            "no host {src} is known{}; {}say where its packets come in (in) and \
                              its Ethernet address (src_mac)",
-                            vlan_text(vlan)
+                            vlan_text(vlan),
+                            remedy(asked.src),
                         ),
                     );
                     return None;
@@ -319,8 +322,9 @@ impl Controller {
                 _ => format!("no host {dst} is known{}", vlan_text(Some(src.vlan))),
             };
             let text = format!(
-                "{why}: the sender would ask for it and send nothing; its Ethernet address \
-                 (dst_mac) can be stated"
+                "{why}: the sender would ask for it and send nothing; {}state its Ethernet address \
+                 (dst_mac)",
+                remedy(asked.dst)
             );
             return Err(Wrong { field: "dst", text });
         };
@@ -396,6 +400,7 @@ impl Controller {
                 mac: dst.mac,
                 ports: ports.unwrap_or_default(),
             },
+            mirrors: self.outbox.mirrors.targets().clone(),
             macs: macs.into_iter().flatten().collect(),
             routed,
             at,
@@ -584,6 +589,17 @@ fn show(name: Name) -> String {
     match name {
         Name::Ip(ip) => ip.to_string(),
         Name::Mac(mac) => mac.to_string(),
+    }
+}
+
+/// How to name a host whose IP address is not known, as after a restart.
+fn remedy(name: Name) -> &'static str {
+    match name {
+        Name::Ip(_) => {
+            "an IP address is known once its host has sent a packet: let it send one, name it by \
+             its Ethernet address, or "
+        }
+        Name::Mac(_) => "",
     }
 }
 

@@ -19,7 +19,6 @@ use crate::edge::{Deliver, EdgeUpdate};
 use crate::fabric::Exit;
 use crate::vlan::{self, HostKey, VlanId, Vlans};
 
-use super::event::Alarm;
 use super::hosts::{Hosts, OWN_MAC};
 use super::mending::Cause;
 use super::packet::{Held, Packet};
@@ -62,33 +61,6 @@ impl Controller {
             self.tell_all_vlans(dpid);
         }
         self.doubt_ports(now, None);
-    }
-
-    /// Reports stated ports that a switch does not have, or that are links: of one switch, or of
-    /// all.
-    pub(super) fn doubt_ports(&mut self, now: Instant, of: Option<DatapathId>) {
-        let stated = self.config.vlans.ports.keys().copied();
-        let stated = stated.filter(|at| of.is_none_or(|of| of == at.dpid));
-        for at in stated.collect::<Vec<_>>() {
-            let switch = self.network.switch(at.dpid);
-            let Some(switch) = switch.filter(|switch| switch.connection.is_some()) else {
-                continue;
-            };
-            if !switch.ports.contains_key(&at.port) {
-                self.outbox.alarm_once(now, Alarm::PortMissing { at });
-            } else if let Some(to) = self.network.links.peer(at) {
-                self.doubt_link(now, at, to);
-            }
-        }
-    }
-
-    /// Reports a link between ports for which VLANs are stated.
-    pub(super) fn doubt_link(&mut self, now: Instant, from: Location, to: Location) {
-        for (at, to) in [(from, to), (to, from)] {
-            if self.config.vlans.ports.contains_key(&at) {
-                self.outbox.alarm_once(now, Alarm::PortIsLink { at, to });
-            }
-        }
     }
 
     /// Has hosts and addresses for each VLAN that ports are members of, and no other.

@@ -54,9 +54,10 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Rate, String> {
         let wrong = || format!("'{text}' is not a rate: write it as tc does, such as 100mbit");
         let unit_at = text.find(|c: char| c != '.' && !c.is_ascii_digit());
-        let (number, unit) = text.split_at(unit_at.ok_or_else(wrong)?);
+        let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
         let unit = match unit.to_ascii_lowercase().as_str() {
-            "bit" => 1e0,
+            // As in Open vSwitch's database.
+            "" | "bit" => 1e0,
             "kbit" => 1e3,
             "mbit" => 1e6,
             "gbit" => 1e9,
@@ -81,12 +82,15 @@ mod tests {
             ("2.5Mbit", 2_500_000),
             ("1gbit", 1_000_000_000),
             ("1234bit", 1234),
+            ("100000000", 100_000_000),
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.0, bits);
             assert_eq!(rate.to_string().parse(), Ok(rate));
         }
-        for wrong in ["", "100", "mbit", "1..2mbit", "-1mbit", "9999gbit", "0bit"] {
+        for wrong in [
+            "", ".", "0", "mbit", "1..2mbit", "-1mbit", "9999gbit", "0bit",
+        ] {
             assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
         }
     }

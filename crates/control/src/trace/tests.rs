@@ -105,6 +105,35 @@ fn a_packet_is_followed_to_its_host_and_only_switches_on_its_way_are_asked() {
     assert!(!course.has_copies_to_controller());
 }
 
+/// A copy for a mirror is no way of the packet: it neither arrives nor leaves by it.
+#[test]
+fn a_packet_that_only_a_mirror_gets_is_dropped() {
+    let net = [plain(1, 1), plain(2, 5), plain(3, 6)];
+    let is_mirror = |is: bool| {
+        let (mut course, _) = follow(&net, at(3, 6));
+        if is {
+            course = Course::new(
+                at(1, 5),
+                course.hops()[0].packet.clone(),
+                course.destination,
+            )
+            .with_mirrors([at(2, 5)].into());
+            while let Some(dpid) = course.wants() {
+                let (other, _) = follow(&net, at(3, 6));
+                let around = other.around(dpid).cloned();
+                course.give(dpid, around.ok_or_else(String::new));
+            }
+        }
+        let fate = course.fate();
+        (fate.outcome, fate.hop, course.hops()[1].leads[&1])
+    };
+    let edge = Lead::Edge {
+        is_destination: false,
+    };
+    assert_eq!(is_mirror(false), (Outcome::Elsewhere, 1, edge));
+    assert_eq!(is_mirror(true), (Outcome::Dropped, 1, Lead::Mirror));
+}
+
 #[test]
 fn a_way_ends_where_nothing_leads_on() {
     let to_host = at(3, 6);

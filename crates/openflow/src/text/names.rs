@@ -26,6 +26,60 @@ pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
     ("mplsm", 0x8848, None),
 ];
 
+/// Beginnings of names that `ovs-ofctl` has for what OpenFlow 1.3 cannot match: what that is, and
+/// what to write instead.
+const LACKING: &[(&str, &str, &str)] = &[
+    (
+        "nw_frag",
+        FRAGMENTS,
+        "nw_src, nw_dst or nw_proto, which fragments have too",
+    ),
+    (
+        "ip_frag",
+        FRAGMENTS,
+        "nw_src, nw_dst or nw_proto, which fragments have too",
+    ),
+    ("tcp_flags", "field for TCP flags", "tcp_src or tcp_dst"),
+    ("nw_ttl", "field for the TTL", OTHER),
+    ("mpls_ttl", "field for the TTL", "mpls_label or mpls_tc"),
+    (
+        "ct_",
+        "state of connections",
+        "the addresses and ports of each direction",
+    ),
+    ("reg", REGISTERS, "metadata"),
+    ("xreg", REGISTERS, "metadata"),
+    ("xxreg", REGISTERS, "metadata"),
+    ("tun_", "field of tunnels but tun_id", "tun_id"),
+    ("nsh_", "field for NSH", OTHER),
+    ("nd_reserved", SUCH, "nd_target, nd_sll or nd_tll"),
+    ("nd_options_type", SUCH, "nd_target, nd_sll or nd_tll"),
+    ("pkt_mark", SUCH, OTHER),
+    ("skb_priority", SUCH, OTHER),
+    ("dp_hash", SUCH, OTHER),
+    ("recirc_id", SUCH, OTHER),
+    ("conj_id", SUCH, OTHER),
+    ("packet_type", SUCH, "dl_type"),
+    ("actset_output", SUCH, OTHER),
+];
+const FRAGMENTS: &str = "field for fragments";
+const REGISTERS: &str = "registers";
+const SUCH: &str = "such field";
+const OTHER: &str = "another field";
+
+/// The words to write in place of a name that OpenFlow 1.3 has no field for.
+pub(super) fn instead_of(name: &str) -> Option<String> {
+    let is_it = |start: &str| {
+        let rest = name.strip_prefix(start);
+        rest.is_some_and(|rest| {
+            let is_numbered = rest.bytes().all(|c| c.is_ascii_digit());
+            start.ends_with('_') || is_numbered
+        })
+    };
+    let (_, what, instead) = LACKING.iter().find(|(start, ..)| is_it(start))?;
+    Some(format!("{instead}: OpenFlow 1.3 has no {what}"))
+}
+
 /// The shorthand that stands for exactly this type and protocol.
 pub(super) fn protocol(eth_type: u16, ip_proto: Option<u8>) -> Option<&'static str> {
     PROTOCOLS

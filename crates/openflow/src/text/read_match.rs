@@ -30,7 +30,8 @@ pub fn parse_match(text: &str) -> Result<Match, TextError> {
 }
 
 pub(super) fn unknown_field(item: &Item<'_>) -> TextError {
-    item.unknown("a field such as in_port, dl_dst, nw_src, tcp_dst, or a protocol such as tcp")
+    let usual = "a field such as in_port, dl_dst, nw_src, tcp_dst, or a protocol such as tcp";
+    item.unknown(names::instead_of(item.key).unwrap_or_else(|| usual.to_owned()))
 }
 
 /// Collects items first and gives them meaning at the end: what `tp_src` is depends on the
@@ -402,4 +403,37 @@ fn masked_address(
         Err(_) => address(mask)?,
     };
     Some((address(value)?, mask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mistake names what to write, and begins at the word.
+    #[test]
+    fn words_that_openflow_1_3_has_no_field_for_say_so() {
+        for (text, said) in [
+            (
+                "ip,nw_frag=no",
+                "column 4: 'nw_frag' found, write nw_src, nw_dst or nw_proto",
+            ),
+            (
+                "tcp,tcp_flags=+syn",
+                "column 5: 'tcp_flags' found, write tcp_src or tcp_dst: ",
+            ),
+            ("ct_state=+trk", "OpenFlow 1.3 has no state of connections"),
+            ("ip,reg7=1", "write metadata: OpenFlow 1.3 has no registers"),
+            (
+                "tun_src=1.2.3.4",
+                "OpenFlow 1.3 has no field of tunnels but tun_id",
+            ),
+            ("ip,nw_ttl=1", "OpenFlow 1.3 has no field for the TTL"),
+            ("nw_frag", "OpenFlow 1.3 has no field for fragments"),
+            ("region=1", "write a field such as in_port"),
+        ] {
+            let error = parse_match(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        assert!(parse_match("tun_id=1").is_ok());
+    }
 }

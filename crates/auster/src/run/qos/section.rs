@@ -19,13 +19,17 @@
 
 use std::path::Path;
 
+use control::qos::check::Problem;
 use control::qos::{Network, Qos};
 use toml::de::DeTable;
 
-use super::locate::locate;
+use super::locate::{about, locate};
 use super::read::{self, Sources};
 use super::tree::{Node, Reader, Wrong};
 use crate::run::fields::{Fields, place_of};
+
+/// The pointers at the lists of items.
+const KINDS: [&str; 4] = ["/port", "/service", "/policy", "/circuit"];
 
 /// The contents of the section, and their places.
 #[derive(Clone, Debug, Default)]
@@ -55,19 +59,48 @@ impl Section {
         let node = Node::of_toml(table, value.span());
         let mut reader = Reader::default();
         (section.qos, section.sources) = read::section(&mut reader, &node);
-        let mut wrong = reader.problems;
-        // What could not be read is missing where others name it.
-        if wrong.is_empty() {
-            let problems = section.qos.check(&Network::default());
-            let located = problems
-                .iter()
-                .map(|p| locate(&section.qos, p, &section.sources));
-            wrong.extend(located);
+        let wrong = reader.problems;
+        let problems = section.qos.check(&Network::default()).into_iter();
+        for problem in problems.filter(|one| !section.follows(one, &wrong)) {
+            let Wrong { place, text } = locate(&section.qos, &problem, &section.sources);
+            fields.problem(&place.span, text);
         }
         for Wrong { place, text } in &wrong {
             fields.problem(&place.span, text);
         }
         section
+    }
+
+    /// Whether a problem may come of `wrong` alone: a value that could not be read is missing in
+    /// its item, and where other items name it.
+    fn follows(&self, problem: &Problem, wrong: &[Wrong]) -> bool {
+        let is_wrong = |pointer: &str| {
+            let below = |one: &Wrong| {
+                let rest = one.place.pointer.strip_prefix(pointer);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            wrong.iter().any(below)
+        };
+        let is_known = |one: &Wrong| {
+            let mut kinds = KINDS.iter();
+            kinds.any(|kind| one.place.pointer.starts_with(kind))
+        };
+        let what = &problem.what;
+        let names = [
+            ("there is no service ", "/service"),
+            (" queue ", "/port"),
+            ("packets can be of this", "/service"),
+            ("packets can be of this", "/policy"),
+            ("packets can be of this", "/circuit"),
+            (" no packet between", "/service"),
+        ];
+        let is_named = |(said, kind): &(&str, &str)| what.contains(said) && is_wrong(kind);
+        if names.iter().any(is_named) || !wrong.iter().all(is_known) {
+            return true;
+        }
+        let item = about(&self.qos, problem).map(|item| self.sources.place(&item).pointer);
+        let is_range = what.contains(" is not 0 to ");
+        item.is_some_and(|item| !is_range && is_wrong(&item))
     }
 
     /// One line for each problem.
@@ -150,5 +183,47 @@ mod tests {
                 "net.toml:11: priority: 10000 is not 0 to 9999",
             ]
         );
+    }
+
+    /// A value of a wrong shape hides only what follows from it.
+    #[test]
+    fn mistakes_of_other_items_are_found_beside_a_value_that_cannot_be_read() {
+        let text = "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\n\
+             queues = [{ number = 1, class = \"gold\", min = \"20mbit\" }]\n\
+             [[qos.service]]\nname = \"voice\"\nproto = \"http\"\nsrc_port = 7\nvlan = 5000\n\
+             [[qos.policy]]\nname = \"p\"\nservice = \"voice\"\nqueue = \"silver\"\n\
+             [[qos.policy]]\nname = \"q\"\nservice = \"voice\"\npriority = 10000\n";
+        let all = read(text).map(drop).unwrap_err();
+        let starts = [
+            "net.toml:4: queues: the minima",
+            "net.toml:4: min: 20mbit is above",
+            "net.toml:7: proto: 'http' is none of",
+            "net.toml:9: vlan: 5000 is not 0 to 4094",
+            "net.toml:13: queue: no port has a queue 'silver'",
+            "net.toml:14: policy 'q': it does nothing",
+            "net.toml:17: priority: 10000 is not 0 to 9999",
+        ];
+        assert_eq!(all.len(), starts.len(), "{all:#?}");
+        for (problem, start) in all.iter().zip(starts) {
+            assert!(problem.starts_with(start), "{problem} is not {start}");
+        }
+        // A queue that cannot be read is not missing, nor is a service.
+        let text = text.replace("number = 1", "number = true");
+        let all = read(&text).map(drop).unwrap_err().join("\n");
+        assert!(
+            all.contains("number is true") && !all.contains("silver"),
+            "{all}"
+        );
+        let text = text.replace("name = \"voice\"\n", "name = 7\n");
+        let all = read(&text).map(drop).unwrap_err().join("\n");
+        assert!(
+            all.contains("name is 7") && !all.contains("no service"),
+            "{all}"
+        );
+        // One section in place of several is read all the same.
+        let all = read("[qos.port]\nat = \"1:2\"\nrate = 7\n")
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(all.len(), 2, "{all:#?}");
     }
 }

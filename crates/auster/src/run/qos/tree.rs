@@ -332,14 +332,14 @@ impl Reader {
         }
     }
 
-    /// Tables of one name, as `[[key]]` each.
+    /// Tables of one name, as `[[key]]` each. One as `[key]` is a mistake, and there to be read.
     pub fn tables<'n>(&mut self, node: &'n Node, key: &str) -> Vec<&'n Node> {
         let Some(value) = node.get(key) else {
             return Vec::new();
         };
         let Tree::List(items) = &value.tree else {
             self.must_be(value, key, &format!("sections such as [[{key}]]"));
-            return Vec::new();
+            return value.is_table().then_some(value).into_iter().collect();
         };
         items.iter().collect()
     }

@@ -469,6 +469,29 @@ mod tests {
             ],
         ),
         (
+            "[[guest]]\nname = 7\ntarget = \"tcp:h:1\"\npriority = \"0-999\"\n[[guest]]\n\
+             name = \"a\"\ntarget = 1\npriority = \"500-1500\"\n",
+            &[
+                "run.toml:2:8: name is 7",
+                "run.toml:7:10: target is 1",
+                "run.toml:8:12: guest 'a': priority: 'in line 1' has 0 to 999",
+            ],
+        ),
+        // One section in place of several, and several in place of one.
+        (
+            "[bond]\nname = \"a b\"\nports = [\"1:2\", 7]\n[[fabric]]\ntag = 1\nlabel = 2\n\
+             [controller]\npath_rate_max = 0\n",
+            &[
+                "run.toml:1:1: bond is [bond]; it must be sections such as [[bond]]",
+                "run.toml:2:8: name: 'a b'",
+                "run.toml:3:17: ports is 7",
+                "run.toml:4:1: fabric is [[fabric]]; it must be a section such as [fabric]",
+                "run.toml:5:7: tag is 1",
+                "run.toml:6:1: 'label' is not known",
+                "run.toml:8:17: path_rate_max is 0",
+            ],
+        ),
+        (
             "mode = \"proactive\"\nforwarding = \"fabric\"\nlisen = \"x\"\n",
             &[
                 "run.toml:2:1: forwarding = \"fabric\" needs mode",
@@ -552,6 +575,30 @@ mod tests {
             "[[port]]\nat = \"1:2\"\nacl = \"a\"\n",
             &["run.toml:3:1: 'acl' is not known"],
         ),
+        // The file has a timeout twice.
+        (
+            "[controller]\nidle_timeout_s = 30\n[timeouts]\nidle_max_s = 70000\n",
+            &[
+                "run.toml:2:1: idle_timeout_s means policy fixed, and [timeouts] has idle_max_s",
+                "run.toml:4:14: idle_max_s is 70000",
+            ],
+        ),
+        (
+            "[controller]\nidle_timeout_s = 90\nhard_timeout_s = 30\n[timeouts]\n\
+             first_packets = \"hold\"\n",
+            &["run.toml:2:18: idle_timeout_s is 90; it must not be above hard_timeout_s"],
+        ),
+        (
+            "[controller]\nhard_timeout_s = 30\n[timeouts]\nfirst_packets = \"hold\"\n",
+            &[],
+        ),
+        (
+            "[timeouts]\npolicy = \"leese\"\nidle_max_s = -1\n",
+            &[
+                "run.toml:2:10: policy: 'leese'",
+                "run.toml:3:14: idle_max_s is -1",
+            ],
+        ),
         // What is not TOML leaves only what is certain.
         (
             "lisen = \"x\"\nmode = hybrid\nthreads = 0\n[[port]]\nat = \"1:2\"\naccess = 10\n\
@@ -581,6 +628,34 @@ mod tests {
             ],
         ),
     ];
+
+    #[test]
+    fn a_key_in_the_wrong_section_is_told_where_it_belongs() {
+        let dir = tempfile::tempdir().unwrap();
+        for (text, section) in [
+            ("echo_interval_ms = 7\n", "; it belongs into [session]"),
+            (
+                "[tls]\npath_rate_max = 7\n",
+                "; it belongs into [controller]",
+            ),
+            (
+                "[session]\ngateway_mac = \"x\"\n",
+                "; it belongs into [[vlan]]",
+            ),
+            (
+                "[session]\nedge_ports = []\n",
+                "; write edge_ports above the first section",
+            ),
+            // Several sections have one.
+            ("[session]\nname = \"a\"\n", ", bundles"),
+        ] {
+            let found = mistakes(dir.path(), text);
+            assert!(
+                found.len() == 1 && found[0].ends_with(section),
+                "{text}{found:#?}"
+            );
+        }
+    }
 
     #[test]
     fn every_mistake_has_its_place_and_nothing_follows_from_it() {

@@ -389,6 +389,10 @@ impl Found<'_> {
                 at: at.to_string(),
                 is_destination: *is_destination,
             },
+            Some(Lead::Mirror) => LeadDocument::Nowhere {
+                at: at.to_string(),
+                text: "a mirror's copy".to_owned(),
+            },
             Some(Lead::TooFar) | None => LeadDocument::Nowhere {
                 at: at.to_string(),
                 text: "the way is too long to be followed".to_owned(),

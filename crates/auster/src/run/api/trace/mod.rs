@@ -87,7 +87,8 @@ async fn trace(
 
     let until = by.read.min(Instant::now() + READ_MAX);
     let destination = start.destination.clone();
-    let mut course = Course::new(start.at, start.packet.clone(), destination);
+    let course = Course::new(start.at, start.packet.clone(), destination);
+    let mut course = course.with_mirrors(start.mirrors.clone());
     let mut reads = BTreeMap::new();
     loop {
         let next;
