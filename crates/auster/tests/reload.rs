@@ -165,7 +165,7 @@ fn a_mistake_changes_nothing_and_what_needs_a_restart_is_named_with_its_reason()
 fn events_are_followed_beyond_a_restart() {
     let good = "listen = \"ptcp:0:127.0.0.1\"\n";
     let mut served = Served::start(good);
-    served.address(1);
+    served.running.wait_for("api.sock");
     let api = format!("unix:{}/api.sock", served.dir.path().display());
     let follow = |more: &[&str]| {
         let words = ["events", "--follow", "--api", &api];
@@ -198,7 +198,7 @@ fn events_are_followed_beyond_a_restart() {
 fn a_report_has_the_warnings() {
     let good = "listen = \"ptcp:0:127.0.0.1\"\nforwarding = \"paths\"\n";
     let mut served = Served::start(good);
-    served.address(1);
+    served.running.wait_for("api.sock");
     let unused = "[[acl]]\nname = \"a\"\n[[acl.rule]]\nallow = true\n";
     let (code, report) = served.reload_with(&format!("{good}{unused}"));
     let warnings = report["warnings"].to_string();
