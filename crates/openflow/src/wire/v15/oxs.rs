@@ -127,7 +127,14 @@ pub(super) fn decode_known(r: &mut Reader) -> Result<Known, DecodeError> {
             other => known.others.push(other),
         }
     }
+    // In the order in which they are written.
+    known.others.sort_by_key(is_flow_count);
     Ok(known)
+}
+
+/// Whether it comes after the fields of messages, in Open vSwitch's order.
+fn is_flow_count(stat: &Stat) -> bool {
+    matches!(stat, Stat::FlowCount(_))
 }
 
 /// Writes them in Open vSwitch's order.
@@ -150,8 +157,7 @@ pub(super) fn encode_known(
     };
     let first = std::iter::once(&duration).filter(is_there);
     let last = counts.iter().filter(is_there);
-    let (after, before): (Vec<&Stat>, Vec<&Stat>) = others
-        .iter()
-        .partition(|stat| matches!(stat, Stat::FlowCount(_)));
+    let (after, before): (Vec<&Stat>, Vec<&Stat>) =
+        others.iter().partition(|stat| is_flow_count(stat));
     encode(first.chain(before).chain(last).chain(after), w)
 }
