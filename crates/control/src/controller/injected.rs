@@ -33,7 +33,7 @@ impl Controller {
         }
         for (dpid, message) in ready {
             self.outbox.counters.packet_outs += 1;
-            self.outbox.send(dpid, &message);
+            self.outbox.send(dpid, message);
         }
         Ok(())
     }

@@ -200,7 +200,7 @@ impl Ingress {
     }
 
     /// Sends a packet out of every edge port of its VLAN but its own and, where that is known, its
-    /// sender's (`home`).
+    /// sender's (`home`). Returns the other edge port where it came in, if it has just been sent.
     pub(in crate::controller) fn spread(
         &mut self,
         net: &Network,
@@ -208,13 +208,23 @@ impl Ingress {
         (at, data): (Location, &bytes::Bytes),
         (home, how): (Option<Location>, Flooding<'_>),
         outbox: &mut Outbox,
-    ) {
+    ) -> Option<Location> {
+        let number = self.echoes.number(how.vlan, data);
+        let source = self.echoes.source(now, number, at);
+        // A host whose port has gone down may be elsewhere by now.
+        let is_away = |at| matches!(net.role(at), PortRole::Gone | PortRole::Held);
+        if source.is_some_and(|source| !is_away(source)) {
+            outbox.counters.flood_echoes += 1;
+            return source;
+        }
         let except = [at, home.unwrap_or(at)];
         let targets = self.targets(net, &except, how);
         if self.may_spread(now, (at, targets.len()), outbox) {
+            self.echoes.note(now, number, at);
             outbox.counters.flooded += 1;
             self.send_to(net, targets, (data, &except), how, outbox);
         }
+        source
     }
 
     /// Sends a question out of all edge ports of a VLAN, for a host at this port.
