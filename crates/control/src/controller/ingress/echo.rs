@@ -7,15 +7,18 @@
 //! The broadcasts of the last moment have places in a table of fixed size. A later one may take the
 //! place of another, whose echo then looks like a broadcast of its own.
 
-use clock::{Duration, Instant, mix};
+use clock::{Duration, Instant, mix, ms};
 
 use crate::Location;
 use crate::controller::hosts::MOVE_MIN;
 use crate::vlan::VlanId;
 
 /// The time in which a broadcast may come back. Its sender cannot have moved within it, unless its
-/// port has gone down.
+/// port has been down.
 const WITHIN: Duration = MOVE_MIN;
+
+/// The same where that port has been down: nobody leaves it and speaks elsewhere in less.
+const WITHIN_A_MOVE: Duration = ms(100);
 
 /// Far more than are sent in the time of a lap through the controller.
 const PLACES: usize = 1024;
@@ -55,10 +58,20 @@ impl Echoes {
         })
     }
 
-    /// The other port where this frame came in a moment ago, and was sent on.
-    pub(super) fn source(&self, now: Instant, number: u64, at: Location) -> Option<Location> {
+    /// The other port where the frame with this number came in a moment ago, and was sent on.
+    /// `was_down`: whether a port has been down since.
+    pub(super) fn source(
+        &self,
+        now: Instant,
+        (number, at): (u64, Location),
+        was_down: impl Fn(Location) -> bool,
+    ) -> Option<Location> {
         let sent = self.sent[place(number)].filter(|sent| sent.number == number)?;
-        let is_echo = sent.from != at && now.since(sent.at) < WITHIN;
+        let within = match was_down(sent.from) {
+            true => WITHIN_A_MOVE,
+            false => WITHIN,
+        };
+        let is_echo = sent.from != at && now.since(sent.at) < within;
         is_echo.then_some(sent.from)
     }
 

@@ -210,10 +210,9 @@ impl Ingress {
         outbox: &mut Outbox,
     ) -> Option<Location> {
         let number = self.echoes.number(how.vlan, data);
-        let source = self.echoes.source(now, number, at);
-        // A host whose port has gone down may be elsewhere by now.
-        let is_away = |at| matches!(net.role(at), PortRole::Gone | PortRole::Held);
-        if source.is_some_and(|source| !is_away(source)) {
+        let was_down = |from| matches!(net.role(from), PortRole::Gone | PortRole::Held);
+        let source = self.echoes.source(now, (number, at), was_down);
+        if source.is_some() {
             outbox.counters.flood_echoes += 1;
             return source;
         }
@@ -224,7 +223,7 @@ impl Ingress {
             outbox.counters.flooded += 1;
             self.send_to(net, targets, (data, &except), how, outbox);
         }
-        source
+        None
     }
 
     /// Sends a question out of all edge ports of a VLAN, for a host at this port.
