@@ -142,12 +142,12 @@ impl Bonds {
         }
     }
 
-    /// The same for the outputs of a message, unless it sets the group of a bond. `None`: the
-    /// switch has no bonds, and the message is right as it is.
-    pub(crate) fn lead_message(&self, dpid: DatapathId, message: &Message) -> Option<Message> {
-        self.of_switch(dpid).next()?;
-        let mut message = message.clone();
-        match &mut message {
+    /// The same for the outputs of a message, unless it sets the group of a bond.
+    pub(crate) fn lead_message(&self, dpid: DatapathId, message: &mut Message) {
+        if self.of_switch(dpid).next().is_none() {
+            return;
+        }
+        match message {
             Message::PacketOut(PacketOut { actions, .. }) => self.lead(dpid, actions),
             Message::FlowMod(FlowMod { instructions, .. }) => {
                 for instruction in instructions {
@@ -163,9 +163,8 @@ impl Bonds {
                     self.lead(dpid, &mut bucket.actions);
                 }
             }
-            _ => return None,
+            _ => {}
         }
-        Some(message)
     }
 }
 

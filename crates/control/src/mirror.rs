@@ -238,10 +238,10 @@ impl Mirrors {
         }
     }
 
-    /// Adds copies to the outputs of a message. Returns whether it is another one since.
-    pub(crate) fn lead_message(&self, dpid: DatapathId, message: &mut Message) -> bool {
+    /// Adds copies to the outputs of a message.
+    pub(crate) fn lead_message(&self, dpid: DatapathId, message: &mut Message) {
         if self.outs(dpid).next().is_none() {
-            return false;
+            return;
         }
         match message {
             Message::PacketOut(PacketOut { actions, .. }) => self.lead(dpid, None, actions),
@@ -257,9 +257,8 @@ impl Mirrors {
                     self.lead_bucket(dpid, bucket);
                 }
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     fn lead_instructions(

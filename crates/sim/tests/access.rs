@@ -14,11 +14,17 @@ use control::controller::{Alarm, ControllerConfig, Event, FabricConfig, Location
 use control::entry::EntryKind;
 use control::qos::flow::Matching;
 use control::vlan::{PortVlans, VlanId, Vlans};
-use openflow::message::{ErrorMessage, FlowMod, FlowModCommand, PacketIn, PacketInReason};
+use openflow::message::{
+    ErrorMessage, FlowMod, FlowModCommand, FlowModFlags, PacketIn, PacketInReason,
+};
 use openflow::packet::build::{self, Host as Address};
 use openflow::packet::dhcp;
+use openflow::table::FlowEntry;
 use openflow::text::parse_match;
-use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, TableId, Version, Xid, encode};
+use openflow::{
+    Cookie, DatapathId, ErrorKind, Field, Instruction, MacAddr, Match, Message, TableId, Version,
+    Xid, encode,
+};
 use sim::network::{HostId, Network};
 use sim::topology::{self, Topology};
 
@@ -192,6 +198,91 @@ fn the_way_to_the_paths_is_set_again() {
             "{table}"
         );
     }
+}
+
+/// Entries of an earlier version, of whose end no switch tells, are set anew once: then they are
+/// heard of when somebody else deletes them.
+#[test]
+fn the_way_of_an_earlier_version_is_set_anew_once() {
+    let (mut network, topology) = network(33, true, |network| topology::line(network, 2));
+    let hosts = topology.hosts.clone();
+    let switch = topology.switches[0];
+    network.kill_controller();
+    let way = |network: &Network, table| -> FlowEntry {
+        let mut entries = network.switch(switch).entries();
+        let way = entries.find(|entry| (entry.table_id.0, entry.priority) == (table, 0));
+        way.expect("a way").clone()
+    };
+    for table in [0, 1] {
+        let held = way(&network, table);
+        let earlier = FlowMod {
+            table_id: held.table_id,
+            cookie: held.cookie,
+            instructions: held.instructions.clone(),
+            ..FlowMod::add(0, Match::any(), Vec::new())
+        };
+        network.apply(switch, &Message::FlowMod(earlier));
+        assert!(way(&network, table).flags.is_empty());
+    }
+    network.run_for(ms(500));
+    for (round, wanted) in [(0, 2), (1, 0)] {
+        let before = network.heard(switch, FLOW_MOD);
+        network.start_controller(10 + round);
+        network.run_for(ms(6000));
+        assert_eq!(network.heard(switch, FLOW_MOD) - before, wanted);
+        assert!(pings(&mut network, hosts[0], hosts[1], 1 + round as u16));
+        let is_heard_of = |table| {
+            let flags = way(&network, table).flags;
+            flags.contains(FlowModFlags::SEND_FLOW_REM)
+        };
+        assert!(is_heard_of(0) && is_heard_of(1));
+        network.kill_controller();
+        network.run_for(ms(500));
+    }
+}
+
+/// Entries of others in the first table take packets before all tables of the fabric: they are
+/// named once a connection, unless they lead on.
+#[test]
+fn entries_of_others_before_the_way_are_named() {
+    let (mut network, topology) = network(34, true, |network| topology::line(network, 2));
+    network.kill_controller();
+    let entry = |priority, eth_type: u16, instructions| FlowMod {
+        cookie: Cookie(0xdead + u64::from(priority)),
+        instructions,
+        ..FlowMod::add(
+            priority,
+            Match::any().with(Field::EthType, eth_type),
+            Vec::new(),
+        )
+    };
+    let leading_on = vec![Instruction::GotoTable(TableId(1))];
+    let all = [
+        (0, entry(9, 0x1234, Vec::new())),
+        (0, entry(70, 0x1235, Vec::new())),
+        (0, entry(80, 0x1236, leading_on.clone())),
+        (1, entry(90, 0x1234, leading_on)),
+    ];
+    for (n, entry) in all {
+        network.apply(topology.switches[n], &Message::FlowMod(entry));
+    }
+    network.start_controller(10);
+    network.run_for(ms(6000));
+    let alarms = |network: &Network| -> Vec<Event> {
+        let is_it = |e: &&Event| matches!(e, Event::Alarm(Alarm::ForeignEntries { .. }));
+        network.events().filter(is_it).cloned().collect()
+    };
+    let named = Event::Alarm(Alarm::ForeignEntries {
+        dpid: DatapathId(1),
+        count: 2,
+        cookie: Cookie(0xdead + 70),
+        priority: 70,
+    });
+    assert_eq!(alarms(&network), std::slice::from_ref(&named));
+    // Not again for a connection that comes and goes.
+    network.disconnect(topology.switches[0]);
+    network.run_for(ms(6000));
+    assert_eq!(alarms(&network), [named]);
 }
 
 /// A list that lets everything pass but pings to one address.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use clock::{SplitMix64, ms};
-use control::controller::{Alarm, ControllerConfig, Event, FabricConfig};
+use control::bond::Bonds;
+use control::controller::{Alarm, ControllerConfig, Drained, Event, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::{Label, tree};
 use control::vlan::{PortVlans, VlanId, Vlans};
@@ -122,6 +123,53 @@ fn trees(network: &Network, topology: &Topology) -> BTreeMap<Label, usize> {
         assert_eq!(of_entries, of_groups, "entries for each group");
     }
     trees
+}
+
+/// Changes in quick succession that leave a tree as it is leave it in use, and a drain does until
+/// another tree is there. A broadcast that were sent switch by switch might overtake the one before.
+#[test]
+fn a_tree_is_used_through_changes_that_leave_it() {
+    let mut network = Network::new(config(), 5);
+    let topology = topology::ring(&mut network, 6);
+    network.run_for(ms(2000));
+    topology.introduce(&mut network);
+    record(&mut network);
+    for first in [100, 200] {
+        all_hear(&mut network, &topology, first);
+        network.run_for(ms(1000));
+    }
+    let from = topology.hosts[0];
+    let mut number = 1000;
+    let mut spread = |network: &mut Network| {
+        let before = packet_outs(network);
+        broadcast(network, from, number);
+        number += 1;
+        network.run_for(ms(2));
+        packet_outs(network) - before
+    };
+    for _ in 0..8 {
+        network.set_bonds(Bonds::default(), BTreeMap::new());
+        assert_eq!(spread(&mut network), 1);
+    }
+    for link in &topology.links {
+        let end = network.link_ends(*link)[0];
+        network.set_drained(Drained {
+            links: [end].into(),
+            ..Drained::default()
+        });
+        for _ in 0..200 {
+            assert_eq!(spread(&mut network), 1);
+        }
+    }
+    for host in &topology.hosts[1..] {
+        let payloads = network.host(*host).recorded.iter();
+        let own = payloads.filter(|frame| frame[12..14] == ETH_TYPE.to_be_bytes());
+        let heard: Vec<u64> = own
+            .map(|frame| u64::from_be_bytes(frame[14..22].try_into().expect("eight bytes")))
+            .filter(|heard| *heard >= 1000)
+            .collect();
+        assert!(heard.into_iter().eq(1000..number), "{host:?}");
+    }
 }
 
 /// A broadcast costs one packet-out, however many switches there are.

@@ -876,6 +876,16 @@ pub fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::ForeignInfrastructure { dpid } => {
             format!("an entry of somebody else on {dpid} takes what should come to the controller")
         }
+        Alarm::ForeignEntries {
+            dpid,
+            count,
+            cookie,
+            priority,
+        } => format!(
+            "entries of somebody else in table 0 of {dpid} take packets before auster's: {count}, \
+             the first with priority {priority} and cookie {:#x}",
+            cookie.0
+        ),
         Alarm::FlowTableFull { dpid } => format!("the flow table of {dpid} is full"),
         Alarm::AccessRefused { dpid, error } => format!(
             "{dpid} refused an entry of access lists or bindings, and does not hold them: {error}"

@@ -863,6 +863,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("unrouted", c.packets_unrouted),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),
+        ("flood_echo", c.flood_echoes),
         ("question_repeated", c.questions_repeated),
         ("link_local", c.packet_ins_link_local),
         ("detour_limited", c.packet_ins_detour_limited),

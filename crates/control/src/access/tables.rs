@@ -665,16 +665,20 @@ impl Binding {
 }
 
 impl EntryKey {
-    pub(crate) fn to_add(&self, planned: &Planned, generation: u16) -> FlowMod {
-        // All packets take these, also where nothing is decided and nobody reads counters.
-        let flags = match (self.table, self.priority) {
+    /// The flags of the entry: the switch reports the end of one that all packets take, also where
+    /// nothing is decided and nobody reads counters.
+    pub(crate) fn flags(&self) -> FlowModFlags {
+        match (self.table, self.priority) {
             (MIRROR_TABLE | GUARD_TABLE, 0) => FlowModFlags::SEND_FLOW_REM,
             _ => FlowModFlags::empty(),
-        };
+        }
+    }
+
+    pub(crate) fn to_add(&self, planned: &Planned, generation: u16) -> FlowMod {
         FlowMod {
             table_id: self.table,
             cookie: EntryKind::Access.cookie(generation),
-            flags,
+            flags: self.flags(),
             instructions: planned.instructions(),
             ..FlowMod::add(self.priority, self.matching.to_match(), Vec::new())
         }

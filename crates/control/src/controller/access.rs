@@ -12,7 +12,7 @@ use clock::{Duration, Instant};
 use openflow::message::{FlowRemoved, FlowRemovedReason, MultipartRequest};
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::packet::PacketFields;
-use openflow::{DatapathId, ErrorKind, Message, PortNo};
+use openflow::{DatapathId, ErrorKind, Message, PortNo, Version};
 
 use crate::access::learned::Learned;
 use crate::access::tables::{self, Around, EntryKey, Orders, Owner, Plan, Planned, Step};
@@ -310,7 +310,11 @@ impl AccessControl {
         if !plan.is_empty() && self.access.is_on() {
             plan.extend(links_to_be(net, dpid, &held));
         }
-        let counts = mend(&plan, &held, dpid, outbox);
+        // An earlier version has not asked to hear of the end of some. Before 1.3 no switch says.
+        let says_flags = outbox.version(dpid) >= Some(Version::V13);
+        let hears =
+            |key: &EntryKey, row: &FlowStats| !says_flags || row.flags.contains(key.flags());
+        let counts = mend(&plan, &held, hears, (dpid, outbox));
         if !plan.is_empty() {
             self.sent.insert(dpid, plan);
             self.read_later(outbox);
@@ -436,7 +440,7 @@ impl AccessControl {
         }
         self.counts.insert(dpid, counts);
         outbox.begin_change();
-        mend(sent, &rows, dpid, outbox);
+        mend(sent, &rows, |_, _| true, (dpid, outbox));
         outbox.end_change();
     }
 
@@ -507,8 +511,14 @@ fn delete(key: &EntryKey, dpid: DatapathId, outbox: &mut Outbox) {
     outbox.send_flow_mod(dpid, key.to_delete());
 }
 
-/// Makes a switch's entries those of the plan. Returns the numbers kept, added and deleted.
-fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) -> [usize; 3] {
+/// Makes a switch's entries those of the plan. One that does as planned stays if it is `fit`.
+/// Returns the numbers kept, added and deleted.
+fn mend(
+    plan: &Plan,
+    held: &[FlowStats],
+    fit: impl Fn(&EntryKey, &FlowStats) -> bool,
+    (dpid, outbox): (DatapathId, &mut Outbox),
+) -> [usize; 3] {
     let mut counts = [0; 3];
     let mut right = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -516,7 +526,7 @@ fn mend(plan: &Plan, held: &[FlowStats], dpid: DatapathId, outbox: &mut Outbox) 
         let key = EntryKey::of_row(row);
         let planned = key.as_ref().and_then(|key| plan.get(key));
         match (key, planned) {
-            (Some(key), Some(planned)) if planned.is_of(&row.instructions) => {
+            (Some(key), Some(planned)) if planned.is_of(&row.instructions) && fit(&key, row) => {
                 right.insert(key);
             }
             // It is overwritten.

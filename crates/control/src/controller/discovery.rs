@@ -472,6 +472,19 @@ impl Discovery {
         }
     }
 
+    /// Sends the next LLDP out of a port soon, which may be an end of a link that is not known.
+    pub(super) fn probe(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
+        let Some(port) = self.ports.get_mut(&at) else {
+            return;
+        };
+        let last = port.lldp_sent_at;
+        let due = last.map_or(now, |last| now.max(last + SEND_INTERVAL_MIN));
+        if due < port.lldp_due {
+            port.lldp_due = due;
+            outbox.timer(due, Timer::Lldp(at));
+        }
+    }
+
     /// Sends LLDP out of all ports of a switch that are up: links that outlived its connection need
     /// a confirmation.
     pub(super) fn confirm_links(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clock::{Duration, Instant};
 use openflow::message::PortName;
 use openflow::multipart::Description;
-use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
+use openflow::{Cookie, DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
 use crate::bond::Bond;
 use crate::flows::FlowName;
@@ -190,6 +190,14 @@ pub enum Alarm {
     ForeignInfrastructure {
         dpid: DatapathId,
     },
+    /// Entries of somebody else take packets in the first table, before the tables of access and
+    /// all others of ours: their number, and the one of the highest priority.
+    ForeignEntries {
+        dpid: DatapathId,
+        count: usize,
+        cookie: Cookie,
+        priority: u16,
+    },
     FlowTableFull {
         dpid: DatapathId,
     },
@@ -306,6 +314,9 @@ impl Alarm {
     /// raised.
     pub(super) fn damped_by(&self) -> Option<(&'static str, Location)> {
         match self {
+            Alarm::ForeignEntries { dpid, .. } => {
+                Some(("entries", Location::new(*dpid, PortNo::ANY)))
+            }
             Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
             Alarm::LinkNarrow { to, .. } => Some(("narrow", *to)),

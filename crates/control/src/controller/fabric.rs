@@ -533,7 +533,7 @@ impl Fabric {
         node.coming_hosts.remove(&host);
         if let Some(at) = node.sent.hosts.remove(&host) {
             for message in form::change(form::host(host, &at), Vec::new(), 0) {
-                outbox.send(dpid, &message);
+                outbox.send(dpid, message);
             }
         }
         if published.is_some() && published.as_ref() == node.labels.get(&host.vlan) {
@@ -1005,7 +1005,7 @@ impl Fabric {
         };
         if matches!(what, What::Everything) && !node.is_capable {
             for message in std::mem::take(&mut node.sent).clear(copies) {
-                outbox.send(dpid, &message);
+                outbox.send(dpid, message);
             }
         }
         if !node.is_ready {
@@ -1215,7 +1215,7 @@ fn base(copies: bool) -> Vec<Part> {
 pub(super) fn send_change(dpid: DatapathId, old: Vec<Part>, new: Vec<Part>, outbox: &mut Outbox) {
     for message in form::change(old, new, outbox.generation) {
         outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
-        outbox.send(dpid, &message);
+        outbox.send(dpid, message);
     }
 }
 

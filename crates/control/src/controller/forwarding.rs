@@ -492,7 +492,12 @@ impl Controller {
         let (net, outbox) = (&self.network, &mut self.outbox);
         let delivery = delivery.as_deref();
         let how = (home, Flooding { vlan, delivery });
-        self.ingress.spread(net, now, what, how, outbox);
+        if let Some(source) = self.ingress.spread(net, now, what, how, outbox) {
+            // There is a link that nobody knows, and one of its ends is among these.
+            for at in [source, what.0] {
+                self.discovery.probe(now, at, outbox);
+            }
+        }
     }
 
     /// Sends a frame of ours out of every edge port of a VLAN, or outside of all.

@@ -251,7 +251,7 @@ impl Controller {
             _ => 0b11_1111,
         };
         let config = AsyncConfig::of_v13([ALL, 0], [0b111, 0b111], [removed, 0]);
-        self.outbox.send(dpid, &Message::SetAsync(config));
+        self.outbox.send(dpid, Message::SetAsync(config));
     }
 
     /// Whether a packet of a host claims an address of its VLAN's gateway. Then everybody there is

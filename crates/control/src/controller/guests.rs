@@ -69,7 +69,7 @@ impl Seat {
     fn send(
         &mut self,
         ticket: Ticket,
-        message: &Message,
+        message: Message,
         (dpid, error): (DatapathId, ErrorKind),
         outbox: &mut Outbox,
     ) {
@@ -344,11 +344,11 @@ impl Guests {
                 }
                 Output::Group(ticket, group) => {
                     let error = ErrorKind::GROUP_OUT_OF_GROUPS;
-                    seat.send(ticket, &Message::GroupMod(*group), (dpid, error), outbox);
+                    seat.send(ticket, Message::GroupMod(*group), (dpid, error), outbox);
                 }
                 Output::Meter(ticket, meter) => {
                     let error = ErrorKind::METER_OUT_OF_METERS;
-                    seat.send(ticket, &Message::MeterMod(*meter), (dpid, error), outbox);
+                    seat.send(ticket, Message::MeterMod(*meter), (dpid, error), outbox);
                 }
                 Output::Ask(ticket, body) => {
                     let request = Request::Guest(guest, ticket);
@@ -366,7 +366,7 @@ impl Guests {
                 }
                 Output::PacketOut(packet) => {
                     outbox.counters.packet_outs += 1;
-                    outbox.send(dpid, &Message::PacketOut(packet));
+                    outbox.send(dpid, Message::PacketOut(packet));
                 }
                 Output::End => self.news(News::End { guest, dpid }),
             }

@@ -52,6 +52,8 @@ pub use seen::Seen;
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
+/// Time that a host is asked at its place before it may be elsewhere, at least.
+pub(super) const MOVE_MIN: Duration = PROBE_INTERVAL.saturating_mul(PROBES);
 /// For hosts that have announced no address, and the questions in that time.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 const HOLD_OFF_PROBES: u32 = 10;

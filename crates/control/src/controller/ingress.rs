@@ -2,6 +2,7 @@
 //! datapaths may have kept for it, and whether its edge answers for it.
 
 mod cached;
+mod echo;
 mod flood;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use crate::Location;
 
 use super::config::ControllerConfig;
 pub(super) use cached::{Inlets, outlasts_flows};
+use echo::Echoes;
 pub(super) use flood::Flooding;
 use flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 
@@ -41,6 +43,7 @@ pub(super) struct Ingress {
     storm_alarms: Budget,
     /// The number of the last broadcast.
     flood_number: u32,
+    echoes: Echoes,
     flood_rate_max: u32,
     flood_packet_outs_max: u32,
     path_rate_max: u32,
@@ -80,13 +83,14 @@ struct IngressPort {
 }
 
 impl Ingress {
-    pub(super) fn new(config: &ControllerConfig) -> Ingress {
+    pub(super) fn new(config: &ControllerConfig, seed: u64) -> Ingress {
         let packet_outs_max = config.flood_packet_outs_max;
         Ingress {
             switches: BTreeMap::new(),
             flood_packet_outs: packet_out_budget(Instant::START, packet_outs_max, 1),
             storm_alarms: Budget::new(Instant::START, 1, 10),
             flood_number: 0,
+            echoes: Echoes::new(seed),
             flood_rate_max: config.flood_rate_max,
             flood_packet_outs_max: packet_outs_max,
             path_rate_max: config.path_rate_max,

@@ -60,7 +60,7 @@ impl Controller {
         }
         for (dpid, message) in sending.ready.drain(..PART.min(sending.ready.len())) {
             self.outbox.counters.packet_outs += 1;
-            self.outbox.send(dpid, &message);
+            self.outbox.send(dpid, message);
         }
         sending.ready.is_empty().then_some(Ok(()))
     }

@@ -84,7 +84,7 @@ fn send_group(
         command_bucket: None,
         properties: Vec::new(),
     };
-    outbox.send(dpid, &Message::GroupMod(message));
+    outbox.send(dpid, Message::GroupMod(message));
 }
 
 /// Whether the outputs of an entry are followed by copies: those of access and of taps copy packets
@@ -148,7 +148,7 @@ fn mend_groups(dpid: DatapathId, groups: &mut [GroupDesc], outbox: &mut Outbox) 
                 command_bucket: None,
                 properties: Vec::new(),
             };
-            outbox.send(dpid, &Message::GroupMod(message));
+            outbox.send(dpid, Message::GroupMod(message));
         }
     }
 }

@@ -303,7 +303,7 @@ impl Controller {
             mending: Mending::default(),
             held: VecDeque::new(),
             held_by: Counts::default(),
-            ingress: Ingress::new(&config),
+            ingress: Ingress::new(&config, word(16) ^ word(24)),
             first: FirstPacketState::default(),
             administered: Administered::default(),
             qos: QosState::new(config.port_hold),

@@ -436,7 +436,7 @@ impl Controller {
             packet.data.clone(),
         );
         self.outbox
-            .send(packet.at.dpid, &Message::PacketOut(message));
+            .send(packet.at.dpid, Message::PacketOut(message));
         true
     }
 

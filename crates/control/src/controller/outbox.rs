@@ -394,35 +394,21 @@ impl Outbox {
     }
 
     /// Sends a message without a reply. Returns its xid if it could be sent.
-    pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
+    pub(super) fn send(&mut self, dpid: DatapathId, mut message: Message) -> Option<Xid> {
         let channel = self.channels.get_mut(&dpid)?;
         let (xid, numbering) = (channel.requests.next_xid(), channel.numbering);
         if let Some(sent) = self.sent.get_mut(&dpid) {
-            sent.places.extend(Place::of_message(message));
+            sent.places.extend(Place::of_message(&message));
         }
-        let led = self.led(dpid, message);
-        let message = led.as_ref().unwrap_or(message);
-        let is_sent = match numbering {
-            Numbering::Plain => self.send_as(dpid, xid, message, false),
-            Numbering::Access => {
-                let mut message = message.clone();
-                numbering.translate_sent(&mut message);
-                self.send_as(dpid, xid, &message, false)
-            }
-        };
-        is_sent.then_some(xid)
+        self.lead(dpid, &mut message);
+        numbering.translate_sent(&mut message);
+        self.send_as(dpid, xid, &message, false).then_some(xid)
     }
 
-    /// A message with the groups of bonds and the copies of mirrors. `None`: it has neither.
-    pub(super) fn led(&self, dpid: DatapathId, message: &Message) -> Option<Message> {
-        let mut led = self.bonds.lead_message(dpid, message);
-        if !self.mirrors.is_empty() {
-            let mut copying = led.clone().unwrap_or_else(|| message.clone());
-            if self.mirrors.lead_message(dpid, &mut copying) {
-                led = Some(copying);
-            }
-        }
-        led
+    /// Gives a message the groups of bonds and the copies of mirrors.
+    pub(super) fn lead(&self, dpid: DatapathId, message: &mut Message) {
+        self.bonds.lead_message(dpid, message);
+        self.mirrors.lead_message(dpid, message);
     }
 
     /// Notes from now on which entries and groups of a switch messages change: a report that is
@@ -525,7 +511,7 @@ impl Outbox {
             }
         }
         self.counters.flow_mods += 1;
-        self.send(dpid, &Message::FlowMod(flow_mod))
+        self.send(dpid, Message::FlowMod(flow_mod))
     }
 
     /// The version that a connected switch speaks.
@@ -574,7 +560,7 @@ impl Outbox {
         };
         let message = PacketOut::new(in_port, actions, bytes::Bytes::copy_from_slice(data));
         self.counters.packet_outs += 1;
-        self.send(dpid, &Message::PacketOut(message));
+        self.send(dpid, Message::PacketOut(message));
     }
 
     /// Sends an untagged packet of a VLAN out of a port that is a member, in the form of its

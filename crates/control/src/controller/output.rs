@@ -77,6 +77,8 @@ pub struct ControllerCounters {
     pub flooded_by_tree: u64,
     /// The packet-outs that all of them cost.
     pub flood_packet_outs: u64,
+    /// Broadcasts that came in at another edge port just after they were sent.
+    pub flood_echoes: u64,
     /// Questions for addresses that the controller answered in place of their hosts.
     pub questions_answered: u64,
     /// Questions for addresses dropped because the same was flooded a moment ago.

@@ -14,6 +14,7 @@ use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Xid};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use crate::guest::Answer;
+use crate::pipeline::{MIRROR_TABLE, Numbering};
 use crate::requests::Reply;
 use crate::timeouts::ENTRIES_MAX;
 use crate::vlan::HostKey;
@@ -211,6 +212,7 @@ impl Controller {
         self.with_qos(|qos, around| qos.read_qos(around, now, dpid, &told, is_first));
         let (mut ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
             rows.into_iter().partition(|row| is_ours(row.cookie));
+        self.name_foreign(now, dpid, &theirs);
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
         tally.kept += ingresses.kept.len() + access[0] + stated[0] + taps[0] + guests[0];
@@ -263,6 +265,29 @@ impl Controller {
         self.adopt_soon(now);
         if self.qos.is_used() || !told.leading.is_empty() {
             self.with_qos(|qos, around| qos.advance_qos(around, now));
+        }
+    }
+
+    /// Raises an alarm about entries of others before the way to our tables. In the tables of
+    /// paths they stand beside ours, by their priorities.
+    fn name_foreign(&mut self, now: Instant, dpid: DatapathId, theirs: &[FlowStats]) {
+        if self.outbox.numbering(dpid) == Numbering::Plain {
+            return;
+        }
+        let leads_on = |row: &FlowStats| {
+            let mut steps = row.instructions.iter();
+            steps.any(|step| matches!(step, Instruction::GotoTable(_)))
+        };
+        let is_first = |row: &&FlowStats| row.table_id == MIRROR_TABLE && row.priority > 0;
+        let takers = theirs.iter().filter(is_first).filter(|row| !leads_on(row));
+        if let Some(row) = takers.clone().max_by_key(|row| row.priority) {
+            let alarm = Alarm::ForeignEntries {
+                dpid,
+                count: takers.count(),
+                cookie: row.cookie,
+                priority: row.priority,
+            };
+            self.outbox.alarm_once(now, alarm);
         }
     }
 

@@ -52,7 +52,7 @@ impl Controller {
             flags: 0,
             miss_send_len: 0xffff,
         };
-        self.outbox.send(dpid, &Message::SetConfig(config));
+        self.outbox.send(dpid, Message::SetConfig(config));
         self.ask_for_expired(dpid);
         self.send_guards(dpid);
         self.start_edge(dpid);

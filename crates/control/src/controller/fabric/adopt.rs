@@ -143,7 +143,7 @@ impl Fabric {
         }
         for message in held.clear() {
             outbox.counters.fabric_parts_wrong += 1;
-            outbox.send(dpid, &message);
+            outbox.send(dpid, message);
         }
         is_new
     }

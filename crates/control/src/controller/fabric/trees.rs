@@ -40,6 +40,10 @@ const OFTEN_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Comparisons of a tree with the network in the time to gather changes. Beyond them broadcasts are
+/// sent switch by switch, and may overtake one that is on its way along the tree.
+const EXAMINED_MAX: u32 = 8;
+
 /// A switch that did not confirm a piece gets none for so long.
 const RETRY: Duration = Duration::from_secs(60);
 
@@ -81,8 +85,10 @@ struct Tree {
     made: u32,
     /// The end of the pause before the next one.
     not_before: Instant,
-    /// From when on it may be compared with the network again.
+    /// The end of the time in which it may be compared with the network so often, and how often it
+    /// was.
     examined_until: Instant,
+    examined: u32,
     delivery: Option<(Seen, Option<Arc<Delivery>>)>,
 }
 
@@ -253,10 +259,13 @@ impl Fabric {
             return delivery.clone();
         }
         // Where much changes it would be compared for each packet.
-        if outbox.now < tree.examined_until {
+        if outbox.now >= tree.examined_until {
+            (tree.examined_until, tree.examined) = (outbox.now + wait, 0);
+        }
+        if tree.examined >= EXAMINED_MAX {
             return None;
         }
-        tree.examined_until = outbox.now + wait;
+        tree.examined += 1;
         let (is_busy, is_syncing) = (tree.building.is_some(), tree.syncing.is_some());
         let (delivery, is_wanted) = match self.examine(vlan, net, ingress, outbox) {
             _ if is_syncing => (None, false),

@@ -200,7 +200,7 @@ impl Ingress {
     }
 
     /// Sends a packet out of every edge port of its VLAN but its own and, where that is known, its
-    /// sender's (`home`).
+    /// sender's (`home`). Returns the other edge port where it came in, if it has just been sent.
     pub(in crate::controller) fn spread(
         &mut self,
         net: &Network,
@@ -208,13 +208,22 @@ impl Ingress {
         (at, data): (Location, &bytes::Bytes),
         (home, how): (Option<Location>, Flooding<'_>),
         outbox: &mut Outbox,
-    ) {
+    ) -> Option<Location> {
+        let number = self.echoes.number(how.vlan, data);
+        let was_down = |from| matches!(net.role(from), PortRole::Gone | PortRole::Held);
+        let source = self.echoes.source(now, (number, at), was_down);
+        if source.is_some() {
+            outbox.counters.flood_echoes += 1;
+            return source;
+        }
         let except = [at, home.unwrap_or(at)];
         let targets = self.targets(net, &except, how);
         if self.may_spread(now, (at, targets.len()), outbox) {
+            self.echoes.note(now, number, at);
             outbox.counters.flooded += 1;
             self.send_to(net, targets, (data, &except), how, outbox);
         }
+        None
     }
 
     /// Sends a question out of all edge ports of a VLAN, for a host at this port.

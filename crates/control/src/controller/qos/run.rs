@@ -177,7 +177,7 @@ impl QosState {
             };
             let message = change.to_message(version, around.outbox.generation);
             around.outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
-            match around.outbox.send(dpid, &message) {
+            match around.outbox.send(dpid, message) {
                 Some(xid) => {
                     let held = self.held.entry(dpid).or_default();
                     let key = change.key();

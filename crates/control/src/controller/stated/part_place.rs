@@ -129,8 +129,8 @@ impl PartPlace {
 
 /// The form in which a switch reports what it was sent.
 fn reported(dpid: DatapathId, part: &StaticPart, outbox: &Outbox) -> Option<PartMod> {
-    let message = part.to_add();
-    let message = outbox.led(dpid, &message).unwrap_or(message);
+    let mut message = part.to_add();
+    outbox.lead(dpid, &mut message);
     let frame = encode(outbox.version(dpid)?, Xid(0), &message).ok()?;
     match decode(&frame).ok()? {
         Message::GroupMod(group) => Some(PartMod::Group(group)),

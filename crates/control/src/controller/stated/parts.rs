@@ -216,7 +216,7 @@ impl StaticEntries {
         };
         if place.wanted.is_none() {
             (place.held, place.was_held, place.is_going) = (None, true, true);
-            if let Some(xid) = outbox.send(dpid, &id.to_delete()) {
+            if let Some(xid) = outbox.send(dpid, id.to_delete()) {
                 switch.fresh.insert(xid, Spot::Gone(id));
             }
             switch.parts_read.emptied.insert(id);
@@ -227,7 +227,7 @@ impl StaticEntries {
             true => place.last.to_add(),
             false => place.last.to_modify(),
         };
-        let Some(xid) = outbox.send(dpid, &message) else {
+        let Some(xid) = outbox.send(dpid, message) else {
             place.refused = Some(Refusal {
                 why: "the version of OpenFlow that the switch speaks has none such".to_owned(),
                 is_for_now: false,
@@ -417,7 +417,7 @@ impl StaticEntries {
             let emptied = &switch.parts_read.emptied;
             let is_stray = |id: &PartId| id.is_given() && !emptied.contains(id);
             for id in found.into_keys().filter(is_stray) {
-                if let Some(xid) = outbox.send(dpid, &id.to_delete()) {
+                if let Some(xid) = outbox.send(dpid, id.to_delete()) {
                     switch.fresh.insert(xid, Spot::Gone(id));
                 }
             }

@@ -31,8 +31,8 @@ fn key_of(row: &FlowStats) -> Option<FlowKey> {
 /// The instructions with which a switch reports an entry that it was sent.
 fn reported(dpid: DatapathId, entry: &StaticEntry, outbox: &Outbox) -> Option<Vec<Instruction>> {
     let version = outbox.version(dpid)?;
-    let message = Message::FlowMod(entry.to_add(version, 0));
-    let message = outbox.bonds.lead_message(dpid, &message).unwrap_or(message);
+    let mut message = Message::FlowMod(entry.to_add(version, 0));
+    outbox.bonds.lead_message(dpid, &mut message);
     let frame = encode(version, openflow::Xid(0), &message).ok()?;
     match decode(&frame).ok()? {
         Message::FlowMod(flow_mod) => Some(flow_mod.instructions),

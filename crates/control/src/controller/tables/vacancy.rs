@@ -184,7 +184,7 @@ impl Tables {
             table_status_mask: [Some(BOTH), None],
             ..AsyncConfig::default()
         };
-        around.outbox.send(dpid, &Message::SetAsync(reports));
+        around.outbox.send(dpid, Message::SetAsync(reports));
         self.ask_for_table(around, now, dpid);
     }
 
@@ -218,7 +218,7 @@ impl Tables {
         let changes = table.vacancy.handle_desc(&desc);
         let is_changed = !changes.is_empty();
         for change in changes {
-            around.outbox.send(dpid, &Message::TableMod(change));
+            around.outbox.send(dpid, Message::TableMod(change));
         }
         if is_changed {
             self.ask_for_table(around, now, dpid);
