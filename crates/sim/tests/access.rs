@@ -200,8 +200,8 @@ fn the_way_to_the_paths_is_set_again() {
     }
 }
 
-/// Entries of an earlier version, of whose end no switch tells, are set anew once: then they are
-/// heard of when somebody else deletes them.
+/// Entries of an earlier version whose end no switch reports are set anew once: then they are heard
+/// of when somebody else deletes them.
 #[test]
 fn the_way_of_an_earlier_version_is_set_anew_once() {
     let (mut network, topology) = network(33, true, |network| topology::line(network, 2));

@@ -126,7 +126,7 @@ fn trees(network: &Network, topology: &Topology) -> BTreeMap<Label, usize> {
 }
 
 /// Changes in quick succession that leave a tree as it is leave it in use, and a drain does until
-/// another tree is there. A broadcast that were sent switch by switch might overtake the one before.
+/// another tree is there. A broadcast that goes switch by switch may overtake the one before.
 #[test]
 fn a_tree_is_used_through_changes_that_leave_it() {
     let mut network = Network::new(config(), 5);
