@@ -630,8 +630,8 @@ mod tests {
             assert!(wrong[0].starts_with(part), "{queue}: {wrong:?}");
         }
         assert!(problems(None, &[VIDEO])[0].starts_with("rate: say"));
-        assert!(problems(Some("100"), &[VIDEO])[0].starts_with("rate: '100'"));
-        assert!(problems(Some("100bit"), &[VIDEO])[0].contains("below 128kbit"));
+        assert!(problems(Some("fast"), &[VIDEO])[0].starts_with("rate: 'fast'"));
+        assert!(problems(Some("100"), &[VIDEO])[0].contains("below 128kbit"));
         assert!(problems(Some("100mbit"), &[])[0].starts_with("queue: state"));
     }
 
