@@ -89,7 +89,11 @@ class Real(unittest.TestCase):
         wait_for("all switches", self.is_up)
 
     def is_up(self):
-        with_ports = [switch for switch in self.net.topology()["switches"] if switch["ports"]]
+        try:
+            switches = self.net.topology()["switches"]
+        except auster.Unreachable:  # its socket is there before it listens
+            return False
+        with_ports = [switch for switch in switches if switch["ports"]]
         return len(with_ports) == self.bridges
 
     def path(self, name):

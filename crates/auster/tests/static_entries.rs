@@ -347,7 +347,7 @@ fn an_entry_leads_to_a_meter_of_a_switch_of_openflow_1_5() {
     let (status, answer) = served.ask("PUT", METER, &meter);
     assert_eq!(status, 201, "{answer}");
     for then in [",output:3", ""] {
-        let actions = format!("meter:slow{then}");
+        let actions = format!("meter:7{then}");
         let led = json!({"switch": "1", "match": "ip,nw_dst=10.0.0.2", "actions": actions});
         let (status, answer) = served.ask("PUT", ENTRY, &led);
         assert!([200, 201].contains(&status), "{answer}");

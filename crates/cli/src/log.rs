@@ -88,19 +88,18 @@ fn start(args: &Args, limits: LogLimits) -> Result<(), Failure> {
 /// Parses a filter. A word alone is a level: as the name of a module it would silence all others,
 /// mistakes included.
 fn filter(text: &str) -> Result<Targets, Failure> {
-    let not_a_filter = |problem| Failure::usage(format!("--log '{text}': {problem}"));
     let words = text.split(',').map(str::trim);
     let alone = |word: &&str| !word.is_empty() && !word.contains('=');
     for word in words.filter(alone) {
         word.parse::<LevelFilter>().map_err(|_| {
-            not_a_filter(format!(
-                "'{word}' is not a level; write off, error, warn, info, debug or trace, or a \
-                 filter such as info,net=debug"
+            Failure::usage(format!(
+                "--log '{text}' is not a filter: '{word}' is not a level; write off, error, warn, \
+                 info, debug or trace, or a filter such as info,net=debug"
             ))
         })?;
     }
     let filter = text.parse::<Targets>();
-    filter.map_err(|problem| not_a_filter(problem.to_string()))
+    filter.map_err(|problem| Failure::usage(format!("--log '{text}' is not a filter: {problem}")))
 }
 
 /// Begins each line with its priority, as the journal reads it from what a service writes

@@ -42,11 +42,14 @@ impl Service {
         Service { auster, commands }
     }
 
-    /// The number that the manager answers with.
+    /// The number that the manager answers with. Its program may write into the same line.
     fn order(&mut self, command: &str, answer: &str) -> usize {
         writeln!(self.commands, "{command}").unwrap();
-        let line = self.auster.line(&format!("manager: {answer} "));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        let answer = format!("manager: {answer} ");
+        let line = self.auster.line(&answer);
+        let number = line.split(&answer).nth(1).unwrap();
+        let end = number.find(|c: char| !c.is_ascii_digit());
+        number[..end.unwrap_or(number.len())].parse().unwrap()
     }
 
     fn start(&mut self) -> usize {
