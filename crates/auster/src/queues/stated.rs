@@ -596,7 +596,7 @@ mod tests {
         for (queue, part) in [
             ("min=1mbit,dscp=1", "queue number 1: id: say it once"),
             ("id=256,dscp=1", "queue number 1: id: 256 is not"),
-            ("id=1,min=1,dscp=1", "queue 1: min: '1' is not a rate"),
+            ("id=1,min=slow,dscp=1", "queue 1: min: 'slow' is not a rate"),
             (
                 "id=1,min=1kbit,dscp=1",
                 "queue 1: min: 1kbit is below 12kbit",
