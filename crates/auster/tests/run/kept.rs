@@ -123,7 +123,9 @@ fn a_real_switch_keeps_its_connection_and_its_entries() {
             ovs.receive("p2", &back(round));
             ovs.sent_by("p1", &back(round)) > 0 && ovs.sent_by("p2", &frame(round)) > 0
         });
-        assert_eq!(entries(), had, "round {round}");
+        // Some of a fabric that came up late may have been added since.
+        let gone: Vec<_> = had.difference(&entries()).cloned().collect();
+        assert_eq!(gone, [] as [String; 0], "round {round}");
     }
     let mut status = String::new();
     // It writes this every five seconds.
