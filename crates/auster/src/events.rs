@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use cli::date::utc;
 use cli::failure::Failure;
 use cli::output::{note, say};
 use cli::runtime::block_on;
@@ -142,25 +143,6 @@ fn time(event: &Map<String, Value>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| utc(seconds.max(0.0) as u64))
 }
 
-/// Seconds since 1970, as RFC 3339 writes them.
-fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years begin with March here, so that leap days are the last ones; an era has 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = match month {
-        0..=9 => (month + 3, 0),
-        _ => (month - 9, 1),
-    };
-    let year = era * 400 + year + later;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
 /// The number and the kind of an event, and its fields.
 pub fn text(event: &Map<String, Value>) -> String {
     let of = |name: &str| event.get(name).map(plain).unwrap_or_default();
@@ -180,20 +162,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_time_is_a_date_of_the_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_251_199, "2024-02-29T23:59:59Z"),
-            (1_735_689_600, "2025-01-01T00:00:00Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(utc(seconds), text);
-        }
-    }
 
     #[test]
     fn an_event_is_a_line() {

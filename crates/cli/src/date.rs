@@ -33,6 +33,12 @@ pub fn day(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day_of_month:02}")
 }
 
+/// The second (UTC) of a time since 1970, as RFC 3339 writes it: `2026-11-22T17:31:13Z`.
+pub fn utc(unix_s: u64) -> String {
+    let (hour, minute, second) = (unix_s / 3600 % 24, unix_s / 60 % 60, unix_s % 60);
+    format!("{}T{hour:02}:{minute:02}:{second:02}Z", day(unix_s))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +56,12 @@ mod tests {
         ] {
             assert_eq!(day(unix_s), right);
         }
+    }
+
+    #[test]
+    fn a_second_is_of_its_day() {
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_795_368_673), "2026-11-22T17:31:13Z");
     }
 }
