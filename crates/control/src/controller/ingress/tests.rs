@@ -163,7 +163,7 @@ fn a_host_may_repeat_its_broadcast_and_one_that_has_moved_too() {
     }
     // Its port stays up: that it has moved is believed when it has not answered there.
     let moved = start + ms(1000) + MOVE_MIN;
-    assert_ne!(setup.spread_one(moved, at(1, 2), 7), (vec![], None));
+    assert_ne!(setup.spread_one(moved, at(1, 2), 7).0, []);
     let known = setup.net.port_mut(at(1, 2)).unwrap();
     known.state.handle_down(moved);
     // So soon it is the one that has left by its port a moment ago.
