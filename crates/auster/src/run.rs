@@ -298,6 +298,7 @@ const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 /// The source of VLANs that no file states.
 const DATABASES: &str = "the databases";
+const LAST: &str = "the databases, as they were last";
 /// The sources of VLANs that the controller did not take at once.
 const ALL_SOURCES: &str = "the file and the databases";
 
@@ -360,7 +361,7 @@ async fn serve(
         printer.listening_for_databases(method);
     }
     let mut views = databases.views();
-    let vlans = Follower::new(settings.vlans.clone());
+    let mut vlans = Follower::new(settings.vlans.clone());
     let (mut vlan_rows, vlan_reader) = vlans::watch(databases.views());
     let of_databases = databases.listening().iter();
     let of_databases =
@@ -410,6 +411,13 @@ async fn serve(
                     .ask(move |controller| controller.expect(now, shape))
                     .await;
             }
+            let last = vlans::last::read(dir);
+            if settings.vlans.is_followed {
+                vlans.set_rows(last.clone());
+                use_vlans(LAST, &mut vlans, &driver, clock, &mut printer).await;
+            }
+            let rows = vlan_rows.clone();
+            tasks.push(tokio::spawn(vlans::last::keep(dir.clone(), last, rows)));
             (store, "run".to_owned())
         }
         (None, None) => (Store::Memory, "run".to_owned()),

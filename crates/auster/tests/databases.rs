@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -503,6 +503,31 @@ fn vlans_of_a_switch_are_followed_or_named() {
     );
     let said = log.matches("its packets belong to no VLAN").count();
     assert_eq!(said, 1, "a line comes once: {log}");
+}
+
+/// Hosts of different VLANs must not meet while a database is away, whatever ended the process.
+#[test]
+fn a_restart_has_the_vlans_of_databases_before_they_are_read() {
+    let switch = DummySwitch::start(2);
+    switch.vsctl(&["--no-wait", "set", "port", "p1", "tag=20"]);
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("net.toml");
+    std::fs::write(&file, "vlans = \"ovsdb\"\n").unwrap();
+    let (config, state) = (file.display().to_string(), dir.path().join("state"));
+    std::fs::create_dir(&state).unwrap();
+    let start = |database: &Path| {
+        let database = format!("unix:{}", database.display());
+        let state = state.display().to_string();
+        let words = ["--config", &config, "--state", &state, "--ovsdb", &database];
+        Running::start(&[&["run", "ptcp:0:127.0.0.1"], &words[..]].concat())
+    };
+    let mut auster = start(&switch.path("db.sock"));
+    auster.wait_for("vlans of the databases: VLANs 1, ports 1, changed ports 1");
+    wait_until("they are written", || state.join("vlans.json").exists());
+    auster.child.kill().unwrap();
+    auster.child.wait().unwrap();
+    let mut auster = start(&dir.path().join("nobody.sock"));
+    auster.wait_for("vlans of the databases, as they were last: VLANs 1, ports 1, changed ports 1");
 }
 
 /// A connection of a stranger's address.

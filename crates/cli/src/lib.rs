@@ -24,5 +24,6 @@ pub mod table;
 pub mod temp_dir;
 mod toml;
 pub mod turns;
+pub mod whole;
 
 pub use toml::toml_problem;

@@ -4,7 +4,7 @@
 //! file is replaced as a whole.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use sched::policy::{Against, MapDigest};
 use tokio::sync::watch;
 
 use cli::failure::Failure;
+use cli::whole;
 
 const FIRST_WORDS: &str = "# sha256 ";
 
@@ -22,7 +23,7 @@ const FIRST_WORDS: &str = "# sha256 ";
 /// # Errors
 /// No file can be written there.
 pub fn prefer(policy: Arc<PolicyMap>, path: &Path) -> Result<Arc<PolicyMap>, Failure> {
-    let trial = beside(path);
+    let trial = whole::beside(path);
     File::create(&trial)
         .and_then(|_| fs::remove_file(&trial))
         .map_err(|error| Failure::file(path, error))?;
@@ -77,21 +78,9 @@ fn read(path: &Path) -> Result<Option<PolicyMap>, String> {
     }
 }
 
-/// Whole or not at all, whenever the machine stops.
 fn write(path: &Path, map: &PolicyMap) -> io::Result<()> {
-    let next = beside(path);
-    let mut file = File::create(&next)?;
-    file.write_all(format!("{FIRST_WORDS}{}\n{}", map.digest(), map.to_text()).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&next, path)?;
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
+    let text = format!("{FIRST_WORDS}{}\n{}", map.digest(), map.to_text());
+    whole::replace(path, text.as_bytes())
 }
 
 #[cfg(test)]

@@ -547,7 +547,8 @@ async fn keep_high_water(file: PathBuf, mut marks: watch::Receiver<Option<HighWa
             continue;
         };
         let at = file.clone();
-        let written = tokio::task::spawn_blocking(move || store::write_high_water(&at, &mark));
+        let text = documents::high_water_text(&mark);
+        let written = tokio::task::spawn_blocking(move || cli::whole::replace(&at, &text));
         match written.await {
             Ok(Ok(())) => has_failed = false,
             Ok(Err(error)) if !has_failed => {

@@ -19,6 +19,7 @@
 
 mod columns;
 mod follower;
+pub mod last;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};

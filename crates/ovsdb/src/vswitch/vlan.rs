@@ -64,7 +64,8 @@ impl VlanMode {
         ("dot1q-tunnel", VlanMode::Dot1qTunnel),
     ];
 
-    fn of(text: &str) -> VlanMode {
+    /// The mode of that name.
+    pub fn of(text: &str) -> VlanMode {
         let found = VlanMode::NAMES.iter().find(|(name, _)| *name == text);
         found.map_or(VlanMode::Unknown, |(_, mode)| *mode)
     }

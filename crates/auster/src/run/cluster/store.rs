@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::cluster::{HighWater, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
+use control::cluster::{Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
 use etcd::{Cas, Client, Compare, Error, Notice, Op, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -478,14 +478,4 @@ impl Problems {
             tracing::info!("cluster: etcd answers again");
         }
     }
-}
-
-/// Writes the high-water mark in place of the earlier one, whole or not at all.
-pub fn write_high_water(file: &std::path::Path, mark: &HighWater) -> std::io::Result<()> {
-    use std::io::Write;
-    let beside = file.with_extension("new");
-    let mut written = std::fs::File::create(&beside)?;
-    written.write_all(&documents::high_water_text(mark))?;
-    written.sync_all()?;
-    std::fs::rename(&beside, file)
 }

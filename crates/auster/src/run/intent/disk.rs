@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cli::date;
 use cli::failure::Failure;
+use cli::whole;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -102,7 +103,7 @@ impl Disk {
             Err(error) => return Err(Failure::file(&file, error)),
         };
         // A folder that takes no file is found now, and not at the first change.
-        write(&file, &disk.state.text()).map_err(|error| Failure::file(&file, error))?;
+        whole::replace(&file, &disk.state.text()).map_err(|error| Failure::file(&file, error))?;
         Ok((disk, line))
     }
 
@@ -143,7 +144,7 @@ impl Disk {
                 self.file().display()
             )));
         }
-        let written = tokio::task::spawn_blocking(move || write(&file, &text)).await;
+        let written = tokio::task::spawn_blocking(move || whole::replace(&file, &text)).await;
         let refused = match written {
             Ok(Ok(())) => return Ok(self.state.revision),
             Ok(Err(error)) if error.kind() == ErrorKind::StorageFull => Refused::Full(format!(
@@ -274,18 +275,6 @@ fn set_aside(file: &Path, why: &str) -> Result<String, Failure> {
     Ok(format!(
         "{file}: {why}; it is kept as {aside}, and nothing of it is in use"
     ))
-}
-
-fn write(file: &Path, text: &[u8]) -> std::io::Result<()> {
-    let beside = file.with_extension("json.new");
-    let mut written = File::create(&beside)?;
-    written.write_all(text)?;
-    written.sync_all()?;
-    std::fs::rename(&beside, file)?;
-    match file.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

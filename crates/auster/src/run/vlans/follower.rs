@@ -70,11 +70,7 @@ impl Follower {
     /// Takes what the connected databases state now. A datapath whose database is gone keeps what
     /// was stated last: its ports must not get into other VLANs for that.
     pub fn set_rows(&mut self, rows: Rows) {
-        if self.rows.len() + rows.len() > DATAPATHS_MAX {
-            self.rows.retain(|dpid, _| rows.contains_key(dpid));
-        }
-        self.rows.extend(rows);
-        self.rows.retain(|_, rows| !rows.is_empty());
+        merge(&mut self.rows, rows);
         self.combined = combine(&self.stated, self.rows.values().flatten());
     }
 
@@ -104,6 +100,15 @@ impl Follower {
         let new = lines.filter(|(at, line)| told.get(at) != Some(*line));
         new.map(|(_, line)| line.clone()).collect()
     }
+}
+
+/// Puts what the connected databases state now in place of what they have stated before.
+pub(super) fn merge(rows: &mut Rows, now: Rows) {
+    if rows.len() + now.len() > DATAPATHS_MAX {
+        rows.retain(|dpid, _| now.contains_key(dpid));
+    }
+    rows.extend(now);
+    rows.retain(|_, rows| !rows.is_empty());
 }
 
 /// Reads the VLAN columns whenever the databases report something. The task ends with the receiver
