@@ -271,6 +271,13 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     wait_until("all entries are back", || {
         (held(&switch, 0), held(&switch, 1)) == before
     });
+    // auster's own are gone too: the switch connects again for them, and so do the guests.
+    while one.receive().is_some() {}
+    while other.receive().is_some() {}
+    let (mut one, mut other) = (one.again(), other.again());
+    assert_eq!(one.rows().len(), 3);
+    assert_eq!(other.rows(), [], "on_disconnect=remove");
+    assert_eq!(other.add(0, "", "controller"), None);
 
     // Nonsense ends the connection, and the entries of this one with it. The other's stay.
     other.stream.write_all(&[4, 14, 0, 3, 0, 0, 0, 1]).unwrap();
@@ -545,6 +552,8 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
         wait_until("entries and group are back", || {
             (held(&switch, 0), groups(&switch)) == before
         });
+        while one.receive().is_some() {}
+        let mut one = one.again();
         switch.vsctl(&["set", "interface", "p1", "mtu_request=1400"]);
         switch.ofctl("mod-port", &["p1", "no-forward"]);
         let status = one.receive();

@@ -103,6 +103,13 @@ fn an_entry_survives_restarts_and_deletions_by_others() {
         .running
         .wait_for("static entry ann/detour is set again");
     wait_until("it is there again", || has_it(&switch));
+    served
+        .running
+        .wait_for("somebody else has deleted auster's entries there");
+    wait_until("so are auster's own", || {
+        let rows = switch.ofctl("dump-flows", &["dl_type=0x88cc"]);
+        rows.contains("dl_type=0x88cc")
+    });
 
     // The trace names it.
     let api = served.api.to_string();

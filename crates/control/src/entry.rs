@@ -547,7 +547,7 @@ impl Family {
 
 impl Entry {
     /// The entries of every switch of ours: LLDP goes to the controller and, where it forwards, so
-    /// do packets without a match.
+    /// do packets without a match. The switch reports when somebody deletes them.
     pub fn infrastructure(is_forwarding: bool) -> Vec<Entry> {
         let to_controller = |key| Entry {
             key,
@@ -555,7 +555,7 @@ impl Entry {
             out: PortNo::CONTROLLER,
             idle_timeout_s: 0,
             hard_timeout_s: 0,
-            notify: false,
+            notify: true,
         };
         let lldp = EntryKey {
             priority: PRIORITY_LLDP,

@@ -283,7 +283,9 @@ fn run(seed: u64) -> Result<(), String> {
     is_adopted(&mut network, &topology, lapsing, random.0.next())?;
     is_computed_anew(&mut network, &topology, &mut random)?;
     let homes = homes(&network, &topology);
-    is_filled_again(&mut network, homes[&random.one(&topology.hosts)])?;
+    for emptied in [Emptied::ByPowerLoss, Emptied::ByDeletion] {
+        is_filled_again(&mut network, homes[&random.one(&topology.hosts)], emptied)?;
+    }
     let errors: Vec<_> = network.errors().collect();
     match (network.circled, errors.is_empty()) {
         (0, true) => Ok(()),
@@ -664,9 +666,21 @@ fn is_computed_anew(
     }
 }
 
-/// A switch loses its power, and comes back without entries and groups. It is sent all of them
-/// again, those of hosts that say nothing as well.
-fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String> {
+/// Who empties a switch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Emptied {
+    /// It loses its power, and comes back without entries and groups.
+    ByPowerLoss,
+    /// Somebody deletes all entries by another connection, as `ovs-ofctl del-flows` does.
+    ByDeletion,
+}
+
+/// A switch that was emptied is sent all again, also what leads to hosts that say nothing.
+fn is_filled_again(
+    network: &mut Network,
+    switch: SwitchId,
+    emptied: Emptied,
+) -> Result<(), String> {
     let held = |network: &Network| {
         let entries = network.switch(switch).entries();
         let own = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Fabric));
@@ -698,14 +712,15 @@ fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String
         GroupId::ALL,
         Vec::new(),
     );
-    for message in [Message::FlowMod(all), Message::GroupMod(groups)] {
-        network.apply(switch, &message);
+    network.apply(switch, &Message::FlowMod(all));
+    if emptied == Emptied::ByPowerLoss {
+        network.apply(switch, &Message::GroupMod(groups));
+        if network.switch(switch).group_count() > 0 {
+            return Err(format!("{switch:?} still has groups"));
+        }
+        set_foreign(network, switch);
+        network.disconnect(switch);
     }
-    if network.switch(switch).group_count() > 0 {
-        return Err(format!("{switch:?} still has groups"));
-    }
-    set_foreign(network, switch);
-    network.disconnect(switch);
     network.run_for(ms(4000));
     let after = held(network);
     if after != before {

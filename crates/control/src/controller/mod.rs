@@ -498,6 +498,9 @@ impl Controller {
                 Timer::PortOpen(at) => self.port_open_due(now, at),
                 Timer::HoldOver(dpid) => self.settle_ports(now, dpid),
                 Timer::Leave(dpid) => self.leave_switch(now, dpid),
+                Timer::Emptied(connection) => {
+                    self.close_unknown(now, connection, RefusedReason::Emptied);
+                }
                 Timer::Round => self.next_round(now),
                 Timer::Grace(dpid) => self.grace_over(now, dpid),
                 Timer::HostQuestion(host) => self.host_question_due(now, host),

@@ -156,6 +156,8 @@ pub(super) enum Timer {
     PortOpen(Location),
     HoldOver(DatapathId),
     Leave(DatapathId),
+    /// Somebody else has deleted what a switch needs.
+    Emptied(ConnectionId),
     Round,
     Grace(DatapathId),
     HostQuestion(HostKey),
@@ -193,7 +195,8 @@ impl Timer {
             | Timer::Requests(dpid)
             | Timer::Poll(dpid)
             | Timer::Renewals(dpid) => Some(dpid),
-            Timer::HostQuestion(_)
+            Timer::Emptied(_)
+            | Timer::HostQuestion(_)
             | Timer::AddressQuestion(..)
             | Timer::Update(_)
             | Timer::Resolution(_)
@@ -222,6 +225,7 @@ impl Timer {
             Timer::PortOpen(_) => "closed port",
             Timer::HoldOver(_) => "port hold",
             Timer::Leave(_) => "switch away",
+            Timer::Emptied(_) => "deleted entries",
             Timer::Round => "round of barriers",
             Timer::Grace(_) => "switch grace",
             Timer::HostQuestion(_) => "host question",

@@ -194,6 +194,8 @@ pub enum RefusedReason {
     NoRoles,
     /// It has not answered the commit of a bundle, so that nobody knows what it holds.
     CommitUnanswered,
+    /// Somebody else has deleted entries that every switch has, and perhaps all of them.
+    Emptied,
     /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,
 }
@@ -224,6 +226,10 @@ impl fmt::Display for RefusedReason {
             ),
             RefusedReason::CommitUnanswered => f.write_str(
                 "it has not answered the commit of a bundle; its entries are compared anew",
+            ),
+            RefusedReason::Emptied => f.write_str(
+                "somebody else has deleted auster's entries there; it connects again, and they are \
+                 set anew",
             ),
             RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
         }

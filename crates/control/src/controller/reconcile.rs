@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::{Duration, Instant};
 use openflow::message::MultipartReply;
 use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
-use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Xid};
+use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Version, Xid};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use crate::guest::Answer;
@@ -307,12 +307,15 @@ impl Controller {
             tally.deleted += 1;
             self.outbox.send_flow_mod(dpid, entry.key.to_delete());
         }
+        // An earlier version has not asked to hear of their end. Before 1.3 no switch says.
+        let says_flags = self.outbox.version(dpid) >= Some(Version::V13);
         for entry in all {
             let is_same = |row: &&FlowStats| {
                 row.table_id.0 == 0
                     && EntryKey::from_match(row.priority, &row.r#match) == Some(entry.key)
             };
-            if held.contains_key(&entry.key) {
+            let held = held.get(&entry.key);
+            if held.is_some_and(|held| held.notify || !says_flags) {
                 tally.kept += 1;
             } else if let Some(row) = theirs.iter().find(is_same) {
                 if !sends_to_controller(row) {

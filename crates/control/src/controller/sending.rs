@@ -4,6 +4,7 @@ use clock::Instant;
 use openflow::message::BundleControl;
 use openflow::{DatapathId, Message, Xid};
 
+use crate::ConnectionId;
 use crate::entry::{EntryKey, EntryKind};
 
 use super::links::Pair;
@@ -53,8 +54,10 @@ impl Controller {
         for update in passed {
             self.barrier_passed(now, update, (!is_taken).then_some(dpid));
         }
-        if self.outbox.handle_bundle_fence(dpid, xid, is_taken) {
-            self.close_unknown(now, dpid);
+        if self.outbox.handle_bundle_fence(dpid, xid, is_taken)
+            && let Some(connection) = self.network.switch(dpid).and_then(|s| s.connection)
+        {
+            self.close_unknown(now, connection, RefusedReason::CommitUnanswered);
         }
         self.outbox.touch(dpid);
         self.make_room(now, dpid);
@@ -86,11 +89,15 @@ impl Controller {
         }
     }
 
-    /// Closes the connection of a switch that has not answered a commit.
-    fn close_unknown(&mut self, now: Instant, dpid: DatapathId) {
-        let connection = self.network.switch(dpid).and_then(|s| s.connection);
-        if let Some(connection) = connection {
-            let reason = RefusedReason::CommitUnanswered;
+    /// Closes the connection of a switch whose entries are not what they are taken for. They are
+    /// compared when it connects again.
+    pub(super) fn close_unknown(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        reason: RefusedReason,
+    ) {
+        if self.connections.contains_key(&connection) {
             self.outbox.close(connection, reason);
             self.handle_down(now, connection);
         }

@@ -165,7 +165,7 @@ fn row(sent: &FlowMod) -> FlowStats {
         duration_nsec: 0,
         idle_timeout: 0,
         hard_timeout: 0,
-        flags: FlowModFlags::empty(),
+        flags: sent.flags,
         packet_count: 0,
         byte_count: 0,
         instructions: sent.instructions.clone(),
