@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use openflow::packet::PacketFields;
-use openflow::table::DropReason;
 use openflow::table::explain::{Allowance, Choice, Report, Step};
-use openflow::{DatapathId, MacAddr, PortNo};
+use openflow::table::{DropReason, FlowEntry};
+use openflow::{DatapathId, Instruction, MacAddr, PortNo};
 
 use crate::Location;
+use crate::entry::is_tap;
 
 /// The most hops of one course, copies included.
 pub const HOPS_MAX: usize = 256;
@@ -247,9 +248,16 @@ impl Course {
         fates[number] = Some(fate(Outcome::Loops, None));
         let hop = &self.hops[number];
         let mut ends: Vec<Ending> = Vec::new();
+        let mut is_copying = false;
         for (at, step) in hop.steps.iter().enumerate() {
             let here = |outcome| fate(outcome, Some(at));
             let end = match step {
+                Step::Entry { entry, .. } => {
+                    is_copying = is_copying_tap(entry);
+                    continue;
+                }
+                // An application's copy says nothing about the packet itself.
+                Step::Controller { .. } if is_copying => continue,
                 Step::Controller { only_if, .. } => (only_if, here(Outcome::Controller)),
                 Step::Drop { only_if, .. } => (only_if, here(Outcome::Dropped)),
                 Step::Unknown { only_if, .. } => (only_if, here(Outcome::Unknown)),
@@ -291,6 +299,12 @@ impl Course {
         fates[number] = Some(whole);
         whole
     }
+}
+
+/// Whether an entry gives an application a copy, and leads the packet on.
+fn is_copying_tap(entry: &FlowEntry) -> bool {
+    let mut steps = entry.instructions.iter();
+    is_tap(entry.cookie) && steps.any(|step| matches!(step, Instruction::GotoTable(_)))
 }
 
 /// The fate of a copy of a packet, and the choices under which there is one.

@@ -5,6 +5,7 @@ use openflow::table::plain_port;
 use openflow::{Action, Bucket, Cookie, GroupId, Instruction, Match, TableId, Version};
 
 use super::*;
+use crate::entry::EntryKind;
 
 fn at(dpid: u64, port: u32) -> Location {
     Location::new(DatapathId(dpid), PortNo(port))
@@ -238,4 +239,43 @@ fn the_walks_of_a_course_share_a_bound() {
     let last = course.hops().last().map(|hop| &hop.steps[..]);
     assert!(matches!(last, Some([Step::Unknown { .. }])), "{last:?}");
     assert_eq!(course.fate().outcome, Outcome::Unknown);
+}
+
+/// The packet goes on behind the copy of a tap, and ends where that leads.
+#[test]
+fn a_copy_for_an_application_is_no_way_of_the_packet() {
+    let (from, to) = (Host::numbered(1), Host::numbered(2));
+    let packet: Bytes = build::udp(from, to, (1, 2), b"payload").into();
+    let end_with = |cookie, behind: Vec<Instruction>| {
+        let up = Instruction::ApplyActions(vec![Action::controller()]);
+        let first = FlowStats {
+            cookie,
+            instructions: vec![up, Instruction::GotoTable(TableId(1))],
+            ..entry(Vec::new())
+        };
+        let second = FlowStats {
+            table_id: TableId(1),
+            instructions: behind,
+            ..entry(Vec::new())
+        };
+        let ports = (1..8).map(|port| plain_port(PortNo(port)));
+        let report = Report::new(Version::V13, [first, second], Vec::new(), ports);
+        let destination = Destination {
+            mac: Some(to.mac),
+            ports: vec![at(1, 6)],
+        };
+        let mut course = Course::new(at(1, 5), packet.clone(), destination);
+        let links = BTreeMap::new();
+        course.give(DatapathId(1), Ok(Around { report, links }));
+        assert_eq!(course.wants(), None);
+        assert!(course.has_copies_to_controller());
+        course.fate().outcome
+    };
+    let tap = EntryKind::Tap.cookie(1);
+    let apply = |port| vec![Instruction::ApplyActions(vec![out(port)])];
+    assert_eq!(end_with(tap, Vec::new()), Outcome::Dropped);
+    assert_eq!(end_with(tap, apply(6)), Outcome::Delivered);
+    assert_eq!(end_with(tap, apply(4)), Outcome::Elsewhere);
+    let of_another = Cookie(7);
+    assert_eq!(end_with(of_another, Vec::new()), Outcome::Controller);
 }
