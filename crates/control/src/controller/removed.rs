@@ -16,7 +16,8 @@ use super::ingress::outlasts_flows;
 use super::outbox::Timer;
 use super::paths::PauseOutcome;
 
-/// Between the report that a switch has lost what it needs and the end of its connection.
+/// Between the report that a switch has lost what it needs and the end of its connection. Entries
+/// that are mended by themselves are reported in the same moment, and are told of before.
 const EMPTIED_AFTER: Duration = Duration::from_millis(100);
 
 impl Controller {
@@ -29,15 +30,8 @@ impl Controller {
         removed: &FlowRemoved,
     ) {
         let is_known = is_ours(removed.cookie) && self.network.knows(dpid);
-        let kind = EntryKind::of(removed.cookie).filter(|_| is_known);
-        if kind == Some(EntryKind::Infrastructure) {
+        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Infrastructure) {
             return self.infrastructure_removed(now, dpid, removed);
-        }
-        // The groups of owners are mended by themselves. No other is deleted under its entries.
-        if removed.reason == FlowRemovedReason::GROUP_DELETE
-            && kind.is_some_and(|kind| !matches!(kind, EntryKind::Static | EntryKind::Guest))
-        {
-            return self.compare_soon(now, dpid);
         }
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Guard) {
             return self.guard_removed(dpid, removed);
@@ -118,22 +112,16 @@ impl Controller {
     }
 
     /// Somebody else has deleted what every switch has, as `ovs-ofctl del-flows` does with all
-    /// else, and most entries say nothing of their end.
+    /// else, and most entries say nothing of their end. The switch is to connect again, so that
+    /// its entries are compared.
     fn infrastructure_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let mut wanted = Entry::infrastructure(self.config.is_forwarding).into_iter();
         if removed.reason == FlowRemovedReason::DELETE
             && removed.table_id == PATH_TABLE
             && wanted.any(|entry| Some(entry.key) == key)
+            && let Some(connection) = self.network.switch(dpid).and_then(|s| s.connection)
         {
-            self.compare_soon(now, dpid);
-        }
-    }
-
-    /// Has a switch connect again, so that its entries are compared. Those that are mended by
-    /// themselves are reported in the same moment, and are told of before.
-    fn compare_soon(&mut self, now: Instant, dpid: DatapathId) {
-        if let Some(connection) = self.network.switch(dpid).and_then(|s| s.connection) {
             let timer = Timer::Emptied(connection);
             self.outbox.timer(now + EMPTIED_AFTER, timer);
         }
