@@ -891,6 +891,9 @@ pub fn describe_alarm(alarm: &Alarm) -> String {
             "{dpid} refused an entry of access lists or bindings, and does not hold them: {error}"
         ),
         Alarm::FlowModRefused { dpid, error } => format!("{dpid} refused a flow-mod: {error}"),
+        Alarm::PacketOutRefused { dpid, error } => {
+            format!("{dpid} refused to send a packet of an application: {error}")
+        }
         Alarm::FabricRefused {
             dpid,
             error: Some(error),

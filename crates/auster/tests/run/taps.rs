@@ -112,7 +112,7 @@ fn pointers(body: &Value) -> Vec<&str> {
 
 #[test]
 fn a_diverted_packet_comes_in_the_stream_alone_and_an_application_sends_it_on() {
-    let (_auster, api, ovs) = start(&[]);
+    let (auster, api, ovs) = start(&[]);
     assert_eq!(ovs.copies(0), [1; 20]);
     let wrong = json!({"match": "in_port=1", "at": ["x"], "copy": 1, "rate_max": 0});
     let refused = put(api, "/v1/taps/lesson/arp", wrong);
@@ -169,6 +169,12 @@ fn a_diverted_packet_comes_in_the_stream_alone_and_an_application_sends_it_on() 
     assert_eq!(send(api, right), (202, json!({"sent": 2})));
     eventually("they leave", || sent(1) == 1 && sent(2) == 1);
     assert_eq!(ovs.sent_by("p1", &arp(2)), 0, "it came in there");
+    // Only the switch knows that it has no such group, and it says so afterwards.
+    let odd = json!({"switch": DPID, "in_port": 1, "actions": "group:5", "data": data});
+    assert_eq!(send(api, odd), (202, json!({"sent": 1})));
+    auster.line(&format!(
+        "{DPID} refused to send a packet of an application: "
+    ));
 
     let view = ask(api, "GET", "/v1/taps/lesson/arp", "", None).body;
     assert_eq!(view["packets"], QUESTIONS, "{view}");

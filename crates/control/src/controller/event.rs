@@ -210,6 +210,12 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A switch does not send a packet that it was given, as an application has actions for it that
+    /// the switch refuses.
+    PacketOutRefused {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
     /// No label is left for a switch with hosts. Paths from and to them are set hop by hop.
     FabricFull {
         dpid: DatapathId,
@@ -316,6 +322,9 @@ impl Alarm {
         match self {
             Alarm::ForeignEntries { dpid, .. } => {
                 Some(("entries", Location::new(*dpid, PortNo::ANY)))
+            }
+            Alarm::PacketOutRefused { dpid, .. } => {
+                Some(("packet", Location::new(*dpid, PortNo::ANY)))
             }
             Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),

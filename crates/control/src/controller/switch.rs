@@ -171,6 +171,9 @@ impl Controller {
             self.handle_table_full(now, dpid);
         } else if error.is_of_flow_mod() {
             self.outbox.alarm(Alarm::FlowModRefused { dpid, error });
+        } else if is_of_packet(message) {
+            let alarm = Alarm::PacketOutRefused { dpid, error };
+            self.outbox.alarm_once(now, alarm);
         }
     }
 
@@ -234,4 +237,11 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether an error refuses to send a packet, and not because its port has gone meanwhile.
+fn is_of_packet(error: &ErrorMessage) -> bool {
+    const PACKET_OUT: u8 = 13;
+    let of_ports = [ErrorKind::BAD_PORT, ErrorKind::ACTION_BAD_OUT_PORT];
+    error.data.get(1) == Some(&PACKET_OUT) && !of_ports.contains(&error.kind)
 }
