@@ -910,8 +910,8 @@ fn unknown_field(message: &str) -> String {
 /// The known word that a misspelt one may stand for.
 fn nearest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let near = known.map(|right| (strsim::levenshtein(word, right), right));
-    let (far, right) = near.min()?;
-    (far <= 2.min(right.len().saturating_sub(1))).then_some(right)
+    let near = near.filter(|(far, right)| *far <= 2.min(right.len().saturating_sub(1)));
+    near.min().map(|(_, right)| right)
 }
 
 /// A suggestion: the closest of the known words, or all of them.
@@ -955,6 +955,10 @@ mod tests {
     fn a_close_word_is_suggested_and_otherwise_all() {
         let known = || ["window", "name"].into_iter();
         assert_eq!(suggestion("widnow", known()), "did you mean window?");
+        assert_eq!(
+            suggestion("knid", ["id", "kind"].into_iter()),
+            "did you mean kind?"
+        );
         assert_eq!(suggestion("speed", known()), "known: name, window");
         assert_eq!(suggestion("x", ["y"].into_iter()), "known: y");
         assert_eq!(suggestion("x", [].into_iter()), "there are none");

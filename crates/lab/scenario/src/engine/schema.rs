@@ -1122,7 +1122,7 @@ fn check_waits(
     let begins = if kind.keeps_to_plan() { START } else { begins };
     let mut waits = timeline::waits_between(moments, times, [begins, ends]);
     let own = section.text("id");
-    let is_own = |moment: &Moment| moment.waits == own;
+    let is_own = |moment: &Moment| own.is_some() && moment.waits == own;
     if moments.iter().any(is_own) && !kind.has_own_end() {
         let right = "write count = 1, of tcp or newcomers";
         section.problem("id", format!("a moment waits for its end; {right}"));
