@@ -24,6 +24,8 @@ const US_PER_NS: f64 = 1e-3;
 const BUSY: f64 = 0.9;
 /// The busy share of all cores at which generator and controller keep each other from running.
 const FULL: f64 = 0.95;
+/// Below this, the lateness of a thread that wakes up is no news.
+const LATE_MS: f64 = 25.0;
 
 #[derive(Serialize)]
 struct SubjectDocument {
@@ -424,6 +426,7 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
             storm.quiet_latency_us.p50, storm.quiet_latency_us.p99, storm.packet_ins, storm.unsent
         ));
     }
+    notes.extend(late(rounds.iter().map(|round| &round.send_lag_us)));
     let dropped: u64 = (rounds.iter().filter_map(|round| round.links))
         .map(|links| links.dropped)
         .sum();
@@ -471,6 +474,18 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
         each(|setup| setup.ready_s),
     ));
     notes
+}
+
+/// Says that packet-ins were sent late, if some were by more than a process that wakes up.
+fn late<'a>(lags_us: impl Iterator<Item = &'a Summary>) -> Option<String> {
+    let worst = lags_us.max_by(|a, b| a.max.total_cmp(&b.max))?;
+    let (max_ms, p99_ms) = (worst.max / 1e3, worst.p99 / 1e3);
+    (max_ms > LATE_MS).then(|| {
+        format!(
+            "the bench sent packet-ins up to {max_ms:.0} ms late (99 % within {p99_ms:.1} ms), for \
+             the machine was busy"
+        )
+    })
 }
 
 fn plots(
@@ -578,6 +593,17 @@ fn rounds_csv(subjects: &[SubjectDocument]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bench_that_was_late_says_so() {
+        let lags = [3.0, 40_000.0, 10_000.0].map(|us| Summary::of([1000.0, us]));
+        let said = late(lags.iter()).unwrap();
+        assert!(
+            said.contains("up to 40 ms late (99 % within 40.0 ms)"),
+            "{said}"
+        );
+        assert_eq!(late(lags[..1].iter()), None);
+    }
 
     #[test]
     fn who_was_busy_is_the_bottleneck() {

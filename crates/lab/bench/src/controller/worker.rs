@@ -228,12 +228,12 @@ impl<'a> Worker<'a> {
                 }
                 let end = serve(emulated.clone(), connection, &shared).await;
                 emulated.borrow_mut().is_up = false;
-                progress.gone.fetch_add(1, Ordering::Relaxed);
                 shared.control.note_problem(match end {
                     End::Closed => "the controller closed a connection".to_string(),
                     End::Failed(error) => format!("a connection was lost: {error}"),
                     End::Broken(broken) => broken.to_string(),
                 });
+                progress.gone.fetch_add(1, Ordering::Relaxed);
             });
         }
     }

@@ -6,14 +6,13 @@ use super::net::Net;
 use super::run::{Leg, Load, Measured, Plan, Runner, address};
 use super::{Args, Workload};
 use crate::controller::rounds::{Failed, Rounds};
-use crate::controller::settings::{Subject, SubjectKind, seconds, subjects, whole};
+use crate::controller::settings::{RATE_MAX, Subject, SubjectKind, rate, seconds, subjects, whole};
 use crate::controller::switch::Announce;
 use crate::controller::target::Server;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 
-const RATE_MAX: f64 = 1e7;
 /// Conversations a second beside events.
 const EVENTS_RATE: f64 = 200.0;
 
@@ -37,12 +36,6 @@ impl Settings {
                 address(method)?;
             }
         }
-        let rate = |flag: &str, rate: f64| match rate > 0.0 && rate <= RATE_MAX {
-            true => Ok(rate),
-            false => Err(Failure::usage(format!(
-                "{flag} {rate}: write a number a second, above 0 and up to {RATE_MAX}"
-            ))),
-        };
         let workload = args.workload;
         let is_stormy = workload == Workload::Storm;
         let storm_rate = match is_stormy {
