@@ -156,6 +156,9 @@ pub fn text(rows: &[Row]) -> String {
         .table()
 }
 
+/// A name, and the figure of a row that a bar shows.
+type Part<'a> = (&'a str, fn(&Row) -> &Summary);
+
 /// Writes every run, and plots of the rows.
 pub fn keep(
     results: &Results,
@@ -164,7 +167,7 @@ pub fn keep(
 ) -> Result<(), Failure> {
     results.write("runs.csv", runs_csv(cells).as_bytes())?;
     let groups: Vec<String> = cells.iter().map(|(cell, _)| cell.name()).collect();
-    let plot = |name: &str, title: &str, y_label: &str, parts: &[(&str, fn(&Row) -> &Summary)]| {
+    let plot = |name: &str, title: &str, y_label: &str, parts: &[Part<'_>]| {
         let figures = |of: fn(&Summary) -> f64| {
             let each = parts.iter();
             each.map(move |(_, part)| rows.iter().map(|row| of(part(row))).collect())
