@@ -32,7 +32,7 @@ pub struct Document {
     /// The controllers that could not be prepared, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// By what was late for the machine was busy: how often, and the most.
+    /// Moments, packets and frames that were late because the machine was busy.
     #[serde(skip_serializing_if = "Lateness::is_empty")]
     pub late: Lateness,
     pub networks: Vec<Outcome>,

@@ -73,7 +73,7 @@ pub struct TargetUsage {
     pub memory_growth_mib: f64,
 }
 
-/// What the conductor knows of a run beside the threads' measurements.
+/// The conductor's part of a run, beside the threads' measurements.
 struct Conducted {
     setup: Setup,
     target: Option<TargetUsage>,
