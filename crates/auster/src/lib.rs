@@ -13,6 +13,7 @@ pub mod api;
 pub mod certificates;
 pub mod channel;
 pub mod cluster;
+pub mod commands;
 pub mod config;
 pub mod database;
 pub mod events;

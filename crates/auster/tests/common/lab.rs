@@ -51,7 +51,7 @@ pub fn experiment(text: &str, dir: &Path, options: &[&str]) -> Value {
     let file = |name: &str| dir.join(name).display().to_string();
     let (path, out) = (file("a.toml"), file("out"));
     std::fs::write(&path, text).unwrap();
-    let words = ["lab", "run", &path, "--json", "--out", &out];
+    let words = ["lab", "run", &path, "--json", "--force", "--out", &out];
     measured(&auster(&[&words, options].concat()))
 }
 

@@ -70,14 +70,39 @@ fn main() -> ExitCode {
         Command::Sim(command) => sim::run(command),
         Command::Model(args) => model::run(&args),
         Command::Papers(command) => papers::run(command),
-        Command::Completions(args) => pages::completions(&args, Cli::command()),
-        Command::Man(args) => pages::man(&args, Cli::command()),
+        Command::Completions(args) => pages::completions(&args, both_programs()),
+        Command::Man(args) => pages::man(&args, both_programs()),
     })
+}
+
+/// The commands of `auster`, with ours in place of those that only name them.
+fn both_programs() -> clap::Command {
+    let own = Cli::command();
+    let mut all = auster::commands::Cli::command();
+    for command in own.get_subcommands() {
+        all = all.mut_subcommand(command.get_name(), |_| command.clone());
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn completions_and_manual_pages_have_the_commands_of_both_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let words = ["auster", "man", dir.path().to_str().unwrap()];
+        let Command::Man(args) = Cli::parse_from(words).command else {
+            panic!("not the command of manual pages");
+        };
+        both_programs().debug_assert();
+        pages::man(&args, both_programs()).unwrap();
+        for page in ["auster-run.1", "auster-lab-run.1", "auster-bench-relay.1"] {
+            let text = std::fs::read_to_string(dir.path().join(page)).unwrap();
+            assert!(text.contains("Example"), "{page}");
+        }
+    }
 
     #[test]
     fn help_completions_and_manual_pages_are_whole() {

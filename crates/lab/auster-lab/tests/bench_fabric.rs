@@ -98,3 +98,30 @@ fn growth_is_drawn_over_several_networks() {
         );
     }
 }
+
+#[test]
+fn a_controller_that_fails_takes_no_runs_of_others_with_it() {
+    let auster = common::AUSTER;
+    let start = format!("{auster} run ptcp:{{port}}:127.0.0.1");
+    let words = "--rounds 2 --hosts 24 --rate 100 -d 0.5 -w 0.1 --json";
+    let found = Command::new(auster)
+        .args([
+            "bench",
+            "fabric",
+            "--start",
+            "exit 7 {port}",
+            "--compare",
+            &start,
+        ])
+        .args(words.split(' '))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(1), "{said}");
+    let document: Value = serde_json::from_slice(&found.stdout).unwrap();
+    let departures = common::schema::departures("bench-fabric", &document);
+    assert_eq!(departures, Vec::<String>::new());
+    let failures = document["runs"][0]["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), 1, "it is not tried again: {failures:?}");
+    assert_eq!(document["runs"][1]["runs"].as_array().unwrap().len(), 2);
+}

@@ -9,11 +9,13 @@ use serde_json::Value;
 
 #[test]
 fn every_message_of_every_switch_comes_out_and_is_told_as_the_schema_says() {
+    let out = tempfile::tempdir().unwrap();
     let found = Command::new(common::AUSTER)
         .args([
             "bench", "relay", "--quick", "--runs", "1", "-s", "5", "--json",
         ])
-        .args(["--rate", "1000"])
+        .args(["--rate", "1000", "-o"])
+        .arg(out.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&found.stderr);
@@ -45,4 +47,14 @@ fn every_message_of_every_switch_comes_out_and_is_told_as_the_schema_says() {
         );
     }
     assert!(rows[3]["controller_kib_each"].is_number(), "{}", rows[3]);
+    let csv = std::fs::read_to_string(out.path().join("runs.csv")).unwrap();
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 1 + rows.len(), "{csv}");
+    let rate = lines[0].iter().position(|name| *name == "messages_per_s");
+    let rate: f64 = lines[4][rate.unwrap()].parse().unwrap();
+    let mean = rows[3]["messages_per_s"]["mean"].as_f64().unwrap();
+    assert!((rate - mean).abs() < 0.1, "{csv}");
+    for plot in ["messages.svg", "cpu.svg", "memory.svg"] {
+        assert!(out.path().join(plot).is_file(), "{plot}");
+    }
 }

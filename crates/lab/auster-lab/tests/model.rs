@@ -164,6 +164,7 @@ fn a_scenario_gives_tables_plots_and_the_same_again() {
     let words = [
         scenario.to_str().unwrap(),
         "--json",
+        "--force",
         "-o",
         kept.to_str().unwrap(),
     ];

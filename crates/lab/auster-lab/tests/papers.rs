@@ -442,6 +442,8 @@ at_most = 1
 
     // Of the quick ones none fails; and what was there before is no result of this run.
     let output = run(&["-o", "all", "--quick"]);
+    assert_eq!(output.status.code(), Some(5), "results are not overwritten");
+    let output = run(&["-o", "all", "--quick", "--force"]);
     assert_eq!(
         output.status.code(),
         Some(0),
@@ -460,7 +462,7 @@ at_most = 1
         "{\"scenario\":\"missing.toml\",\"gone\":0}",
     )
     .unwrap();
-    let output = run(&["-o", "all", "--only", "no/scenario"]);
+    let output = run(&["-o", "all", "--force", "--only", "no/scenario"]);
     assert_eq!(output.status.code(), Some(1));
     has(&text(&read("all/report.html")), &["not measured (failed"]);
 

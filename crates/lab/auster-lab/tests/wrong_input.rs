@@ -287,7 +287,13 @@ fn lab_says_what_is_wrong() {
         ("lab run lab.toml --controller ssl:1.2.3.4",
             Root, 2, "write auster, none or tcp:HOST:PORT"),
         ("lab run lab.toml --out notes.txt", Root, 5, "notes.txt: it is there already; remove"),
-        ("lab run lab.toml --quick", Root, 2, "quick: --quick runs this part; write [quick]"),
+        ("lab run lab.toml --quick",
+            Root, 2, "the experiment has no quick part; leave --quick out, or write [quick]"),
+        ("lab run lab.toml --force", Root, 2, "--out <DIR>"),
+        ("lab run lab.toml --controller tcp:127.0.0.1:1",
+            Root, 3, "tcp:127.0.0.1:1: nobody answers there (Connection refused"),
+        ("sim run lab.toml",
+            Root, 2, "this experiment is not simulated; run it by auster lab run lab.toml"),
         ("lab run own.toml --controller none", Root, 2, "has a [controller] of its own"),
         ("lab run channel.toml --only sctp", Root, 2, "--only: no cell is like that; cells are"),
         ("lab run channel.toml --controller none", Root, 2, "the scenario has no network"),
@@ -362,7 +368,8 @@ fn model_says_what_is_wrong() {
 #[rustfmt::skip]
 fn papers_says_what_is_wrong() {
     check(&[
-        ("papers report .", Root, 5, "scenarios/papers.toml: No such file or directory"),
+        ("papers report .", Root, 5, "scenarios/papers.toml: it is not here; run this in auster's"),
+        ("papers run --plan", Root, 5, "papers.toml: it is not here; run this in auster's source"),
         ("papers report", Root, 2, "DIR"),
         ("papers report . --list net.toml",
             Root, 2, "net.toml:1:1: 'mode' is not known here; known: title"),

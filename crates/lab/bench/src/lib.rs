@@ -95,6 +95,18 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
+/// The failure that ends a bench after its results, where a step failed and others did not. With
+/// nothing measured the bench ends at once, by the failure of the step.
+fn step_failed<T>(measured: &[T], step: &str, failure: Failure) -> Result<Failure, Failure> {
+    match measured.is_empty() {
+        true => Err(failure),
+        false => Ok(Failure::negative(format!(
+            "failed at {step}: {}",
+            failure.message()
+        ))),
+    }
+}
+
 /// The runtime of one thread.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();

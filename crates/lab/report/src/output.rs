@@ -14,6 +14,12 @@ use cli::output::{say, say_part};
 use crate::machine::Machine;
 use measure::stats;
 
+/// Refuses to overwrite what a measurement has kept.
+pub const HAS_RESULTS: &str = "it has results; name another directory, or overwrite by --force";
+
+/// The file that makes a directory one of results.
+const DOCUMENT: &str = "result.json";
+
 #[derive(clap::Args)]
 pub struct OutputArgs {
     /// One JSON document on standard output, and nothing else
@@ -22,14 +28,20 @@ pub struct OutputArgs {
     /// Keep everything in this directory: document, command, raw data, plots
     #[arg(short = 'o', long, alias = "results", value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Overwrite the results that --out has
+    #[arg(long, requires = "out")]
+    pub force: bool,
 }
 
 impl OutputArgs {
-    /// Begins a measurement: makes the directory, so that a wrong name fails now and not after
-    /// minutes.
+    /// Makes the directory, so that a wrong name fails now and not after minutes.
+    pub fn results(&self) -> Result<Results, Failure> {
+        Results::create(self.out.as_deref(), self.force)
+    }
+
     pub fn begin(&self) -> Result<Measurement<'_>, Failure> {
         Ok(Measurement {
-            results: Results::create(self.out.as_deref())?,
+            results: self.results()?,
             started_unix_s: unix_seconds(),
             output: self,
         })
@@ -108,9 +120,13 @@ pub struct Results {
 }
 
 impl Results {
-    pub fn create(dir: Option<&Path>) -> Result<Results, Failure> {
+    /// Refuses a directory that has results, unless `force` says that they may be overwritten.
+    pub fn create(dir: Option<&Path>, force: bool) -> Result<Results, Failure> {
         if let Some(dir) = dir {
             std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
+            if dir.join(DOCUMENT).exists() && !force {
+                return Err(Failure::file(dir, HAS_RESULTS));
+            }
         }
         Ok(Results {
             dir: dir.map(Path::to_path_buf),
@@ -132,7 +148,7 @@ impl Results {
 
     /// The document, and the command that made it.
     pub fn document(&self, json: &str, command: &[String]) -> Result<(), Failure> {
-        self.write("result.json", json.as_bytes())?;
+        self.write(DOCUMENT, json.as_bytes())?;
         self.write("command.txt", (command.join(" ") + "\n").as_bytes())
     }
 
@@ -164,6 +180,7 @@ mod tests {
         let output = OutputArgs {
             json: false,
             out: Some(dir.clone()),
+            force: false,
         };
         let measurement = output.begin().unwrap();
         let results = &measurement.results;
@@ -197,10 +214,15 @@ mod tests {
             (&2.into(), &true.into())
         );
 
-        let nowhere = Results::create(None).unwrap();
+        let nowhere = Results::create(None, false).unwrap();
         nowhere.write("data.csv", b"").unwrap();
         assert!(results.are_kept() && !nowhere.are_kept());
         let below_a_file = dir.join("data.csv/x");
-        assert!(Results::create(Some(&below_a_file)).is_err());
+        assert!(Results::create(Some(&below_a_file), true).is_err());
+        let refused = output.begin().err().unwrap();
+        assert!(refused.message().ends_with("or overwrite by --force"));
+        assert!(Results::create(Some(&dir), true).is_ok());
+        let before_any = parent.path().join("results");
+        assert!(Results::create(Some(&before_any), false).is_ok());
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::engine::json_schema;
 use crate::engine::runner;
+use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::output::say;
 use testbed::plane::Transport;
@@ -25,12 +26,8 @@ pub struct Args {
     /// The version of OpenFlow between switches and auster, such as 1.5
     #[arg(long, value_name = "VERSION", value_parser = auster::run::session_version)]
     pub openflow: Option<openflow::Version>,
-    /// Print the results as one JSON document
-    #[arg(long)]
-    pub json: bool,
-    /// Write result.json, every ping and the command into a directory
-    #[arg(short = 'o', long, alias = "results", value_name = "DIR")]
-    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// End when done, even if the scenario would stay up
     #[arg(long)]
     pub once: bool,
@@ -99,8 +96,14 @@ fn not_foreign(path: &Path) -> Result<(), Failure> {
     )))
 }
 
+/// Runs an experiment of either back-end.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    not_foreign(&args.scenario).and_then(|()| runner::run(args))
+    not_foreign(&args.scenario).and_then(|()| runner::run(args, false))
+}
+
+/// Runs an experiment under virtual time, and refuses one on a network.
+pub fn simulate(args: &Args) -> Result<(), Failure> {
+    not_foreign(&args.scenario).and_then(|()| runner::run(args, true))
 }
 
 #[cfg(test)]

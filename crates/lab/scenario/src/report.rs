@@ -1,11 +1,11 @@
 //! The results of an experiment: the document that is published, and the tables on the screen.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::engine::lateness::Lateness;
 use crate::engine::rows::Row;
 use cli::failure::Failure;
 use cli::table::Columns;
@@ -32,6 +32,9 @@ pub struct Document {
     /// The controllers that could not be prepared, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Moments, packets and frames that were late because the machine was busy.
+    #[serde(skip_serializing_if = "Lateness::is_empty")]
+    pub late: Lateness,
     pub networks: Vec<Outcome>,
     /// The verdicts of the scenario's claims.
     pub checks: Vec<Check>,
@@ -135,15 +138,15 @@ pub fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e3).round() / 1e3
 }
 
-/// Writes `result.json`, the raw pings, the plots and the command into a directory.
+/// Writes `result.json`, the raw pings, the plots and the command.
 pub fn write(
-    dir: &Path,
+    results: &Results,
     document: &Document,
     raw: &[(String, Vec<String>)],
     plots: &[(String, String)],
 ) -> Result<(), Failure> {
-    let results = Results::create(Some(dir))?;
-    let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))? + "\n";
+    let json = serde_json::to_string_pretty(document);
+    let json = json.map_err(|e| Failure::file("result.json", e))? + "\n";
     results.document(&json, &document.command)?;
     for (name, svg) in plots {
         results.plot(name, svg)?;

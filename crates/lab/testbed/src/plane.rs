@@ -8,7 +8,7 @@
 use cli::program;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +33,8 @@ const RELAY_PORT: u16 = 6654;
 /// The OpenFlow port of the standby controller.
 const STANDBY_PORT: u16 = 6663;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// A controller that runs already accepts a connection within this.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Some are started by a Java machine and load their parts one by one.
 const FOREIGN_START_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -153,12 +155,18 @@ impl Controller {
         }
     }
 
-    fn command(text: &str) -> Controller {
-        let is_plain = |name: &&str| {
+    /// The two parts of a command `NAME=COMMAND` with `{port}`.
+    pub fn named_command(text: &str) -> Option<(&str, &str)> {
+        let is_plain = |name: &str| {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             !name.is_empty() && name.chars().all(allowed)
         };
-        let named = text.split_once('=').filter(|(name, _)| is_plain(name));
+        let (name, words) = text.split_once('=')?;
+        (is_plain(name) && words.contains("{port}")).then_some((name, words))
+    }
+
+    fn command(text: &str) -> Controller {
+        let named = Controller::named_command(text);
         let program = text.split_whitespace().find(|word| *word != "exec");
         let (name, words) = named.unwrap_or((program.unwrap_or(text), text));
         Controller::Command {
@@ -180,6 +188,20 @@ impl Controller {
             Part::RelayStandby => site.standby && has_relays,
         };
         Part::ALL.into_iter().filter(is_there).collect()
+    }
+
+    /// Refuses an address where nobody listens. All others are started by the laboratory.
+    pub fn check_reachable(&self) -> Result<(), String> {
+        let Controller::External(net::method::Method::Dial(_, host, port)) = self else {
+            return Ok(());
+        };
+        let address = format!("{host}:{port}");
+        let found = address.to_socket_addrs().and_then(|mut found| {
+            let found = found.next().ok_or(io::ErrorKind::NotFound)?;
+            TcpStream::connect_timeout(&found, ANSWER_TIME_MAX)
+        });
+        let problem = |e| format!("nobody answers there ({e}); start the controller first");
+        found.map(drop).map_err(problem)
     }
 
     /// Whether it can control such a network; asked before anything is made.

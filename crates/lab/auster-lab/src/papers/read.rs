@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path as FilePath;
 
@@ -14,6 +15,7 @@ use crate::papers::list::{
     Source, Value, anchor,
 };
 use crate::papers::path::Path;
+use crate::papers::run::LIST as LIST_FILE;
 use crate::papers::template;
 use auster::run::fields::Fields;
 use cli::failure::Failure;
@@ -77,7 +79,13 @@ const MINUTES_MAX: f64 = 600.0;
 
 impl List {
     pub fn read(path: &FilePath) -> Result<List, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+        let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound if path == FilePath::new(LIST_FILE) => {
+                let right = "run this in auster's source tree, whose experiments it runs";
+                Failure::file(path, format!("it is not here; {right}"))
+            }
+            _ => Failure::file(path, e),
+        })?;
         List::parse(&text, path.display()).map_err(|problems| Failure::usage(problems.join("; ")))
     }
 

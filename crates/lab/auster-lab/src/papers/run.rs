@@ -20,6 +20,7 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::output::{note, say};
 use cli::progress::Progress;
+use report::output::HAS_RESULTS;
 
 pub const LIST: &str = "scenarios/papers.toml";
 pub const REPORT_FILE: &str = "report.html";
@@ -61,6 +62,9 @@ pub struct Args {
     /// Where results and report go [default: results/papers-DATE]
     #[arg(short = 'o', long, alias = "results", value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Overwrite the results that --out has
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Say what would be run, and about how long it would take
     #[arg(long)]
     plan: bool,
@@ -92,6 +96,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     let dir = directory(args.out.as_deref())?;
+    if dir.join(RUN_FILE).exists() && !args.force {
+        return Err(Failure::file(&dir, HAS_RESULTS));
+    }
     let interrupt = Interrupt::take()?;
     let started_unix_s = unix_seconds();
     let course = Course {

@@ -35,7 +35,7 @@ Example:
 
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run(args) => experiment::run(&args),
+        Command::Run(args) => experiment::simulate(&args),
         Command::Order(args) => order::run(&args),
         Command::Fig10(args) => fig10::run(&args),
     }

@@ -106,6 +106,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     let mut steps = Vec::new();
+    let mut failed = None;
     'all: for switches in &args.switches {
         for round in 1..=args.rounds {
             args.output.say(format_args!(
@@ -115,9 +116,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             match step(args, &members, *switches, round, &interrupt) {
                 Ok(step) => steps.push(step),
                 Err(_) if interrupt.is_set() => {}
-                Err(failure) => return Err(failure),
+                Err(failure) => {
+                    let step = format!("{switches} switches, round {round}");
+                    failed = Some(crate::step_failed(&steps, &step, failure)?);
+                }
             }
-            if interrupt.is_set() {
+            if interrupt.is_set() || failed.is_some() {
                 break 'all;
             }
         }
@@ -129,7 +133,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "move": args.hand_over,
         "settle_s": args.settle,
     });
-    measurement.conclude("cluster", settings, (steps, interrupt.is_set()), &text)
+    measurement.conclude("cluster", settings, (steps, interrupt.is_set()), &text)?;
+    failed.map_or(Ok(()), Err)
 }
 
 /// Names and commands.

@@ -232,7 +232,7 @@ impl Attacker<'_> {
 }
 
 /// The table of attacks, each with its controller and the number of its round.
-pub fn table(rows: &[(&str, usize, &AttackDocument)]) -> String {
+pub fn table(rows: &[(&str, u32, &AttackDocument)]) -> String {
     Columns::of(rows)
         .text("controller", |(name, ..)| *name)
         .text("round", |(_, round, _)| *round)

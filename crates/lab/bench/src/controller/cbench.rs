@@ -122,6 +122,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             say_settings(args);
         }
         tell(args, switches, &run);
+        if let Some(failure) = run.death() {
+            return Err(failure);
+        }
         if interrupt.is_set() {
             break;
         }

@@ -31,6 +31,19 @@ pub struct Run {
     pub links: Option<Carried>,
     /// Why connections were lost, if some were.
     pub problem: Option<String>,
+    /// When the controller died, from the start of the measuring.
+    pub died_after: Option<Duration>,
+}
+
+impl Run {
+    /// The failure of a controller that died before the measuring was over.
+    pub fn death(&self) -> Option<Failure> {
+        let after_s = self.died_after?.as_secs_f64();
+        let why = self.problem.as_deref().unwrap_or("its process ended");
+        Some(Failure::network(format!(
+            "it died {after_s:.2} s into the measuring: {why}"
+        )))
+    }
 }
 
 /// Until the measuring began.
@@ -58,6 +71,13 @@ pub struct TargetUsage {
     pub memory_peak_mib: f64,
     /// The growth of memory meanwhile.
     pub memory_growth_mib: f64,
+}
+
+/// The conductor's part of a run, beside the threads' measurements.
+struct Conducted {
+    setup: Setup,
+    target: Option<TargetUsage>,
+    died_after: Option<Duration>,
 }
 
 pub struct Conductor<'a> {
@@ -104,7 +124,11 @@ impl Conductor<'_> {
                 Some(Err(problem)) => failed = Some(Failure::network(problem)),
                 None => {}
             }
-            let (mut setup, target) = conducted?;
+            let Conducted {
+                mut setup,
+                target,
+                died_after,
+            } = conducted?;
             if let Some(failed) = failed {
                 return Err(failed);
             }
@@ -118,11 +142,12 @@ impl Conductor<'_> {
                 is_storm: plan.workload == Workload::Storm,
                 links: (plan.workload == Workload::Paths).then(|| control.links.carried()),
                 problem: control.problem(),
+                died_after,
             })
         })
     }
 
-    fn conduct(&self, control: &Control) -> Result<(Setup, Option<TargetUsage>), Failure> {
+    fn conduct(&self, control: &Control) -> Result<Conducted, Failure> {
         if self.plan.workload == Workload::Churn {
             return self.measure_churn(control);
         }
@@ -134,38 +159,58 @@ impl Conductor<'_> {
             learned() >= setup.switches_connected
         });
         setup.learn_s = learning.elapsed().as_secs_f64();
-        let target = self.measure(control);
-        Ok((setup, target))
+        self.measure(control, setup)
     }
 
     /// Switches come from the start; there is nothing to set up or to learn.
-    fn measure_churn(&self, control: &Control) -> Result<(Setup, Option<TargetUsage>), Failure> {
-        let target = self.measure(control);
+    fn measure_churn(&self, control: &Control) -> Result<Conducted, Failure> {
+        let setup = Setup {
+            learned: true,
+            ..Setup::default()
+        };
+        let conducted = self.measure(control, setup)?;
         if control.heard() == 0 && !self.interrupt.is_set() {
             let problem = control.problem();
             let problem = problem.unwrap_or_else(|| "no switch was taken in".to_string());
             return Err(Failure::network(problem));
         }
-        let setup = Setup {
-            learned: true,
-            ..Setup::default()
-        };
-        Ok((setup, target))
+        Ok(conducted)
     }
 
-    fn measure(&self, control: &Control) -> Option<TargetUsage> {
+    fn measure(&self, control: &Control, setup: Setup) -> Result<Conducted, Failure> {
+        let is_dead = || {
+            let connected = setup.switches_connected;
+            (connected > 0 && control.sum(|p| &p.gone) >= connected)
+                || self.server.is_some_and(Server::has_failed)
+        };
         control.enter(Phase::WarmUp);
-        self.wait(control, "warming up", self.plan.warmup, || false);
+        if self.wait(control, "warming up", self.plan.warmup, is_dead) || is_dead() {
+            let why = control.problem();
+            return Err(Failure::network(format!(
+                "{}: it died before the measuring: {}",
+                self.plan.method,
+                why.as_deref().unwrap_or("its process ended")
+            )));
+        }
         let usage = || self.server.and_then(Server::usage);
         let before = usage();
         control.enter(Phase::Measure);
         let measured = self.plan.measured() + DRAIN_MAX;
-        self.wait(control, "measuring", measured, || control.all_done());
+        let begun = Instant::now();
+        self.wait(control, "measuring", measured, || {
+            control.all_done() || begun.elapsed() < self.plan.measured() && is_dead()
+        });
+        let died_after = is_dead().then(|| begun.elapsed());
         let after = usage();
-        before.zip(after).map(|(before, after)| TargetUsage {
+        let target = before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
             memory_peak_mib: after.memory_peak_mib,
             memory_growth_mib: (after.memory_peak_mib - before.memory_peak_mib).max(0.0),
+        });
+        Ok(Conducted {
+            setup,
+            target,
+            died_after: died_after.filter(|after| *after < self.plan.measured()),
         })
     }
 
@@ -174,8 +219,11 @@ impl Conductor<'_> {
         let start = Instant::now();
         let all = u32::from(self.plan.switch_count);
         let unbounded = Duration::MAX;
+        // Where one has given up and none is connected, the others would give up too.
         self.wait(control, "connecting", unbounded, || {
-            control.sum(|p| &p.settled) >= all
+            let given_up = control.sum(|p| &p.given_up);
+            let connected = control.sum(|p| &p.connected);
+            connected + given_up >= all || given_up > 0 && connected == 0
         });
         let connected = control.sum(|p| &p.connected);
         if connected == 0 && !self.interrupt.is_set() {

@@ -15,7 +15,7 @@ mod links;
 mod outstanding;
 pub(super) mod plan;
 pub(super) mod report;
-mod rounds;
+pub(super) mod rounds;
 pub mod scale;
 mod serve;
 pub(super) mod settings;

@@ -139,9 +139,9 @@ pub struct Control {
 /// How far one thread is: numbers of its switches.
 #[derive(Default)]
 pub struct Progress {
-    /// Connected or given up, so that nothing more comes of waiting.
-    pub settled: AtomicU32,
     pub connected: AtomicU32,
+    /// Could not connect in several tries.
+    pub given_up: AtomicU32,
     /// Were asked for their features.
     pub admitted: AtomicU32,
     pub ready: AtomicU32,

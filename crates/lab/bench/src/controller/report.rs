@@ -9,7 +9,7 @@ use super::attack::{self, AttackDocument};
 use super::conduct::{Run, Setup};
 use super::links::Carried;
 use super::plan::Mode;
-use super::rounds::Rounds;
+use super::rounds::{Failed, Rounds, Turns};
 use super::settings::{Settings, Subject};
 use super::tally::Tally;
 use crate::histogram::Histogram;
@@ -24,6 +24,8 @@ const US_PER_NS: f64 = 1e-3;
 const BUSY: f64 = 0.9;
 /// The busy share of all cores at which generator and controller keep each other from running.
 const FULL: f64 = 0.95;
+/// Below this, the lateness of a thread that wakes up is no news.
+const LATE_MS: f64 = 25.0;
 
 #[derive(Serialize)]
 struct SubjectDocument {
@@ -42,6 +44,18 @@ struct SubjectDocument {
     ratio_to_first: Ratio,
     tally: Tally,
     rounds: Vec<RoundDocument>,
+    /// Rounds in which it did not start, did not answer, or died; in no figure above.
+    failures: Vec<FailureDocument>,
+}
+
+#[derive(Serialize)]
+struct FailureDocument {
+    round: u32,
+    problem: String,
+    /// The time of its death, from the start of the measuring.
+    died_after_s: Option<f64>,
+    /// The figures until its death.
+    measured: Option<RoundDocument>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +67,7 @@ struct Ratio {
 
 #[derive(Serialize)]
 struct RoundDocument {
+    round: u32,
     answered_per_s: f64,
     elapsed_s: f64,
     tally: Tally,
@@ -154,18 +169,18 @@ impl Bottleneck {
 pub fn conclude(
     measurement: &Measurement<'_>,
     settings: &Settings,
-    rounds: &Rounds,
+    rounds: &Rounds<Run>,
 ) -> Result<(), Failure> {
     let subjects = documents(settings, rounds);
     let text = text(settings, &subjects);
     plots(&measurement.results, settings, rounds, &subjects)?;
-    let settings = settings_document(settings);
     measurement.conclude(
         "controller",
-        settings,
+        settings_document(settings),
         (subjects, rounds.interrupted),
         &text,
-    )
+    )?;
+    rounds.verdict(&settings.subjects)
 }
 
 fn settings_document(settings: &Settings) -> Json {
@@ -198,31 +213,54 @@ fn settings_document(settings: &Settings) -> Json {
     })
 }
 
-fn documents(settings: &Settings, rounds: &Rounds) -> Vec<SubjectDocument> {
-    let first: Vec<RoundDocument> = rounds.runs[0].iter().map(round_document).collect();
-    let each = settings.subjects.iter().zip(&rounds.runs);
-    each.map(|(subject, runs)| subject_document(subject, runs, &first))
+fn documents(settings: &Settings, rounds: &Rounds<Run>) -> Vec<SubjectDocument> {
+    let first = round_documents(&rounds.turns[0]);
+    let each = settings.subjects.iter().zip(&rounds.turns);
+    each.map(|(subject, turns)| subject_document(subject, turns, &first))
         .collect()
 }
 
-fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) -> SubjectDocument {
-    let rounds: Vec<RoundDocument> = runs.iter().map(round_document).collect();
+fn round_documents(turns: &Turns<Run>) -> Vec<RoundDocument> {
+    let each = turns.runs.iter();
+    each.map(|(round, run)| round_document(*round, run))
+        .collect()
+}
+
+fn failure_document(failed: &Failed<Run>) -> FailureDocument {
+    let run = failed.run.as_ref();
+    FailureDocument {
+        round: failed.round,
+        problem: failed.failure.message().to_string(),
+        died_after_s: run.and_then(|run| Some(run.died_after?.as_secs_f64())),
+        measured: run.map(|run| round_document(failed.round, run)),
+    }
+}
+
+fn subject_document(
+    subject: &Subject,
+    turns: &Turns<Run>,
+    first: &[RoundDocument],
+) -> SubjectDocument {
+    let runs = || turns.runs.iter().map(|(_, run)| run);
+    let rounds = round_documents(turns);
     let ratio = |of: fn(&RoundDocument) -> f64| {
-        let pairs = rounds.iter().zip(first);
-        let pairs = pairs.filter(|(_, first)| of(first) > 0.0);
-        median(pairs.map(|(mine, first)| of(mine) / of(first)))
+        let ratios = rounds.iter().filter_map(|mine| {
+            let first = first.iter().find(|first| first.round == mine.round)?;
+            (of(first) > 0.0).then(|| of(mine) / of(first))
+        });
+        median(ratios)
     };
     let mut tally = Tally::default();
-    runs.iter().for_each(|run| tally.add(&run.measured.tally));
+    runs().for_each(|run| tally.add(&run.measured.tally));
     SubjectDocument {
         name: subject.name.clone(),
         transport: subject.transport(),
         method: subject.method(),
         command: subject.command(),
         answered_per_s: Summary::of(rounds.iter().map(|round| round.answered_per_s)),
-        latency_us: Summary::of_histogram(&answers(runs), US_PER_NS),
+        latency_us: Summary::of_histogram(&answers(turns), US_PER_NS),
         echo_us: Summary::of_histogram(
-            &merged(runs.iter().map(|run| &run.measured.delays.echoes)),
+            &merged(runs().map(|run| &run.measured.delays.echoes)),
             US_PER_NS,
         ),
         ratio_to_first: Ratio {
@@ -232,11 +270,13 @@ fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) ->
         },
         tally,
         rounds,
+        failures: turns.failed.iter().map(failure_document).collect(),
     }
 }
 
-fn answers(runs: &[Run]) -> Histogram {
-    merged(runs.iter().map(|run| &run.measured.delays.answers))
+fn answers(turns: &Turns<Run>) -> Histogram {
+    let each = turns.runs.iter();
+    merged(each.map(|(_, run)| &run.measured.delays.answers))
 }
 
 fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
@@ -245,7 +285,7 @@ fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
     sum
 }
 
-fn round_document(run: &Run) -> RoundDocument {
+fn round_document(round: u32, run: &Run) -> RoundDocument {
     let measured = &run.measured;
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let per_answer = |cpu_s: f64| cpu_s * 1e9 / (measured.answered.max(1) as f64);
@@ -257,6 +297,7 @@ fn round_document(run: &Run) -> RoundDocument {
     });
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     RoundDocument {
+        round,
         answered_per_s: measured.rate(),
         elapsed_s,
         tally: measured.tally,
@@ -294,13 +335,15 @@ fn round_document(run: &Run) -> RoundDocument {
 fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
     let mut text = Columns::of(subjects)
         .text("controller", |subject| &subject.name)
-        .number("answered/s", 0, |subject| subject.answered_per_s.mean)
+        .maybe("answered/s", 0, |s| s.measured(s.answered_per_s.mean))
         .maybe("± 95 %", 0, |subject| subject.answered_per_s.interval())
-        .number("of first", 3, |s| s.ratio_to_first.answered_per_s)
-        .number("p50 µs", 1, |subject| subject.latency_us.p50)
-        .number("p99 µs", 1, |subject| subject.latency_us.p99)
-        .number("p99.9 µs", 1, |subject| subject.latency_us.p999)
-        .number("echo p99 µs", 1, |subject| subject.echo_us.p99)
+        .maybe("of first", 3, |s| {
+            Some(s.ratio_to_first.answered_per_s).filter(|ratio| *ratio > 0.0)
+        })
+        .maybe("p50 µs", 1, |s| s.measured(s.latency_us.p50))
+        .maybe("p99 µs", 1, |s| s.measured(s.latency_us.p99))
+        .maybe("p99.9 µs", 1, |s| s.measured(s.latency_us.p999))
+        .maybe("echo p99 µs", 1, |s| s.measured(s.echo_us.p99))
         .maybe("generator cores", 2, |subject| {
             subject.mean(|round| Some(round.generator.cpu))
         })
@@ -308,11 +351,15 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
             subject.mean(|round| Some(round.target.as_ref()?.cpu))
         })
         .maybe("its peak MiB", 1, SubjectDocument::memory_peak_mib)
-        .text("rounds", |subject| subject.rounds.len())
+        .text("rounds", SubjectDocument::rounds)
         .table()
         + "\n"
         + &attack_table(subjects);
     for subject in subjects {
+        for failed in &subject.failures {
+            let (round, problem) = (failed.round, &failed.problem);
+            text += &format!("{}: FAILED in round {round}: {problem}\n", subject.name);
+        }
         for note in notes(settings, subject) {
             text += &format!("{}: {note}\n", subject.name);
         }
@@ -320,19 +367,11 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
     text
 }
 
-/// Every round with its controller and its number.
-fn all_rounds(subjects: &[SubjectDocument]) -> Vec<(&str, usize, &RoundDocument)> {
-    let mut all = Vec::new();
-    for subject in subjects {
-        let rounds = (1..).zip(&subject.rounds);
-        all.extend(rounds.map(|(n, round)| (subject.name.as_str(), n, round)));
-    }
-    all
-}
-
 fn attack_table(subjects: &[SubjectDocument]) -> String {
-    let rounds = all_rounds(subjects).into_iter();
-    let rows = rounds.filter_map(|(name, n, round)| Some((name, n, round.attack.as_ref()?)));
+    let rows = subjects.iter().flat_map(|subject| {
+        let rounds = subject.rounds.iter();
+        rounds.filter_map(|r| Some((subject.name.as_str(), r.round, r.attack.as_ref()?)))
+    });
     let rows: Vec<_> = rows.collect();
     match rows.is_empty() {
         true => String::new(),
@@ -341,6 +380,18 @@ fn attack_table(subjects: &[SubjectDocument]) -> String {
 }
 
 impl SubjectDocument {
+    /// A figure, unless it failed in all rounds.
+    fn measured(&self, figure: f64) -> Option<f64> {
+        (!self.rounds.is_empty()).then_some(figure)
+    }
+
+    fn rounds(&self) -> String {
+        match (self.rounds.len(), self.failures.len()) {
+            (measured, 0) => measured.to_string(),
+            (measured, failed) => format!("{measured}, {failed} failed"),
+        }
+    }
+
     fn mean(&self, of: impl Fn(&RoundDocument) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.rounds.iter().filter_map(of).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -356,6 +407,9 @@ impl SubjectDocument {
 
 fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     let rounds = &subject.rounds;
+    if rounds.is_empty() {
+        return Vec::new();
+    }
     let found = rounds.iter().map(|round| round.bottleneck);
     let mut notes = Bottleneck::notes(found, "generator", "rounds");
     let switches = u32::from(settings.plan.switch_count);
@@ -372,6 +426,7 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
             storm.quiet_latency_us.p50, storm.quiet_latency_us.p99, storm.packet_ins, storm.unsent
         ));
     }
+    notes.extend(late(rounds.iter().map(|round| &round.send_lag_us)));
     let dropped: u64 = (rounds.iter().filter_map(|round| round.links))
         .map(|links| links.dropped)
         .sum();
@@ -421,16 +476,28 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     notes
 }
 
+/// Says that packet-ins were sent late, if some were by more than a process that wakes up.
+fn late<'a>(lags_us: impl Iterator<Item = &'a Summary>) -> Option<String> {
+    let worst = lags_us.max_by(|a, b| a.max.total_cmp(&b.max))?;
+    let (max_ms, p99_ms) = (worst.max / 1e3, worst.p99 / 1e3);
+    (max_ms > LATE_MS).then(|| {
+        format!(
+            "the bench sent packet-ins up to {max_ms:.0} ms late (99 % within {p99_ms:.1} ms), for \
+             the machine was busy"
+        )
+    })
+}
+
 fn plots(
     results: &Results,
     settings: &Settings,
-    rounds: &Rounds,
+    rounds: &Rounds<Run>,
     subjects: &[SubjectDocument],
 ) -> Result<(), Failure> {
     if !results.are_kept() {
         return Ok(());
     }
-    let names: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
+    let measured = || subjects.iter().filter(|s| !s.rounds.is_empty());
     let plan = &settings.plan;
     let title = format!(
         "{}, {} switches, {} hosts each",
@@ -438,22 +505,26 @@ fn plots(
         plan.switch_count,
         plan.source_count
     );
-    let rates = subjects.iter().map(|s| s.answered_per_s.mean).collect();
-    let errors = subjects.iter().map(|s| s.answered_per_s.ci95).collect();
+    let rates = measured().map(|s| s.answered_per_s.mean).collect();
+    let errors = measured().map(|s| s.answered_per_s.ci95).collect();
     let bars = Bars {
         title: title.clone(),
         y_label: "packet-ins answered (1/s)".to_string(),
-        groups: names.clone(),
+        groups: measured().map(|s| s.name.clone()).collect(),
         parts: vec![("answered".to_string(), rates)],
         stacked: false,
         error: Some(vec![errors]),
     };
     results.plot("throughput", &bars.svg())?;
     let mut series = Vec::new();
-    for (at, (name, runs)) in names.iter().zip(&rounds.runs).enumerate() {
-        let histogram = answers(runs);
-        results.histogram(&format!("latency-{}", at + 1), &histogram, US_PER_NS)?;
-        series.push(Series::new(name, tail_points(&histogram)));
+    let each = subjects.iter().zip(&rounds.turns);
+    for (at, (subject, turns)) in (1..).zip(each) {
+        if turns.runs.is_empty() {
+            continue;
+        }
+        let histogram = answers(turns);
+        results.histogram(&format!("latency-{at}"), &histogram, US_PER_NS)?;
+        series.push(Series::new(&subject.name, tail_points(&histogram)));
     }
     let labels = [
         "answered within (µs)",
@@ -489,22 +560,50 @@ pub fn tail_points(histogram: &Histogram) -> Vec<(f64, f64)> {
     recorded.filter(|(_, longer)| *longer > 0.0).collect()
 }
 
+/// A line per round. A round that failed has the figures until then, if there are any.
 fn rounds_csv(subjects: &[SubjectDocument]) -> String {
-    Columns::of(&all_rounds(subjects))
-        .text("controller", |(name, ..)| format!("\"{name}\""))
-        .text("round", |(_, number, _)| *number)
-        .number("answered_per_s", 1, |(.., round)| round.answered_per_s)
-        .number("p50_us", 3, |(.., round)| round.latency_us.p50)
-        .number("p99_us", 3, |(.., round)| round.latency_us.p99)
-        .text("sent", |(.., round)| round.tally.sent)
-        .text("answered", |(.., round)| round.tally.answered)
-        .text("missing", |(.., round)| round.tally.missing)
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut rows: Vec<(&str, u32, Option<&RoundDocument>, &str)> = Vec::new();
+    for subject in subjects {
+        let name = subject.name.as_str();
+        let rounds = subject.rounds.iter();
+        rows.extend(rounds.map(|round| (name, round.round, Some(round), "")));
+        let failures = subject.failures.iter();
+        rows.extend(failures.map(|f| (name, f.round, f.measured.as_ref(), f.problem.as_str())));
+    }
+    let count = |of: fn(&Tally) -> u64| {
+        move |row: &(&str, u32, Option<&RoundDocument>, &str)| {
+            row.2
+                .map_or(String::new(), |round| of(&round.tally).to_string())
+        }
+    };
+    Columns::of(&rows)
+        .text("controller", |(name, ..)| quoted(name))
+        .text("round", |(_, number, ..)| *number)
+        .maybe("answered_per_s", 1, |row| Some(row.2?.answered_per_s))
+        .maybe("p50_us", 3, |row| Some(row.2?.latency_us.p50))
+        .maybe("p99_us", 3, |row| Some(row.2?.latency_us.p99))
+        .text("sent", count(|tally| tally.sent))
+        .text("answered", count(|tally| tally.answered))
+        .text("missing", count(|tally| tally.missing))
+        .text("failed", |(.., problem)| quoted(problem))
         .csv()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bench_that_was_late_says_so() {
+        let lags = [3.0, 40_000.0, 10_000.0].map(|us| Summary::of([1000.0, us]));
+        let said = late(lags.iter()).unwrap();
+        assert!(
+            said.contains("up to 40 ms late (99 % within 40.0 ms)"),
+            "{said}"
+        );
+        assert_eq!(late(lags[..1].iter()), None);
+    }
 
     #[test]
     fn who_was_busy_is_the_bottleneck() {

@@ -95,14 +95,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         args.start
     ));
     let mut steps = Vec::new();
+    let mut failed = None;
     for settings in &plans {
-        match step(args, settings, &interrupt) {
-            Ok(step) => steps.push(step),
-            Err(_) if interrupt.is_set() => {}
-            Err(failure) => return Err(failure),
-        }
+        let measured = step(args, settings, &interrupt);
         if interrupt.is_set() {
+            steps.extend(measured);
             break;
+        }
+        match measured {
+            Ok(step) => steps.push(step),
+            // More switches are more load: the following ones would fail too.
+            Err(failure) => {
+                let step = format!("{} switches", settings.plan.switch_count);
+                failed = Some(crate::step_failed(&steps, &step, failure)?);
+                break;
+            }
         }
     }
     plots(&measurement.results, &steps)?;
@@ -113,7 +120,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "macs_per_switch": args.macs,
         "duration_s": args.duration,
     });
-    measurement.conclude("scale", settings, (steps, interrupt.is_set()), &text)
+    measurement.conclude("scale", settings, (steps, interrupt.is_set()), &text)?;
+    failed.map_or(Ok(()), Err)
 }
 
 fn list(numbers: &[u32]) -> String {
@@ -163,6 +171,9 @@ fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step,
     let switches = u32::from(settings.plan.switch_count);
     let title = format!("{switches} switches");
     let run = measure(settings, &server, &title, interrupt, &Progress::start())?;
+    if let Some(failure) = run.death() {
+        return Err(failure);
+    }
     let measured = &run.measured;
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let used = run.target;

@@ -26,7 +26,7 @@ const LEARN_WINDOW: usize = 64;
 /// The number of switches above which one ARP per switch, flooded to all others, is more than the
 /// load itself.
 const ARP_SWITCHES_MAX: u32 = 256;
-const RATE_MAX: f64 = 1e8;
+pub const RATE_MAX: f64 = 1e8;
 const STORM_RATE_DEFAULT: f64 = 100_000.0;
 const SECONDS_MAX: f64 = 86_400.0;
 
@@ -320,11 +320,11 @@ fn default_name(kind: &SubjectKind) -> String {
     }
 }
 
-fn rate(flag: &str, rate: f64) -> Result<f64, Failure> {
+pub fn rate(flag: &str, rate: f64) -> Result<f64, Failure> {
     match rate > 0.0 && rate <= RATE_MAX {
         true => Ok(rate),
         false => Err(Failure::usage(format!(
-            "{flag} {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
+            "{flag} {rate}: write a number a second, above 0 and up to {RATE_MAX}"
         ))),
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 /// `answered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
+    /// Packet-ins, with those that waited when the measuring began.
     pub sent: u64,
     /// Packet-ins that have the answer that was asked for.
     pub answered: u64,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use net::method::{Host, Method, Transport};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::settings::SubjectKind;
@@ -64,6 +65,11 @@ impl Server {
     pub fn usage(&self) -> Option<Usage> {
         let of_pid = || self.pid.map(usage_of);
         self.target.as_ref().map(Target::usage).or_else(of_pid)
+    }
+
+    /// Whether the command has ended by a signal or with an error.
+    pub fn has_failed(&self) -> bool {
+        self.target.as_ref().is_some_and(Target::has_failed)
     }
 
     /// Processor time of its threads so far, summed by name.
@@ -129,6 +135,16 @@ impl Target {
                 )));
             }
             std::thread::sleep(POLL);
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        match waitid(Id::Pid(pid), flags) {
+            Ok(WaitStatus::Exited(_, code)) => code != 0,
+            Ok(WaitStatus::Signaled(..)) => true,
+            _ => false,
         }
     }
 

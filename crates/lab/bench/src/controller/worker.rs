@@ -212,8 +212,8 @@ impl<'a> Worker<'a> {
                     }
                     tokio::time::sleep(CONNECT_PAUSE).await;
                 };
-                progress.settled.fetch_add(1, Ordering::Relaxed);
                 let Some(connection) = connection else {
+                    progress.given_up.fetch_add(1, Ordering::Relaxed);
                     return;
                 };
                 progress.connected.fetch_add(1, Ordering::Relaxed);
@@ -228,12 +228,12 @@ impl<'a> Worker<'a> {
                 }
                 let end = serve(emulated.clone(), connection, &shared).await;
                 emulated.borrow_mut().is_up = false;
-                progress.gone.fetch_add(1, Ordering::Relaxed);
                 shared.control.note_problem(match end {
                     End::Closed => "the controller closed a connection".to_string(),
                     End::Failed(error) => format!("a connection was lost: {error}"),
                     End::Broken(broken) => broken.to_string(),
                 });
+                progress.gone.fetch_add(1, Ordering::Relaxed);
             });
         }
     }
@@ -270,9 +270,12 @@ impl<'a> Worker<'a> {
     }
 
     fn begin(&mut self, now_ns: u64) {
-        let tallies: Vec<Tally> = self.tallies().collect();
-        for emulated in &self.switches {
-            emulated.borrow_mut().switch.record_from(now_ns);
+        let mut tallies: Vec<Tally> = self.tallies().collect();
+        for (emulated, tally) in self.switches.iter().zip(&mut tallies) {
+            let switch = &mut emulated.borrow_mut().switch;
+            switch.record_from(now_ns);
+            // Packet-ins that wait now are answered or missed within the measured time.
+            tally.sent -= switch.in_flight() as u64;
         }
         self.begun = Some(StartPoint {
             at_ns: now_ns,

@@ -9,9 +9,10 @@ use super::events::EventFigures;
 use super::load::Tally;
 use super::recovery::Recovery;
 use super::run::{Load, Measured, Setup};
-use super::settings::{Rounds, Settings, milliseconds};
+use super::settings::{Settings, milliseconds};
 use super::switch::Counts;
 use crate::controller::report::{Bottleneck, tail_points};
+use crate::controller::rounds::{Failed, Rounds};
 use crate::histogram::Histogram;
 use cli::failure::Failure;
 use cli::table::Columns;
@@ -31,6 +32,14 @@ struct SubjectDocument {
     command: Option<String>,
     legs: Vec<LegDocument>,
     runs: Vec<RunDocument>,
+    failures: Vec<FailureDocument>,
+}
+
+/// A round that ended the controller's turns.
+#[derive(Serialize)]
+struct FailureDocument {
+    round: u32,
+    problem: String,
 }
 
 /// Medians over the rounds.
@@ -106,26 +115,33 @@ struct ControllerDocument {
 pub fn conclude(
     measurement: &Measurement<'_>,
     settings: &Settings,
-    rounds: &Rounds,
+    rounds: &Rounds<Measured>,
 ) -> Result<(), Failure> {
-    let each = settings.subjects.iter().zip(&rounds.runs);
+    let each = settings.subjects.iter().zip(&rounds.turns);
+    let failure = |failed: &Failed<Measured>| FailureDocument {
+        round: failed.round,
+        problem: failed.failure.message().to_string(),
+    };
     let subjects: Vec<SubjectDocument> = each
-        .map(|(subject, runs)| {
-            let runs: Vec<RunDocument> = runs.iter().map(run_document).collect();
+        .map(|(subject, turns)| {
+            let runs = turns.runs.iter();
+            let runs: Vec<RunDocument> = runs.map(|(_, run)| run_document(run)).collect();
             SubjectDocument {
                 name: subject.name.clone(),
                 method: subject.method(),
                 command: subject.command(),
                 legs: legs(&runs),
                 runs,
+                failures: turns.failed.iter().map(failure).collect(),
             }
         })
         .collect();
     let text = text(settings, &subjects);
     plots(&measurement.results, settings, rounds)?;
     growth_plots(&measurement.results, settings, rounds)?;
-    let settings = settings_document(settings);
-    measurement.conclude("fabric", settings, (subjects, rounds.interrupted), &text)
+    let document = settings_document(settings);
+    measurement.conclude("fabric", document, (subjects, rounds.interrupted), &text)?;
+    rounds.verdict(&settings.subjects)
 }
 
 fn settings_document(settings: &Settings) -> Json {
@@ -284,6 +300,9 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
         + "\n"
         + &events_table(subjects);
     for subject in subjects {
+        for FailureDocument { round, problem } in &subject.failures {
+            text += &format!("{}: FAILED in round {round}: {problem}\n", subject.name);
+        }
         for note in notes(settings, subject) {
             text += &format!("{}: {note}\n", subject.name);
         }
@@ -413,7 +432,7 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     notes
 }
 
-fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), Failure> {
+fn plots(results: &Results, settings: &Settings, rounds: &Rounds<Measured>) -> Result<(), Failure> {
     if !results.are_kept() {
         return Ok(());
     }
@@ -424,10 +443,10 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
     ];
     for (name, x_label, of) in figures {
         let mut series = Vec::new();
-        for (at, (subject, runs)) in (1..).zip(settings.subjects.iter().zip(&rounds.runs)) {
+        for (at, (subject, turns)) in (1..).zip(settings.subjects.iter().zip(&rounds.turns)) {
             // Of each leg the first run is drawn.
             let mut legs: Vec<&str> = Vec::new();
-            for (number, run) in runs.iter().enumerate() {
+            for (number, (_, run)) in turns.runs.iter().enumerate() {
                 results.histogram(&format!("{name}-{at}-{}", number + 1), of(run), MS_PER_NS)?;
                 if !legs.contains(&run.leg.name.as_str()) {
                     legs.push(&run.leg.name);
@@ -446,7 +465,11 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), 
 }
 
 /// Figures over the number of switches, where several networks were measured.
-fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), Failure> {
+fn growth_plots(
+    results: &Results,
+    settings: &Settings,
+    rounds: &Rounds<Measured>,
+) -> Result<(), Failure> {
     if !results.are_kept() || settings.topologies.len() < 2 {
         return Ok(());
     }
@@ -481,10 +504,11 @@ fn growth_plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Resu
     let kinds: Vec<&str> = of_first.map(|leg| leg.kind).collect();
     for (name, y_label, lines) in figures {
         let mut series = Vec::new();
-        for (subject, runs) in settings.subjects.iter().zip(&rounds.runs) {
+        for (subject, turns) in settings.subjects.iter().zip(&rounds.turns) {
             for kind in &kinds {
                 for (what, of) in lines {
-                    let of_kind = runs.iter().filter(|run| run.leg.kind == *kind);
+                    let runs = turns.runs.iter().map(|(_, run)| run);
+                    let of_kind = runs.filter(|run| run.leg.kind == *kind);
                     let suffix = if kinds.len() > 1 {
                         format!(", {kind}")
                     } else {

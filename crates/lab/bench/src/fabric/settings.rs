@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::net::Net;
 use super::run::{Leg, Load, Measured, Plan, Runner, address};
 use super::{Args, Workload};
-use crate::controller::settings::{Subject, SubjectKind, seconds, subjects, whole};
+use crate::controller::rounds::{Failed, Rounds};
+use crate::controller::settings::{RATE_MAX, Subject, SubjectKind, rate, seconds, subjects, whole};
 use crate::controller::switch::Announce;
 use crate::controller::target::Server;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 
-const RATE_MAX: f64 = 1e7;
 /// Conversations a second beside events.
 const EVENTS_RATE: f64 = 200.0;
 
@@ -28,12 +28,6 @@ pub struct Settings {
     pid: Option<i32>,
 }
 
-/// The runs of each controller, in the order of rounds.
-pub struct Rounds {
-    pub runs: Vec<Vec<Measured>>,
-    pub interrupted: bool,
-}
-
 impl Settings {
     pub fn resolve(args: &Args) -> Result<Settings, Failure> {
         let subjects = subjects(&args.subjects)?;
@@ -42,12 +36,6 @@ impl Settings {
                 address(method)?;
             }
         }
-        let rate = |flag: &str, rate: f64| match rate > 0.0 && rate <= RATE_MAX {
-            true => Ok(rate),
-            false => Err(Failure::usage(format!(
-                "{flag} {rate}: write a number a second, above 0 and up to {RATE_MAX}"
-            ))),
-        };
         let workload = args.workload;
         let is_stormy = workload == Workload::Storm;
         let storm_rate = match is_stormy {
@@ -169,21 +157,19 @@ impl Settings {
 }
 
 /// Controllers in turn, round after round, each run on fresh switches and, where a command starts
-/// it, a fresh controller.
-pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Failure> {
-    let mut runs: Vec<Vec<Measured>> = settings.subjects.iter().map(|_| Vec::new()).collect();
+/// it, a fresh controller. One that fails has no more turns.
+pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds<Measured>, Failure> {
+    let mut rounds = Rounds::new(&settings.subjects);
     let progress = Progress::start();
-    for round in 0..settings.rounds {
+    for round in 1..=settings.rounds {
         for (at, subject) in settings.subjects.iter().enumerate() {
+            let turns = &mut rounds.turns[at];
             let mut legs = settings.legs.clone();
             let mut number = 0;
-            while number < legs.len() && !interrupt.is_set() {
+            while number < legs.len() && !interrupt.is_set() && !turns.is_given_up() {
                 let title = format!(
-                    "round {} of {}, {}, {}",
-                    round + 1,
-                    settings.rounds,
-                    subject.name,
-                    legs[number].name
+                    "round {round} of {}, {}, {}",
+                    settings.rounds, subject.name, legs[number].name
                 );
                 let runner = Runner {
                     plan: &settings.plan,
@@ -194,30 +180,31 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Fai
                 };
                 // A process id is of the first controller.
                 let pid = settings.pid.filter(|_| at == 0);
-                let mut server = Server::of(&subject.kind, pid, interrupt)?;
-                let measured = match runner.run(&mut server) {
-                    Ok(measured) => measured,
+                let server = Server::of(&subject.kind, pid, interrupt);
+                match server.and_then(|mut server| runner.run(&mut server)) {
+                    Ok(measured) => {
+                        if number == 0 {
+                            let carried = measured.delivered_per_s();
+                            let times = settings.overload.iter();
+                            legs.extend(
+                                times.map(|times| overloaded(&settings.legs[0], *times, carried)),
+                            );
+                        }
+                        turns.runs.push((round, measured));
+                    }
                     Err(_) if interrupt.is_set() => break,
-                    Err(failure) => return Err(failure),
-                };
-                if number == 0 {
-                    let carried = measured.delivered_per_s();
-                    legs.extend(
-                        settings
-                            .overload
-                            .iter()
-                            .map(|times| overloaded(&settings.legs[0], *times, carried)),
-                    );
+                    Err(failure) => turns.failed.push(Failed {
+                        round,
+                        failure,
+                        run: None,
+                    }),
                 }
-                runs[at].push(measured);
                 number += 1;
             }
         }
     }
-    Ok(Rounds {
-        runs,
-        interrupted: interrupt.is_set(),
-    })
+    rounds.interrupted = interrupt.is_set();
+    rounds.or_failure()
 }
 
 /// The part of what was delivered that counts as little load.

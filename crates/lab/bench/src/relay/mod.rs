@@ -12,6 +12,7 @@ pub mod switches;
 
 use serde::Serialize;
 
+use crate::certificates::Certificates;
 use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::flag::whole;
@@ -19,7 +20,7 @@ use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 use load::Load;
 use processes::Relays;
-use report::{Cell, Row};
+use report::{Cell, Measured};
 
 /// Measures a pair of relays over loopback: messages a second, CPU time of each end per message,
 /// and memory per switch.
@@ -75,24 +76,38 @@ pub fn run(mut args: Args) -> Result<(), Failure> {
     let progress = Progress::start();
     let switches_max = args.switches.iter().copied().max();
     let certificates = processes::certificates(switches_max.unwrap_or(1))?;
-    let mut rows = Vec::new();
+    let mut cells = Vec::new();
+    let mut failed = None;
     for cell in args.cells() {
-        let mut measured = Vec::new();
-        for run in 0..args.runs {
-            if interrupt.is_set() {
+        let mut runs = Vec::new();
+        for run in 1..=args.runs {
+            if interrupt.is_set() || failed.is_some() {
                 break;
             }
-            progress.say(format_args!("{}: run {}", cell.name(), run + 1));
-            let load = Load::new(&cell, &args)?;
-            let relays = Relays::start(&cell, &certificates, load.sink_port())?;
-            measured.push(load.carry(&relays)?);
+            progress.say(format_args!("{}: run {run}", cell.name()));
+            match measure(&cell, &args, &certificates) {
+                Ok(measured) => runs.push(measured),
+                Err(failure) => failed = Some((format!("{}, run {run}", cell.name()), failure)),
+            }
         }
-        rows.extend(Row::of(cell, &measured));
+        if !runs.is_empty() {
+            cells.push((cell, runs));
+        }
     }
     drop(progress);
-    report::charge_switches(&mut rows);
+    let failed = failed.map(|(step, failure)| crate::step_failed(&cells, &step, failure));
+    let failed = failed.transpose()?;
+    let rows = report::rows(&cells);
+    report::keep(&measurement.results, &cells, &rows)?;
     let text = report::text(&rows);
-    measurement.conclude("relay", &args, (rows, interrupt.is_set()), &text)
+    measurement.conclude("relay", &args, (rows, interrupt.is_set()), &text)?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn measure(cell: &Cell, args: &Args, certificates: &Certificates) -> Result<Measured, Failure> {
+    let load = Load::new(cell, args)?;
+    let relays = Relays::start(cell, certificates, load.sink_port())?;
+    load.carry(&relays)
 }
 
 impl Args {

@@ -1,12 +1,15 @@
-//! Cells, what was measured of each, and the table.
+//! Cells, what was measured of each, the table, the raw data and the plots.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::processes::Used;
+use cli::failure::Failure;
 use cli::table::Columns;
 use measure::stats::Summary;
+use report::output::Results;
+use report::plot::Bars;
 
 /// One row: the number of switches, of messages in a write, and a rate or as fast as they go.
 #[derive(Clone, Debug)]
@@ -60,38 +63,60 @@ impl Cell {
     }
 }
 
+impl Measured {
+    fn messages_per_s(&self) -> f64 {
+        self.messages as f64 / self.elapsed.as_secs_f64()
+    }
+
+    fn switch_cpu_us(&self) -> f64 {
+        self.us_each(self.before.switch.cpu, self.after.switch.cpu)
+    }
+
+    fn controller_cpu_us(&self) -> f64 {
+        self.us_each(self.before.controller.cpu, self.after.controller.cpu)
+    }
+
+    /// Processor time of one message.
+    fn us_each(&self, before: Duration, after: Duration) -> f64 {
+        1e6 * after.saturating_sub(before).as_secs_f64() / self.messages.max(1) as f64
+    }
+}
+
+/// A row for each cell; [`Row::switch_kib_each`] is against the row of one switch at a rate.
+pub fn rows(cells: &[(Cell, Vec<Measured>)]) -> Vec<Row> {
+    let mut rows: Vec<Row> = cells
+        .iter()
+        .map(|(cell, runs)| Row::of(cell, runs))
+        .collect();
+    charge_switches(&mut rows);
+    rows
+}
+
 impl Row {
-    /// `None` if nothing was measured.
-    pub fn of(cell: Cell, runs: &[Measured]) -> Option<Row> {
+    fn of(cell: &Cell, runs: &[Measured]) -> Row {
         let summary = |of: &dyn Fn(&Measured) -> f64| Summary::of(runs.iter().map(of));
-        let us = |before: Duration, after: Duration, run: &Measured| {
-            1e6 * after.saturating_sub(before).as_secs_f64() / run.messages.max(1) as f64
-        };
-        let switch_us = |run: &Measured| us(run.before.switch.cpu, run.after.switch.cpu, run);
-        let controller_us =
-            |run: &Measured| us(run.before.controller.cpu, run.after.controller.cpu, run);
-        (!runs.is_empty()).then(|| Row {
+        Row {
             switches: cell.switches,
             batch: cell.batch,
             rate_per_s: cell.rate_per_s,
             runs: runs.len(),
             set_up_s: summary(&|run| run.set_up.as_secs_f64()),
-            messages_per_s: summary(&|run| run.messages as f64 / run.elapsed.as_secs_f64()),
-            switch_cpu_us: summary(&switch_us),
-            controller_cpu_us: summary(&controller_us),
+            messages_per_s: summary(&Measured::messages_per_s),
+            switch_cpu_us: summary(&Measured::switch_cpu_us),
+            controller_cpu_us: summary(&Measured::controller_cpu_us),
             messages_per_s_of_one_core: summary(&|run| {
-                1e6 / switch_us(run).max(controller_us(run)).max(1e-6)
+                1e6 / run.switch_cpu_us().max(run.controller_cpu_us()).max(1e-6)
             }),
             switch_peak_mib: summary(&|run| run.after.switch.memory_peak_mib),
             controller_peak_mib: summary(&|run| run.after.controller.memory_peak_mib),
             switch_kib_each: None,
             controller_kib_each: None,
-        })
+        }
     }
 }
 
-/// Sets the memory of each switch beyond the first, against the row of one switch at a rate.
-pub fn charge_switches(rows: &mut [Row]) {
+/// Sets the memory of each switch beyond the first.
+fn charge_switches(rows: &mut [Row]) {
     let one = rows
         .iter()
         .find(|row| row.switches == 1 && row.rate_per_s.is_some());
@@ -129,4 +154,89 @@ pub fn text(rows: &[Row]) -> String {
         .text("KiB each", |row| each(row.switch_kib_each))
         .text("KiB each", |row| each(row.controller_kib_each))
         .table()
+}
+
+/// A name, and the figure of a row that a bar shows.
+type Part<'a> = (&'a str, fn(&Row) -> &Summary);
+
+/// Writes every run, and plots of the rows.
+pub fn keep(
+    results: &Results,
+    cells: &[(Cell, Vec<Measured>)],
+    rows: &[Row],
+) -> Result<(), Failure> {
+    results.write("runs.csv", runs_csv(cells).as_bytes())?;
+    let groups: Vec<String> = cells.iter().map(|(cell, _)| cell.name()).collect();
+    let plot = |name: &str, title: &str, y_label: &str, parts: &[Part<'_>]| {
+        let figures = |of: fn(&Summary) -> f64| {
+            let each = parts.iter();
+            each.map(move |(_, part)| rows.iter().map(|row| of(part(row))).collect())
+        };
+        let means = figures(|summary| summary.mean);
+        let bars = Bars {
+            title: title.to_owned(),
+            y_label: y_label.to_owned(),
+            groups: groups.clone(),
+            parts: (parts.iter().map(|(name, _)| (*name).to_owned()))
+                .zip(means)
+                .collect(),
+            stacked: false,
+            error: Some(figures(|summary| summary.ci95).collect()),
+        };
+        results.plot(name, &bars.svg())
+    };
+    let title = "Messages through a pair of relays";
+    plot(
+        "messages",
+        title,
+        "messages a second",
+        &[("carried", |row| &row.messages_per_s)],
+    )?;
+    let title = "Processor time of each end";
+    plot(
+        "cpu",
+        title,
+        "µs a message",
+        &[
+            ("switch end", |row| &row.switch_cpu_us),
+            ("controller end", |row| &row.controller_cpu_us),
+        ],
+    )?;
+    let title = "Peak memory of each end";
+    plot(
+        "memory",
+        title,
+        "MiB",
+        &[
+            ("switch end", |row| &row.switch_peak_mib),
+            ("controller end", |row| &row.controller_peak_mib),
+        ],
+    )
+}
+
+fn runs_csv(cells: &[(Cell, Vec<Measured>)]) -> String {
+    let runs = cells.iter().flat_map(|(cell, runs)| {
+        let numbered = (1..).zip(runs);
+        numbered.map(move |(number, run)| (cell, number, run))
+    });
+    let runs: Vec<(&Cell, usize, &Measured)> = runs.collect();
+    Columns::of(&runs)
+        .text("switches", |(cell, ..)| cell.switches)
+        .text("batch", |(cell, ..)| cell.batch)
+        .maybe("offered_per_s", 0, |(cell, ..)| {
+            cell.rate_per_s.map(f64::from)
+        })
+        .text("run", |(_, number, _)| *number)
+        .number("set_up_s", 3, |(.., run)| run.set_up.as_secs_f64())
+        .text("messages", |(.., run)| run.messages)
+        .number("messages_per_s", 1, |(.., run)| run.messages_per_s())
+        .number("switch_cpu_us", 3, |(.., run)| run.switch_cpu_us())
+        .number("controller_cpu_us", 3, |(.., run)| run.controller_cpu_us())
+        .number("switch_peak_mib", 1, |(.., run)| {
+            run.after.switch.memory_peak_mib
+        })
+        .number("controller_peak_mib", 1, |(.., run)| {
+            run.after.controller.memory_peak_mib
+        })
+        .csv()
 }

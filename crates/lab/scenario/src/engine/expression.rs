@@ -7,7 +7,7 @@ use std::fmt;
 
 use measure::quantiles::nearest_rank;
 use measure::stats::Summary;
-use winnow::combinator::{alt, delimited, opt, preceded, repeat, separated};
+use winnow::combinator::{alt, delimited, opt, peek, preceded, repeat, separated};
 use winnow::error::EmptyError;
 use winnow::prelude::*;
 use winnow::token::{one_of, take_while};
@@ -475,9 +475,12 @@ fn operand(input: &mut &str) -> Parsed<Node> {
     )
         .map(|(function, of)| Node::Call(function, of));
     let is_word = |found: &str| ["and", "or", "not"].contains(&found);
-    let figure = preceded(space, name)
-        .verify(move |found: &str| !is_word(found) && function(found).is_none())
-        .map(|found: &str| Node::Name(found.to_string()));
+    // A column may be called like a function: without a parenthesis it is none.
+    let figure = (preceded(space, name), peek(opt(sign("("))))
+        .verify(move |(found, opens): &(&str, Option<()>)| {
+            !is_word(found) && (opens.is_none() || function(found).is_none())
+        })
+        .map(|(found, _): (&str, _)| Node::Name(found.to_string()));
     let inner = delimited(sign("("), either, sign(")"));
     alt((number, minus, call, figure, inner)).parse_next(input)
 }
@@ -497,6 +500,7 @@ mod tests {
             "sent" => Value::Many(vec![10.0, 20.0, 10.0, 10.0]),
             "late.ms" => Value::Many(vec![1.0, f64::NAN, 2.0, 3.0]),
             "limit" => Value::One(2.5),
+            "p99" => Value::Many(vec![4.0, 6.0]),
             _ => Value::Many(Vec::new()),
         }
     }
@@ -538,6 +542,8 @@ mod tests {
             // Student's t of three degrees of freedom: 3.182 * 5 / sqrt(4).
             ("ci95(sent)", 7.955),
             ("sum(none)", 0.0),
+            ("max(p99)", 6.0),
+            ("mean(p99 + 1) - max (lost)", 3.0),
         ] {
             assert_eq!(number(text), expected, "{text}");
         }

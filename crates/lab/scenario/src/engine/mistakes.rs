@@ -665,6 +665,74 @@ const CHANGE_MISTAKES: [(&str, &str, usize, &str); 30] = [
 ];
 
 #[test]
+fn a_misspelt_key_of_traffic_or_a_probe_is_the_only_mistake() {
+    let cases = [
+        ("id = \"calm\"", "idd = \"calm\"", "did you mean id?"),
+        ("kind = \"ping\"", "knid = \"ping\"", "did you mean kind?"),
+        ("kind = \"ping\"", "kind = \"pnig\"", "did you mean ping?"),
+        (
+            "pairs = \"ring\"",
+            "piars = \"ring\"",
+            "did you mean pairs?",
+        ),
+        (
+            "interval = \"10ms\"",
+            "intervall = \"10ms\"",
+            "did you mean interval?",
+        ),
+        (
+            "kind = \"status\"",
+            "knid = \"status\"",
+            "did you mean kind?",
+        ),
+    ];
+    for (right, wrong, words) in cases {
+        let found = refused(&GOOD.replacen(right, wrong, 1));
+        assert!(
+            found.len() == 1 && found[0].text.contains(words),
+            "{wrong}: {found:?}"
+        );
+    }
+    let other = GOOD.replacen("id = \"calm\"", "idd = \"calm\"", 1);
+    let other = other.replace("new.works_ms", "new.wroks_ms");
+    assert_eq!(refused(&other).len(), 1, "nobody knows whose figure it is");
+    let other = GOOD.replacen("interval = \"10ms\"", "intervall = \"10ms\"", 1);
+    let other = other.replace("new.works_ms", "new.wroks_ms");
+    assert_eq!(
+        refused(&other).len(),
+        2,
+        "the figures of other traffic are known"
+    );
+}
+
+#[test]
+fn a_cell_has_the_name_of_a_command_and_not_its_words() {
+    let text = GOOD.replace(
+        "[ready]",
+        "program = [\"mine=exec mine {port}\", \"exec other {port}\"]\n[ready]",
+    );
+    let text = text + "[controller]\nprogram = \"$program\"\n";
+    let text = text.replace("kind = \"status\"", "kind = \"machine\"");
+    let start = text.find("[[at]]\nid = \"gone\"").unwrap();
+    let end = text.find("[[at]]\nid = \"back\"").unwrap();
+    let text = text[..start].to_string() + &text[end..];
+    let text = text
+        .replace("after = \"gone\"\n", "")
+        .replace("start = \"controller\"\n", "");
+    let scenario = read(&text, &auster()).unwrap_or_else(|found| panic!("{found:?}"));
+    let names: Vec<&str> = scenario
+        .cells
+        .iter()
+        .map(|cell| cell.name.as_str())
+        .collect();
+    assert!(names.contains(&"down=1s, program=mine"), "{names:?}");
+    assert!(
+        names.contains(&"down=1s, program=exec other {port}"),
+        "{names:?}"
+    );
+}
+
+#[test]
 fn the_quick_part_is_a_part_of_the_cells_and_runs() {
     let controller = auster();
     let around = |quick| Circumstances {

@@ -9,6 +9,7 @@ mod course;
 mod event;
 mod expression;
 pub mod json_schema;
+pub mod lateness;
 mod matrix;
 #[cfg(test)]
 mod mistakes;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use sim::link::LinkConfig;
 use testbed::impairment::Impairment;
+use testbed::plane::Controller;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -60,8 +61,20 @@ impl<'a> Problems<'a> {
     }
 
     fn add(&self, at: usize, text: String) {
-        let line = self.text[..at].matches('\n').count() + 1;
+        let line = self.line(at);
         self.found.borrow_mut().insert(Problem { line, text });
+    }
+
+    /// Takes back a mistake that follows from another one.
+    fn retract(&self, at: usize, beginning: &str) {
+        let line = self.line(at);
+        let follows =
+            |problem: &Problem| problem.line == line && problem.text.starts_with(beginning);
+        self.found.borrow_mut().retain(|problem| !follows(problem));
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count() + 1
     }
 
     pub fn is_empty(&self) -> bool {
@@ -140,14 +153,21 @@ impl Node {
         }
     }
 
-    /// The value as a cell's name shows it.
-    pub fn words(&self) -> String {
+    /// The value as a command has it.
+    fn words(&self) -> String {
         match &self.value {
             Value::Text(text) => text.clone(),
             Value::Number(number) => number.to_string(),
             Value::Truth(truth) => truth.to_string(),
             Value::List(_) | Value::Table(_) | Value::Date => self.kind().to_string(),
         }
+    }
+
+    /// The value as a cell's name shows it.
+    fn name(&self) -> String {
+        let words = self.words();
+        let named = Controller::named_command(&words).map(|(name, _)| name.to_string());
+        named.unwrap_or(words)
     }
 
     fn kind(&self) -> &'static str {
@@ -267,6 +287,8 @@ impl Parameters {
         Some(node)
     }
 }
+
+const MISSING: &str = "missing";
 
 /// The name of the value that `--seconds` overrides.
 pub const SECONDS: &str = "seconds";
@@ -434,7 +456,7 @@ impl<'a> Section<'a> {
         }
         // A `$name` that the matrix lacks is already reported.
         if self.entry(key).is_none() {
-            self.problem(key, format!("missing; write such as {key} = {example}"));
+            self.problem(key, format!("{MISSING}; write such as {key} = {example}"));
         }
     }
 
@@ -652,7 +674,7 @@ impl<'a> Section<'a> {
     pub fn words(&self, key: &'a str) -> Option<Vec<String>> {
         let node = self.node(key, || json::in_cells(json::list(json::any())))?;
         match &node.value {
-            Value::List(list) => Some(list.iter().map(Node::words).collect()),
+            Value::List(list) => Some(list.iter().map(Node::name).collect()),
             _ => self.wrong(key, "a list of values, such as [1, 2]", node),
         }
     }
@@ -775,7 +797,7 @@ impl<'a> Section<'a> {
     fn choice(&self, axis: &'a str, node: &'a Node) -> Option<Choice> {
         let Value::Table(entries) = &node.value else {
             return Some(Choice {
-                words: node.words(),
+                words: node.name(),
                 is_named: false,
                 fields: vec![(axis.to_string(), node.clone())],
             });
@@ -818,12 +840,24 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports keys that nobody has read, each with a known key close to it.
+    /// Passes over the keys that nobody can read while this one is wrong, but for its misspelling.
+    pub fn pass_over_all_but(&self, wanted: &'a str) {
+        let others = self.other_keys().into_iter();
+        let others = others.filter(|key| nearest(key, [wanted].into_iter()).is_none());
+        self.known.borrow_mut().extend(others);
+    }
+
+    /// Reports keys that nobody has read, each with a known key close to it. That key is not
+    /// missing then, but misspelt.
     pub fn finish(self) {
         for key in self.other_keys() {
             let known = self.known.borrow();
             let right = suggestion(key, known.iter().copied());
             self.problem(key, format!("unknown key; {right}"));
+            if let Some(right) = nearest(key, known.iter().copied()) {
+                let missing = format!("{}: {MISSING};", self.field(right));
+                self.problems.retract(self.at, &missing);
+            }
         }
     }
 }
@@ -873,17 +907,18 @@ fn unknown_field(message: &str) -> String {
     }
 }
 
+/// The known word that a misspelt one may stand for.
+fn nearest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let near = known.map(|right| (strsim::levenshtein(word, right), right));
+    let near = near.filter(|(far, right)| *far <= 2.min(right.len().saturating_sub(1)));
+    near.min().map(|(_, right)| right)
+}
+
 /// A suggestion: the closest of the known words, or all of them.
 pub fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
     let known: BTreeSet<&str> = known.collect();
-    let near = known
-        .iter()
-        .map(|right| (strsim::levenshtein(word, right), *right));
-    match near
-        .min()
-        .filter(|(far, right)| *far <= 2.min(right.len().saturating_sub(1)))
-    {
-        Some((_, right)) => format!("did you mean {right}?"),
+    match nearest(word, known.iter().copied()) {
+        Some(right) => format!("did you mean {right}?"),
         None if known.is_empty() => "there are none".to_string(),
         None => {
             let known: Vec<&str> = known.into_iter().collect();
@@ -920,6 +955,10 @@ mod tests {
     fn a_close_word_is_suggested_and_otherwise_all() {
         let known = || ["window", "name"].into_iter();
         assert_eq!(suggestion("widnow", known()), "did you mean window?");
+        assert_eq!(
+            suggestion("knid", ["id", "kind"].into_iter()),
+            "did you mean kind?"
+        );
         assert_eq!(suggestion("speed", known()), "known: name, window");
         assert_eq!(suggestion("x", ["y"].into_iter()), "known: y");
         assert_eq!(suggestion("x", [].into_iter()), "there are none");

@@ -9,6 +9,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use ::report::machine::Machine;
+use ::report::output::Results;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
@@ -29,12 +30,13 @@ use testbed::{status, tools};
 
 use crate::engine::course::Course;
 use crate::engine::event::Event;
+use crate::engine::lateness::Lateness;
 use crate::engine::plot;
 use crate::engine::probe::{Scene, Series};
 use crate::engine::reader::Problem;
 use crate::engine::readiness::{PAIRS_AT_ONCE, Readiness, ping_failure};
 use crate::engine::rows::{self, Measured, Row};
-use crate::engine::schema::{Cell, Circumstances, NetworkRuns, Run, Scenario};
+use crate::engine::schema::{Cell, Circumstances, NetworkRuns, NetworkSpec, Run, Scenario};
 use crate::engine::timeline::{self, END, START, time_of};
 use crate::engine::traffic::{Carried, Echoes, Stage};
 use crate::experiment::Args;
@@ -47,7 +49,7 @@ const NETWORKS_SHOWN_MAX: usize = 20;
 /// From a signal to the end of a program that has not ended by itself.
 const ORDERLY_END_MAX: Duration = Duration::from_millis(500);
 
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, only_simulated: bool) -> Result<(), Failure> {
     let path = &args.scenario;
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
     let transport = args.transport.unwrap_or(Transport::Tcp);
@@ -62,6 +64,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         only: &args.only,
     };
     let mut scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
+    if only_simulated && !scenario.is_simulated {
+        let path = path.display();
+        return Err(Failure::usage(format!(
+            "{path}: this experiment is not simulated; run it by auster lab run {path}"
+        )));
+    }
     let has_network = scenario
         .cells
         .iter()
@@ -89,15 +97,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         true => tools::require_network_tools()?,
         false => tools::require_link_tools()?,
     }
-    if let Some(out) = &args.out {
-        // Not after minutes of pings.
-        std::fs::create_dir_all(out).map_err(|e| Failure::file(out, e))?;
-    }
+    let results = args.output.results()?;
     let left_out = prepare(&mut scenario);
-    left_out.iter().for_each(|left| note!("left out: {left}"));
     if scenario.networks.is_empty() {
-        return Err(Failure::machine("no controller is left to measure"));
+        let problems = left_out.join("; ");
+        return Err(Failure::machine(format!(
+            "no controller is left to measure: {problems}"
+        )));
     }
+    left_out.iter().for_each(|left| note!("left out: {left}"));
     // Before anything that starts a thread; see `Signals::take`.
     let signals = Arc::new(Signals::take()?);
     end_at_signal(signals.clone())?;
@@ -106,7 +114,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         true => note!("{}", scenario.title),
         false => note!("{}: {controllers}", scenario.title),
     }
-    let done = experiment(args, &scenario, controllers, left_out, &signals);
+    let done = experiment(args, &scenario, controllers, left_out, &signals, &results);
     done.map_err(|failure| match signals.seen() {
         // What failed did so since the lab went.
         true => interrupted(),
@@ -120,29 +128,56 @@ fn experiment(
     controllers: String,
     left_out: Vec<String>,
     signals: &Signals,
+    results: &Results,
 ) -> Result<(), Failure> {
     let mut experiment = Experiment::new(scenario, signals);
-    experiment.stays = scenario.stay && !args.once && !args.json;
+    experiment.stays = scenario.stay && !args.once && !args.output.json;
     let mut outcomes = Vec::new();
+    let mut failed: Vec<(&Controller, Failure)> = Vec::new();
     let mut left = scenario.networks.as_slice();
     while let Some(first) = left.first() {
         let cell = |network: &NetworkRuns| &scenario.cells[network.runs[0].cell];
+        let controller = &cell(first).network.controller;
+        if failed.iter().any(|(known, _)| *known == controller) {
+            left = &left[1..];
+            continue;
+        }
         let is_alone = !cell(first).network.has_switches();
         let most = if is_alone { 1 } else { cell(first).at_once };
         let same = left.iter().take(most);
         let same = same.take_while(|network| cell(network).at_once == cell(first).at_once);
         let (batch, rest) = left.split_at(same.count());
         left = rest;
-        match batch {
-            [network] if is_alone => outcomes.push(experiment.alone(&network.runs)?),
-            [network] => outcomes.extend(experiment.whole(&network.runs, left.is_empty())?),
-            _ => outcomes.extend(experiment.side_by_side(batch)?),
+        let done = match batch {
+            [network] if is_alone => experiment.alone(&network.runs, &mut outcomes),
+            [network] => experiment.whole(&network.runs, left.is_empty(), &mut outcomes),
+            _ => experiment.side_by_side(batch, &mut outcomes),
+        };
+        match done {
+            Ok(()) => {}
+            Err(failure) if signals.seen() => return Err(failure),
+            Err(failure) => {
+                note!("  FAILED: {}", failure.message());
+                failed.push((controller, failure));
+            }
         }
     }
+    if outcomes.is_empty() && !failed.is_empty() {
+        return Err(failed.swap_remove(0).1);
+    }
     let Experiment {
-        raw, rows, stays, ..
+        raw,
+        rows,
+        late,
+        stays,
+        ..
     } = experiment;
-    let checks = rows::verdicts(scenario, &rows);
+    let mut checks = rows::verdicts(scenario, &rows);
+    checks.extend(failed.into_iter().map(|(controller, failure)| Check {
+        what: format!("{controller} is measured to the end"),
+        passed: false,
+        found: failure.message().to_string(),
+    }));
     let document = Document {
         title: scenario.title.clone(),
         seconds: scenario.seconds,
@@ -153,16 +188,18 @@ fn experiment(
         machine: Machine::here(),
         passed: outcomes.iter().all(Outcome::passed) && checks.iter().all(|check| check.passed),
         left_out,
+        late,
         networks: outcomes,
         checks,
     };
-    if !args.json && !stays {
+    if !args.output.json && !stays {
         document.networks.iter().for_each(show_details);
     }
-    if !args.json {
+    if !args.output.json {
         say_part!("{}", rows::tables(scenario, &rows));
     }
-    conclude(args, &document, &raw, &plot::draw(scenario, &rows))
+    let plots = plot::draw(scenario, &rows);
+    conclude(args, results, &document, &raw, &plots)
 }
 
 /// Ends the program soon after a signal, wherever it is: traffic, probes and controllers that start
@@ -193,28 +230,43 @@ fn interrupted() -> Failure {
     Failure::negative("interrupted; the lab is removed")
 }
 
-/// Runs the command that each controller needs once. Where it fails, the controller's cells have no
-/// runs and no rows. Returns these controllers with the reasons.
+/// Prepares each controller once: by its own command, and by asking whether somebody listens at the
+/// address of one that runs already. Where that fails, the controller's cells have no runs and no
+/// rows. Returns these controllers with the reasons.
 fn prepare(scenario: &mut Scenario) -> Vec<String> {
-    let mut done = BTreeMap::new();
-    for cell in &mut scenario.cells {
-        let Some(words) = &cell.network.prepare else {
-            continue;
-        };
-        let controller = &cell.network.controller;
-        let problem = done.entry(words.clone()).or_insert_with(|| {
-            let problem = tools::shell(words).err()?;
-            Some(format!("{controller}: {words}: {problem}"))
+    let (mut prepared, mut reached) = (BTreeMap::new(), BTreeMap::new());
+    let mut problem = |network: &NetworkSpec| -> Option<String> {
+        let controller = &network.controller;
+        if let Some(words) = &network.prepare {
+            let problem = prepared.entry(words.clone()).or_insert_with(|| {
+                let problem = tools::shell(words).err()?;
+                Some(format!("{controller}: {words}: {problem}"))
+            });
+            if problem.is_some() {
+                return problem.clone();
+            }
+        }
+        if !network.setup.is_empty() {
+            // A command of the set-up may start it.
+            return None;
+        }
+        let problem = reached.entry(controller.to_string()).or_insert_with(|| {
+            let problem = controller.check_reachable().err()?;
+            Some(format!("{controller}: {problem}"))
         });
+        problem.clone()
+    };
+    let mut problems = Vec::new();
+    for cell in &mut scenario.cells {
+        let problem = problem(&cell.network);
         if problem.is_some() {
             cell.rows.clear();
         }
+        problems.push(problem);
     }
-    let cells = &scenario.cells;
-    let failed = |words: &String| done.get(words).is_some_and(Option::is_some);
-    let is_there = |run: &Run| !cells[run.cell].network.prepare.as_ref().is_some_and(failed);
+    let is_there = |run: &Run| problems[run.cell].is_none();
     (scenario.networks).retain(|network| network.runs.iter().all(is_there));
-    done.into_values().flatten().collect()
+    distinct(problems.into_iter().flatten())
 }
 
 /// Reads scenarios and reports all their mistakes.
@@ -261,6 +313,7 @@ struct Experiment<'a> {
     /// A line per packet, by network.
     raw: Vec<(String, Vec<String>)>,
     rows: Vec<Row>,
+    late: Lateness,
     /// Tries of the next run that were not valid.
     repeats: u64,
 }
@@ -273,41 +326,62 @@ impl<'a> Experiment<'a> {
             stays: false,
             raw: Vec::new(),
             rows: Vec::new(),
+            late: Lateness::default(),
             repeats: 0,
         }
     }
 
     /// Networks at the same time, each with its own controller and runs.
-    fn side_by_side(&mut self, networks: &[NetworkRuns]) -> Result<Vec<Outcome>, Failure> {
+    fn side_by_side(
+        &mut self,
+        networks: &[NetworkRuns],
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Failure> {
         let (scenario, signals) = (self.scenario, self.signals);
         let parts = parallel::at_once(networks, |network| {
-            let mut part = Experiment::new(scenario, signals);
-            let outcomes = part.whole(&network.runs, false)?;
-            Ok((part.raw, part.rows, outcomes))
+            let (mut part, mut outcomes) = (Experiment::new(scenario, signals), Vec::new());
+            let done = part.whole(&network.runs, false, &mut outcomes);
+            (part, outcomes, done)
         });
-        let mut all = Vec::new();
-        for (raw, rows, outcomes) in parts.into_iter().collect::<Result<Vec<_>, Failure>>()? {
-            self.raw.extend(raw);
-            self.rows.extend(rows);
-            all.extend(outcomes);
+        let mut all_done = Ok(());
+        for (part, own, done) in parts {
+            self.raw.extend(part.raw);
+            self.rows.extend(part.rows);
+            self.late.merge(part.late);
+            outcomes.extend(own);
+            all_done = all_done.and(done);
         }
-        Ok(all)
+        all_done
     }
 
-    /// All runs on equal networks: one network, and another after each run that is not valid.
-    fn whole(&mut self, mut runs: &[Run], last: bool) -> Result<Vec<Outcome>, Failure> {
-        let mut outcomes = Vec::new();
+    /// All runs on equal networks: one network, and another after each run that is not valid. A
+    /// network that fails leaves the rows of its earlier runs.
+    fn whole(
+        &mut self,
+        mut runs: &[Run],
+        last: bool,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Failure> {
         while !runs.is_empty() {
-            let (outcome, done) = self.network(runs, last)?;
-            outcomes.push(outcome);
-            runs = &runs[done..];
+            let topology = &self.scenario.cells[runs[0].cell].network.topology;
+            let mut outcome = self.outcome(topology);
+            let done = self.network(runs, last, &mut outcome);
+            if done.is_ok() || outcome.rows.values().any(|rows| !rows.is_empty()) {
+                outcomes.push(outcome);
+            }
+            runs = &runs[done?..];
         }
-        Ok(outcomes)
+        Ok(())
     }
 
     /// One network from nothing to nothing, with all its runs, or until a run that is not valid.
     /// Returns the number of runs that count.
-    fn network(&mut self, runs: &[Run], last: bool) -> Result<(Outcome, usize), Failure> {
+    fn network(
+        &mut self,
+        runs: &[Run],
+        last: bool,
+        outcome: &mut Outcome,
+    ) -> Result<usize, Failure> {
         let cell = &self.scenario.cells[runs[0].cell];
         let topology = cell.network.topology.clone();
         note!(
@@ -317,7 +391,6 @@ impl<'a> Experiment<'a> {
             topology.links.len(),
             topology.hosts.len()
         );
-        let mut outcome = self.outcome(&topology);
         let options = Options {
             patch: false,
             seed: cell.network.seed,
@@ -359,7 +432,7 @@ impl<'a> Experiment<'a> {
                 cell,
             };
             match n {
-                0 => readiness.first(started, run, &mut outcome)?,
+                0 => readiness.first(started, run, outcome)?,
                 _ => readiness.again(run)?,
             }
             for (stream, pairs) in cell.traffic.iter().zip(&run.pairs) {
@@ -370,8 +443,9 @@ impl<'a> Experiment<'a> {
                     }
                 }
             }
-            let (mut rows, flaw) =
-                one_run(cell, run, &mut network, &plane, &mut prober, &mut outcome)?;
+            let (mut rows, flaw, late) =
+                one_run(cell, run, &mut network, &plane, &mut prober, outcome)?;
+            self.late.merge(late);
             let retries = cell.valid.as_ref().map(|valid| valid.retries);
             if let Some(flaw) = flaw
                 && Some(self.repeats) < retries
@@ -385,7 +459,7 @@ impl<'a> Experiment<'a> {
                 .for_each(|row| row.repeats = retries.map(|_| repeats));
             done += 1;
             say_rows(&rows);
-            self.keep(rows, &mut outcome);
+            self.keep(rows, outcome);
         }
         outcome.status = plane.status();
         let samples = worth_keeping(runs, prober.samples(), &self.scenario.cells);
@@ -394,16 +468,17 @@ impl<'a> Experiment<'a> {
             report::raw_lines(&network.topology, &samples),
         ));
         if last && done == runs.len() && self.stays {
-            show_details(&outcome);
+            show_details(outcome);
             self.watch(&mut network, &plane, &mut prober)?;
         }
         drop(prober);
         outcome.impaired_links = network.stop();
-        Ok((outcome, done))
+        self.late.note_links(&outcome.impaired_links);
+        Ok(done)
     }
 
     /// Runs whose traffic brings its own ends, side by side where their cells allow it.
-    fn alone(&mut self, runs: &[Run]) -> Result<Outcome, Failure> {
+    fn alone(&mut self, runs: &[Run], outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
         let cells = &self.scenario.cells;
         let mut outcome = self.outcome(&cells[runs[0].cell].network.topology);
         let mut left = runs;
@@ -413,15 +488,17 @@ impl<'a> Experiment<'a> {
             let same = left.iter().take_while(|run| at_once(run) == most);
             let (group, rest) = left.split_at(same.count());
             left = rest;
-            for rows in self.group(group, most)? {
+            for (rows, late) in self.group(group, most)? {
+                self.late.merge(late);
                 self.keep(rows, &mut outcome);
             }
         }
-        Ok(outcome)
+        outcomes.push(outcome);
+        Ok(())
     }
 
     /// The rows of runs of which so many go on at a time.
-    fn group(&self, runs: &[Run], most: usize) -> Result<Vec<Vec<Row>>, Failure> {
+    fn group(&self, runs: &[Run], most: usize) -> Result<Vec<(Vec<Row>, Lateness)>, Failure> {
         let (progress, count) = (Progress::start(), runs.len());
         let has_failed = AtomicBool::new(false);
         let done = parallel::each(
@@ -436,7 +513,7 @@ impl<'a> Experiment<'a> {
                 Ok(_) if self.scenario.is_simulated => {
                     progress.say(format_args!("{number} of {count} runs"));
                 }
-                Ok(rows) => say_rows(rows),
+                Ok((rows, _)) => say_rows(rows),
                 Err(_) => {}
             },
         );
@@ -518,7 +595,8 @@ fn say_rows(rows: &[Row]) {
     rows.iter().for_each(|row| note!("  {}", rows::line(row)));
 }
 
-/// Traffic and events of one run, the rows that come of them, and why the run is not valid.
+/// Traffic and events of one run, the rows that come of them, why the run is not valid, and what
+/// was late.
 fn one_run(
     cell: &Cell,
     run: &Run,
@@ -526,11 +604,11 @@ fn one_run(
     plane: &Plane,
     prober: &mut Prober,
     outcome: &mut Outcome,
-) -> Result<(Vec<Row>, Option<String>), Failure> {
+) -> Result<(Vec<Row>, Option<String>, Lateness), Failure> {
     let planned = &timeline::draw(&cell.moments, cell.network.seed, run.number);
     let Some(end) = time_of(planned, END) else {
         // Nothing but readiness is measured.
-        return Ok((Vec::new(), None));
+        return Ok((Vec::new(), None, Lateness::default()));
     };
     let first = prober.samples().len();
     let start = prober.elapsed();
@@ -548,7 +626,7 @@ fn one_run(
         until: start + end,
     };
     let course = &course;
-    let (times, series, records) = std::thread::scope(|scope| {
+    let ((times, mut late), series, records) = std::thread::scope(|scope| {
         let probes = cell.probes.iter();
         let observers: Vec<_> = probes
             .map(|probe| {
@@ -612,12 +690,13 @@ fn one_run(
         records: &records,
         series: &series,
     };
+    late.note_streams(cell, &records);
     let flaw = rows::flaw(cell, &measured);
-    Ok((rows::rows(cell, run, &measured), flaw))
+    Ok((rows::rows(cell, run, &measured), flaw, late))
 }
 
 /// Traffic of one run without a network, and the rows that come of it.
-pub fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
+pub fn run_alone(cell: &Cell, run: &Run) -> Result<(Vec<Row>, Lateness), Failure> {
     let planned = timeline::draw(&cell.moments, cell.network.seed, run.number);
     let retries = cell.valid.as_ref().map(|valid| valid.retries);
     let mut repeats = 0;
@@ -643,7 +722,9 @@ pub fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
         let mut rows = rows::rows(cell, run, &measured);
         rows.iter_mut()
             .for_each(|row| row.repeats = retries.map(|_| repeats));
-        return Ok(rows);
+        let mut late = Lateness::default();
+        late.note_streams(cell, &records);
+        return Ok((rows, late));
     }
 }
 
@@ -718,12 +799,13 @@ struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// Applies them at their times. Returns each moment as it happened, on the prober's clock.
+    /// Applies them at their times. Returns each moment as it happened, on the prober's clock, and
+    /// the late ones.
     fn apply(
         &self,
         network: &mut Network,
         plane: &Plane,
-    ) -> Result<Vec<(String, Duration)>, Failure> {
+    ) -> Result<(Vec<(String, Duration)>, Lateness), Failure> {
         // Nobody waits for moments that an error has prevented.
         let _ending = self.course.moments();
         let later = later_changes(self.cell, self.run, self.planned);
@@ -736,7 +818,7 @@ impl Events<'_> {
         let later = later.iter();
         steps.extend(later.map(|(time, e)| (*time, Step::Change(e.as_ref()))));
         steps.sort_by_key(|(time, _)| *time);
-        let mut times = Vec::new();
+        let (mut times, mut lateness) = (Vec::new(), Lateness::default());
         // Steps are later by the time for which earlier ones have waited.
         let mut late = Duration::ZERO;
         for (time, step) in steps {
@@ -753,13 +835,14 @@ impl Events<'_> {
                         START => self.start,
                         _ => self.epoch.elapsed(),
                     };
+                    lateness.note_moment(id, now.saturating_sub(due + late));
                     times.push((id.to_string(), now));
                     self.course.happened(id);
                 }
                 Step::Change(event) => event.apply(network, plane)?,
             }
         }
-        Ok(times)
+        Ok((times, lateness))
     }
 }
 
@@ -812,15 +895,16 @@ fn worth_keeping(runs: &[Run], samples: &[Sample], cells: &[Cell]) -> Vec<Sample
 
 fn conclude(
     args: &Args,
+    results: &Results,
     document: &Document,
     raw: &[(String, Vec<String>)],
     plots: &[(String, String)],
 ) -> Result<(), Failure> {
-    if let Some(dir) = &args.out {
-        report::write(dir, document, raw, plots)?;
+    if let Some(dir) = &args.output.out {
+        report::write(results, document, raw, plots)?;
         note!("\nwritten to {}", dir.display());
     }
-    if args.json {
+    if args.output.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
         say!("{text}");
@@ -828,6 +912,9 @@ fn conclude(
         let has_network = document.networks.iter().any(|network| network.switches > 0);
         if has_network && document.networks.len() <= NETWORKS_SHOWN_MAX {
             say!("\n{}", report::summary_table(&document.networks));
+        }
+        if let Some(late) = document.late.line() {
+            say!("\n{late}");
         }
     }
     let failed = |about: &str, checks: &[Check]| -> Vec<String> {

@@ -449,7 +449,11 @@ fn quick(
 ) -> (Option<u64>, Option<f64>) {
     let Some(section) = top.section("quick") else {
         if around.quick && !top.has("quick") {
-            top.problem("quick", "--quick runs this part; write [quick]");
+            let right = "leave --quick out, or write [quick] with such as runs = 1";
+            top.problem(
+                "quick",
+                format!("the experiment has no quick part; {right}"),
+            );
         }
         return (None, None);
     };
@@ -529,7 +533,11 @@ fn simulated(
     let mut names = vec![(WINDOW_LENGTH.to_string(), ONE)];
     names.extend(named(&stream.id, stream.figures, Vec::new()));
     let name = top.parameters().name();
-    let rows = rows(top, &name, &timeline::schedule(&moments), &names);
+    let known = Known {
+        figures: names,
+        unread: Vec::new(),
+    };
+    let rows = rows(top, &name, &timeline::schedule(&moments), &known);
     Some(Cell {
         parameters: parameters(top),
         name,
@@ -583,6 +591,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let elsewhere = top.sections("at").into_iter();
     let elsewhere: BTreeSet<String> = elsewhere.filter_map(|at| at.text("id")).collect();
     let mut names = vec![(WINDOW_LENGTH.to_string(), ONE)];
+    let mut unread = Vec::new();
     let mut ids = BTreeSet::new();
     let mut rate = 0.0;
     let mut streams = Vec::new();
@@ -631,14 +640,15 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             }
         }
         section.finish();
-        if let (Some(id), Some(kind)) = (id, kind) {
-            streams.push(Stream {
+        match (id, kind) {
+            (Some(id), Some(kind)) => streams.push(Stream {
                 id,
                 begins,
                 ends,
                 kind,
                 figures: figures.unwrap_or_default(),
-            });
+            }),
+            (id, _) => unread.push(id),
         }
     }
     let mut probes = Vec::new();
@@ -661,6 +671,9 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             section.problem(key.unwrap_or("kind"), problem);
         }
         section.finish();
+        if id.is_none() || kind.is_none() {
+            unread.push(id.clone());
+        }
         if let (Some(id), Some(kind)) = (id, kind) {
             let own = kind.own_figures().into_iter();
             let own = own.map(|figure| (figure.to_string(), ONE));
@@ -678,8 +691,12 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             Some(_) => {}
         }
     }
-    let rows = rows(top, &name, &times, &names);
-    let valid = valid(top, &names);
+    let known = Known {
+        figures: names,
+        unread,
+    };
+    let rows = rows(top, &name, &times, &known);
+    let valid = valid(top, &known);
     Some(Cell {
         name,
         parameters: parameters(top),
@@ -1105,7 +1122,7 @@ fn check_waits(
     let begins = if kind.keeps_to_plan() { START } else { begins };
     let mut waits = timeline::waits_between(moments, times, [begins, ends]);
     let own = section.text("id");
-    let is_own = |moment: &Moment| moment.waits == own;
+    let is_own = |moment: &Moment| own.is_some() && moment.waits == own;
     if moments.iter().any(is_own) && !kind.has_own_end() {
         let right = "write count = 1, of tcp or newcomers";
         section.problem("id", format!("a moment waits for its end; {right}"));
@@ -1122,11 +1139,30 @@ fn check_waits(
     }
 }
 
-fn valid(top: &Section<'_>, known: &[(String, Shape)]) -> Option<Valid> {
+/// The figures of a cell that expressions may name.
+struct Known {
+    figures: Vec<(String, Shape)>,
+    /// Traffic and probes with mistakes, by their ids if they have any: nobody knows their figures.
+    unread: Vec<Option<String>>,
+}
+
+impl Known {
+    /// Whether an expression is about something that was not read, and so cannot be judged.
+    fn is_unsure(&self, text: &str) -> bool {
+        let is_about = |id: &Option<String>| match id {
+            Some(id) => text.contains(&format!("{id}.")),
+            None => true,
+        };
+        self.unread.iter().any(is_about)
+    }
+}
+
+fn valid(top: &Section<'_>, known: &Known) -> Option<Valid> {
     let section = top.section("valid")?;
     let that = section.required_text("that", "\"stream.sender_late_ms <= 25\"");
     let retries = section.count("retries", 0..=10).unwrap_or(1);
-    let that = that.and_then(|that| section.checked("that", comparison(&that, known)));
+    let that = that.filter(|that| !known.is_unsure(that));
+    let that = that.and_then(|that| section.checked("that", comparison(&that, &known.figures)));
     section.finish();
     Some(Valid {
         that: that?,
@@ -1149,7 +1185,7 @@ fn rows(
     top: &Section<'_>,
     cell: &str,
     times: &[(String, Duration)],
-    known: &[(String, Shape)],
+    known: &Known,
 ) -> Vec<RowSpec> {
     let mut rows = Vec::<RowSpec>::new();
     for section in sections_for(top, "row", cell) {
@@ -1191,8 +1227,10 @@ fn rows(
             };
             let Some(value) = value else { continue };
             // A claim may still name a column that cannot be computed.
-            let value = column(&value, known).unwrap_or_else(|problem| {
-                section.problem(key, problem);
+            let value = column(&value, &known.figures).unwrap_or_else(|problem| {
+                if !known.is_unsure(&value) {
+                    section.problem(key, problem);
+                }
                 Expression::parse("0").expect("a number")
             });
             columns.push(Column {

@@ -100,7 +100,11 @@ pub const KINDS: [&str; 14] = [
 
 /// A probe of the kind that a section names, with its figures.
 pub fn read(section: &Section<'_>) -> Option<(Box<dyn Probe>, Figures)> {
-    match section.required_word("kind", &KINDS)? {
+    let Some(word) = section.required_word("kind", &KINDS) else {
+        section.pass_over_all_but("kind");
+        return None;
+    };
+    match word {
         "counter" => kind(counter::Counter::read(section), &counter::FIGURES),
         "status" => kind(status::Status::read(section), &status::FIGURES),
         "host" => kind(host::Host::read(section), &host::FIGURES),

@@ -106,7 +106,7 @@ mod tests {
     fn rows(scenario: &Scenario, cells: usize) -> Vec<Row> {
         let runs = scenario.networks.iter().flat_map(|network| &network.runs);
         let runs = runs.filter(|run| run.cell < cells);
-        runs.flat_map(|run| run_alone(&scenario.cells[run.cell], run).unwrap())
+        runs.flat_map(|run| run_alone(&scenario.cells[run.cell], run).unwrap().0)
             .collect()
     }
 

@@ -177,7 +177,10 @@ pub const KINDS: [&str; 8] = [
 
 /// Traffic of the kind that a section names, with its figures.
 pub fn read(section: &Section<'_>) -> Option<(Carrier, Figures)> {
-    let word = section.required_word("kind", &KINDS)?;
+    let Some(word) = section.required_word("kind", &KINDS) else {
+        section.pass_over_all_but("kind");
+        return None;
+    };
     let is_between = !["ping", "channel"].contains(&word);
     let hosts = is_between.then(|| Hosts::read(section));
     let (traffic, figures) = match word {
