@@ -31,7 +31,7 @@ pub struct Args {
     api: ApiArgs,
 
     /// Ask by the socket of --status instead, of auster run or of a relay
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Option<PathBuf>,
 
     /// Print a JSON document: is_healthy, and what is known

@@ -130,6 +130,10 @@ pub struct ShowArgs {
     /// A PEM file with a certificate
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -191,7 +195,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             };
             issue(&owner, args.out, &args.common)
         }
-        Command::Show(args) => show::show(&args.file),
+        Command::Show(args) => show::show(&args.file, args.json),
     }
 }
 

@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 
 use sched::PolicyMap;
 use sched::policy::{Against, MapDigest, Problem};
+use serde_json::{Value, json};
 
 use crate::ofp;
 use cli::failure::Failure;
+use cli::output::say;
 
 /// The longest file that is read as a map; 64 rules have some 6 kB.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -84,6 +86,10 @@ pub struct CheckArgs {
     /// The channel cannot set code points: TCP or TLS to a switch, a Unix socket
     #[arg(long)]
     queues_only: bool,
+
+    /// One JSON document, also of a map that cannot be used
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -139,8 +145,27 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         digest: args.digest,
         queues_only: args.queues_only,
     };
-    let (map, warnings) = PolicyMap::parse_against(&text, &against)
-        .map_err(|problems| refused(&args.file, &problems))?;
+    let parsed = PolicyMap::parse_against(&text, &against);
+    if args.json {
+        let problems = match &parsed {
+            Ok((_, problems)) | Err(problems) => problems.iter().map(problem_json),
+        };
+        let map = parsed.as_ref().ok().map(|(map, _)| map);
+        let document = json!({
+            "file": args.file,
+            "good": map.is_some(),
+            "generation": map.map(|map| map.generation),
+            "sha256": map.map(|map| map.digest().to_string()),
+            "rules": map.map(|map| map.rules.len()),
+            "queues": map.map(|map| map.scheduling.queues.len()),
+            "problems": problems.collect::<Vec<_>>(),
+        });
+        say!("{document:#}");
+    }
+    let (map, warnings) = parsed.map_err(|problems| refused(&args.file, &problems))?;
+    if args.json {
+        return Ok(());
+    }
     let file = args.file.display();
     let mut out = std::io::stdout().lock();
     for warning in &warnings {
@@ -154,6 +179,18 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         map.digest()
     );
     ofp::write_line(&mut out, &verdict)
+}
+
+fn problem_json(problem: &Problem) -> Value {
+    json!({
+        "code": problem.code.name(),
+        "is_error": problem.code.is_error(),
+        "line": problem.at.line,
+        "column": problem.at.column,
+        "field": problem.field,
+        "problem": problem.what,
+        "wanted": problem.wanted,
+    })
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {

@@ -5,6 +5,7 @@ mod agents;
 mod bootstrap;
 mod metrics;
 mod nudge;
+mod plan;
 pub(crate) mod policy;
 mod report;
 mod store;
@@ -13,27 +14,24 @@ mod wishes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use net::Pace;
-use net::method::{Method, Protocol, UdpMethod};
-use net::tls::{CredentialFiles, Role, Security};
+use net::method::{Method, UdpMethod};
+use net::tls::Security;
 use net::transport::{Connection, Limits, LineSocket, Listener};
-use relay::{Config, OrderMode, PerKind, SessionId, Side};
+use relay::{PerKind, SessionId, Side};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tunnel::{
-    self, DatagramListener, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling,
-};
+use tunnel::{self, DatagramListener, Direct, End, Holder, Hub, OPENFLOW, OVSDB};
 
-use crate::certificates;
-use crate::queues::keep::{self, Keeper};
-use agents::Agents;
+use crate::queues::keep::Keeper;
 use bootstrap::Bootstrap;
 use cli::failure::Failure;
 use cli::output::{self, say};
 use cli::service::{self, Manager};
-use report::{Reporter, Source};
+pub(crate) use plan::status_socket;
+use plan::{Common, is_quic};
+use report::{Record, Reporter, Source};
 
 /// The time for the last datagram to leave, which asks the other relay not to wait.
 const GOODBYE: Duration = Duration::from_millis(50);
@@ -78,7 +76,8 @@ pub struct SwitchArgs {
     #[arg(long, value_name = "METHOD", required = true)]
     connect: Vec<String>,
     /// Makes bridges that wait out a back-off connect at once after a restart of either relay, by
-    /// rewriting their controller's target in an equivalent form through --ovsdb
+    /// rewriting their controller's target in an equivalent form through --ovsdb. While none is
+    /// connected, the controller sees connections that wait for its HELLO and end
     #[arg(long)]
     nudge: bool,
     /// Let only the first packet of each new flow go to the controller. Hold the packets behind it
@@ -138,6 +137,13 @@ struct CommonArgs {
     /// the three files above again
     #[arg(long, value_name = "FILE", requires = "private_key")]
     crl: Option<PathBuf>,
+    /// Take only a relay there whose certificate has this DNS name or common name; repeat for any
+    /// of several. Otherwise any certificate by a CA in -C will do
+    #[arg(
+        long = "peer-name", value_name = "NAME", requires = "private_key",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    peer_names: Vec<String>,
     /// Our private key towards the switches or the controller beside us, where that is not -p:
     /// a controller's relay that dials its controller by ssl: is a switch to it
     #[arg(long, value_name = "FILE", requires = "local_cert")]
@@ -184,13 +190,12 @@ struct CommonArgs {
     /// How long local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
-    /// Per channel and direction: bytes under way or held before the sender is not read any more
-    #[arg(
-        long, value_name = "BYTES", default_value_t = 4 << 20,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    /// Per channel and direction: bytes under way or held before the sender is not read any more;
+    /// 512k, 4M and 1G are of 1024
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = size)]
     window_bytes: u32,
-    /// Answer each connection to this Unix socket with the state as one JSON document
+    /// Answer each connection to this Unix socket, unix:FILE or FILE, with the state as one JSON
+    /// document
     #[arg(long, value_name = "METHOD")]
     status: Option<String>,
     /// Write one JSON line per channel at its end: messages, bytes and digest of each direction
@@ -198,6 +203,9 @@ struct CommonArgs {
     record: Option<PathBuf>,
     #[command(flatten)]
     metrics: metrics::Args,
+    /// Check all options and every file that they name, report all mistakes, and start nothing
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -207,6 +215,14 @@ enum Order {
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
+    let checked = match &command {
+        Command::Switch(args) if args.common.check => Some(args.mistakes()),
+        Command::Controller(args) if args.common.check => Some(args.mistakes()),
+        _ => None,
+    };
+    if let Some(mistakes) = checked {
+        return crate::run::verdict("the command line", mistakes);
+    }
     output::become_service();
     let manager = Manager::find()?;
     cli::turns::ask_for_short_turns();
@@ -221,50 +237,37 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> {
-    let begun = SystemTime::now();
-    let relays = relays(&args.connect)?;
-    let connect = &relays[0];
-    let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
-    let security = args.common.security(Role::Controller, connect, &agents)?;
-    let local = args.common.local_security(Role::Switch, &agents)?;
-    let _reloads = args.common.keep_certificates(begun, &security, &local)?;
-    if !agents.passive.contains_key(OPENFLOW) {
-        let given = &args.openflow;
-        let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
-        return Err(Failure::usage(format!("--openflow {given}: {wrong}")));
-    }
-    let mut scheduling = args.common.scheduling()?;
-    let maps = Maps::parse(&args, &mut scheduling)?;
-    let queues = args.queues_db.as_deref();
-    let queues = queues.map(|text| keep::database("--queues-db", text));
-    let keeper = queues.transpose()?.map(Keeper::new);
+    let plan = args.plan()?;
+    let _reloads = plan.common.keep_certificates()?;
+    let record = report::open(args.common.record.as_deref())?;
+    let keeper = plan.queues.clone().map(Keeper::new);
     let holder = args.hold_first_packets.then(|| Arc::new(Holder::default()));
+    let Common {
+        agents,
+        security,
+        local,
+        scheduling,
+        ..
+    } = &plan.common;
+    let connect = &plan.relays[0];
     if !is_quic(connect) {
-        args.common
-            .refuse_what_direct_has_not(&agents, args.nudge)?;
-        let direct = Direct::new(Side::Switch, connect.clone(), security.clone(), scheduling);
-        let openflow = &agents.passive[OPENFLOW];
-        let listener = bind(OPENFLOW, openflow, &local, None).await?;
+        let direct = Direct::new(
+            Side::Switch,
+            connect.clone(),
+            security.clone(),
+            scheduling.clone(),
+        );
+        let listener = bind(OPENFLOW, &agents.passive[OPENFLOW], local, None).await?;
         let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
-        let maps = (maps, vec![security, local]);
-        let own = (&agents, manager);
-        return run_direct(direct, listener, &args.common, own, maps, holder).await;
+        let own = (record, manager, holder);
+        return run_direct(direct, listener, &plan.common, plan.maps, own).await;
     }
-    let database = agents.active.get(OVSDB).cloned();
-    if args.nudge && database.is_none() {
-        return Err(Failure::usage(
-            "--nudge needs --ovsdb unix:FILE or tcp:HOST:PORT",
-        ));
-    }
-
-    let config = args
-        .common
-        .end_config(Side::Switch, &agents, &local, scheduling);
+    let config = args.common.end_config(Side::Switch, &plan.common);
     let end = End::new(config, SessionId(tunnel::random()), "controller");
     let mut tasks = JoinSet::new();
     let mut openflow = None;
     for (agent, method) in &agents.passive {
-        let mut listener = bind(agent, method, &local, None).await?;
+        let mut listener = bind(agent, method, local, None).await?;
         if agent == OPENFLOW {
             openflow = Some(listener.local().clone());
         }
@@ -287,6 +290,7 @@ async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> 
             }
         });
     }
+    let database = agents.active.get(OVSDB).cloned();
     if let (true, Some(database), Some(openflow)) = (args.nudge, database, openflow) {
         tasks.spawn(nudge::run(end.clone(), database, openflow));
     }
@@ -294,18 +298,13 @@ async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> 
         tasks.spawn(keeper.run());
     }
     let source = Source::End(end.clone());
-    maps.start(&source, &mut tasks);
-    let held = vec![security.clone(), local.clone()];
-    let _metrics = metrics::serve(&args.common.metrics, source.clone(), held).await?;
-    let reporter = Reporter::start(
-        &args.common.status,
-        &args.common.record,
-        source.clone(),
-        holder,
-    )
-    .await?;
+    plan.maps.start(&source, &mut tasks);
+    let held = plan.common.held();
+    let _metrics = metrics::serve(plan.common.metrics.as_ref(), source.clone(), held).await?;
+    let status = plan.common.status.as_ref();
+    let reporter = Reporter::start(status, record, source.clone(), holder).await?;
     agents.warn_if_exposed();
-    let mut tunnel = std::pin::pin!(tunnel::switch(&end, &relays, &security));
+    let mut tunnel = std::pin::pin!(tunnel::switch(&end, &plan.relays, security));
     let stopped = tokio::select! {
         error = &mut tunnel => Err(Failure::network(error)),
         () = stop_signal() => Ok(()),
@@ -321,50 +320,39 @@ async fn run_switch(args: SwitchArgs, manager: &Manager) -> Result<(), Failure> 
 }
 
 async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), Failure> {
-    let begun = SystemTime::now();
-    let listen = method(&args.listen, Protocol::OpenFlow)?;
-    if !listen.is_passive() {
-        let given = &args.listen;
-        return Err(Failure::usage(format!(
-            "--listen {given}: relays listen on pquic:, ptcp: or pssl:[PORT][:HOST], or punix:FILE"
-        )));
-    }
-    let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
-    let security = args.common.security(Role::Switch, &listen, &agents)?;
-    let local = args.common.local_security(Role::Controller, &agents)?;
-    let _reloads = args.common.keep_certificates(begun, &security, &local)?;
-    if !agents.active.contains_key(OPENFLOW) {
-        let given = &args.openflow;
-        let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
-        return Err(Failure::usage(format!("--openflow {given}: {wrong}")));
-    }
-    let scheduling = args.common.scheduling()?;
-    if !is_quic(&listen) {
-        args.common.refuse_what_direct_has_not(&agents, false)?;
-        let line = Direct::line_socket(&scheduling);
+    let plan = args.plan()?;
+    let _reloads = plan.common.keep_certificates()?;
+    let record = report::open(args.common.record.as_deref())?;
+    let Common {
+        agents,
+        security,
+        local,
+        scheduling,
+        ..
+    } = &plan.common;
+    let listen = &plan.listen;
+    if !is_quic(listen) {
+        let line = Direct::line_socket(scheduling);
         let target = agents.active[OPENFLOW].clone();
-        let direct = Direct::new(Side::Controller, target, local.clone(), scheduling);
-        let listener = bind(OPENFLOW, &listen, &security, line).await?;
-        let maps = (Maps::default(), vec![security, local]);
-        let own = (&agents, manager);
-        return run_direct(direct, listener, &args.common, own, maps, None).await;
+        let direct = Direct::new(Side::Controller, target, local.clone(), scheduling.clone());
+        let listener = bind(OPENFLOW, listen, security, line).await?;
+        let own = (record, manager, None);
+        return run_direct(direct, listener, &plan.common, Maps::default(), own).await;
     }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
         .clone()
         .into_iter()
-        .partition(|(_, method)| method.to_string().contains("{name}"));
-    let config = args
-        .common
-        .end_config(Side::Controller, &agents, &local, scheduling);
-    let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
+        .partition(|(_, method)| plan::is_for_each(method));
+    let config = args.common.end_config(Side::Controller, &plan.common);
+    let hub = Hub::bind(listen, security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;
     say!("listening {} relays", hub.local());
 
     let mut tasks = JoinSet::new();
     for (agent, method) in shared {
-        let mut listener = bind(&agent, &method, &local, None).await?;
+        let mut listener = bind(&agent, &method, local, None).await?;
         let hub = hub.clone();
         tasks.spawn(async move {
             loop {
@@ -390,9 +378,9 @@ async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), F
         });
     }
     let source = Source::Hub(hub.clone());
-    let held = vec![security.clone(), local.clone()];
-    let _metrics = metrics::serve(&args.common.metrics, source.clone(), held).await?;
-    let (status, record) = (&args.common.status, &args.common.record);
+    let held = plan.common.held();
+    let _metrics = metrics::serve(plan.common.metrics.as_ref(), source.clone(), held).await?;
+    let status = plan.common.status.as_ref();
     let reporter = Reporter::start(status, record, source.clone(), None).await?;
     agents.warn_if_exposed();
     tokio::select! {
@@ -409,17 +397,17 @@ async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), F
 async fn run_direct(
     direct: Arc<Direct>,
     mut listener: Listener,
-    common: &CommonArgs,
-    (agents, manager): (&Agents, &Manager),
-    (maps, security): (Maps, Vec<Security>),
-    holder: Option<Arc<Holder>>,
+    common: &Common,
+    maps: Maps,
+    (record, manager, holder): (Option<Record>, &Manager, Option<Arc<Holder>>),
 ) -> Result<(), Failure> {
-    let source = Source::Direct(direct.clone());
-    let _metrics = metrics::serve(&common.metrics, source.clone(), security).await?;
+    let source = Source::Direct(direct.clone(), listener.refusals().clone());
+    let _metrics = metrics::serve(common.metrics.as_ref(), source.clone(), common.held()).await?;
     let mut tasks = JoinSet::new();
     maps.start(&source, &mut tasks);
-    let (status, record) = (&common.status, &common.record);
+    let status = common.status.as_ref();
     let reporter = Reporter::start(status, record, source.clone(), holder.clone()).await?;
+    let agents = &common.agents;
     agents.warn_if_exposed();
     let mut stopped = std::pin::pin!(stop_signal());
     let mut serving = std::pin::pin!(serving(manager, &source));
@@ -467,176 +455,14 @@ async fn stop(reporter: Reporter) -> Result<(), Failure> {
     reporter.finish()
 }
 
-impl CommonArgs {
-    fn files(&self) -> Option<CredentialFiles> {
-        certificates::files(
-            self.private_key.as_deref(),
-            self.certificate.as_deref(),
-            self.ca_cert.as_deref(),
-            self.crl.as_deref(),
-        )
-    }
-
-    fn local_files(&self) -> Option<CredentialFiles> {
-        certificates::files(
-            self.local_key.as_deref().or(self.private_key.as_deref()),
-            self.local_cert.as_deref().or(self.certificate.as_deref()),
-            self.local_ca.as_deref().or(self.ca_cert.as_deref()),
-            self.crl.as_deref().filter(|_| self.local_ca.is_none()),
-        )
-    }
-
-    /// SIGHUP reads the certificates of both sides again, and ends no relay.
-    fn keep_certificates(
-        &self,
-        begun: SystemTime,
-        security: &Security,
-        local: &Security,
-    ) -> Result<JoinSet<()>, Failure> {
-        let link = self.files().map(|files| (files, security.clone()));
-        let local = self.local_files().map(|files| (files, local.clone()));
-        certificates::keep(begun, link.into_iter().chain(local).collect())
-    }
-
-    fn security(&self, peer: Role, link: &Method, agents: &Agents) -> Result<Security, Failure> {
-        let Some(files) = self.files() else {
-            let has_local = self.local_key.is_some() && self.local_ca.is_some();
-            if is_certified(link) || (!has_local && agents.any_is_certified()) {
-                return Err(Failure::usage(
-                    "quic: and ssl: need --private-key <FILE>, --certificate <FILE> and \
-                     --ca-cert <FILE>; 'auster pki' makes them",
-                ));
-            }
-            return Ok(Security::plain());
-        };
-        Ok(Security::new(Arc::new(files.load()?))
-            .expecting(peer)
-            .early_data(self.early_data))
-    }
-
-    /// The security of our own side, whose peers have the other role than the relay at the other
-    /// end.
-    fn local_security(&self, peer: Role, agents: &Agents) -> Result<Security, Failure> {
-        let is_given = self.local_key.is_some() || self.local_ca.is_some();
-        if is_given && !agents.any_is_certified() {
-            return Err(Failure::usage(
-                "--local-key, --local-cert and --local-ca are for agents by ssl: or pssl:",
-            ));
-        }
-        match self.local_files() {
-            Some(files) => Ok(Security::new(Arc::new(files.load()?)).expecting(peer)),
-            None => Ok(Security::plain()),
-        }
-    }
-
-    fn scheduling(&self) -> Result<Scheduling, Failure> {
-        let policy = match self.policy.as_str() {
-            "none" => None,
-            name => Some(Arc::new(crate::policy::load(name)?)),
-        };
-        if policy.is_none() && self.rate.is_some() {
-            return Err(Failure::usage(
-                "--rate: what is held back waits in the queues of a policy map; give --policy too",
-            ));
-        }
-        let is_given = self.coalesce.is_some() || self.duplicate.is_some();
-        if policy.is_some() && is_given {
-            return Err(Failure::usage(
-                "--coalesce and --duplicate are for relays without --policy: with one, messages \
-                 wait in its queues and are sent once",
-            ));
-        }
-        Ok(Scheduling {
-            policy,
-            pace: self.rate.map(|bytes| Arc::new(Pace::new(bytes))),
-            guaranteed_bytes: self.guaranteed_rate,
-            experimenter: self.experimenter_id,
-            coalescing: self.coalesce.unwrap_or_default(),
-        })
-    }
-
-    /// Refuses the options that only the one connection for all can carry.
-    fn refuse_what_direct_has_not(&self, agents: &Agents, nudge: bool) -> Result<(), Failure> {
-        if let Some(name) = agents.names().find(|name| *name != OPENFLOW) {
-            return Err(Failure::usage(format!(
-                "'{name}': over tcp:, ssl: and unix: a relay carries OpenFlow alone; use quic: \
-                 for other agents"
-            )));
-        }
-        let is_given =
-            self.coalesce.is_some() || self.duplicate.is_some() || self.order == Order::Keyed;
-        if nudge || is_given || self.early_data || self.guaranteed_rate.is_some() {
-            return Err(Failure::usage(
-                "--nudge, --guaranteed-rate, --coalesce, --duplicate, --early-data and --order \
-                 keyed are for relays that are joined by quic:",
-            ));
-        }
-        Ok(())
-    }
-
-    fn end_config(
-        &self,
-        side: Side,
-        agents: &Agents,
-        security: &Security,
-        scheduling: Scheduling,
-    ) -> EndConfig {
-        EndConfig {
-            session: Config {
-                window_bytes: self.window_bytes as usize,
-                grace: Duration::from_secs(self.grace_s.into()),
-                copied: self.duplicate.unwrap_or_default(),
-                order: match self.order {
-                    Order::Strict => OrderMode::Strict,
-                    Order::Keyed => OrderMode::Keyed,
-                },
-                classes: agents.classes.clone(),
-                ..Config::new(side)
-            },
-            targets: agents.targets(),
-            target_security: security.clone(),
-            scheduling,
-        }
-    }
-}
-
 /// The sources and destinations of policy maps beside the other relay.
 #[derive(Default)]
-struct Maps {
+pub struct Maps {
     store: Option<PathBuf>,
     database: Option<Method>,
 }
 
 impl Maps {
-    /// Parses the options. Also replaces an older map by the stored one.
-    fn parse(args: &SwitchArgs, scheduling: &mut Scheduling) -> Result<Maps, Failure> {
-        let given = [
-            ("--policy-store", args.policy_store.is_some()),
-            ("--policy-db", args.policy_db.is_some()),
-        ];
-        let given = given.iter().find(|(_, is_given)| *is_given);
-        let Some(policy) = scheduling.policy.take() else {
-            return match given {
-                None => Ok(Maps::default()),
-                Some((flag, _)) => Err(Failure::usage(format!(
-                    "{flag}: without a policy map nothing is scheduled; give --policy too"
-                ))),
-            };
-        };
-        let database = match &args.policy_db {
-            None => None,
-            Some(text) => Some(keep::database("--policy-db", text)?),
-        };
-        scheduling.policy = Some(match &args.policy_store {
-            None => policy,
-            Some(path) => store::prefer(policy, path)?,
-        });
-        Ok(Maps {
-            store: args.policy_store.clone(),
-            database,
-        })
-    }
-
     fn start(self, source: &Source, tasks: &mut JoinSet<()>) {
         let Some(maps) = source.committed() else {
             return;
@@ -648,49 +474,6 @@ impl Maps {
             tasks.spawn(Bootstrap::new(source.clone(), maps, database).run());
         }
     }
-}
-
-fn method(text: &str, protocol: Protocol) -> Result<Method, Failure> {
-    Method::parse(text, protocol).map_err(Failure::usage)
-}
-
-/// The relays that a switch relay dials, in order of preference: one, or several by QUIC.
-fn relays(given: &[String]) -> Result<Vec<Method>, Failure> {
-    let mut relays: Vec<Method> = Vec::new();
-    for text in given {
-        let dialled = method(text, Protocol::OpenFlow)?;
-        if dialled.is_passive() {
-            return Err(Failure::usage(format!(
-                "--connect {text}: relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"
-            )));
-        }
-        if given.len() > 1 && !is_quic(&dialled) {
-            return Err(Failure::usage(format!(
-                "--connect {text}: of several, each is a controller relay by quic:HOST[:PORT]"
-            )));
-        }
-        if relays.contains(&dialled) {
-            return Err(Failure::usage(format!(
-                "--connect {text}: given twice; give another address, or leave it out"
-            )));
-        }
-        relays.push(dialled);
-    }
-    Ok(relays)
-}
-
-fn is_quic(method: &Method) -> bool {
-    use net::method::Transport::Quic;
-    matches!(method, Method::Dial(Quic, ..) | Method::Listen(Quic, ..))
-}
-
-/// Whether it needs certificates.
-fn is_certified(method: &Method) -> bool {
-    use net::method::Transport::{Quic, Tls};
-    matches!(
-        method,
-        Method::Dial(Quic | Tls, ..) | Method::Listen(Quic | Tls, ..)
-    )
 }
 
 /// `10mbit`, `500kbit`, `1gbit` or bits per second, in bytes per second.
@@ -710,6 +493,29 @@ fn rate(text: &str) -> Result<u64, String> {
         return Err(format!("'{text}' is less than 8kbit"));
     }
     Ok(bits / 8)
+}
+
+/// `4M`, `512k`, `1G` or bytes, as a number of bytes.
+fn size(text: &str) -> Result<u32, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => {
+            return Err(format!(
+                "'{text}' is no size; write bytes, or 512k, 4M or 1G"
+            ));
+        }
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no size"))?;
+    let bytes = number
+        .checked_mul(unit)
+        .and_then(|bytes| bytes.try_into().ok());
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("'{text}' is not from 1 byte to 4095M"))
 }
 
 /// `0x00525553`, or decimal.

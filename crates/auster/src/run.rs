@@ -149,7 +149,7 @@ pub struct Args {
     state: Option<PathBuf>,
 
     /// A Unix socket that gives a JSON document of the network's state to whoever connects
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Option<PathBuf>,
 
     /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST;
@@ -204,6 +204,7 @@ impl Args {
 
 pub use kinds::event_kind;
 pub use settings::session_version;
+pub use settings::sockets::{Socket, clashes};
 
 pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, tokens};
 
@@ -244,11 +245,16 @@ fn source(args: &Args) -> String {
 
 /// One line for each mistake, and the exit code of a usage that is wrong.
 fn check_only(args: &Args) -> Result<(), Failure> {
-    let name = source(args);
-    match settings::check::check_start(args) {
-        Ok(_) => say!("{name} is good"),
-        Err(mistakes) => return Err(listed(&name, mistakes)),
+    let checked = settings::check::check_start(args);
+    verdict(&source(args), checked.err().unwrap_or_default())
+}
+
+/// The end of a check that has found these.
+pub fn verdict(name: &str, mistakes: Vec<String>) -> Result<(), Failure> {
+    if !mistakes.is_empty() {
+        return Err(listed(name, mistakes));
     }
+    say!("{name} is good");
     Ok(())
 }
 

@@ -44,7 +44,7 @@ pub struct Args {
     config: Option<PathBuf>,
 
     /// A socket of --status, of auster run or of a relay. Repeat for more
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Vec<PathBuf>,
 
     /// A certificate, a CA or a revocation list whose names and dates are of interest. Repeat for

@@ -16,7 +16,7 @@ Exit codes:
   5  a file that cannot be read or written";
 
 /// The reason why a command ended, and its exit code.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     code: u8,
     message: String,
@@ -65,6 +65,15 @@ impl Failure {
         Failure {
             code: 5,
             message: format!("{}: {}", path.as_ref().display(), problem.say()),
+        }
+    }
+
+    /// Several, at least one, that were found together: a line each, with the code of the first.
+    pub fn all(failures: Vec<Failure>) -> Failure {
+        let lines: Vec<&str> = failures.iter().map(Failure::message).collect();
+        Failure {
+            code: failures.first().map_or(1, |first| first.code),
+            message: lines.join("\n"),
         }
     }
 

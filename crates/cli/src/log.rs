@@ -99,6 +99,11 @@ fn filter(text: &str) -> Result<Targets, Failure> {
         })?;
     }
     let filter = text.parse::<Targets>();
+    // A datagram that cannot be sent is as good as lost, which those who wait for an answer report.
+    let filter = filter.map(|filter| match text.contains("quinn_udp") {
+        true => filter,
+        false => filter.with_target("quinn_udp", LevelFilter::OFF),
+    });
     filter.map_err(|problem| Failure::usage(format!("--log '{text}' is not a filter: {problem}")))
 }
 
@@ -145,5 +150,20 @@ mod tests {
             let refused = filter(bad).unwrap_err();
             assert!(refused.message().contains(part), "{}", refused.message());
         }
+    }
+
+    #[test]
+    fn a_library_reports_no_unsent_datagram_unless_it_is_asked_to() {
+        let is_written = |text| {
+            let filter = filter(text).unwrap();
+            filter.would_enable("quinn_udp", &tracing::Level::WARN)
+        };
+        assert!(!is_written("warn") && !is_written("debug") && !is_written("off"));
+        assert!(is_written("warn,quinn_udp=warn"));
+        assert!(
+            filter("warn")
+                .unwrap()
+                .would_enable("net::tls", &tracing::Level::WARN)
+        );
     }
 }

@@ -101,36 +101,43 @@ async fn seven_abuses_get_no_features_request_and_a_switch_gets_one() {
         let certificate = text(&files.certificate).to_owned();
         ["-key".to_owned(), key, "-cert".to_owned(), certificate]
     };
-    let mut refused = 0;
-    for (abuse, files, more) in [
+    use Refusal::{Certificate, Handshake};
+    for (abuse, files, more, reason) in [
         (
             "TLS 1.1",
             Some(&good),
             &["-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"][..],
+            Handshake,
         ),
-        ("expired", Some(&expired), &[]),
-        ("self-signed", Some(&self_signed), &[]),
-        ("of another CA", Some(&strange), &[]),
-        ("no certificate", None, &[]),
-        ("a controller's certificate", Some(&controller), &[]),
+        ("expired", Some(&expired), &[], Certificate),
+        ("self-signed", Some(&self_signed), &[], Certificate),
+        ("of another CA", Some(&strange), &[], Certificate),
+        ("no certificate", None, &[], Handshake),
+        (
+            "a controller's certificate",
+            Some(&controller),
+            &[],
+            Certificate,
+        ),
     ] {
+        let refused = refusals.get(reason);
         let owned = files.map(with);
         let mut arguments: Vec<&str> = owned.iter().flatten().map(String::as_str).collect();
         arguments.extend(more);
         let said = openssl(port, &arguments).await;
         assert!(!is_answered(&said), "{abuse}: {said:?}");
         assert!(said.is_empty(), "{abuse}: {said:?}");
-        refused += 1;
-        assert_eq!(refusals.get(Refusal::Handshake), refused, "{abuse}");
+        assert_eq!(refusals.get(reason), refused + 1, "{abuse}");
     }
 
+    let refused = refusals.get(Handshake);
     let plain = Method::Dial(Transport::Tcp, Host::V4([127, 0, 0, 1].into()), port);
     let mut plain = connect(&plain, &Security::plain()).await.unwrap();
     plain.writer.write_all(&HELLO).await.unwrap();
     let mut said = Vec::new();
     let _ = plain.reader.read_to_end(&mut said).await;
     assert!(!is_answered(&said), "plaintext: {said:?}");
-    assert_eq!(refusals.get(Refusal::Handshake), refused + 1, "plaintext");
+    assert_eq!(refusals.get(Handshake), refused + 1, "plaintext");
     assert!(notices.try_recv().is_err(), "none became a connection");
 
     for version in ["-tls1_2", "-tls1_3"] {

@@ -18,14 +18,15 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    AckFrequencyConfig, ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime,
-    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    AckFrequencyConfig, ClientConfig, ConnectionError, Endpoint, EndpointConfig,
+    MtuDiscoveryConfig, Runtime, ServerConfig, TokioRuntime, TransportConfig, VarInt,
 };
 use quinn_proto::RandomConnectionIdGenerator;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::pace::Pace;
 use crate::tls::Security;
+use crate::transport::Refusal;
 
 pub use dialling::Heard;
 pub use udp::Marks;
@@ -93,6 +94,22 @@ pub fn client_config(security: &Security, alpn: &[&[u8]]) -> Option<ClientConfig
     let mut config = ClientConfig::new(Arc::new(tls));
     config.transport_config(Arc::new(transport_config()));
     Some(config)
+}
+
+/// The reason of a handshake that failed, and its words.
+pub fn refusal(error: &ConnectionError) -> (Refusal, String) {
+    const UNTRUSTED: &str = "invalid peer certificate: ";
+    let (refusal, words) = match error {
+        ConnectionError::TransportError(refused) if refused.reason.starts_with(UNTRUSTED) => {
+            (Refusal::Certificate, refused.reason.clone())
+        }
+        error => (Refusal::Handshake, error.to_string()),
+    };
+    // The library writes words of ours as Rust does, also to the peer.
+    let ours = words.split_once("invalid peer certificate: Other(OtherError(");
+    let ours = ours.and_then(|(before, ours)| Some((before, ours.strip_suffix("))")?)));
+    let words = ours.map_or(words.clone(), |(before, ours)| format!("{before}{ours}"));
+    (refusal, words)
 }
 
 /// The transport settings of all our QUIC connections; a tunnel widens the stream limits.

@@ -9,8 +9,8 @@
 //!
 //! A dialler does not compare the host it dialled with the certificate, like Open vSwitch:
 //! `ovs-pki` writes the certificate's title there as a DNS name, and addresses of a control network
-//! are seldom in certificates. [`Security::server_name`] asks for the comparison, as
-//! `--ssl-server-name` does.
+//! are seldom in certificates. [`Security::server_name`] asks for the comparison.
+//! [`Security::naming`] asks either side for one of some names in the peer's certificate.
 
 mod client;
 mod files;
@@ -19,7 +19,7 @@ mod identity;
 mod server;
 mod verify;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::ServerCertVerifier;
@@ -38,11 +38,19 @@ pub use server::{ServerFiles, ServerSecurity};
 
 use held::Peers;
 
+/// The required marks and names of a peer's certificate.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    role: Option<Role>,
+    /// Any of these; whatever it is where there are none.
+    names: Arc<[String]>,
+}
+
 /// The needs of a connection besides its method: our certificates, and the required peer.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
     credentials: Option<Arc<Current>>,
-    peer_role: Option<Role>,
+    expected: Expected,
     server_name: Option<ServerName<'static>>,
     early_data: bool,
 }
@@ -58,6 +66,7 @@ impl Security {
             credentials: Some(Arc::new(Current {
                 credentials: RwLock::new(credentials),
                 peers: Peers::default(),
+                told: Mutex::default(),
             })),
             ..Security::default()
         }
@@ -93,7 +102,15 @@ impl Security {
     /// Refuses a peer whose certificate says that it is something else.
     #[must_use]
     pub fn expecting(mut self, role: Role) -> Security {
-        self.peer_role = Some(role);
+        self.expected.role = Some(role);
+        self
+    }
+
+    /// Refuses a peer whose certificate has none of these DNS names and common names, where there
+    /// are any. Case does not matter.
+    #[must_use]
+    pub fn naming(mut self, names: &[String]) -> Security {
+        self.expected.names = names.into();
         self
     }
 
@@ -118,7 +135,7 @@ impl Security {
     /// The verifier of clients that dial us; `None` without certificates.
     pub fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
         let current = self.credentials.clone()?;
-        let verifier = verify::ClientVerifier::new(current, self.peer_role);
+        let verifier = verify::ClientVerifier::new(current, self.expected.clone());
         Some(Arc::new(verifier))
     }
 
@@ -126,7 +143,7 @@ impl Security {
     pub fn server_verifier(&self) -> Option<Arc<dyn ServerCertVerifier>> {
         let current = self.credentials.clone()?;
         let name = self.server_name.clone();
-        let verifier = verify::ServerVerifier::new(current, self.peer_role, name);
+        let verifier = verify::ServerVerifier::new(current, self.expected.clone(), name);
         Some(Arc::new(verifier))
     }
 
@@ -169,6 +186,8 @@ impl Security {
 struct Current {
     credentials: RwLock<Arc<Credentials>>,
     peers: Peers,
+    /// The last refusal of a peer that we dialled, which may be dialled again and again.
+    told: Mutex<String>,
 }
 
 impl Current {
@@ -195,14 +214,15 @@ impl ResolvesClientCert for Current {
 }
 
 /// Whether a handshake failed by a certificate that an operator should hear of: it has expired, is
-/// revoked, or comes from a CA that is not ours, as where the wrong one is configured. A stranger
-/// shows none.
+/// revoked, comes from a CA that is not ours, as where the wrong one is configured, or is for
+/// another peer. A stranger shows none.
 pub fn is_distrust(problem: &str) -> bool {
     let words = [
         "certificate expired",
         "certificate: Expired",
         "certificate: Revoked",
         "certificate: UnknownIssuer",
+        "its certificate ",
     ];
     words.iter().any(|words| problem.contains(words))
 }
@@ -271,6 +291,7 @@ mod tests {
             let text = Error::InvalidCertificate(error).to_string();
             assert_eq!(is_distrust(&text), is_distrusted, "{text}");
         }
+        assert!(is_distrust("its certificate names 'a'; 'b' is expected"));
         assert!(!is_distrust(&Error::NoCertificatesPresented.to_string()));
     }
 }

@@ -82,7 +82,7 @@ async fn a_revoked_switch_is_refused_and_the_others_are_not() {
             let end = timeout(Duration::from_secs(10), dialled.reader.read_u8()).await;
             assert!(matches!(end, Ok(Err(_))), "{kind}: {end:?}");
         }
-        assert_eq!(listener.refusals().get(Refusal::Handshake), 1, "{kind}");
+        assert_eq!(listener.refusals().get(Refusal::Certificate), 1, "{kind}");
         pair(&mut listener, &switch_of(&pki)).await;
     }
 }

@@ -100,6 +100,50 @@ async fn a_server_name_is_compared_only_when_asked_for() {
     assert!(connect(&method, &asked("other.example")).await.is_err());
 }
 
+/// Both sides may ask for names; a refusal says which were expected and which came.
+#[tokio::test]
+async fn a_peer_has_one_of_the_expected_names_or_is_refused() {
+    let pki = Pki::new();
+    let leaf = Leaf {
+        names: vec!["ctl.example".to_owned()],
+        ..Leaf::of(Role::Controller)
+    };
+    let controller = Security::new(pki.credentials("c1", &leaf));
+    let expecting = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        (pki.switch().naming(&names), pki.controller().naming(&names))
+    };
+    for kind in ["ssl", "quic"] {
+        let method = passive(kind, pki.dir.path());
+        let listener = listen(&method, &controller).await;
+        let dialled = dial_method(&listener);
+        for names in [&[][..], &["other", "c1"], &["CTL.example"]] {
+            let (switch, _) = expecting(names);
+            assert!(
+                connect(&dialled, &switch).await.is_ok(),
+                "{kind}: {names:?}"
+            );
+        }
+        let (switch, _) = expecting(&["c2", "ctl"]);
+        let error = connect(&dialled, &switch).await.err().expect("refused");
+        let error = error.to_string();
+        let words = "its certificate names 'ctl.example' and 'c1'; 'c2' or 'ctl' is expected";
+        assert!(error.contains(words), "{kind}: {error}");
+
+        let switch = Security::new(pki.credentials("s1", &Leaf::of(Role::Switch)));
+        let (_, strict) = expecting(&["s2"]);
+        let listener = listen(&method, &strict).await;
+        if let Ok(mut refused) = connect(&dial_method(&listener), &switch).await {
+            let _ = refused.writer.write_all(b"!").await;
+            assert!(refused.reader.read_u8().await.is_err(), "{kind}");
+        }
+        assert_eq!(listener.refusals().get(Refusal::Certificate), 1, "{kind}");
+        let (_, lenient) = expecting(&["s1"]);
+        let mut listener = listen(&method, &lenient).await;
+        common::pair(&mut listener, &switch).await;
+    }
+}
+
 #[tokio::test]
 async fn marks_that_say_nothing_clear_are_refused() {
     let pki = Pki::new();
@@ -124,7 +168,7 @@ async fn marks_that_say_nothing_clear_are_refused() {
             assert!(switch.set_up().await.is_none(), "{uris:?}");
             assert_eq!(switch.features_requests, 0);
         }
-        assert_eq!(listener.refusals().get(Refusal::Handshake), 1, "{uris:?}");
+        assert_eq!(listener.refusals().get(Refusal::Certificate), 1, "{uris:?}");
     }
 }
 
@@ -187,6 +231,11 @@ fn each_file_that_will_not_do_is_named_with_its_fault() {
         std::fs::write(pki.path(name), text).unwrap();
         pki.path(name)
     };
+    let key_file = text(&good.private_key);
+    let request = ["req", "-new", "-subj", "/CN=old", "-key", key_file];
+    let request = openssl_file(pki.dir.path(), "request", &request);
+    let sign = ["x509", "-req", "-signkey", key_file, "-in", text(&request)];
+    let old = openssl_file(pki.dir.path(), "old-cert", &sign);
     let garbage = write("garbage", "this is no PEM");
     let broken = write(
         "broken",
@@ -237,6 +286,13 @@ fn each_file_that_will_not_do_is_named_with_its_fault() {
             "expired on",
             false,
         ),
+        (
+            certificate(&old),
+            "old-cert",
+            "X.509 of version 1; make it again",
+            false,
+        ),
+        (ca(&old), "old-cert", "X.509 of version 1", false),
         (ca(&garbage), "garbage", "no certificate in it", false),
         (
             ca(&expired.certificate),

@@ -176,6 +176,8 @@ impl Direct {
             peer: self.target.to_string(),
             address: None,
             is_up: !state.open.is_empty(),
+            fallbacks: 0,
+            refused: BTreeMap::new(),
             relay: None,
             failovers: 0,
             sessions: 0,

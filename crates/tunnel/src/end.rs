@@ -27,7 +27,7 @@ use net::Pace;
 use net::alarm::Alarm;
 use net::clock::Clock;
 use net::method::Method;
-use net::transport::{self, Connection, TransportKind};
+use net::transport::{self, Connection, Refusals, TransportKind};
 
 /// The time that a target is dialled before its channel is given up. It is longer than a controller
 /// takes to restart, and shorter than an inactivity probe.
@@ -67,6 +67,8 @@ pub struct End {
     pub(super) link_turn: tokio::sync::Mutex<()>,
     pub(super) connects: AtomicU64,
     pub(super) resumptions: AtomicU64,
+    pub(super) fallbacks: AtomicU64,
+    pub(super) refusals: Refusals,
     closed: AtomicU64,
     /// Whether it is closed for good.
     closing: watch::Sender<bool>,
@@ -162,6 +164,8 @@ impl End {
             link_turn: tokio::sync::Mutex::new(()),
             connects: AtomicU64::new(0),
             resumptions: AtomicU64::new(0),
+            fallbacks: AtomicU64::new(0),
+            refusals: Refusals::default(),
             closed: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         });
@@ -222,6 +226,8 @@ impl End {
                     .map(|_| TransportKind::Quic)
                     .or(tls.map(|_| TransportKind::Tls)),
                 is_up: state.session.is_up(),
+                fallbacks: self.fallbacks.load(Ordering::Relaxed),
+                refused: self.refusals.all(),
                 relay: state.relay.as_ref().map(Method::to_string),
                 failovers: state.failovers,
                 sessions: connects.saturating_sub(resumptions),

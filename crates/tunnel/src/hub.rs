@@ -1,6 +1,7 @@
 //! The end next to the controllers: it accepts other relays and has an [`End`] for each.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,8 +30,8 @@ use net::method::{Method, Transport};
 use net::quic;
 use net::tls::{PeerSide, Security, is_distrust};
 use net::transport::{
-    Asked, Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Network, NoTurn, TransportError, Turn,
-    Turns, resolve,
+    Asked, Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Network, NoTurn, Refusal, Refusals,
+    TransportError, Turn, Turns, resolve,
 };
 
 /// Other relays that one hub serves.
@@ -67,6 +68,9 @@ pub struct Hub {
     /// Agents to listen for once per other relay, where their method has `{name}` in it.
     listen_each: Vec<(String, Method)>,
     ends: Mutex<BTreeMap<SessionId, Served>>,
+    /// Held while a session is made: of two relays of one name that come at once, one takes the
+    /// other's place.
+    making: tokio::sync::Mutex<()>,
     /// The map that each relay last had, by name: one that is restarted gets it again.
     maps: Mutex<BTreeMap<String, Arc<PolicyMap>>>,
     /// Datagrams of agents that came while there was not exactly one relay.
@@ -76,6 +80,9 @@ pub struct Hub {
     clock: Clock,
     turns: Arc<Turns>,
     counts: TurnCounts,
+    /// Handshakes refused by QUIC and after TLS, and those of the TLS listener.
+    refusals: Arc<Refusals>,
+    tls_refusals: Option<Arc<Refusals>>,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
@@ -164,6 +171,8 @@ impl Hub {
         Ok(Arc::new(Hub {
             endpoint,
             early,
+            tls_refusals: tls.as_ref().map(|listener| listener.refusals().clone()),
+            refusals: Arc::default(),
             tls: tokio::sync::Mutex::new(tls),
             marks,
             awaited: Mutex::default(),
@@ -172,6 +181,7 @@ impl Hub {
             config,
             listen_each,
             ends: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
             maps: Mutex::default(),
             datagrams_dropped: AtomicU64::new(0),
             rivals: Mutex::default(),
@@ -220,15 +230,16 @@ impl Hub {
     }
 
     async fn await_turn(self: Arc<Self>, incoming: quinn::Incoming, asked: Asked) {
-        let count = match asked.turn(TURN_MAX).await {
+        let (count, refusal) = match asked.turn(TURN_MAX).await {
             Ok(turn) => {
                 self.counts.begun.fetch_add(1, Ordering::Relaxed);
                 return self.shake_and_serve(incoming, turn).await;
             }
-            Err(NoTurn::TooLate) => &self.counts.too_late,
-            Err(NoTurn::Crowded) => &self.counts.crowded,
+            Err(NoTurn::TooLate) => (&self.counts.too_late, Refusal::Timeout),
+            Err(NoTurn::Crowded) => (&self.counts.crowded, Refusal::Crowded),
         };
         count.fetch_add(1, Ordering::Relaxed);
+        self.refusals.count(refusal);
         let peer = incoming.remote_address();
         tracing::info!(%peer, "ignored: no turn for its handshake in time");
         // Who still wants to come sends it again.
@@ -239,13 +250,29 @@ impl Hub {
         let address = incoming.remote_address();
         let greeted = timeout(HANDSHAKE_TIMEOUT, self.greet(incoming, turn)).await;
         match greeted {
-            Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
-            Ok(Err(error)) if is_distrust(&error.to_string()) => {
-                tracing::warn!(peer = %address, "refused: {error}");
-            }
-            Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
             Ok(Ok(None)) => {}
             Ok(Ok(Some((end, greeted)))) => self.serve(end, greeted).await,
+            Ok(Err(error)) => self.refuse(&address, Some(&error)),
+            Err(_) => self.refuse(&address, None),
+        }
+    }
+
+    /// Counts and logs a handshake that was refused for `error`, or was not done in time.
+    fn refuse(&self, peer: &dyn Display, error: Option<&LinkError>) {
+        let Some(error) = error else {
+            self.refusals.count(Refusal::Timeout);
+            return tracing::info!(%peer, "refused: no handshake in time");
+        };
+        let (reason, problem) = match error {
+            LinkError::Lost(error) => quic::refusal(error),
+            LinkError::Full => (Refusal::Total, error.to_string()),
+            _ => (Refusal::Handshake, error.to_string()),
+        };
+        self.refusals.count(reason);
+        if is_distrust(&problem) {
+            tracing::warn!(%peer, "refused: {problem}");
+        } else {
+            tracing::info!(%peer, "refused: {problem}");
         }
     }
 
@@ -286,6 +313,15 @@ impl Hub {
             too_late: of(&self.counts.too_late),
             crowded: of(&self.counts.crowded),
         }
+    }
+
+    /// Handshakes of relays that were refused, by QUIC and by TLS.
+    pub fn refused(&self) -> BTreeMap<Refusal, u64> {
+        let mut refused = self.refusals.all();
+        for (reason, count) in self.tls_refusals.iter().flat_map(|refusals| refusals.all()) {
+            *refused.entry(reason).or_default() += count;
+        }
+        refused
     }
 
     pub fn datagrams_dropped(&self) -> u64 {
@@ -380,7 +416,7 @@ impl Hub {
         };
         let Some(end) = made else {
             connection.close(2u32.into(), b"too many relays here");
-            return Err(LinkError::Stream("too many relays".to_owned()));
+            return Err(LinkError::Full);
         };
         let certified = peer_datapath(&connection);
         let ours = end.with(|session| {
@@ -480,6 +516,7 @@ impl Hub {
 
     /// A fresh session of the relay at `from`. A relay has one: what is left of another is closed.
     async fn make(&self, name: &str, from: &str, id: SessionId) -> Option<Arc<End>> {
+        let _making = self.making.lock().await;
         let old: Vec<SessionId> = {
             let ends = self.lock();
             let of_name = ends.iter().filter(|(_, served)| served.end.name() == name);
@@ -573,8 +610,8 @@ impl Hub {
             tasks.spawn(async move {
                 let address = connection.peer.address.clone();
                 match timeout(HANDSHAKE_TIMEOUT, hub.greet_tls(connection)).await {
-                    Err(_) => tracing::info!(peer = address, "refused: no settings in time"),
-                    Ok(Err(error)) => tracing::info!(peer = address, "refused: {error}"),
+                    Err(_) => hub.refuse(&address, None),
+                    Ok(Err(error)) => hub.refuse(&address, Some(&error)),
                     Ok(Ok((end, greeted))) => hub.serve_tls(end, greeted).await,
                 }
             });
@@ -597,7 +634,7 @@ impl Hub {
                 self.make(&name, from, peer.session).await
             }
         };
-        let end = end.ok_or_else(|| LinkError::Stream("too many relays".to_owned()))?;
+        let end = end.ok_or(LinkError::Full)?;
         let certified = connection.peer.datapath_id;
         let ours = end.with(|session| {
             session.set_certified(certified);

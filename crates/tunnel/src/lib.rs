@@ -38,7 +38,7 @@ use net::Pace;
 use net::method::{Method, UdpMethod};
 use net::quic;
 use net::tls::Security;
-use net::transport::{Connection, TransportKind};
+use net::transport::{Connection, Refusal, TransportKind};
 
 pub use coalesce::WindowCounters;
 pub use copies::CopyStatus;
@@ -126,6 +126,10 @@ pub struct EndStatus {
     /// The transport of the session now: `Quic`, `Tls` where UDP does not get through, or nothing.
     pub transport: Option<TransportKind>,
     pub is_up: bool,
+    /// Connections by TLS because QUIC was not answered.
+    pub fallbacks: u64,
+    /// Handshakes with relays that this end dials, refused by either side.
+    pub refused: BTreeMap<Refusal, u64>,
     /// The method that it was dialled by, at the switch's end.
     pub relay: Option<String>,
     /// Times that another method led to a relay than the one before.

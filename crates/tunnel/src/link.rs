@@ -105,6 +105,8 @@ pub(super) enum LinkError {
     Wire(WireError),
     /// The other relay's certificate was revoked meanwhile.
     Revoked,
+    /// The hub has as many relays as it serves.
+    Full,
 }
 
 impl std::fmt::Display for LinkError {
@@ -114,6 +116,7 @@ impl std::fmt::Display for LinkError {
             LinkError::Stream(error) => f.write_str(error),
             LinkError::Wire(error) => write!(f, "the other relay broke the protocol: {error}"),
             LinkError::Revoked => f.write_str("the other relay's certificate is revoked"),
+            LinkError::Full => f.write_str("too many relays are here"),
         }
     }
 }

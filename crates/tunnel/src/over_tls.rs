@@ -137,6 +137,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: GreetedTls) -> Ended {
     } = greeted;
     let wants = Arc::new(Wants::default());
     end.connects.fetch_add(1, Ordering::Relaxed);
+    end.fallbacks.fetch_add(1, Ordering::Relaxed);
     end.resumptions.fetch_add(resumed.into(), Ordering::Relaxed);
     end.with_state(|state| {
         state.tls = Some(LiveTls {

@@ -23,7 +23,7 @@ use super::{LINK_IDLE_TIMEOUT, path, peer_name, relay_name, transport_config};
 use net::method::{Host, Method, Transport};
 use net::quic;
 use net::tls::{PeerSide, Security};
-use net::transport::{self, TransportError, resolve};
+use net::transport::{self, Refusal, TransportError, resolve};
 
 /// A connection that held for [`BACKOFF_MAX`] is dialled again within this: at once, and not by all
 /// relays in the same moment.
@@ -101,6 +101,7 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
             }
             Err(failures) => {
                 let may_be_blocked = note_unanswered(&mut unanswered, &failures);
+                count_refused(end, &failures);
                 tell(methods, &mut told, failures);
                 if may_be_blocked {
                     match end.unless_closed(dialler.dial_tls(&order)).await {
@@ -183,6 +184,15 @@ fn note_unanswered(unanswered: &mut u32, failures: &[(usize, DialError)]) -> boo
     is_unanswered && *unanswered >= UNANSWERED_MAX
 }
 
+/// Counts handshakes that either side has refused.
+fn count_refused(end: &End, failures: &[(usize, DialError)]) {
+    for (_, error) in failures {
+        if let DialError::Refused(reason, _) = error {
+            end.refusals.count(*reason);
+        }
+    }
+}
+
 /// Says why relays could not be dialled, once for each reason: they are tried every second.
 fn tell(methods: &[Method], told: &mut BTreeMap<usize, String>, failures: Vec<(usize, DialError)>) {
     for (relay, error) in failures {
@@ -226,6 +236,8 @@ enum DialError {
     Unanswered,
     /// Something came back, and no more in time.
     Unfinished,
+    /// This side or the other one does not take the other's certificate or protocol.
+    Refused(Refusal, String),
     Failed(String),
 }
 
@@ -234,7 +246,7 @@ impl std::fmt::Display for DialError {
         match self {
             DialError::Unanswered => f.write_str("no relay answers there"),
             DialError::Unfinished => f.write_str("the relay answers but has no time for us"),
-            DialError::Failed(problem) => f.write_str(problem),
+            DialError::Refused(_, problem) | DialError::Failed(problem) => f.write_str(problem),
         }
     }
 }
@@ -252,7 +264,7 @@ async fn in_time<T>(
     match done {
         Ok(Ok(shaken)) => Ok(shaken),
         // The connection's own idle timeout comes first where this machine stalls meanwhile.
-        Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
+        Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(lost(&error)),
         _ if heard.anything() => Err(DialError::Unfinished),
         _ => Err(DialError::Unanswered),
     }
@@ -627,9 +639,22 @@ fn failed(error: &dyn std::fmt::Display) -> DialError {
     DialError::Failed(error.to_string())
 }
 
+/// The failure of a connection. In TLS 1.3 a dialler hears that it is refused only afterwards.
+fn lost(error: &quinn::ConnectionError) -> DialError {
+    use quinn::ConnectionError::{ConnectionClosed, TransportError};
+    let (reason, problem) = quic::refusal(error);
+    match error {
+        ConnectionClosed(_) | TransportError(_) => DialError::Refused(reason, problem),
+        _ => DialError::Failed(problem),
+    }
+}
+
 fn answered<T>(answer: Result<Result<T, LinkError>, time::error::Elapsed>) -> Result<T, DialError> {
     let unanswered = |_| DialError::Failed("the relay does not answer".to_owned());
-    answer.map_err(unanswered)?.map_err(|e| failed(&e))
+    answer.map_err(unanswered)?.map_err(|error| match error {
+        LinkError::Lost(error) => lost(&error),
+        error => failed(&error),
+    })
 }
 
 async fn greet(

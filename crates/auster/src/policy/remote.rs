@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use net::method::Method;
 use sched::PolicyMap;
 use serde_json::Value;
 
 use crate::ofp;
-use crate::relay::policy::PUSH;
+use crate::relay::{policy::PUSH, status_socket};
 use cli::failure::Failure;
 
 /// A push waits for every relay's other end in turn.
@@ -20,13 +19,17 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub struct PushArgs {
-    /// The file with the map; its generation must be greater than the one in use
+    /// The file with the map. Its generation must be greater than the one in use, unless it is the
+    /// map in use
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
     /// The status socket of a relay: of the controller's for all switches, or of one switch's
-    #[arg(long, value_name = "METHOD", required_unless_present = "ovsdb")]
-    relay: Option<String>,
+    #[arg(
+        long, value_name = "METHOD", required_unless_present = "ovsdb",
+        value_parser = status_socket
+    )]
+    relay: Option<PathBuf>,
 
     /// The relay that it is for, by the name in its certificate; all of them otherwise
     #[arg(long, value_name = "NAME", default_value = "", requires = "relay")]
@@ -49,8 +52,11 @@ pub struct PushArgs {
 #[derive(clap::Args)]
 pub struct StatusArgs {
     /// The status socket of a relay
-    #[arg(long, value_name = "METHOD", required_unless_present = "ovsdb")]
-    relay: Option<String>,
+    #[arg(
+        long, value_name = "METHOD", required_unless_present = "ovsdb",
+        value_parser = status_socket
+    )]
+    relay: Option<PathBuf>,
 
     /// A switch's OVSDB server (unix:, tcp:): what its bridges' rows say
     #[arg(long, value_name = "METHOD", conflicts_with = "relay")]
@@ -68,10 +74,10 @@ pub fn push(args: &PushArgs) -> Result<(), Failure> {
     if let (Some(ovsdb), Some(bridge)) = (&args.ovsdb, &args.bridge) {
         return super::written::push(ovsdb, bridge, &map);
     }
-    let relay = args.relay.as_deref().unwrap_or_default();
+    let relay = args.relay.as_deref().unwrap_or(Path::new(""));
     let answer = ask(relay, &format!("{PUSH} {}\n{text}", args.switch))?;
     if let Some(error) = answer["error"].as_str() {
-        return Err(Failure::network(format!("{relay}: {error}")));
+        return Err(Failure::network(format!("{}: {error}", relay.display())));
     }
     let pushed = answer["pushed"].as_array().map_or(&[][..], Vec::as_slice);
     let mut out = std::io::stdout().lock();
@@ -84,7 +90,12 @@ pub fn push(args: &PushArgs) -> Result<(), Failure> {
                     Some(true) => "this end, nobody at the other schedules",
                     _ => "both ends",
                 };
-                let line = format!("{name}: in use at {place}, sha256 {}", word(&one["sha256"]));
+                let change = match one["unchanged"].as_bool() {
+                    Some(true) => "nothing changed, ",
+                    _ => "",
+                };
+                let digest = word(&one["sha256"]);
+                let line = format!("{name}: {change}in use at {place}, sha256 {digest}");
                 ofp::write_line(&mut out, &line)?;
             }
             Some(error) => {
@@ -104,7 +115,7 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
     if let Some(ovsdb) = &args.ovsdb {
         return super::written::status(ovsdb, args.json);
     }
-    let answer = ask(args.relay.as_deref().unwrap_or_default(), "")?;
+    let answer = ask(args.relay.as_deref().unwrap_or(Path::new("")), "")?;
     let relays = answer["relays"].as_array().map_or(&[][..], Vec::as_slice);
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -178,13 +189,9 @@ fn in_words(relay: &Value) -> String {
 }
 
 /// Sends `request` to a status socket and reads the answer.
-fn ask(relay: &str, request: &str) -> Result<Value, Failure> {
-    let path = match relay.parse() {
-        Ok(Method::DialUnix(path) | Method::ListenUnix(path)) => path,
-        _ => return Err(Failure::usage(format!("--relay {relay}: write unix:FILE"))),
-    };
-    let lost = |e: std::io::Error| Failure::network(format!("{relay}: {e}"));
-    let mut socket = UnixStream::connect(path).map_err(lost)?;
+fn ask(relay: &Path, request: &str) -> Result<Value, Failure> {
+    let lost = |e: std::io::Error| Failure::network(format!("{}: {e}", relay.display()));
+    let mut socket = UnixStream::connect(relay).map_err(lost)?;
     socket
         .set_read_timeout(Some(ANSWER_TIME_MAX))
         .map_err(lost)?;
@@ -193,7 +200,7 @@ fn ask(relay: &str, request: &str) -> Result<Value, Failure> {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).map_err(lost)?;
     serde_json::from_str(&answer)
-        .map_err(|_| Failure::network(format!("{relay}: no relay answers there")))
+        .map_err(|_| Failure::network(format!("{}: no relay answers there", relay.display())))
 }
 
 fn word(value: &Value) -> &str {

@@ -6,7 +6,8 @@ use net::method::{Method, Protocol, UdpMethod};
 use relay::Kind;
 use tunnel::{OPENFLOW, OVSDB, Target};
 
-use super::{method, wishes};
+use super::plan::{self, Mistakes, method};
+use super::wishes;
 use cli::failure::Failure;
 
 /// A name is in messages and logs.
@@ -23,16 +24,23 @@ pub struct Agents {
 }
 
 impl Agents {
-    pub fn parse(openflow: &str, ovsdb: Option<&str>, more: &[String]) -> Result<Agents, Failure> {
+    /// Reads the agents that are right, and notes the mistakes of the others.
+    pub fn parse(
+        openflow: &str,
+        ovsdb: Option<&str>,
+        more: &[String],
+        mistakes: &mut Mistakes,
+    ) -> Agents {
         let mut agents = Agents::default();
-        agents.add(OPENFLOW, method(openflow, Protocol::OpenFlow)?)?;
-        if let Some(ovsdb) = ovsdb {
-            agents.add(OVSDB, method(ovsdb, Protocol::Ovsdb)?)?;
+        let openflow = (OPENFLOW, method(openflow, Protocol::OpenFlow));
+        let ovsdb = ovsdb.map(|ovsdb| (OVSDB, method(ovsdb, Protocol::Ovsdb)));
+        for (name, method) in std::iter::once(openflow).chain(ovsdb) {
+            mistakes.keep(method.and_then(|method| agents.add(name, method)));
         }
         for agent in more {
-            agents.add_text(agent)?;
+            mistakes.keep(agents.add_text(agent));
         }
-        Ok(agents)
+        agents
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -44,7 +52,7 @@ impl Agents {
     /// Whether any of them needs certificates.
     pub fn any_is_certified(&self) -> bool {
         let mut methods = self.passive.values().chain(self.active.values());
-        methods.any(super::is_certified)
+        methods.any(plan::is_certified)
     }
 
     /// The targets of the channels that the other end opens.
@@ -154,9 +162,19 @@ impl Agents {
 mod tests {
     use super::*;
 
+    fn parse_all(more: &[&str]) -> Result<Agents, String> {
+        let more: Vec<String> = more.iter().map(|agent| (*agent).to_owned()).collect();
+        let mut mistakes = Mistakes::default();
+        let agents = Agents::parse("tcp:127.0.0.1", None, &more, &mut mistakes);
+        let lines: Vec<String> = mistakes.lines().collect();
+        match lines.is_empty() {
+            true => Ok(agents),
+            false => Err(lines.join("\n")),
+        }
+    }
+
     fn parse(agent: &str) -> Result<Agents, String> {
-        let agents = Agents::parse("tcp:127.0.0.1", None, &[agent.to_owned()]);
-        agents.map_err(|failure| failure.message().to_owned())
+        parse_all(&[agent])
     }
 
     #[test]
@@ -197,7 +215,9 @@ mod tests {
             let error = parse(agent).unwrap_err();
             assert!(error.contains(problem), "{agent}: {error}");
         }
-        let twice = ["a=udp:127.0.0.1:1", "a=tcp:127.0.0.1:1"].map(str::to_owned);
-        assert!(Agents::parse("tcp:127.0.0.1", None, &twice).is_err());
+        let all = ["a=udp:127.0.0.1:1", "a=tcp:127.0.0.1:1", "snmp"];
+        let errors = parse_all(&all).unwrap_err();
+        assert_eq!(errors.lines().count(), 2, "{errors}");
+        assert!(errors.contains("'a' is given twice"), "{errors}");
     }
 }

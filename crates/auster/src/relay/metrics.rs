@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use net::clock::Clock;
 use net::tls::{Expiry, Security};
+use net::transport::{Refusal, TransportKind};
 use tokio::task::JoinSet;
-use tunnel::EndStatus;
+use tunnel::{Dropped, EndStatus};
 
 use super::report::{Source, shed_count};
 use crate::run::api::access::Access;
 use crate::run::api::{ApiAddress, Stated, metrics_alone};
-use crate::run::exposition::{Family, Labels, Value, gauge, info, text};
+use crate::run::exposition::{Family, Labels, Value, count, gauge, info, text};
 use crate::run::metrics::of_expiries;
 use crate::run::process;
 use cli::failure::Failure;
@@ -37,34 +38,56 @@ pub struct Args {
     metrics_tokens: Option<PathBuf>,
 }
 
+/// The checked options, and the users that the file names.
+pub struct Ready {
+    stated: Stated,
+    access: Arc<Access>,
+}
+
+impl Ready {
+    pub fn at(&self) -> &ApiAddress {
+        &self.stated.listen[0]
+    }
+}
+
+impl Args {
+    /// Checks the options and reads the file; `None` without metrics.
+    pub fn ready(&self) -> Result<Option<Ready>, Failure> {
+        let Some(at) = &self.metrics else {
+            return Ok(None);
+        };
+        let mut stated = Stated {
+            listen: vec![at.clone()],
+            tokens: self.metrics_tokens.clone(),
+            ..Stated::default()
+        };
+        if at.is_beyond_this_machine() && stated.tokens.is_none() {
+            return Err(Failure::usage(format!(
+                "--metrics {at} is beyond this machine: give it --metrics-tokens FILE (auster api \
+                 token add NAME --role read --file FILE), or serve it on 127.0.0.1"
+            )));
+        }
+        stated.complete(&[])?;
+        let access = Arc::new(Access::load(&stated, Clock::start())?);
+        Ok(Some(Ready { stated, access }))
+    }
+}
+
 /// Serves them for as long as the set is kept.
 pub async fn serve(
-    args: &Args,
+    ready: Option<&Ready>,
     source: Source,
     security: Vec<Security>,
 ) -> Result<JoinSet<()>, Failure> {
     let mut tasks = JoinSet::new();
-    let Some(at) = &args.metrics else {
+    let Some(Ready { stated, access }) = ready else {
         return Ok(tasks);
     };
-    let mut stated = Stated {
-        listen: vec![at.clone()],
-        tokens: args.metrics_tokens.clone(),
-        ..Stated::default()
-    };
-    if at.is_beyond_this_machine() && stated.tokens.is_none() {
-        return Err(Failure::usage(format!(
-            "--metrics {at} is beyond this machine: give it --metrics-tokens FILE (auster api \
-             token add NAME --role read --file FILE), or serve it on 127.0.0.1"
-        )));
-    }
-    stated.complete(&[])?;
-    let access = Arc::new(Access::load(&stated, Clock::start())?);
     let exposition = move || {
         let (source, security) = (source.clone(), security.clone());
-        async move { text(families(&source.status(), &security)) }
+        async move { text(families(&source, &security)) }
     };
-    let mut served = metrics_alone(&access, exposition);
+    let mut served = metrics_alone(access, exposition);
     let bound = served.bind(&stated.listen).await;
     let bound = bound.map_err(|mut failures| failures.remove(0))?;
     for at in served.serve(bound) {
@@ -77,7 +100,8 @@ pub async fn serve(
     Ok(tasks)
 }
 
-fn families(ends: &[EndStatus], security: &[Security]) -> Vec<Family> {
+fn families(source: &Source, security: &[Security]) -> Vec<Family> {
+    let ends = source.status();
     let expiries = security.iter().filter_map(Security::credentials);
     let expiries: Vec<Expiry> = expiries.flat_map(|held| held.expiries().to_vec()).collect();
     let mut families = vec![info(), of_expiries(expiries)];
@@ -89,7 +113,7 @@ fn families(ends: &[EndStatus], security: &[Security]) -> Vec<Family> {
         up as f64,
     ));
     let mut named: BTreeMap<&str, Vec<&EndStatus>> = BTreeMap::new();
-    for end in ends {
+    for end in &ends {
         let is_room = named.len() < RELAYS_MAX || named.contains_key(&*end.peer);
         let name = if is_room { &*end.peer } else { "others" };
         named.entry(name).or_default().push(end);
@@ -124,6 +148,11 @@ fn families(ends: &[EndStatus], security: &[Security]) -> Vec<Family> {
             &|end| end.failovers,
         ),
         each(
+            "auster_relay_fallbacks",
+            "Connections with a relay by TLS, because QUIC was not answered",
+            &|end| end.fallbacks,
+        ),
+        each(
             "auster_relay_channels_closed",
             "Channels that are gone",
             &|end| end.closed,
@@ -156,6 +185,11 @@ fn families(ends: &[EndStatus], security: &[Security]) -> Vec<Family> {
             .collect(),
     };
     families.extend([
+        now(
+            "auster_relay_by_tls",
+            "1 while TLS carries a relay's session in the place of QUIC",
+            &|end| Some(f64::from(end.transport == Some(TransportKind::Tls))),
+        ),
         now("auster_relay_channels", "Channels with a relay", &|end| {
             Some(end.channels.len() as f64)
         }),
@@ -173,7 +207,64 @@ fn families(ends: &[EndStatus], security: &[Security]) -> Vec<Family> {
             },
         ),
     ]);
+    families.push(refused(source, &ends));
+    let dropped = named.iter().flat_map(|(name, ends)| {
+        let sum =
+            |of: fn(&Dropped) -> u64| ends.iter().map(|e| of(&e.datagrams.dropped)).sum::<u64>();
+        DROPS.map(|(reason, of)| (*name, reason, sum(of)))
+    });
+    let mut dropped: Vec<(&str, &str, u64)> = dropped.collect();
+    if let Source::Hub(hub) = source {
+        families.push(count(
+            "auster_relay_same_name_conflicts",
+            "Times that relays of one certificate name ended each other's sessions again and again",
+            hub.rivals().conflicts,
+        ));
+        dropped.push(("", "no_relay", hub.datagrams_dropped()));
+    }
+    let sample = |(relay, reason, dropped): (&str, &str, u64)| {
+        let mut labels = label(relay);
+        labels.push(("reason", reason.to_owned()));
+        (labels, Value::Count(dropped))
+    };
+    families.push(Family {
+        name: "auster_relay_datagrams_dropped",
+        help: "Datagrams of agents that were not carried",
+        samples: dropped.into_iter().map(sample).collect(),
+    });
     families
+}
+
+/// A reason to drop datagrams, and their number.
+type DropCount = (&'static str, fn(&Dropped) -> u64);
+
+const DROPS: [DropCount; 7] = [
+    ("disconnected", |dropped| dropped.disconnected),
+    ("unwanted", |dropped| dropped.unwanted),
+    ("overflowed", |dropped| dropped.overflowed),
+    ("too_long", |dropped| dropped.too_long),
+    ("no_target", |dropped| dropped.no_target),
+    ("late", |dropped| dropped.late),
+    ("unsent", |dropped| dropped.unsent),
+];
+
+/// Handshakes between relays that either of them has refused, or of what came to a relay's door.
+fn refused(source: &Source, ends: &[EndStatus]) -> Family {
+    let refused: BTreeMap<Refusal, u64> = match source {
+        Source::End(_) => ends.iter().flat_map(|end| end.refused.clone()).collect(),
+        Source::Hub(hub) => hub.refused(),
+        Source::Direct(_, refusals) => refusals.all(),
+    };
+    let sample = |reason: Refusal| {
+        let labels = vec![("reason", reason.name().to_owned())];
+        let count = refused.get(&reason).copied().unwrap_or_default();
+        (labels, Value::Count(count))
+    };
+    Family {
+        name: "auster_relay_handshakes_refused",
+        help: "Handshakes between relays that were refused",
+        samples: Refusal::ALL.map(sample).into(),
+    }
 }
 
 fn label(relay: &str) -> Labels {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use net::transport::Connection;
 use relay::PolicyStatus;
+use sched::PolicyMap;
+use sched::policy::MapDigest;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tunnel::{Direct, End, Pushed};
@@ -45,7 +47,7 @@ pub async fn answer(source: &Source, request: &str) -> Value {
     let ends: Vec<Arc<End>> = match source {
         Source::End(end) => vec![end.clone()],
         Source::Hub(hub) => hub.ends(),
-        Source::Direct(direct) => return push_direct(direct, name, text).await,
+        Source::Direct(direct, _) => return push_direct(direct, name, text).await,
     };
     let named = |end: &&Arc<End>| name.is_empty() || end.status().peer == name;
     let ends: Vec<&Arc<End>> = ends.iter().filter(named).collect();
@@ -55,14 +57,27 @@ pub async fn answer(source: &Source, request: &str) -> Value {
     }
     let mut pushed = Vec::new();
     for end in ends {
-        let mut one = match end.push_policy(text).await {
-            Ok(digest) => json!({ "ok": true, "sha256": digest.to_string() }),
-            Err(error) => json!({ "ok": false, "error": error }),
+        let mut one = match in_use(end, text) {
+            Some(digest) => {
+                json!({ "ok": true, "unchanged": true, "sha256": digest.to_string() })
+            }
+            None => match end.push_policy(text).await {
+                Ok(digest) => json!({ "ok": true, "sha256": digest.to_string() }),
+                Err(error) => json!({ "ok": false, "error": error }),
+            },
         };
         one["name"] = end.status().peer.into();
         pushed.push(one);
     }
     json!({ "pushed": pushed })
+}
+
+/// The digest of the map if it is the one that both ends have.
+fn in_use(end: &Arc<End>, text: &str) -> Option<MapDigest> {
+    let (map, _) = PolicyMap::parse(text).ok()?;
+    let status = end.policy_status()?;
+    let is_it = status.is_in_sync == Some(true) && status.digest == map.digest();
+    is_it.then_some(status.digest)
 }
 
 /// Each connection has another end of its own, and none has a name.
@@ -77,6 +92,7 @@ async fn push_direct(direct: &Direct, name: &str, text: &str) -> Value {
             "ok": true,
             "sha256": digest.to_string(),
             "alone": pushed.is_alone,
+            "unchanged": pushed.is_unchanged,
             "name": pushed.name,
         }),
         Err(error) => json!({ "ok": false, "error": error, "name": pushed.name }),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::method::Method;
 use net::tls::Security;
-use net::transport::{Connection, Limits, Listener};
+use net::transport::{Connection, Limits, Listener, Refusals};
 use relay::hold::HoldCounters;
 use relay::{Agent, ChannelStatus, Kind, LineStatus, Tally};
 use sched::PolicyMap;
@@ -29,13 +29,27 @@ const RECORD_INTERVAL: Duration = Duration::from_millis(200);
 pub enum Source {
     End(Arc<End>),
     Hub(Arc<Hub>),
-    Direct(Arc<Direct>),
+    /// With the refusals of its listener.
+    Direct(Arc<Direct>, Arc<Refusals>),
+}
+
+/// The file of finished channels.
+pub type Record = (PathBuf, File);
+
+/// Opens the file, behind what a process before has written, which is proof.
+pub fn open(path: Option<&Path>) -> Result<Option<Record>, Failure> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let file = File::options().append(true).create(true).open(path);
+    let file = file.map_err(|error| Failure::file(path, error))?;
+    Ok(Some((path.to_owned(), file)))
 }
 
 /// Answers for as long as it is kept.
 pub struct Reporter {
     source: Source,
-    record: Option<(PathBuf, File)>,
+    record: Option<Record>,
     tasks: JoinSet<()>,
 }
 
@@ -44,7 +58,7 @@ impl Source {
         match self {
             Source::End(end) => vec![end.status()],
             Source::Hub(hub) => hub.status(),
-            Source::Direct(direct) => vec![direct.status()],
+            Source::Direct(direct, _) => vec![direct.status()],
         }
     }
 
@@ -53,7 +67,7 @@ impl Source {
         match self {
             Source::End(end) => end.committed(),
             Source::Hub(_) => None,
-            Source::Direct(direct) => direct.committed(),
+            Source::Direct(direct, _) => direct.committed(),
         }
     }
 
@@ -62,7 +76,7 @@ impl Source {
         match self {
             Source::End(end) => end.load_policy(text).await.map(drop),
             Source::Hub(_) => Err("it serves many switches".to_owned()),
-            Source::Direct(direct) => {
+            Source::Direct(direct, _) => {
                 let pushed = direct.push_policy(text).await?;
                 let problem = |one: Pushed| Some(format!("{}: {}", one.name, one.outcome.err()?));
                 let is_used = pushed.iter().any(|one| one.outcome.is_ok());
@@ -82,43 +96,30 @@ impl Source {
         match self {
             Source::End(end) => end.take_finished(),
             Source::Hub(hub) => hub.take_finished(),
-            Source::Direct(direct) => direct.take_finished(),
+            Source::Direct(direct, _) => direct.take_finished(),
         }
     }
 }
 
 impl Reporter {
     pub async fn start(
-        status: &Option<String>,
-        record: &Option<PathBuf>,
+        status: Option<&Method>,
+        record: Option<Record>,
         source: Source,
         holder: Option<Arc<Holder>>,
     ) -> Result<Reporter, Failure> {
         let mut tasks = JoinSet::new();
-        if let Some(text) = status {
-            let method = match text.parse() {
-                Ok(Method::DialUnix(path) | Method::ListenUnix(path)) => Method::ListenUnix(path),
-                _ => return Err(Failure::usage(format!("--status {text}: write unix:FILE"))),
-            };
-            let listener = Listener::bind(&method, &Security::plain(), Limits::default()).await;
+        if let Some(method) = status {
+            let listener = Listener::bind(method, &Security::plain(), Limits::default()).await;
             let listener =
                 listener.map_err(|error| Failure::network(format!("--status {error}")))?;
             tasks.spawn(answer(listener, source.clone(), holder));
         }
-        let record = match record {
-            None => None,
-            Some(path) => {
-                // After what a process before has written, which is proof.
-                let file = File::options().append(true).create(true).open(path);
-                let file = file.map_err(|error| Failure::file(path, error))?;
-                let also = path.clone();
-                let copy = file
-                    .try_clone()
-                    .map_err(|error| Failure::file(path, error))?;
-                tasks.spawn(write_down(also, copy, source.clone()));
-                Some((path.clone(), file))
-            }
-        };
+        if let Some((path, file)) = &record {
+            let copy = file.try_clone();
+            let copy = copy.map_err(|error| Failure::file(path, error))?;
+            tasks.spawn(write_down(path.clone(), copy, source.clone()));
+        }
         Ok(Reporter {
             source,
             record,

@@ -3,7 +3,7 @@
 //! The first line is a comment with the digest of the map that follows in its canonical form. The
 //! file is replaced as a whole.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,23 +12,15 @@ use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
 use tokio::sync::watch;
 
-use cli::failure::Failure;
 use cli::whole;
 
 const FIRST_WORDS: &str = "# sha256 ";
 
 /// The map in the file at `path` if it is newer than `policy`, which stays otherwise. A file that
 /// holds no map is reported and left until it is replaced.
-///
-/// # Errors
-/// No file can be written there.
-pub fn prefer(policy: Arc<PolicyMap>, path: &Path) -> Result<Arc<PolicyMap>, Failure> {
-    let trial = whole::beside(path);
-    File::create(&trial)
-        .and_then(|_| fs::remove_file(&trial))
-        .map_err(|error| Failure::file(path, error))?;
+pub fn prefer(policy: Arc<PolicyMap>, path: &Path) -> Arc<PolicyMap> {
     let file = path.display();
-    Ok(match read(path) {
+    match read(path) {
         Ok(Some(stored)) if stored.generation > policy.generation => {
             let generation = stored.generation;
             tracing::info!(generation, "{file}: newer than --policy, and in use");
@@ -39,7 +31,7 @@ pub fn prefer(policy: Arc<PolicyMap>, path: &Path) -> Result<Arc<PolicyMap>, Fai
             tracing::error!("{file}: {problem}; --policy is in use instead");
             policy
         }
-    })
+    }
 }
 
 /// Writes every map that is taken into use, for as long as it is polled.
@@ -96,11 +88,11 @@ mod tests {
     fn the_greater_generation_is_preferred_and_what_is_corrupt_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("active.policy");
-        let preferred = |generation| prefer(map(generation), &path).unwrap().generation;
+        let preferred = |generation| prefer(map(generation), &path).generation;
         assert_eq!(preferred(3), 3, "nothing is stored");
         write(&path, &map(7)).unwrap();
         assert_eq!((preferred(3), preferred(9)), (7, 9));
-        assert_eq!(*prefer(map(3), &path).unwrap(), *map(7));
+        assert_eq!(*prefer(map(3), &path), *map(7));
 
         let whole = fs::read_to_string(&path).unwrap();
         let generation = "Generation: 7";
@@ -108,7 +100,7 @@ mod tests {
         for len in 0..whole.len() {
             fs::write(&path, &whole[..len]).unwrap();
             // What is cut off at the end may be what goes without saying, and no more.
-            let preferred = prefer(map(3), &path).unwrap();
+            let preferred = prefer(map(3), &path);
             assert!(preferred == map(3) || preferred == map(7), "{len} bytes");
             assert!(len >= told || preferred == map(3), "{len} bytes");
         }
@@ -118,6 +110,5 @@ mod tests {
         assert_eq!(preferred(3), 3);
         let left: Vec<_> = fs::read_dir(&folder).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
-        assert!(prefer(map(3), &folder.path().join("no/such")).is_err());
     }
 }

@@ -4,7 +4,7 @@ pub mod check;
 mod document;
 pub mod effective;
 pub mod schema;
-mod sockets;
+pub mod sockets;
 pub mod table;
 
 use std::collections::BTreeSet;

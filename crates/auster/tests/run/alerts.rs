@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,11 +164,12 @@ fn quick(rules: &str) -> String {
     rules.lines().map(line).collect()
 }
 
-/// All alerts of the rules.
-fn alerts() -> BTreeSet<String> {
+/// All alerts of the rules, of relays alone or without those.
+fn alerts(is_of_relays: bool) -> BTreeSet<String> {
     let rules = std::fs::read_to_string(RULES).unwrap();
     let names = rules.lines();
     let names = names.filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let names = names.filter(|name| name.starts_with("AusterRelay") == is_of_relays);
     names.map(str::to_owned).collect()
 }
 
@@ -670,5 +671,126 @@ fn alerts_fire_under_a_real_prometheus_when_their_conditions_are_brought_about()
         assert!(!known.contains(alert), "{alert} has fired, although {why}");
         known.insert(alert.to_owned());
     }
-    assert_eq!(known, alerts());
+    assert_eq!(known, alerts(false));
+}
+
+/// A relay that serves metrics, ended with the test.
+struct Relay {
+    child: Child,
+    metrics: SocketAddr,
+}
+
+impl Relay {
+    /// Starts `auster relay` with the certificate of `name` in a folder.
+    fn start(dir: &Path, name: &str, words: &[&str]) -> Relay {
+        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let peers = match words[0] {
+            "controller" => "switch",
+            _ => "controller",
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+        command.current_dir(dir).arg("relay").args(words);
+        command.args(["--metrics", &metrics.to_string()]);
+        command.args(["-p", &format!("{name}-privkey.pem")]);
+        command.args(["-c", &format!("{name}-cert.pem")]);
+        command.args(["-C", &format!("pki/{peers}ca/cacert.pem")]);
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        Relay { child, metrics }
+    }
+
+    /// Starts a switch's relay that dials the port `to`.
+    fn of_switch(dir: &Path, name: &str, bridges: u16, to: u16, more: &[&str]) -> Relay {
+        let bridges = format!("ptcp:{bridges}:127.0.0.1");
+        let to = format!("quic:127.0.0.1:{to}");
+        let words = ["switch", "--openflow", &bridges, "--connect", &to];
+        Relay::start(dir, name, &[&words[..], more].concat())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that passes TCP on to the port `to` and answers no UDP.
+fn without_udp(to: u16) -> (UdpSocket, u16) {
+    let port = free_port();
+    let silent = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else {
+                continue;
+            };
+            let copies = [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far, near),
+            ];
+            for (mut from, mut to) in copies {
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
+    });
+    (silent, port)
+}
+
+#[test]
+fn alerts_of_relays_fire_under_a_real_prometheus() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for words in [
+        &["init"][..],
+        &["controller", "ctl"],
+        &["switch", "busy"],
+        &["switch", "firewalled"],
+        &["switch", "picky"],
+        &["switch", "twin"],
+    ] {
+        auster(dir, &[&["pki"], words].concat());
+    }
+    let prometheus = Prometheus::start("none");
+    let controller = Auster::start(&["ptcp:0:127.0.0.1"]);
+    let (listen, openflow) = (free_port(), format!("tcp:127.0.0.1:{}", controller.port()));
+    let method = format!("pquic:{listen}:127.0.0.1");
+    let words = ["controller", "--listen", &method, "--openflow", &openflow];
+    let hub = Relay::start(dir, "ctl", &[&words[..], &["--policy", "auster"]].concat());
+    let bridges = free_port();
+    let slow = ["--policy", "auster", "--rate", "64kbit"];
+    let busy = Relay::of_switch(dir, "busy", bridges, listen, &slow);
+    prometheus.scrape(&[hub.metrics, busy.metrics]);
+    prometheus.wait_for("sum(auster_relay_sessions)", |count| count == 2.0);
+    let conflicts = "auster_relay_same_name_conflicts_total";
+    prometheus.wait_for(conflicts, |count| count == 0.0);
+    prometheus.wait_for("min(count_over_time(up[2m]))", |scrapes| scrapes >= 3.0);
+    assert_eq!(
+        prometheus.fired(),
+        BTreeSet::new(),
+        "without their conditions"
+    );
+
+    let (_silent, port) = without_udp(listen);
+    let firewalled = Relay::of_switch(dir, "firewalled", free_port(), port, &[]);
+    let other = ["--peer-name", "other"];
+    let picky = Relay::of_switch(dir, "picky", free_port(), listen, &other);
+    let twins = [(); 2].map(|()| Relay::of_switch(dir, "twin", free_port(), listen, &[]));
+    prometheus.scrape(&[hub.metrics, busy.metrics, firewalled.metrics, picky.metrics]);
+    let at = SocketAddr::from(([127, 0, 0, 1], bridges));
+    let flood = Scripted::start(at, 0xdf, Fault::Flood, &Cable::default());
+    flood.speak();
+    for alert in [
+        "AusterRelayByTls",
+        "AusterRelayHandshakesRefused",
+        "AusterRelayPacketInsShed",
+        "AusterRelaySameName",
+    ] {
+        prometheus.expect(alert);
+    }
+    drop((flood, twins));
+    drop(hub);
+    prometheus.expect("AusterRelayGone");
+    let of_relays = alerts(true);
+    assert!(prometheus.fired().is_superset(&of_relays));
+    assert_eq!(of_relays.len(), 5);
 }

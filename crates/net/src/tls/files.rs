@@ -13,7 +13,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use super::held::Serials;
@@ -209,7 +209,7 @@ pub(super) fn load_own(
     let mut keep = |fault: FileFault| faults.push(fault);
     let key = load_key(private_key).map_err(&mut keep).ok();
     let chain = load_certificates(certificate)
-        .and_then(|chain| check_validity(certificate, &chain[0]).map(|()| chain))
+        .and_then(|chain| check_certificate(certificate, &chain[0]).map(|()| chain))
         .map_err(&mut keep)
         .ok();
     let paired = CertifiedKey::from_der(chain?, key?, &super::provider());
@@ -249,7 +249,7 @@ pub(super) fn load_roots(path: &Path) -> Result<Authorities, FileFault> {
     let authorities = load_certificates(path)?;
     let mut roots = RootCertStore::empty();
     for ca in &authorities {
-        check_validity(path, ca)?;
+        check_certificate(path, ca)?;
         roots
             .add(ca.clone())
             .map_err(|error| bad(path, format!("not a CA certificate: {error}")))?;
@@ -338,13 +338,20 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileFa
     Ok(certificates)
 }
 
+/// The fault of a certificate without a place for extensions, which TLS here does not take.
+pub(super) const OLD_VERSION: &str =
+    "it is X.509 of version 1; make it again with version 3, as 'auster pki' does";
+
 /// Peers would refuse it anyway, and say less about it.
-fn check_validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), FileFault> {
+fn check_certificate(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), FileFault> {
     let (_, parsed) = X509Certificate::from_der(certificate)
         .map_err(|error| bad(path, format!("not an X.509 certificate: {error}")))?;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs().cast_signed());
+    if parsed.version() != X509Version::V3 {
+        return Err(bad(path, OLD_VERSION.to_owned()));
+    }
     let validity = parsed.validity();
     if now > validity.not_after.timestamp() {
         let when = validity.not_after;

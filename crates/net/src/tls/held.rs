@@ -219,6 +219,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Judged<S> {
         }
         let read = Pin::new(&mut self.half).poll_read(context, buffer);
         match read {
+            // The library's text ends with an address of its manual.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let cut = "the peer closed it without an end of TLS";
+                Poll::Ready(Err(io::Error::new(error.kind(), cut)))
+            }
             Poll::Pending if self.peer.poll_revoked(context).is_ready() => {
                 Poll::Ready(Err(HeldPeer::error()))
             }

@@ -84,6 +84,49 @@ impl CertificateIdentity {
     }
 }
 
+/// The longest text of a certificate in a line of the log.
+const SHOWN_LEN_MAX: usize = 200;
+
+/// The names of the owner in a certificate: its DNS names and its common names. They are cut where
+/// they are long, and are safe in a line of the log.
+pub(super) fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let alternative = alternative.map(|names| &names.value.general_names);
+    let dns = alternative
+        .into_iter()
+        .flatten()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(*name),
+            _ => None,
+        });
+    let common = certificate.subject().iter_common_name();
+    let mut names: Vec<String> = Vec::new();
+    for name in dns.chain(common.filter_map(|name| name.as_str().ok())) {
+        let name = shown(name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The certificate in a line of the log: subject, serial number and names.
+pub(super) fn describe(certificate: &[u8]) -> String {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
+        return "what is no X.509 certificate".to_owned();
+    };
+    let subject = shown(&certificate.subject().to_string());
+    let serial = shown(&certificate.raw_serial_as_string());
+    let names = shown(&names(&certificate).join(", "));
+    format!("'{subject}', serial {serial}, names '{names}'")
+}
+
+/// A stranger's words, short and on one line.
+fn shown(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(plain).take(SHOWN_LEN_MAX).collect()
+}
+
 /// The roles that a certificate names, as they stand there, also those that are none of ours.
 pub fn role_marks(certificate: &[u8]) -> Result<Vec<String>, &'static str> {
     let (_, certificate) =

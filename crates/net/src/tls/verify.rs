@@ -1,7 +1,8 @@
 //! The two verifiers. They check chain, validity, key usage and revocation with webpki, then the
-//! role.
+//! role and the names. A refusal is logged with the certificate, which the caller does not get.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -10,29 +11,92 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-use super::Current;
-use super::identity::{CertificateIdentity, Role};
+use super::identity::{self, CertificateIdentity};
+use super::{Current, Expected};
 
-/// A certificate that chains to our CA and says it is something else than what we expect.
-#[derive(Debug, thiserror::Error)]
+/// A certificate that chains to our CA and is not the one that we expect, or that the library has
+/// no words for.
+#[derive(thiserror::Error)]
 #[error("{0}")]
 struct WrongIdentity(String);
 
-fn check_role(certificate: &CertificateDer<'_>, expected: Option<Role>) -> Result<(), Error> {
-    let refuse = |why: String| {
-        let why = OtherError(Arc::new(WrongIdentity(why)));
-        Err(Error::InvalidCertificate(CertificateError::Other(why)))
-    };
-    match CertificateIdentity::of(certificate) {
-        Err(why) => refuse(format!("refused certificate: {why}")),
-        Ok(identity) if identity.may_be(expected) => Ok(()),
-        Ok(identity) => refuse(format!(
-            "its certificate is for a {}, a {} is expected",
-            identity.role.map_or(String::new(), |r| r.to_string()),
-            expected.map_or(String::new(), |r| r.to_string()),
-        )),
+impl fmt::Debug for WrongIdentity {
+    /// Where QUIC's errors have room for a reason, this is all that they take.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
+}
+
+fn refuse(why: String) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(
+        WrongIdentity(why),
+    ))))
+}
+
+impl Expected {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let identity = CertificateIdentity::of(certificate)
+            .map_err(|why| refuse(format!("its certificate is refused: {why}")))?;
+        if !identity.may_be(self.role) {
+            return Err(refuse(format!(
+                "its certificate is for a {}, a {} is expected",
+                identity.role.map_or(String::new(), |r| r.to_string()),
+                self.role.map_or(String::new(), |r| r.to_string()),
+            )));
+        }
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let parsed = X509Certificate::from_der(certificate);
+        let names = parsed.map_or_else(|_| Vec::new(), |(_, parsed)| identity::names(&parsed));
+        let is_expected = |name: &String| self.names.iter().any(|e| e.eq_ignore_ascii_case(name));
+        match names.iter().any(is_expected) {
+            true => Ok(()),
+            false => Err(refuse(format!(
+                "its certificate names {}; {} is expected",
+                quoted(&names, " and "),
+                quoted(&self.names, " or "),
+            ))),
+        }
+    }
+}
+
+/// `'a' or 'b'`.
+fn quoted(names: &[String], between: &str) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+    match quoted.is_empty() {
+        true => "nobody".to_owned(),
+        false => quoted.join(between),
+    }
+}
+
+/// The same error, in words where the library has none for it.
+fn in_words(error: Error, certificate: &CertificateDer<'_>) -> Error {
+    let is_old = || {
+        let parsed = X509Certificate::from_der(certificate);
+        parsed.is_ok_and(|(_, parsed)| parsed.version() != X509Version::V3)
+    };
+    match &error {
+        Error::InvalidCertificate(CertificateError::Other(_)) if is_old() => refuse(format!(
+            "its certificate is refused: {}",
+            super::files::OLD_VERSION
+        )),
+        _ => error,
+    }
+}
+
+/// The line of the log. The line with the peer's address is its caller's.
+fn refusal(certificate: &CertificateDer<'_>, error: &Error) -> String {
+    let why = match error {
+        Error::InvalidCertificate(CertificateError::Other(other)) => other.0.to_string(),
+        error => error.to_string(),
+    };
+    format!(
+        "refused certificate {}: {why}",
+        identity::describe(certificate)
+    )
 }
 
 fn algorithms() -> WebPkiSupportedAlgorithms {
@@ -43,14 +107,14 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     current: Arc<Current>,
-    expected: Option<Role>,
+    expected: Expected,
     name: Option<ServerName<'static>>,
 }
 
 impl ServerVerifier {
     pub(super) fn new(
         current: Arc<Current>,
-        expected: Option<Role>,
+        expected: Expected,
         name: Option<ServerName<'static>>,
     ) -> ServerVerifier {
         ServerVerifier {
@@ -59,10 +123,8 @@ impl ServerVerifier {
             name,
         }
     }
-}
 
-impl ServerCertVerifier for ServerVerifier {
-    fn verify_server_cert(
+    fn verify(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -85,10 +147,37 @@ impl ServerCertVerifier for ServerVerifier {
             Err(error) if self.name.is_none() && is_of_the_name(&error) => {
                 ServerCertVerified::assertion()
             }
-            verified => verified?,
+            verified => verified.map_err(|error| in_words(error, end_entity))?,
         };
-        check_role(end_entity, self.expected)?;
+        self.expected.check(end_entity)?;
         Ok(verified)
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        dialled: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.verify(end_entity, intermediates, dialled, ocsp_response, now);
+        let line = match &verified {
+            Ok(_) => String::new(),
+            Err(error) => refusal(end_entity, error),
+        };
+        let mut told = self
+            .current
+            .told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *told != line && !line.is_empty() {
+            tracing::warn!("{line}");
+        }
+        *told = line;
+        verified
     }
 
     fn verify_tls12_signature(
@@ -118,11 +207,11 @@ impl ServerCertVerifier for ServerVerifier {
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     current: Arc<Current>,
-    expected: Option<Role>,
+    expected: Expected,
 }
 
 impl ClientVerifier {
-    pub(super) fn new(current: Arc<Current>, expected: Option<Role>) -> ClientVerifier {
+    pub(super) fn new(current: Arc<Current>, expected: Expected) -> ClientVerifier {
         ClientVerifier { current, expected }
     }
 }
@@ -141,9 +230,11 @@ impl ClientCertVerifier for ClientVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let clients = self.current.get().clients.clone();
-        let verified = clients.verify_client_cert(end_entity, intermediates, now)?;
-        check_role(end_entity, self.expected)?;
-        Ok(verified)
+        let verified = clients
+            .verify_client_cert(end_entity, intermediates, now)
+            .map_err(|error| in_words(error, end_entity))
+            .and_then(|verified| self.expected.check(end_entity).map(|()| verified));
+        verified.inspect_err(|error| tracing::warn!("{}", refusal(end_entity, error)))
     }
 
     fn verify_tls12_signature(

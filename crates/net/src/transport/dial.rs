@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::{
-    CONNECT_TIMEOUT, Connection, HANDSHAKE_TIMEOUT, LineSocket, PeerIdentity, TransportError,
-    TransportKind, socket, streams,
+    CONNECT_TIMEOUT, Connection, HANDSHAKE_TIMEOUT, LineSocket, PeerIdentity, Refusal,
+    TransportError, TransportKind, socket, streams,
 };
 use crate::method::{Host, Method, Transport};
 use crate::quic;
@@ -188,12 +188,22 @@ fn late() -> String {
     format!("no TLS handshake within {limit} s; does the peer speak TLS there?")
 }
 
-/// `rustls` wraps its errors in an `io::Error` whose text names both.
+/// `rustls` wraps its errors in an `io::Error`.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// The reason of a handshake that failed.
+pub(super) fn tls_refusal(error: &io::Error) -> Refusal {
+    match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(_)) => Refusal::Certificate,
+        _ => Refusal::Handshake,
+    }
+}
+
+/// The text of `rustls` alone, without that of the `io::Error` around it.
 pub(super) fn tls_problem(error: &io::Error) -> String {
-    match error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-    {
+    match tls_error(error) {
         Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
             other.0.to_string()
         }
@@ -236,7 +246,7 @@ async fn dial_quic(
                 }
             }
             // The connection's own idle timeout comes first where this machine stalls meanwhile.
-            Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => error.to_string(),
+            Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => quic::refusal(&error).1,
             Ok(Err(_)) | Err(_) => format!(
                 "no QUIC handshake within {} s; does the peer speak QUIC there?",
                 HANDSHAKE_TIMEOUT.as_secs()

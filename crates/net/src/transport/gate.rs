@@ -36,8 +36,10 @@ pub enum Refusal {
     Total,
     /// `connections_per_source_max` is reached.
     Source,
-    /// The handshake failed: certificate, version, or not TLS at all.
+    /// The handshake failed: version, no certificate, or not TLS at all.
     Handshake,
+    /// The peer's certificate is not one that is taken here.
+    Certificate,
     /// The handshake was not done in time, or had not begun after [`super::FIRST_FLIGHT_TIMEOUT`].
     Timeout,
     /// Too many of its network had not finished their handshakes, and this one was the oldest.
@@ -47,10 +49,11 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 6] = [
+    pub const ALL: [Refusal; 7] = [
         Refusal::Total,
         Refusal::Source,
         Refusal::Handshake,
+        Refusal::Certificate,
         Refusal::Timeout,
         Refusal::Crowded,
         Refusal::System,
@@ -61,6 +64,7 @@ impl Refusal {
             Refusal::Total => "connections_max",
             Refusal::Source => "connections_per_source_max",
             Refusal::Handshake => "handshake_failed",
+            Refusal::Certificate => "certificate",
             Refusal::Timeout => "handshake_timeout",
             Refusal::Crowded => "handshakes_per_network_max",
             Refusal::System => "system",
@@ -79,7 +83,13 @@ impl Refusals {
         self.counts[reason as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self, reason: Refusal) {
+    /// The reasons that have occurred.
+    pub fn all(&self) -> BTreeMap<Refusal, u64> {
+        let counts = Refusal::ALL.map(|reason| (reason, self.get(reason)));
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    pub fn count(&self, reason: Refusal) {
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -312,7 +312,7 @@ impl Door {
         address: SocketAddr,
         mut silent: Silent,
     ) -> Result<Connection, (Refusal, String)> {
-        let failed = |error: io::Error| (Refusal::Handshake, dial::tls_problem(&error));
+        let failed = |error: io::Error| (dial::tls_refusal(&error), dial::tls_problem(&error));
         let late = |_| (Refusal::Timeout, "no TLS handshake in time".to_owned());
         let hearing = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
         let begun: StartHandshake<S> = tokio::select! {
@@ -405,7 +405,8 @@ impl Door {
                         door.hand_on(connection, place).await;
                     }
                     Ok(Err(error)) => {
-                        door.refuse(Refusal::Handshake, address, &error.to_string());
+                        let (reason, problem) = quic::refusal(&error);
+                        door.refuse(reason, address, &problem);
                     }
                     Err(_) => door.refuse(Refusal::Timeout, address, "no stream in time"),
                 }

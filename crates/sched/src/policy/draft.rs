@@ -182,7 +182,7 @@ pub(super) fn check_against(
     {
         problems.push(Problem::new(
             Code::Digest,
-            Position { line: 1, column: 1 },
+            Position::default(),
             "digest",
             format!("{} is not {announced}, which was announced", map.digest()),
             "the map that the digest was taken of",

@@ -63,12 +63,19 @@ impl fmt::Display for Code {
 }
 
 /// A place in a text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
+}
+
+impl Default for Position {
+    /// The beginning of the text, which an empty one has too.
+    fn default() -> Position {
+        Position { line: 1, column: 1 }
+    }
 }
 
 /// One thing wrong, or doubtful.

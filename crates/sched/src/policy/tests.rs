@@ -468,6 +468,8 @@ fn a_map_is_held_against_where_it_is_to_be_used() {
         ..Against::default()
     };
     assert_eq!(code(read(queues_only)), (true, vec![Code::Carrier]));
+    let empty = PolicyMap::parse_against("", &after(7)).unwrap_err();
+    assert_eq!(empty[0].at, Position { line: 1, column: 1 });
 }
 
 #[test]

@@ -28,11 +28,14 @@ pub struct Pushed {
     pub outcome: Result<MapDigest, String>,
     /// Nobody at the other end schedules: the map is in use at this end.
     pub is_alone: bool,
+    /// It was in use there before.
+    pub is_unchanged: bool,
 }
 
 impl Direct {
     /// Gives every connection another policy map, each at both of its ends or at neither; where
-    /// nobody at the other end schedules, at this one. Later connections begin with it.
+    /// nobody at the other end schedules, at this one. Later connections begin with it. The newest
+    /// map may be pushed again: it changes nothing where it is in use.
     ///
     /// # Errors
     /// All that is wrong with the map.
@@ -40,8 +43,10 @@ impl Direct {
         let Some(newest) = &self.newest else {
             return Err("this relay does not schedule: start it with --policy auster".to_owned());
         };
+        let newest = newest.borrow().clone();
+        let is_again = PolicyMap::parse(text).is_ok_and(|(map, _)| map == *newest);
         let against = Against {
-            generation: Some(newest.borrow().generation),
+            generation: (!is_again).then_some(newest.generation),
             ..Against::default()
         };
         let (map, _) = PolicyMap::parse_against(text, &against).map_err(|problems| {
@@ -51,13 +56,17 @@ impl Direct {
         let open: Vec<Arc<Carried>> = self.lock().open.values().cloned().collect();
         let mut pushed = Vec::new();
         for carried in &open {
-            pushed.push(self.push_to(carried, text).await);
+            pushed.push(match self.in_use_at(carried, &map) {
+                Some(in_use) => in_use,
+                None => self.push_to(carried, text).await,
+            });
         }
         if open.is_empty() {
             pushed.push(Pushed {
                 name: self.target.to_string(),
                 outcome: Ok(map.digest()),
                 is_alone: true,
+                is_unchanged: is_again,
             });
         }
         if pushed.iter().any(|one| one.outcome.is_ok()) {
@@ -69,6 +78,23 @@ impl Direct {
     /// The newest map that is in use, and every one after it.
     pub fn committed(&self) -> Option<watch::Receiver<Arc<PolicyMap>>> {
         self.newest.as_ref().map(watch::Sender::subscribe)
+    }
+
+    /// The outcome of a push to a connection whose ends have that map.
+    fn in_use_at(&self, carried: &Carried, map: &PolicyMap) -> Option<Pushed> {
+        let counts = carried.lock();
+        let talk = counts.talk.as_ref().filter(|talk| talk.active() == map)?;
+        let is_in_use = talk.status().is_in_sync != Some(false);
+        is_in_use.then(|| Pushed {
+            name: self.name_of(carried),
+            outcome: Ok(map.digest()),
+            is_alone: talk.has_peer() != Some(true),
+            is_unchanged: true,
+        })
+    }
+
+    fn name_of(&self, carried: &Carried) -> String {
+        format!("{} connection {}", self.target, carried.id)
     }
 
     async fn push_to(&self, carried: &Carried, text: &str) -> Pushed {
@@ -96,9 +122,10 @@ impl Direct {
             }),
         };
         Pushed {
-            name: format!("{} connection {}", self.target, carried.id),
+            name: self.name_of(carried),
             outcome,
             is_alone,
+            is_unchanged: false,
         }
     }
 

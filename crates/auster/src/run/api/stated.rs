@@ -48,7 +48,7 @@ impl Stated {
             fields.problem(at, format!("listen: more than {LISTEN_MAX} addresses"));
         }
         let hosts = fields.list(table, "hosts", "controller.example", host);
-        let socket = |text: &str| status_socket(text).map(|path| dir.join(path));
+        let socket = |text: &str| crate::relay::status_socket(text).map(|path| dir.join(path));
         let relays = fields.list_at(table, "relays", "unix:/run/auster/relay.sock", socket);
         if let Some((at, _)) = relays.get(RELAYS_MAX) {
             fields.problem(at, format!("relays: more than {RELAYS_MAX} sockets"));
@@ -187,13 +187,6 @@ pub fn address(text: &str) -> Result<ApiAddress, String> {
     })
 }
 
-/// A relay's socket, as its `--status` names it.
-fn status_socket(text: &str) -> Result<PathBuf, String> {
-    let path = text.strip_prefix("unix:").filter(|path| !path.is_empty());
-    path.map(PathBuf::from)
-        .ok_or_else(|| format!("'{text}' is no Unix socket: write unix:FILE, as in --status"))
-}
-
 /// A name, or an address without a port, as it stands in the Host of a request.
 pub fn host(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -248,7 +241,7 @@ mod tests {
             listen = "eighty"
             token = "tokens"
             hosts = ["a b"]
-            relays = "/run/relay.sock"
+            relays = "tcp:127.0.0.1"
             [api.tls]
             certificate = 7
             crl = "crl.pem""#,

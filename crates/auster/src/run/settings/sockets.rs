@@ -1,5 +1,5 @@
-//! The sockets, folders and files that a start would make: what can be known of them beforehand,
-//! without opening any.
+//! The sockets, folders and files that a start of a controller or a relay would make: what can be
+//! known of them beforehand, without opening any.
 
 use std::fmt::Display;
 use std::io;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use net::method::{Host, Method, Transport};
+use net::method::{Host, Method, Transport, UdpMethod};
 
 use super::super::api::{self, ApiAddress};
 use super::super::fields::Mistaken;
@@ -46,8 +46,8 @@ fn scope(at: &SocketAddr) -> u32 {
     }
 }
 
-/// A socket that a setting asks for.
-struct Socket {
+/// A socket that a setting or an option asks for.
+pub struct Socket {
     setting: &'static str,
     stated: String,
     /// The place in the file.
@@ -56,6 +56,33 @@ struct Socket {
 }
 
 impl Socket {
+    pub fn of_method(option: &'static str, method: &Method) -> Socket {
+        Socket::of_option(option, method, of_method(method))
+    }
+
+    pub fn of_udp(option: &'static str, method: &UdpMethod) -> Socket {
+        let address = address(method, &method.host, method.port);
+        let addresses = address.map(|address| vec![Address::Udp(address)]);
+        Socket::of_option(option, method, addresses)
+    }
+
+    pub fn of_api(option: &'static str, at: &ApiAddress) -> Socket {
+        Socket::of_option(option, at, Ok(of_api(at)))
+    }
+
+    fn of_option(
+        option: &'static str,
+        stated: &dyn Display,
+        addresses: Result<Vec<Address>, String>,
+    ) -> Socket {
+        Socket {
+            setting: option,
+            stated: stated.to_string(),
+            place: None,
+            addresses,
+        }
+    }
+
     /// A mistake, at the place of the socket.
     fn line(&self, problem: &str) -> String {
         let place = self.place.iter().map(|place| format!("{place}: "));
@@ -66,7 +93,31 @@ impl Socket {
 /// One line for each socket, folder and file that a start could not make. `mistaken` settings are
 /// not known.
 pub fn problems(settings: &Settings, mistaken: &Mistaken, document: &Document<'_>) -> Vec<String> {
-    let sockets = sockets(settings, mistaken, document);
+    let mut problems = clashes(&sockets(settings, mistaken, document));
+    let api = settings.api.as_ref();
+    let audit = api.and_then(|api| api.audit.as_deref());
+    let state = settings.state.as_deref();
+    let of_cluster = settings.cluster.as_ref().map(|cluster| &*cluster.state);
+    let found = [
+        ("api.audit", audit, file_problem as fn(&Path) -> _),
+        ("state", state, folder_problem),
+        ("cluster.state", of_cluster, folder_problem),
+    ];
+    for (setting, path, problem_of) in found {
+        let problem = path.and_then(|path| Some((path, problem_of(path)?)));
+        let line = problem.map(|(path, problem)| {
+            let place = document.place_of_text(setting, 0, |text| document.path(text) == path);
+            let place = place.map_or(String::new(), |place| format!("{place}: "));
+            format!("{place}{setting}: {problem}")
+        });
+        problems.extend(line);
+    }
+    problems
+}
+
+/// One line for each socket that could not be made: another one has its address, or there is no
+/// place for its file.
+pub fn clashes(sockets: &[Socket]) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, socket) in sockets.iter().enumerate() {
         let addresses = match &socket.addresses {
@@ -86,24 +137,6 @@ pub fn problems(settings: &Settings, mistaken: &Mistaken, document: &Document<'_
         for path in addresses.iter().filter_map(Address::file) {
             problems.extend(socket_problem(path).map(|problem| socket.line(&problem)));
         }
-    }
-    let api = settings.api.as_ref();
-    let audit = api.and_then(|api| api.audit.as_deref());
-    let state = settings.state.as_deref();
-    let of_cluster = settings.cluster.as_ref().map(|cluster| &*cluster.state);
-    let found = [
-        ("api.audit", audit, file_problem as fn(&Path) -> _),
-        ("state", state, folder_problem),
-        ("cluster.state", of_cluster, folder_problem),
-    ];
-    for (setting, path, problem_of) in found {
-        let problem = path.and_then(|path| Some((path, problem_of(path)?)));
-        let line = problem.map(|(path, problem)| {
-            let place = document.place_of_text(setting, 0, |text| document.path(text) == path);
-            let place = place.map_or(String::new(), |place| format!("{place}: "));
-            format!("{place}{setting}: {problem}")
-        });
-        problems.extend(line);
     }
     problems
 }
@@ -198,18 +231,22 @@ fn of_method(method: &Method) -> Result<Vec<Address>, String> {
         Method::ListenUnix(path) => return Ok(vec![Address::Unix(path.clone())]),
         Method::Dial(..) | Method::DialUnix(_) => return Ok(Vec::new()),
     };
+    let address = address(method, host, port)?;
+    Ok(vec![match transport {
+        Transport::Tcp | Transport::Tls => Address::Tcp(address),
+        Transport::Quic => Address::Udp(address),
+    }])
+}
+
+fn address(method: &dyn Display, host: &Host, port: u16) -> Result<SocketAddr, String> {
     let address = match host.socket_address(port) {
         Ok(Some(address)) => Ok(address),
         Ok(None) => first_address(host, port),
         Err(error) => Err(error),
     };
-    let address = address.map_err(|error| {
+    address.map_err(|error| {
         format!("{method}: {host} has no address here ({error}); write one of this machine's")
-    })?;
-    Ok(vec![match transport {
-        Transport::Tcp | Transport::Tls => Address::Tcp(address),
-        Transport::Quic => Address::Udp(address),
-    }])
+    })
 }
 
 fn first_address(host: &Host, port: u16) -> io::Result<SocketAddr> {
