@@ -176,6 +176,7 @@ fn named(qos: &Qos, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use control::qos::check::ProblemKind;
     use serde_json::json;
 
     use super::super::read;
@@ -203,6 +204,7 @@ mod tests {
     fn told(field: &str, what: &str) -> String {
         let (qos, sources) = sample();
         let problem = Problem {
+            kind: ProblemKind::Own,
             field: field.to_owned(),
             what: what.to_owned(),
         };
@@ -238,6 +240,7 @@ mod tests {
     fn what_is_written_elsewhere_is_told_by_name() {
         let (qos, _) = sample();
         let problem = Problem {
+            kind: ProblemKind::Own,
             field: "policies[1].service".to_owned(),
             what: "there is no service 'voice'".to_owned(),
         };
