@@ -35,34 +35,38 @@ impl Reading {
 }
 
 /// Goes back to what was before a change that the switch has refused. `None`: the ticket is of no
-/// such change; otherwise the message, if there is one.
+/// such change; otherwise the message, if there is one, and what it is about.
 fn take_back<I: Copy + Ord, T: Stated>(
     pending: &mut BTreeMap<Ticket, Change<I, T>>,
     parts: &mut Numbered<I, T>,
     ticket: Ticket,
-) -> Option<Option<Origin>> {
-    // What cannot be mended now is read again.
+) -> Option<Option<(Origin, I)>> {
     let Some((origin, step)) = pending.remove(&ticket)? else {
         return Some(None);
     };
     let later = pending.values_mut().flatten().map(|(_, step)| step);
     parts.take_back(&step, later);
-    Some(Some(origin))
+    Some(Some((origin, step.id)))
 }
 
 impl Machine {
     /// Notes that the switch refuses a group or a meter. Returns whether the ticket is of one.
-    pub(super) fn part_refused(&mut self, ticket: Ticket, error: ErrorKind) -> bool {
-        let group = take_back(&mut self.pending_groups, &mut self.groups, ticket);
-        let refused = match group {
-            Some(origin) => origin.map(|origin| (origin, error)),
-            None => match take_back(&mut self.pending_meters, &mut self.meters, ticket) {
-                Some(origin) => origin.map(|origin| (origin, super::meter_table::refusal(error))),
-                None => return false,
-            },
-        };
-        if let Some((origin, error)) = refused {
-            self.refuse(&origin, error);
+    pub(super) fn part_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) -> bool {
+        if let Some(taken) = take_back(&mut self.pending_groups, &mut self.groups, ticket) {
+            match taken {
+                Some((origin, id)) => {
+                    self.refuse(&origin, error);
+                    self.delete_unfit(now, id);
+                }
+                // What cannot be mended now is read again.
+                None => self.group_reading.is_known = false,
+            }
+            return true;
+        }
+        match take_back(&mut self.pending_meters, &mut self.meters, ticket) {
+            Some(Some((origin, _))) => self.refuse(&origin, super::meter_table::refusal(error)),
+            Some(None) => self.meter_reading.is_known = false,
+            None => return false,
         }
         true
     }
