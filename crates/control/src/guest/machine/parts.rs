@@ -8,6 +8,7 @@ use openflow::{ErrorKind, GroupId, MeterId};
 
 use super::super::numbered::{Numbered, Stated, Step};
 use super::{Answer, Machine, Origin, Output, Ticket};
+use crate::flows::parts::PartKind;
 
 /// A change of a group or a meter by a message of the guest. `None`: it mends what somebody else
 /// has changed, or deletes.
@@ -69,6 +70,14 @@ impl Machine {
             None => return false,
         }
         true
+    }
+
+    /// The number that the guest has for a group or a meter of the switch.
+    pub fn own_number(&self, kind: PartKind, number: u16) -> Option<u32> {
+        match kind {
+            PartKind::Group => self.groups.numbered(number).map(|id| id.0),
+            PartKind::Meter => self.meters.numbered(number).map(|id| id.0),
+        }
     }
 
     /// Asks for the groups and meters that the switch has, if it may have some of this guest.
