@@ -21,6 +21,7 @@ mod guests;
 mod intent;
 mod kept;
 mod kinds;
+mod layout;
 mod listeners;
 mod load;
 pub(crate) mod metrics;

@@ -15,9 +15,9 @@ use crate::qos::client::Client;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Write queues, services, policies, circuits and meters to standard output
+    /// Write all that the API was asked for to standard output: queues, static entries, places, …
     #[command(after_help = "\
-What the configuration says is not among them.
+What the configuration says is not among it.
 Example:
   auster state export > state.json")]
     Export(ExportArgs),

@@ -238,6 +238,15 @@ fn shown(document: &Value) -> String {
     lines.join("\n")
 }
 
+/// The guest of a group or a meter, behind its number in the switch.
+fn of_guest(step: &Value) -> String {
+    let guest = &step["guest"];
+    match guest.is_null() {
+        true => String::new(),
+        false => format!(", {} of guest {}", guest["number"], text(&guest["name"])),
+    }
+}
+
 fn host(host: &Value) -> String {
     let (ip, mac) = (text(&host["ip"]), text(&host["mac"]));
     let mut line = match (ip.is_empty(), mac.is_empty()) {
@@ -298,7 +307,7 @@ fn step_lines(step: &Value, waited: &Value) -> Vec<String> {
             ]
         }
         "miss" => vec![format!("{table}: no entry matches")],
-        "meter" => vec![format!("meter {}", step["meter"])],
+        "meter" => vec![format!("meter {}{}", step["meter"], of_guest(step))],
         "set" => vec![format!(
             "{} becomes {}, was {}",
             text(&step["field"]),
@@ -310,8 +319,9 @@ fn step_lines(step: &Value, waited: &Value) -> Vec<String> {
         )],
         "rewrite" => vec![text(&step["action"])],
         "group" => vec![format!(
-            "group {} ({}): bucket {}{}",
+            "group {}{} ({}): bucket {}{}",
             step["group"],
+            of_guest(step),
             text(&step["group_type"]),
             words(&step["buckets"]),
             match step["is_by_hash"] == true {
@@ -368,7 +378,8 @@ mod tests {
                  "owner": {"text": "a policy", "name": "first"}},
                 {"kind": "set", "field": "dl_dst", "from": null, "to": "x"},
                 {"kind": "group", "group": 7, "group_type": "select", "buckets": [0, 1],
-                 "is_by_hash": true},
+                 "is_by_hash": true, "guest": null},
+                {"kind": "meter", "meter": 40961, "guest": {"name": "ryu", "number": 2}},
                 {"kind": "output", "port": "2", "queue": 1, "if": [{"group": 7, "bucket": 1}],
                  "to": {"kind": "switch", "hop": 1, "at": "2:1"}},
                 {"kind": "drop", "text": "no reason", "if": []},
@@ -388,6 +399,7 @@ switch 1, in by port 3
      actions=group:7
   dl_dst becomes x, was absent
   group 7 (select): bucket 0, 1, as the switch's hash chooses
+  meter 40961, 2 of guest ryu
   out by port 2, queue 1 to 2:1 if group 7 chooses bucket 1
   dropped: no reason
 doubt: perhaps

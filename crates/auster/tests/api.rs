@@ -176,6 +176,8 @@ fn a_restart_has_what_the_api_was_asked_for() {
         "/v1/policies/first",
         r#"{"service": "voice", "drop": true}"#,
     );
+    let places = r#"{"places":{"0000000000000001":[-75,0]}}"#;
+    let (_, placed) = asked(at, "PUT", "/v1/layout", places);
     let second = Command::new(common::running::AUSTER)
         .args(["run", "ptcp:0:127.0.0.1", "--state", state])
         .output()
@@ -188,6 +190,8 @@ fn a_restart_has_what_the_api_was_asked_for() {
     let (mut running, at) = serving(&["--state", state]);
     let (_, again) = asked(at, "GET", "/v1/services/voice", "");
     assert_eq!(again, made.replace("201", "200"));
+    let placed = (places.to_owned(), placed.replace("201", "200"));
+    assert_eq!(asked(at, "GET", "/v1/layout", ""), placed);
     let (policy, _) = asked(at, "GET", "/v1/policies/first", "");
     assert!(policy.contains("voice"), "{policy}");
 
@@ -208,8 +212,9 @@ fn a_restart_has_what_the_api_was_asked_for() {
     ];
     assert_eq!(
         run(common::running::AUSTER, &import),
-        "2 created, 0 replaced\n"
+        "3 created, 0 replaced\n"
     );
+    assert_eq!(asked(other_at, "GET", "/v1/layout", "").0, places);
     let (other_policy, _) = asked(other_at, "GET", "/v1/policies/first", "");
     assert_eq!(other_policy, policy);
     running.child.kill().unwrap();

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use bytes::BytesMut;
 use common::dummy::DummySwitch;
 use common::running::{PATIENCE, Running};
-use common::{AUSTER, wait_until};
+use common::{AUSTER, run, wait_until};
 use openflow::hello::Hello;
 use openflow::message::{
     FlowMod, GroupMod, GroupModCommand, GroupType, MeterBand, MeterBandKind, MeterFlags, MeterMod,
@@ -20,6 +20,7 @@ use openflow::{
     Cookie, ErrorKind, Frame, GroupId, Instruction, Match, Message, MeterId, PortNo, TableId,
     Version, Xid, decode, encode,
 };
+use serde_json::{Value, json};
 
 /// The end of a guest's connection, at the guest.
 struct Guest {
@@ -425,7 +426,7 @@ fn speaking(version: &str) -> (DummySwitch, Running, TcpListener, tempfile::Temp
     std::fs::write(&file, text).unwrap();
     let (listener, target) = Guest::listen();
     let words = format!("one={target},priority=1000-1999,table=10,match=in_port=1");
-    let config = ["--config", file.to_str().unwrap()];
+    let config = ["--config", file.to_str().unwrap(), "--api", "0"];
     let running = start_with(&switch, &config, &[words]);
     (switch, running, listener, dir)
 }
@@ -434,7 +435,7 @@ fn speaking(version: &str) -> (DummySwitch, Running, TcpListener, tempfile::Temp
 #[test]
 fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
     for version in ["1.3", "1.4", "1.5"] {
-        let (mut switch, _running, listener, _dir) = speaking(version);
+        let (mut switch, mut running, listener, _dir) = speaking(version);
         switch.ofctl_version = version.replace('.', "");
         let mut one = Guest::accept(listener);
         assert_eq!(one.add(0, "", "controller"), None, "{version}");
@@ -513,6 +514,26 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
             "{said:?}"
         );
         assert_eq!(meters(&switch), ["40960", "40961"]);
+        // A trace has both, with the guest's own numbers.
+        let api = running.wait_for("API on http://");
+        let api = api.split(['/', ' ']).find(|it| it.contains("127.0.0.1:"));
+        for (packet, step) in [("tcp&dport=80", "group"), ("udp&dport=80", "meter")] {
+            let macs = "src_mac=02:00:00:00:00:01&dst_mac=02:00:00:00:00:02&in=1:1&seconds=0";
+            let from = "src=10.0.0.1&dst=10.0.0.2";
+            let url = format!(
+                "http://{}/v1/trace?{from}&{macs}&proto={packet}",
+                api.unwrap()
+            );
+            let text = run("curl", &["-s", &url]);
+            let trace: Value = serde_json::from_str(&text).unwrap();
+            let steps = trace["hops"][0]["steps"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{text}"));
+            let its = steps.iter().find(|it| it["kind"] == step);
+            let guest = its.unwrap_or_else(|| panic!("{text}"))["guest"].clone();
+            let number = if step == "group" { 1 } else { 2 };
+            assert_eq!(guest, json!({"name": "one", "number": number}), "{version}");
+        }
         let before = held(&switch, 0);
         switch.ofctl("del-meters", &[]);
         wait_until("meters and entries are back", || {

@@ -372,6 +372,14 @@ impl Printer {
                     json!({"count": keys.len(), "keys": few(keys)}),
                 )
             }
+            IntentEvent::Layout(0) => {
+                let text = "the places on the map were deleted".to_owned();
+                ("layout", text, json!({"count": 0}))
+            }
+            IntentEvent::Layout(count) => {
+                let text = format!("the places of {count} switches on the map were saved");
+                ("layout", text, json!({"count": count}))
+            }
         };
         let kind = format!("intent_{kind}");
         let document = json!({"event": kind, "about": about});

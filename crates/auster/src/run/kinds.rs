@@ -3,7 +3,7 @@
 use super::fields::meant;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 63] = [
+pub const KINDS: [&str; 64] = [
     "access",
     "address_moved",
     "alarm",
@@ -37,6 +37,7 @@ pub const KINDS: [&str; 63] = [
     "host_moved",
     "hosts_learned",
     "intent_dropped",
+    "intent_layout",
     "intent_left_out",
     "intent_missing",
     "link_down",

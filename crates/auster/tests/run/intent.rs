@@ -139,6 +139,17 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 412]);
 
+    // So it is with the places on the map.
+    let places = json!({"places": {"0000000000000001": [-75, 0]}});
+    let placed = put(apis[third], "/v1/layout", places.clone());
+    assert_eq!(placed.status, 201, "{placed:?}");
+    for at in &apis {
+        eventually("each member has the places", || {
+            let there = get(*at, "/v1/layout");
+            there.body == places && there.header("etag") == Some(&placed.tag())
+        });
+    }
+
     // Without a condition both are done, one after the other.
     let threads: Vec<_> = apis
         .iter()

@@ -4,6 +4,7 @@
 import { Cell } from "./cell";
 import type { Link, NetworkEvent, Topology } from "./documents/network";
 import { linkKey } from "./documents/network";
+import { readSaved, saved } from "./map/saved";
 import { type Problem, read } from "./request";
 import { type Who, refusal, user } from "./session";
 import { Stream, withheld } from "./stream";
@@ -24,7 +25,14 @@ const REREAD_EVERY_MS = 30_000;
 const PROCESS_EVENTS = 2 ** 20;
 
 /** Kinds of event after which the document is what it was. */
-const HARMLESS = new Set(["refused", "certificate", "listening", "serving", "left_out"]);
+const HARMLESS = new Set([
+  "refused",
+  "certificate",
+  "listening",
+  "serving",
+  "left_out",
+  "intent_layout",
+]);
 
 export interface Network {
   readonly topology?: Topology;
@@ -59,6 +67,7 @@ function suspend(): void {
   setStale(false);
   network.set({ lost: new Map() });
   events.set([]);
+  saved.set(null);
 }
 
 async function ask(): Promise<void> {
@@ -101,6 +110,8 @@ async function readNow(): Promise<void> {
   const begun = Date.now();
   try {
     const topology = await read<Topology>("/v1/topology");
+    // Before the first drawing, which begins with the saved places.
+    if (saved.get() === null) await readSaved();
     // Reading megabytes takes a while, and so does drawing them: the page answers in between.
     await new Promise((done) => setTimeout(done));
     if (refusal.get() !== null) return;
@@ -158,6 +169,7 @@ function follow(from: number): void {
 function take(event: NetworkEvent): void {
   seq = event.seq;
   keep([event]);
+  if (["intent_layout", "reset"].includes(event.event)) void readSaved();
   if (!HARMLESS.has(event.event)) void reread();
 }
 

@@ -22,14 +22,18 @@ export async function send(
   path: string,
   accept: string,
   signal: AbortSignal,
+  change: RequestInit = {},
   by = token(),
 ): Promise<Response> {
-  const headers: Record<string, string> = { accept };
-  if (by !== null) headers["authorization"] = `Bearer ${by}`;
-  const response = await fetch(path, { headers, signal });
+  const headers = new Headers(change.headers);
+  headers.set("accept", accept);
+  if (by !== null) headers.set("authorization", `Bearer ${by}`);
+  const response = await fetch(path, { ...change, headers, signal });
   if (response.ok) return response;
   const problem = await problemOf(response);
-  refused(by, problem.status, problem.message);
+  // Whoever may not change something may still read.
+  const isForbidden = change.method !== undefined && problem.status === 403;
+  if (!isForbidden) refused(by, problem.status, problem.message);
   throw problem;
 }
 
@@ -37,7 +41,7 @@ export async function read<T>(path: string, signal?: AbortSignal, by = token()):
   const bound = AbortSignal.timeout(WAIT_MS);
   const either = signal ? AbortSignal.any([signal, bound]) : bound;
   try {
-    const response = await send(path, "application/json", either, by);
+    const response = await send(path, "application/json", either, {}, by);
     return (await response.json()) as T;
   } catch (error) {
     if (signal?.aborted || error instanceof Problem) throw error;

@@ -93,6 +93,40 @@ test("a switch stays where it is put", async () => {
   });
 });
 
+test("places that one page saves are where the next one begins, and others hear of them", async () => {
+  const place = (page) => page.locator(".map .switch").first().getAttribute("transform");
+  const numbers = (text) => text.match(/-?[\d.]+/g).map(Number);
+  await on("/", {}, async (earlier) => {
+    await earlier.locator(".map .switch").nth(3).waitFor();
+    await on("/", {}, async (page) => {
+      const one = page.locator(".map .switch").first();
+      const { x, y, width, height } = await one.boundingBox();
+      await page.mouse.move(x + width / 2, y + height / 2 - 8);
+      await page.mouse.down();
+      await page.mouse.move(x + width / 2 - 40, y + height / 2 - 30, { steps: 4 });
+      await page.mouse.up();
+      await page.getByRole("button", { name: "Save for everyone" }).click();
+      await page.getByText("Saved for everyone: 4 switches.").waitFor();
+      await page.screenshot({ path: `${SHOTS}/saved.png` });
+      const [a, b] = numbers(await place(page));
+      const isThere = async (other) => {
+        const [c, d] = numbers(await place(other));
+        return Math.abs(a - c) <= 1 && Math.abs(b - d) <= 1;
+      };
+      // What somebody looks at does not move.
+      await earlier.getByText("Somebody has saved new places.").waitFor();
+      assert.ok(!(await isThere(earlier)));
+      await earlier.getByRole("button", { name: "Use saved places" }).click();
+      assert.ok(await isThere(earlier), `${await place(earlier)} is not ${a}, ${b}`);
+      assert.equal(await earlier.getByText("Somebody has saved new places.").count(), 0);
+      await on("/", {}, async (later) => {
+        await later.locator(".map .switch").nth(3).waitFor();
+        assert.ok(await isThere(later), `${await place(later)} is not ${a}, ${b}`);
+      });
+    });
+  });
+});
+
 test("the load of links is shown while they carry something", async () => {
   await on("/?links.sort=-load", {}, async (page) => {
     await order({ do: "send", from: 1, to: 3, seconds: 10 });

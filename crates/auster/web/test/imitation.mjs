@@ -72,10 +72,28 @@ export function network({ clusters, size, chords, name }) {
   };
 }
 
-/** Serves documents by path, and the page at all others; closes with `close`. */
+/**
+ * Serves documents by path, and the page at all others; closes with `close`. A document that is put
+ * takes the place of the one there, if the client has seen that: by `tags`.
+ */
 export async function serve(documents) {
-  const server = createServer((request, response) => {
+  const tags = {};
+  let revision = 1;
+  const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url, "http://localhost");
+    if (request.method === "PUT") {
+      const { "if-match": seen } = request.headers;
+      if (seen !== tags[pathname]) {
+        response.writeHead(412, { "content-type": "application/problem+json" });
+        response.end(JSON.stringify({ detail: "it is not as If-Match says" }));
+        return;
+      }
+      let body = "";
+      for await (const part of request) body += part;
+      documents[pathname] = JSON.parse(body);
+      revision += 1;
+      tags[pathname] = `"${revision}"`;
+    }
     if (/^\/v1\/(events|live)/.test(pathname)) {
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write(":\n\n");
@@ -86,7 +104,8 @@ export async function serve(documents) {
     }
     const document = documents[pathname];
     if (document !== undefined || pathname === "/healthz") {
-      response.writeHead(200, { "content-type": "application/json" });
+      const tag = tags[pathname] === undefined ? {} : { etag: tags[pathname] };
+      response.writeHead(200, { "content-type": "application/json", ...tag });
       response.end(JSON.stringify(document ?? {}));
       return;
     }
@@ -103,5 +122,5 @@ export async function serve(documents) {
     server.closeAllConnections();
     server.close();
   };
-  return { address: `http://127.0.0.1:${server.address().port}`, close };
+  return { address: `http://127.0.0.1:${server.address().port}`, close, documents, tags };
 }

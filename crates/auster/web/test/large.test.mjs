@@ -2,7 +2,7 @@
 // an imitation, so that a thousand switches are there at once. `make test-web` runs it.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { launch, open, violations } from "./browser.mjs";
 import { network, serve } from "./imitation.mjs";
@@ -18,12 +18,14 @@ let browser;
 let named;
 let bare;
 
+const documents = (shape) => ({
+  "/v1/topology": network(shape),
+  "/v1/access": { kind: "local", name: "here", role: "admin" },
+  "/v1/layout": { places: {} },
+});
+
 before(async () => {
   mkdirSync(SHOTS, { recursive: true });
-  const documents = (shape) => ({
-    "/v1/topology": network(shape),
-    "/v1/access": { kind: "local", name: "here", role: "admin" },
-  });
   named = await serve(documents(NAMED));
   bare = await serve(documents(SHAPE));
   browser = await launch();
@@ -229,33 +231,45 @@ test("groups stay where they are while switches and links come and go", async ()
   }
 });
 
-test("places go from one browser to another by a file", async () => {
-  let places;
-  await on(named, "/", {}, async (page) => {
-    await still(page);
-    await page.waitForFunction(() => localStorage.getItem("auster:members") !== null);
-    const download = page.waitForEvent("download");
-    await page.getByRole("button", { name: "Save places" }).click();
-    places = JSON.parse(readFileSync(await (await download).path(), "utf8"));
-    assert.equal(places["auster:groups"].length, 32);
-  });
-  for (const row of places["auster:groups"]) row[1] += 5000;
-  await on(named, "/", {}, async (page) => {
-    const choose = (name, text) =>
-      page.locator(".places input").setInputFiles({
-        ...{ name, mimeType: "application/json", buffer: Buffer.from(text) },
-      });
-    await choose("a.json", "{");
-    await page.getByText("the file is no JSON").waitFor();
-    await choose("a.json", '{"auster:groups":[["a","x",null],[1,2,3],["b",1e99,0]]}');
-    await page.getByText("the file has no places").waitFor();
-    await choose("a.json", JSON.stringify(places));
-    await page.waitForFunction(() => {
+test("places go from one browser to another by the controller", async () => {
+  const far = (page, least) =>
+    page.waitForFunction((least) => {
       const all = JSON.parse(localStorage.getItem("auster:groups") ?? "[]");
-      return all.length === 32 && all.every(([, x]) => x > 2000);
+      return all.length === 32 && all.every(([, x]) => x > least);
+    }, least);
+  const shared = await serve({ ...documents(NAMED), "/v1/layout": { places: {} } });
+  try {
+    await on(shared, "/", {}, async (page) => {
+      await still(page);
+      assert.equal(await page.getByRole("button", { name: "Use saved places" }).count(), 0);
+      await page.getByRole("button", { name: "Save for everyone" }).click();
+      await page.getByText("Saved for everyone: 1024 switches.").waitFor();
     });
-    await page.locator(PAINTED).waitFor();
-  });
+    const { places } = shared.documents["/v1/layout"];
+    assert.equal(Object.keys(places).length, 1024);
+    for (const place of Object.values(places)) place[0] += 50_000;
+    // One that has no places begins with these; another one uses them when it is asked to.
+    await on(shared, "/", {}, async (page) => {
+      await still(page);
+      await far(page, 40_000);
+      await page.getByRole("button", { name: "Lay out again" }).click();
+      await page.waitForFunction(() => {
+        const all = JSON.parse(localStorage.getItem("auster:groups") ?? "[]");
+        return all.length === 32 && all.every(([, x]) => x < 40_000);
+      });
+      await page.getByRole("button", { name: "Use saved places" }).click();
+      await far(page, 40_000);
+      await page.locator(PAINTED).waitFor();
+      // Somebody else saves others meanwhile.
+      shared.tags["/v1/layout"] = '"7"';
+      await page.getByRole("button", { name: "Save for everyone" }).click();
+      await page.getByText("Somebody else has saved places. Save again to").waitFor();
+      await page.getByRole("button", { name: "Save for everyone" }).click();
+      await page.getByText("Saved for everyone: 1024 switches.").waitFor();
+    });
+  } finally {
+    shared.close();
+  }
 });
 
 for (const colorScheme of ["light", "dark"]) {

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use clock::{Duration, Instant};
 use openflow::message::{FlowRemoved, MultipartRequest, PacketIn, PortStatus};
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
-use openflow::{Cookie, DatapathId, ErrorKind, Frame, Message, Version, Xid};
+use openflow::{Cookie, DatapathId, ErrorKind, Frame, GroupId, Message, MeterId, Version, Xid};
 
 use crate::Location;
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, in_version};
+use crate::flows::parts::PartKind;
 use crate::guest::{
     Answer, Counts, ENTRIES_OF_ALL_MAX, Guest, GuestView, Machine, News, Output, SeatView, Sink,
-    Ticket, delete_row, of_cookie,
+    Ticket, delete_row, of_cookie, of_group, of_meter,
 };
 
 use super::outbox::{Outbox, Request, Timer};
+use super::trace::GuestPart;
 use super::{Alarm, Controller};
 
 /// Time between two readings of the guests' entries.
@@ -491,6 +493,19 @@ impl Guests {
     pub(super) fn of(&self, cookie: Cookie) -> Option<&str> {
         let (guest, _) = of_cookie(cookie)?;
         self.all.get(usize::from(guest)).map(|guest| &*guest.name)
+    }
+
+    /// The guest of a group or a meter of a switch, by its number there.
+    pub(super) fn of_part(&self, dpid: DatapathId, kind: PartKind, id: u32) -> Option<GuestPart> {
+        let (guest, number) = match kind {
+            PartKind::Group => of_group(GroupId(id)),
+            PartKind::Meter => of_meter(MeterId(id)),
+        }?;
+        let machine = &self.seats.get(&(dpid, guest))?.machine;
+        Some(GuestPart {
+            guest: self.all.get(usize::from(guest))?.name.clone(),
+            number: machine.own_number(kind, number)?,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::Instant;
@@ -17,6 +18,7 @@ use crate::access::tables::Owner as AccessOwner;
 use crate::access::{Access, Verdict as AccessVerdict};
 use crate::entry::{EntryKind, is_ours};
 use crate::fabric::form::ingress_exit;
+use crate::flows::parts::PartKind;
 use crate::pipeline::{
     BINDING_TABLE, GUARD_TABLE, HOST_TABLE, LABEL_TABLE, MIRROR_TABLE, Numbering, OUT_ACCESS_TABLE,
     OUT_TABLE, PATH_TABLE, POLICY_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
@@ -121,6 +123,13 @@ pub struct EntryOwner {
     /// The policy, circuit or rule of an access list, or the owner and name of a static entry.
     pub name: Option<String>,
     pub text: &'static str,
+}
+
+/// A group or a meter of a guest, by the number that the guest has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestPart {
+    pub guest: Arc<str>,
+    pub number: u32,
 }
 
 /// The purpose of a table, by our number.
@@ -468,6 +477,12 @@ impl Controller {
             ports: ups.collect(),
             tables: self.outbox.numbering(dpid),
         })
+    }
+
+    /// The guest of a group or a meter of a switch, by its number there; `None` if it is no
+    /// guest's.
+    pub fn trace_part(&self, dpid: DatapathId, kind: PartKind, id: u32) -> Option<GuestPart> {
+        self.guests.of_part(dpid, kind, id)
     }
 
     /// Whose an entry of a switch is, as the switch reports it.

@@ -135,6 +135,33 @@ impl Groups {
         self.iter().any(|(_, group)| group.leads.contains(&id))
     }
 
+    /// The groups that do not fit among the others since the switch has refused a change of this
+    /// one, and all that lead there.
+    pub fn unfit(&self, refused: GroupId) -> Vec<GroupId> {
+        let leaders = |id: GroupId| {
+            let leads = move |(_, group): &(GroupId, &Group)| group.leads.contains(&id);
+            self.iter().filter(leads).map(|(leader, _)| leader)
+        };
+        let mut unfit: Vec<GroupId> = match self.get(refused) {
+            Some(group) => {
+                let (command, buckets) = (GroupModCommand::Modify, group.buckets.clone());
+                let same = GroupMod::new(command, group.group_type, refused, buckets);
+                match self.check(&same) {
+                    Ok(()) => Vec::new(),
+                    Err(_) => vec![refused],
+                }
+            }
+            None => leaders(refused).collect(),
+        };
+        let mut at = 0;
+        while let Some(id) = unfit.get(at).copied() {
+            at += 1;
+            let more: Vec<GroupId> = leaders(id).filter(|it| !unfit.contains(it)).collect();
+            unfit.extend(more);
+        }
+        unfit
+    }
+
     /// How many groups lead to each.
     pub fn leaders(&self) -> BTreeMap<GroupId, u32> {
         let mut count = BTreeMap::new();

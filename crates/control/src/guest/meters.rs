@@ -25,7 +25,7 @@ pub(super) fn switch_id(guest: u8, number: u16) -> MeterId {
 }
 
 /// Guest and number of a meter in a switch.
-pub(super) fn of_meter(id: MeterId) -> Option<(u8, u16)> {
+pub(crate) fn of_meter(id: MeterId) -> Option<(u8, u16)> {
     let is_its = id.0 & MASK == FIRST;
     is_its.then_some(((id.0 >> 8 & 0xf) as u8, (id.0 & 0xff) as u16))
 }

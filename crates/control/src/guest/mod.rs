@@ -27,6 +27,7 @@ use openflow::{DatapathId, Field, Frame, Match, MatchField, TableId};
 pub(crate) use entries::of_cookie;
 pub(crate) use groups::of_group;
 pub(crate) use machine::{Answer, Machine, Output, Ticket, delete_row};
+pub(crate) use meters::of_meter;
 
 pub const GUESTS_MAX: usize = 16;
 /// Entries that a guest may have at one switch.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use openflow::DatapathId;
 
@@ -40,7 +41,25 @@ const VLAN_MAX: u16 = 4094;
 pub struct Problem {
     /// The field, such as `policies[2].queue`; a port is named by its switch and number.
     pub field: String,
+    pub kind: ProblemKind,
     pub what: String,
+}
+
+/// The demands that a problem is about, beside the one of its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemKind {
+    /// The field alone: its value is out of range, whatever the others are.
+    Range,
+    /// No others: values of one demand do not go together, or the network cannot have it.
+    Own,
+    /// The service that it names: there is none.
+    NoService,
+    /// The service that it names: none of its packets is between its hosts.
+    NoPacket,
+    /// The queue that it names: no port has it where it is needed.
+    NoQueue,
+    /// Another demand of its priority, for the same packets.
+    AtOdds,
 }
 
 impl fmt::Display for Problem {
@@ -161,8 +180,23 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn wrong(&mut self, field: String, what: impl Into<String>) {
+        self.wrong_by(ProblemKind::Own, field, what);
+    }
+
+    fn wrong_by(&mut self, kind: ProblemKind, field: String, what: impl Into<String>) {
         let what = what.into();
-        self.problems.push(Problem { field, what });
+        self.problems.push(Problem { field, kind, what });
+    }
+
+    /// A number that is out of its range.
+    fn out_of_range(
+        &mut self,
+        field: String,
+        value: impl fmt::Display,
+        range: RangeInclusive<u64>,
+    ) {
+        let what = format!("{value} is not {} to {}", range.start(), range.end());
+        self.wrong_by(ProblemKind::Range, field, what);
     }
 
     fn port(&mut self, at: Location, port: &PortQueues) {
@@ -246,8 +280,8 @@ impl Check<'_> {
             self.wrong(format!("{field}.min"), format!("{min} is above max, {max}"));
         }
         if queue.priority > QUEUE_PRIORITY_MAX {
-            let what = format!("{} is not 0 to {QUEUE_PRIORITY_MAX}", queue.priority);
-            self.wrong(format!("{field}.priority"), what);
+            let field = format!("{field}.priority");
+            self.out_of_range(field, queue.priority, 0..=u64::from(QUEUE_PRIORITY_MAX));
         }
         if queue.burst_bytes == Some(0) {
             self.wrong(format!("{field}.burst"), "nothing could be sent with it");
@@ -263,7 +297,7 @@ impl Check<'_> {
 
     fn code_point(&mut self, field: String, dscp: Option<u8>) {
         if let Some(dscp) = dscp.filter(|dscp| *dscp >= CODE_POINTS) {
-            self.wrong(field, format!("{dscp} is not 0 to {}", CODE_POINTS - 1));
+            self.out_of_range(field, dscp, 0..=u64::from(CODE_POINTS - 1));
         }
     }
 
@@ -314,7 +348,7 @@ impl Check<'_> {
         }
         self.code_point(field("dscp"), service.dscp);
         if let Some(vlan) = service.vlan.filter(|vlan| *vlan > VLAN_MAX) {
-            self.wrong(field("vlan"), format!("{vlan} is not 0 to {VLAN_MAX}"));
+            self.out_of_range(field("vlan"), vlan, 0..=u64::from(VLAN_MAX));
         }
         if service.matchings(None, false).is_empty() {
             let what = "no packet is from src and to dst: one is IPv4, one IPv6";
@@ -339,7 +373,7 @@ impl Check<'_> {
         self.priority(field("priority"), policy.priority);
         if self.service_of(&policy.service).is_none() {
             let what = format!("there is no service '{}'", policy.service);
-            self.wrong(field("service"), what);
+            self.wrong_by(ProblemKind::NoService, field("service"), what);
         }
         self.treatment(n, policy);
         self.place(&field("on"), policy);
@@ -352,7 +386,7 @@ impl Check<'_> {
 
     fn priority(&mut self, field: String, priority: u16) {
         if priority > PRIORITY_MAX {
-            self.wrong(field, format!("{priority} is not 0 to {PRIORITY_MAX}"));
+            self.out_of_range(field, priority, 0..=u64::from(PRIORITY_MAX));
         }
     }
 
@@ -387,8 +421,8 @@ impl Check<'_> {
         if let Exceeding::Remark(steps) = meter.exceeding
             && !(1..=REMARK_MAX).contains(&steps)
         {
-            let what = format!("{steps} is not 1 to {REMARK_MAX}");
-            self.wrong(format!("{field}.remark"), what);
+            let field = format!("{field}.remark");
+            self.out_of_range(field, steps, 1..=u64::from(REMARK_MAX));
         }
     }
 
@@ -427,7 +461,7 @@ impl Check<'_> {
             && matchings.is_some_and(|matchings| matchings.is_empty())
         {
             let what = "its service has no packet between these hosts";
-            self.wrong(field.to_owned(), what);
+            self.wrong_by(ProblemKind::NoPacket, field.to_owned(), what);
         }
     }
 
@@ -445,7 +479,8 @@ impl Check<'_> {
         if let On::Ports(ports) = &policy.on {
             for at in ports {
                 if self.qos.queue_at(*at, name).is_none() {
-                    self.wrong(field.clone(), format!("port {at} has no queue {name}"));
+                    let what = format!("port {at} has no queue {name}");
+                    self.wrong_by(ProblemKind::NoQueue, field.clone(), what);
                 }
             }
             return;
@@ -454,11 +489,12 @@ impl Check<'_> {
             for dpid in switches {
                 if !self.has_queue(name, Some(*dpid)) {
                     let what = format!("no port of switch {dpid} has a queue {name}");
-                    self.wrong(field.clone(), what);
+                    self.wrong_by(ProblemKind::NoQueue, field.clone(), what);
                 }
             }
         } else if !self.has_queue(name, None) {
-            self.wrong(field, format!("no port has a queue {name}"));
+            let what = format!("no port has a queue {name}");
+            self.wrong_by(ProblemKind::NoQueue, field, what);
         }
     }
 
@@ -491,7 +527,7 @@ impl Check<'_> {
             "packets can be of this and of policies[{other}], which has the same priority and \
              another treatment"
         );
-        self.wrong(format!("policies[{n}].priority"), what);
+        self.wrong_by(ProblemKind::AtOdds, format!("policies[{n}].priority"), what);
     }
 
     fn circuits(&mut self) {
@@ -532,15 +568,17 @@ impl Check<'_> {
         if let Some(name) = &circuit.queue
             && !self.has_queue(name, None)
         {
-            self.wrong(field("queue"), format!("no port has a queue {name}"));
+            let what = format!("no port has a queue {name}");
+            self.wrong_by(ProblemKind::NoQueue, field("queue"), what);
         }
         match &circuit.service {
             Some(name) if self.service_of(name).is_none() => {
-                self.wrong(field("service"), format!("there is no service '{name}'"));
+                let what = format!("there is no service '{name}'");
+                self.wrong_by(ProblemKind::NoService, field("service"), what);
             }
             _ if self.matchings(circuit).is_some_and(|m| m.is_empty()) => {
                 let what = "it has no packet between these hosts";
-                self.wrong(field("service"), what);
+                self.wrong_by(ProblemKind::NoPacket, field("service"), what);
             }
             _ => {}
         }
@@ -572,7 +610,7 @@ impl Check<'_> {
                 let what = format!(
                     "packets can be of this and of circuits[{other}], which has the same priority"
                 );
-                self.wrong(format!("circuits[{n}].priority"), what);
+                self.wrong_by(ProblemKind::AtOdds, format!("circuits[{n}].priority"), what);
             }
         }
     }

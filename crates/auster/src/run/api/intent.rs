@@ -121,7 +121,7 @@ pub struct IntentDocument {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "its schema alone is used")]
 pub struct IntentEntry {
-    /// `queues`, `services`, `policies`, `circuits` or `meters`.
+    /// `queues`, `services`, `policies`, `circuits`, `meters`, `groups`, `flows` or `layout`.
     #[schema(example = "services")]
     kind: String,
     #[schema(example = "voice")]

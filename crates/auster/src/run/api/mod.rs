@@ -18,6 +18,7 @@ mod flows;
 mod health;
 mod hosts;
 mod intent;
+mod layout;
 mod listener;
 mod live;
 mod logins;
@@ -297,6 +298,7 @@ fn documented() -> (Router<Api>, Value) {
         .merge(verify::router())
         .merge(trace::router())
         .merge(intent::router())
+        .merge(layout::router())
         .merge(network::router())
         .merge(flows::router())
         .merge(entries::router())

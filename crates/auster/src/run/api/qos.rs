@@ -83,11 +83,8 @@ async fn one<T: Serialize>(
     Ok((tag, Json(found)).into_response())
 }
 
-/// Reads a body; its `key`, where it is said, must be `expected`.
-fn take<T: PartialEq>(
-    node: &Node,
-    read: impl Fn(&mut Reader, &Node) -> Option<T>,
-) -> Result<T, Problem> {
+/// Reads a body.
+pub fn take<T>(node: &Node, read: impl Fn(&mut Reader, &Node) -> Option<T>) -> Result<T, Problem> {
     let mut reader = Reader::default();
     let found = read(&mut reader, node);
     match found.filter(|_| reader.problems.is_empty()) {
@@ -179,7 +176,7 @@ impl Asked {
     }
 }
 
-async fn delete(api: &Api, item: Item, when: When) -> Result<StatusCode, Problem> {
+pub async fn delete(api: &Api, item: Item, when: When) -> Result<StatusCode, Problem> {
     let change = Change::new(vec![Op::Delete(item)], when);
     Ok(done(api.intent.change(change).await?.is_in_use))
 }

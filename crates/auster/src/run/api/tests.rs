@@ -16,6 +16,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::run::feed::Feed;
 use crate::run::intent::Store;
+use crate::run::layout::PLACES_MAX;
 use crate::run::listeners::RefusalsOfAll;
 use crate::run::qos::read::Sources;
 
@@ -502,6 +503,62 @@ async fn a_client_changes_only_what_it_has_seen() {
     }
     let (status, _) = conditional(&served, "DELETE", at, Some(("if-match", &second))).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn places_are_one_document_which_clients_change_as_they_have_seen_it() {
+    let served = Served::new().await;
+    let at = "/v1/layout";
+    let put = async |condition: (&str, &str), body: &Value| {
+        let request = Request::builder().method("PUT").uri(at);
+        let request = request.header(header::HOST, "localhost");
+        let request = request.header(condition.0, condition.1);
+        let body = HttpBody::from(body.to_string());
+        let response = served.send(request.body(body).unwrap()).await;
+        let tag = response.headers().get(header::ETAG).cloned();
+        let tag = tag.map(|tag| tag.to_str().unwrap().to_owned());
+        (response.status().as_u16(), tag.unwrap_or_default())
+    };
+    let none = json!({"places": {}});
+    assert_eq!(served.get(at).await, (StatusCode::OK, none.clone()));
+    assert_eq!(conditional(&served, "GET", at, None).await.1, None);
+    let (status, _) = served.ask("DELETE", at, None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let (first, second) = (
+        json!({"places": {"0000000000000001": [-75, 0]}}),
+        json!({"places": {"0000000000000002": [0, 1_000_000]}}),
+    );
+    let (status, tag) = put(("if-none-match", "*"), &first).await;
+    assert_eq!(status, 201);
+    assert_eq!(put(("if-none-match", "*"), &second).await.0, 412);
+    assert_eq!(put(("if-match", "\"1\""), &second).await.0, 412);
+    let (_, seen) = conditional(&served, "GET", at, None).await;
+    assert_eq!(seen.as_ref(), Some(&tag));
+    // It is put as a whole.
+    let (status, next) = put(("if-match", &tag), &second).await;
+    assert_eq!((status, next == tag), (200, false));
+    assert_eq!(served.get(at).await.1, second);
+
+    let wrong = json!({"zoom": 1, "places": {"1": [0, 1e9], "x": [0, 0]}});
+    let (status, problem) = served.ask("PUT", at, Some(wrong)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    let pointers = pointers(&problem);
+    assert_eq!(pointers, ["/zoom", "/places/1/1", "/places/x"]);
+
+    // As many as are kept.
+    let places = (0..PLACES_MAX).map(|n| (format!("{n:016x}"), json!([-1_000_000, 1_000_000])));
+    let full = json!({"places": places.collect::<serde_json::Map<_, _>>()});
+    let (status, _) = served.ask("PUT", at, Some(full.clone())).await;
+    assert_eq!(status, StatusCode::OK);
+    let (_, exported) = served.get("/v1/intent").await;
+    let other = Served::new().await;
+    let (status, done) = other.ask("PUT", "/v1/intent", Some(exported)).await;
+    let imported = json!({"created": 1, "replaced": 0});
+    assert_eq!((status, done), (StatusCode::OK, imported));
+    assert_eq!(other.get(at).await.1, full);
+    let (status, _) = served.ask("DELETE", at, None).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    assert_eq!(served.get(at).await.1, none);
 }
 
 #[tokio::test]

@@ -11,14 +11,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::run::flows;
+use crate::run::layout;
 use crate::run::parts;
 use crate::run::qos::held::Put;
 use crate::run::qos::tree::{Node, Reader, is_name};
 use crate::run::qos::{Item, read, show};
 use crate::run::topology::location;
 
-/// Bytes that a document may have.
-pub const BYTES_MAX: usize = 64 << 10;
+/// Bytes that a document may have; places of all switches are more.
+const BYTES_MAX: usize = 64 << 10;
+const LAYOUT_BYTES_MAX: usize = 256 << 10;
+/// The key of the layout, of which there is one.
+const LAYOUT: &str = "layout/map";
 /// Characters of a text from elsewhere that a line shows.
 const CHARS_MAX: usize = 300;
 
@@ -81,12 +85,21 @@ pub fn read(key: &str, text: &[u8]) -> Document {
         at: String::new(),
         content: Err(why),
     };
-    if text.len() > BYTES_MAX {
-        return broken(format!("it has over {BYTES_MAX} bytes"));
+    let most = bytes_max(key);
+    if text.len() > most {
+        return broken(format!("it has over {most} bytes"));
     }
     match serde_json::from_slice::<Stored>(text) {
         Ok(stored) => stored.read(key),
         Err(error) => broken(shown(&error.to_string())),
+    }
+}
+
+/// Bytes that a document of this key may have.
+pub fn bytes_max(key: &str) -> usize {
+    match key == LAYOUT {
+        true => LAYOUT_BYTES_MAX,
+        false => BYTES_MAX,
     }
 }
 
@@ -127,6 +140,7 @@ pub fn put(reader: &mut Reader, item: &Item, node: &Node) -> Option<Put> {
             }
             Some(Put::Flow(name.clone(), Box::new(entry)))
         }
+        Item::Layout => layout::read(reader, node).map(Put::Layout),
     }
 }
 
@@ -140,6 +154,7 @@ pub fn body(put: &Put) -> Value {
         Put::Meter(_, _, meter) => json!(show::meter(*meter)),
         Put::Part(_, part) => parts::stated(part),
         Put::Flow(_, entry) => json!(flows::stated(entry)),
+        Put::Layout(layout) => json!(layout),
     }
 }
 
@@ -152,6 +167,7 @@ pub fn key(item: &Item) -> String {
         Item::Meter(dpid, id) => format!("meters/{dpid}:{id}"),
         Item::Part(name) => format!("{}s/{}", name.kind.word(), name.of),
         Item::Flow(name) => format!("flows/{name}"),
+        Item::Layout => LAYOUT.to_owned(),
     }
 }
 
@@ -183,6 +199,7 @@ pub fn item(text: &str) -> Result<Item, String> {
             of: owned(name)?,
         }),
         "flows" => Item::Flow(owned(name)?),
+        "layout" => Item::Layout,
         _ if !is_name(name) => return Err("this is no name".to_owned()),
         "services" => Item::Service(name.to_owned()),
         "policies" => Item::Policy(name.to_owned()),
@@ -246,6 +263,10 @@ mod tests {
                 "flows/ann/detour",
                 json!({"switch": "1", "match": "ip,nw_dst=10.0.0.2", "actions": "output:3"}),
             ),
+            (
+                "layout/map",
+                json!({"places": {"0000000000000001": [-75, 0]}}),
+            ),
         ] {
             let put = read_json(key, document).unwrap();
             assert_eq!(super::key(&put.item()), key);
@@ -266,6 +287,7 @@ mod tests {
             ("services", "no kind of document has this key"),
             ("queues/1:2", "its key would be queues/0000000000000001:2"),
             ("meters/1:x", "no kind of document has this key"),
+            ("layout/other", "its key would be layout/map"),
         ] {
             assert_eq!(
                 read_json(key, service.clone()),

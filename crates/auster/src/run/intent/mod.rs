@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
+use super::layout::Layout;
 use super::qos::held::{Op, Put};
 use super::qos::{Held, Item, Refused};
 use cli::failure::Failure;
@@ -159,6 +160,8 @@ pub enum IntentEvent {
     Missing(Vec<String>),
     /// Documents that the store had lost are not in use any more.
     Dropped(Vec<String>),
+    /// Somebody has saved this number of places on the map, or deleted all.
+    Layout(usize),
 }
 
 /// For metrics.
@@ -258,6 +261,17 @@ impl Intent {
     /// The revision of an item, if it is in use.
     pub fn revision(&self, item: &Item) -> Option<u64> {
         self.seen().applied.get(&document::key(item)).copied()
+    }
+
+    /// The places on the map, and their revision; `None` if nobody has saved any.
+    pub fn layout(&self) -> Result<Option<(u64, Layout)>, Refused> {
+        let seen = self.seen();
+        seen.check_loaded()?;
+        let doc = seen.known.wanted(&document::key(&Item::Layout));
+        Ok(doc.and_then(|doc| match &doc.value.content {
+            Ok(Put::Layout(layout)) => Some((doc.revision, layout.clone())),
+            _ => None,
+        }))
     }
 
     /// Whether an item is kept, in use or not.
@@ -414,6 +428,10 @@ impl Intent {
                     return Err(Refused::Exists(item));
                 }
                 Op::Put(put, _) => Some(Stored::new(put, &self.by)),
+                // Nobody else would say so of it.
+                Op::Delete(Item::Layout) if there.is_none() => {
+                    return Err(Refused::Unknown(item));
+                }
                 Op::Delete(_) => None,
             };
             match there {
@@ -425,7 +443,7 @@ impl Intent {
                 applies.push(op.clone());
             }
             if let Some(stored) = value.as_ref().map(Stored::text)
-                && stored.len() > document::BYTES_MAX
+                && stored.len() > document::bytes_max(&key)
             {
                 let why = format!("{item} has {} bytes as a document", stored.len());
                 return Err(Refused::TooLarge(why));
@@ -638,7 +656,7 @@ impl Intent {
 
     /// Reports how far this is, and what is left out since.
     fn report(&self) {
-        let (revision, lines) = {
+        let (revision, lines, layout) = {
             let mut seen = self.seen();
             let known: BTreeSet<String> = seen.left_out.keys().cloned().collect();
             for key in known {
@@ -646,10 +664,14 @@ impl Intent {
                     seen.left_out.remove(&key);
                 }
             }
-            (seen.known.revision(), std::mem::take(&mut seen.unreported))
+            let lines = std::mem::take(&mut seen.unreported);
+            (seen.known.revision(), lines, seen.take_layout())
         };
         for (key, why) in lines {
             self.event(IntentEvent::LeftOut { key, why });
+        }
+        if let Some(count) = layout {
+            self.event(IntentEvent::Layout(count));
         }
         self.progress.send_modify(|(known, _)| *known = revision);
     }

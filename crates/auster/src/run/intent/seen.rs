@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::known::{Doc, Known};
 use super::{Document, ORDER, document};
-use crate::run::qos::Refused;
-use crate::run::qos::held::Op;
+use crate::run::qos::held::{Op, Put};
 use crate::run::qos::tree::Node;
+use crate::run::qos::{Item, Refused};
 
 #[derive(Default)]
 pub(super) struct Seen {
@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) left_out: BTreeMap<String, (u64, String)>,
     /// Those of them that nobody has heard of yet.
     pub(super) unreported: Vec<(String, String)>,
+    /// The revision of the layout that was reported last, 0 without one. `None` before the first.
+    pub(super) layout: Option<u64>,
     pub(super) writes: u64,
     pub(super) writes_refused: u64,
 }
@@ -99,6 +101,17 @@ impl Seen {
         }
         self.unreported.push((document::shown(&key), why.clone()));
         self.left_out.insert(key, (revision, why));
+    }
+
+    /// The number of places in the layout, if it is another one than before.
+    pub(super) fn take_layout(&mut self) -> Option<usize> {
+        let doc = self.known.wanted(&document::key(&Item::Layout));
+        let before = self.layout.replace(doc.map_or(0, |doc| doc.revision));
+        let is_news = before.is_some() && before != self.layout;
+        is_news.then(|| match doc.map(|doc| &doc.value.content) {
+            Some(Ok(Put::Layout(layout))) => layout.places.len(),
+            _ => 0,
+        })
     }
 
     /// Documents that can be read, and are left out because of others.

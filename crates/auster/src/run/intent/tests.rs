@@ -246,6 +246,45 @@ async fn a_missing_document_is_deleted_by_the_tag_that_the_client_has_seen() {
     assert_eq!(kept.names().await, ["a"]);
 }
 
+/// Whoever saves places, all pages hear of it; and nobody does of those that are there at first.
+#[tokio::test]
+async fn places_are_reported_whenever_they_are_others() {
+    let mut kept = Kept::new();
+    let key = "layout/map";
+    let text = |count: u64| {
+        let places = (0..count).map(|n| (format!("{n:016x}"), json!([0, 0])));
+        json!({"places": places.collect::<serde_json::Map<_, _>>()})
+    };
+    kept.read(1, 1, &[(key, text(3))]).await;
+    assert!(kept.events.try_recv().is_err());
+    let document = |count| {
+        let text = json!({"by": "b", "at": "", "document": text(count)});
+        document::read(key, text.to_string().as_bytes())
+    };
+    for (revision, value, reported) in [
+        (2, Some(document(2)), Some(2)),
+        (2, Some(document(2)), None),
+        (3, None, Some(0)),
+    ] {
+        let change = (key.to_owned(), revision, value);
+        kept.intent.take_changes(vec![change]).await;
+        let event = kept.events.try_recv().ok();
+        assert_eq!(event, reported.map(IntentEvent::Layout), "{revision}");
+    }
+    let put = document(1).content.unwrap();
+    let put = Op::Put(Box::new(put), Node::of_json(&Value::Null));
+    let change = Change::new(vec![put], When::default());
+    let changed = kept.intent.change(change).await.unwrap();
+    assert!(changed.is_in_use);
+    assert_eq!(kept.events.try_recv(), Ok(IntentEvent::Layout(1)));
+    let (revision, layout) = kept.intent.layout().unwrap().unwrap();
+    assert_eq!((revision, layout.places.len()), (changed.revision, 1));
+    // No layer has it, so it goes with everything.
+    assert_eq!(kept.names().await, [""; 0]);
+    kept.intent.refit().await;
+    assert_eq!(kept.intent.counts().left_out, 0);
+}
+
 #[tokio::test]
 async fn too_many_documents_at_once_are_refused_with_the_numbers() {
     let endpoints = vec!["127.0.0.1:1".parse().unwrap()];

@@ -150,7 +150,7 @@ fn with<'p>(qos: &Qos, puts: impl Iterator<Item = &'p Put>) -> Qos {
             Put::Service(service) => whole.services.push(service),
             Put::Policy(policy) => whole.policies.push(policy),
             Put::Circuit(circuit) => whole.circuits.push(circuit),
-            Put::Meter(..) | Put::Part(..) | Put::Flow(..) => {}
+            Put::Meter(..) | Put::Part(..) | Put::Flow(..) | Put::Layout(_) => {}
         }
     }
     whole

@@ -20,6 +20,7 @@ use super::fit::{self, Fitted};
 use super::locate::{Item, locate};
 use super::read::Sources;
 use super::tree::{Node, Place, Wrong};
+use crate::run::layout::Layout;
 
 /// The time that the controller has to take a request.
 const APPLY_MAX: Duration = Duration::from_secs(5);
@@ -58,6 +59,8 @@ pub enum Put {
     Part(PartName, Box<StaticPart>),
     /// A static entry that lasts.
     Flow(FlowName, Box<StaticEntry>),
+    /// Kept for the dashboard alone: no layer has it, and the controller never sees it.
+    Layout(Layout),
 }
 
 /// One change of the API's layer.
@@ -154,7 +157,7 @@ impl Held {
         let mut layers = self.layers.lock().await;
         let (stated, others) = split(ops);
         self.check_stated(&mut layers, &stated).await?;
-        if stated.len() == ops.len() && !ops.is_empty() {
+        if others.is_empty() {
             return Ok(());
         }
         let ops = &others[..];
@@ -180,7 +183,7 @@ impl Held {
     pub async fn change(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
         let (stated, others) = split(ops);
-        if !others.is_empty() || stated.is_empty() {
+        if !others.is_empty() {
             self.change_others(&mut layers, &others).await?;
         }
         match stated.is_empty() {
@@ -260,9 +263,8 @@ impl Held {
     /// with the reason.
     pub async fn fit(&self, mut puts: Vec<Put>) -> Result<Vec<(Item, String)>, Refused> {
         let mut layers = self.layers.lock().await;
-        let is_stated = |put: &mut Put| matches!(put, Put::Part(..) | Put::Flow(..));
         let (mut parts, mut flows, now) = (Vec::new(), Vec::new(), self.clock.now());
-        for put in puts.extract_if(.., is_stated) {
+        for put in puts.extract_if(.., |put| !put.is_layered()) {
             match put {
                 Put::Part(name, part) => parts.push((name, *part)),
                 Put::Flow(name, entry) => flows.push((name, *entry)),
@@ -341,10 +343,10 @@ pub fn chooses(item: &Item) -> bool {
     matches!(item, Item::Service(_) | Item::Policy(_) | Item::Circuit(_))
 }
 
-/// Changes of what is static, and others.
+/// Changes of what is static, and of the layers. A layout is neither.
 fn split(ops: &[Op]) -> (Vec<Op>, Vec<Op>) {
-    let is_stated = |op: &Op| matches!(op.item(), Item::Part(_) | Item::Flow(_));
-    ops.iter().cloned().partition(is_stated)
+    let ops = ops.iter().filter(|op| op.item() != Item::Layout).cloned();
+    ops.partition(|op| matches!(op.item(), Item::Part(_) | Item::Flow(_)))
 }
 
 fn edits_of_stated(ops: &[Op]) -> (Vec<PartEdit>, Vec<FlowEdit>) {
@@ -545,7 +547,13 @@ impl Put {
             Put::Meter(dpid, id, _) => Item::Meter(*dpid, *id),
             Put::Part(name, _) => Item::Part(name.clone()),
             Put::Flow(name, _) => Item::Flow(name.clone()),
+            Put::Layout(_) => Item::Layout,
         }
+    }
+
+    /// Whether it is of the API's layer.
+    fn is_layered(&self) -> bool {
+        !matches!(self, Put::Part(..) | Put::Flow(..) | Put::Layout(_))
     }
 }
 
@@ -567,7 +575,7 @@ pub fn contains(qos: &Qos, item: &Item) -> bool {
         Item::Service(name) => qos.services.iter().any(|s| s.name == *name),
         Item::Policy(name) => qos.policies.iter().any(|p| p.name == *name),
         Item::Circuit(name) => qos.circuits.iter().any(|c| c.name == *name),
-        Item::Meter(..) | Item::Part(_) | Item::Flow(_) => false,
+        Item::Meter(..) | Item::Part(_) | Item::Flow(_) | Item::Layout => false,
     }
 }
 
@@ -586,7 +594,7 @@ fn insert(qos: &mut Qos, put: Put) {
             let at = qos.circuits.iter().position(|c| c.name == circuit.name);
             place(&mut qos.circuits, at, circuit);
         }
-        Put::Meter(..) | Put::Part(..) | Put::Flow(..) => {}
+        Put::Meter(..) | Put::Part(..) | Put::Flow(..) | Put::Layout(_) => {}
     }
 }
 
@@ -603,6 +611,6 @@ fn remove(qos: &mut Qos, item: &Item) {
         Item::Service(name) => qos.services.retain(|s| s.name != *name),
         Item::Policy(name) => qos.policies.retain(|p| p.name != *name),
         Item::Circuit(name) => qos.circuits.retain(|c| c.name != *name),
-        Item::Meter(..) | Item::Part(_) | Item::Flow(_) => {}
+        Item::Meter(..) | Item::Part(_) | Item::Flow(_) | Item::Layout => {}
     }
 }

@@ -28,6 +28,8 @@ pub enum Item {
     Part(PartName),
     /// A static entry.
     Flow(FlowName),
+    /// The places on the map.
+    Layout,
 }
 
 impl fmt::Display for Item {
@@ -40,6 +42,7 @@ impl fmt::Display for Item {
             Item::Meter(dpid, id) => write!(f, "meter {dpid}:{id}"),
             Item::Part(name) => write!(f, "{name}"),
             Item::Flow(name) => write!(f, "static entry {name}"),
+            Item::Layout => write!(f, "layout"),
         }
     }
 }
@@ -51,7 +54,7 @@ impl Sources {
             Item::Service(name) => self.services.get(name),
             Item::Policy(name) => self.policies.get(name),
             Item::Circuit(name) => self.circuits.get(name),
-            Item::Meter(..) | Item::Part(_) | Item::Flow(_) => None,
+            Item::Meter(..) | Item::Part(_) | Item::Flow(_) | Item::Layout => None,
         }
     }
 
@@ -67,9 +70,9 @@ impl Sources {
             Item::Service(name) => self.services.insert(name, node),
             Item::Policy(name) => self.policies.insert(name, node),
             Item::Circuit(name) => self.circuits.insert(name, node),
-            // The controller finds nothing wrong with a meter, as no entry has it yet, and names
-            // the fields of what is static itself.
-            Item::Meter(..) | Item::Part(_) | Item::Flow(_) => None,
+            // The controller finds nothing wrong with a meter, as no entry has it yet, names the
+            // fields of what is static itself, and never sees a layout.
+            Item::Meter(..) | Item::Part(_) | Item::Flow(_) | Item::Layout => None,
         };
     }
 }
@@ -176,6 +179,7 @@ fn named(qos: &Qos, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use control::qos::check::ProblemKind;
     use serde_json::json;
 
     use super::super::read;
@@ -203,6 +207,7 @@ mod tests {
     fn told(field: &str, what: &str) -> String {
         let (qos, sources) = sample();
         let problem = Problem {
+            kind: ProblemKind::Own,
             field: field.to_owned(),
             what: what.to_owned(),
         };
@@ -238,6 +243,7 @@ mod tests {
     fn what_is_written_elsewhere_is_told_by_name() {
         let (qos, _) = sample();
         let problem = Problem {
+            kind: ProblemKind::Own,
             field: "policies[1].service".to_owned(),
             what: "there is no service 'voice'".to_owned(),
         };

@@ -19,7 +19,7 @@
 
 use std::path::Path;
 
-use control::qos::check::Problem;
+use control::qos::check::{Problem, ProblemKind};
 use control::qos::{Network, Qos};
 use toml::de::DeTable;
 
@@ -85,22 +85,17 @@ impl Section {
             let mut kinds = KINDS.iter();
             kinds.any(|kind| one.place.pointer.starts_with(kind))
         };
-        let what = &problem.what;
-        let names = [
-            ("there is no service ", "/service"),
-            (" queue ", "/port"),
-            ("packets can be of this", "/service"),
-            ("packets can be of this", "/policy"),
-            ("packets can be of this", "/circuit"),
-            (" no packet between", "/service"),
-        ];
-        let is_named = |(said, kind): &(&str, &str)| what.contains(said) && is_wrong(kind);
-        if names.iter().any(is_named) || !wrong.iter().all(is_known) {
+        let named: &[&str] = match problem.kind {
+            ProblemKind::Range | ProblemKind::Own => &[],
+            ProblemKind::NoService | ProblemKind::NoPacket => &["/service"],
+            ProblemKind::NoQueue => &["/port"],
+            ProblemKind::AtOdds => &["/service", "/policy", "/circuit"],
+        };
+        if named.iter().any(|kind| is_wrong(kind)) || !wrong.iter().all(is_known) {
             return true;
         }
         let item = about(&self.qos, problem).map(|item| self.sources.place(&item).pointer);
-        let is_range = what.contains(" is not 0 to ");
-        item.is_some_and(|item| !is_range && is_wrong(&item))
+        item.is_some_and(|item| problem.kind != ProblemKind::Range && is_wrong(&item))
     }
 
     /// One line for each problem.
@@ -218,6 +213,15 @@ mod tests {
         let all = read(&text).map(drop).unwrap_err().join("\n");
         assert!(
             all.contains("name is 7") && !all.contains("no service"),
+            "{all}"
+        );
+        // Two queues of one class are so whatever is wrong with another port.
+        let text = "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [\n  \
+             { number = 1, class = \"gold\" }, { number = 2, class = \"gold\" },\n]\n\
+             [[qos.port]]\nat = \"1:3\"\nrate = true\n";
+        let all = read(text).map(drop).unwrap_err().join("\n");
+        assert!(
+            all.contains("'gold' is queue 1's already") && all.contains("rate is true"),
             "{all}"
         );
         // One section in place of several is read all the same.

@@ -179,6 +179,14 @@ impl Node {
         }
     }
 
+    /// A number without a fraction, of either sign.
+    pub fn as_whole(&self) -> Option<i64> {
+        match &self.tree {
+            Tree::Number(_, text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
     pub fn is_null(&self) -> bool {
         matches!(self.tree, Tree::Null)
     }

@@ -57,10 +57,16 @@ export interface EntryStep {
   doubt: string | null;
 }
 
+/** The guest of a group or a meter, and the number that it has for it. */
+export interface GuestPart {
+  name: string;
+  number: number;
+}
+
 export type Step =
   | EntryStep
   | { kind: "miss"; table: number; table_name: string | null }
-  | { kind: "meter"; meter: number }
+  | { kind: "meter"; meter: number; guest: GuestPart | null }
   | { kind: "set"; field: string; from: string; to: string }
   | {
       kind: "group";
@@ -69,6 +75,7 @@ export type Step =
       bucket_count: number;
       buckets: number[];
       is_by_hash: boolean;
+      guest: GuestPart | null;
     }
   | {
       kind: "output";

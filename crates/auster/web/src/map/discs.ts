@@ -2,7 +2,8 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Group, type Grouping, OTHERS, grouped, groupName, numbered } from "./groups";
-import { GROUPS, MEMBERS, type Place, load, save } from "./kept";
+import { GROUPS, MEMBERS, type Place, type Places, load, save } from "./kept";
+import { saved, savedFor } from "./saved";
 import { radius, seed, spreadGroups, spreadMembers } from "./spread";
 
 type Pairs = readonly (readonly [string, string])[];
@@ -21,11 +22,13 @@ export interface Disc extends Place {
 export interface Discs {
   readonly discs: readonly Disc[];
   /** The place of each switch. */
-  readonly places: ReadonlyMap<string, Place>;
+  readonly places: Places;
   readonly of: ReadonlyMap<string, number>;
   readonly putGroup: (group: number, place: Place) => void;
   readonly putSwitch: (id: string, place: Place) => void;
   readonly anew: () => void;
+  /** Takes these in the place of what is laid out. */
+  readonly use: (places: Places) => void;
 }
 
 class Store {
@@ -33,6 +36,8 @@ class Store {
   centres = load(GROUPS);
   /** Switches from the centre of their group, by both. */
   members = load(MEMBERS);
+  /** Switches on the map, for groups that have no place here yet. */
+  offered: Places = new Map();
   /** The group of each switch that was seen. */
   #names = new Map(
     [...this.members.keys()].map((key) => {
@@ -56,6 +61,28 @@ class Store {
     this.members = new Map();
     this.#names = new Map();
     this.save();
+  }
+
+  /**
+   * Puts groups that have no place where the offered places of their switches are; whether there
+   * are any.
+   */
+  fill({ groups }: Grouping): boolean {
+    let isChanged = false;
+    for (const { id, members } of groups) {
+      const placed = members.filter((member) => this.offered.has(member));
+      if (this.centres.has(id) || placed.length === 0) continue;
+      const mean = (of: (place: Place) => number) =>
+        placed.reduce((sum, member) => sum + of(this.offered.get(member)!), 0) / placed.length;
+      const [x, y] = [mean((place) => place.x), mean((place) => place.y)];
+      this.centres.set(id, { x, y });
+      for (const member of placed) {
+        const place = this.offered.get(member)!;
+        this.members.set(keyOf(id, member), { x: place.x - x, y: place.y - y });
+      }
+      isChanged = true;
+    }
+    return isChanged;
   }
 
   isKnown(ids: readonly string[]): boolean {
@@ -105,6 +132,7 @@ function continued(
 }
 
 const store = new Store();
+saved.follow(() => (store.offered = savedFor(true)));
 
 function keyOf(group: string, id: string): string {
   return `${group} ${id}`;
@@ -141,6 +169,11 @@ export function useDiscs(ids: readonly string[], nameOf: NameOf, pairs: Pairs): 
       return { group, r: radius(group.members.length), ...store.centres.get(group.id)! };
     });
   }, [current, turn]);
+  const layAgain = (offered: Places) => {
+    store.forget();
+    store.offered = offered;
+    setForgotten((times) => times + 1);
+  };
   const places = useMemo(() => (discs ? placesOf(discs) : null), [discs, turn]);
   if (!current || !discs || !places) return null;
   return {
@@ -158,10 +191,8 @@ export function useDiscs(ids: readonly string[], nameOf: NameOf, pairs: Pairs): 
       store.save();
       again();
     },
-    anew: () => {
-      store.forget();
-      setForgotten((times) => times + 1);
-    },
+    anew: () => layAgain(new Map()),
+    use: layAgain,
   };
 }
 
@@ -173,6 +204,7 @@ async function lay(
   changed: () => void,
 ): Promise<void> {
   const { groups } = grouping;
+  if (store.fill(grouping)) changed();
   if (groups.some(({ id }) => !store.centres.has(id))) {
     const centres = await spreadGroups(grouping, pairs, store.centres, signal);
     if (!centres) return;

@@ -211,15 +211,16 @@ function seenBy(box: Box, { width, height }: { width: number; height: number }):
 function useSize(of: { current: Element | null }) {
   const [size, setSize] = useState({ width: 0, height: 0 });
   useEffect(() => {
+    const element = of.current!;
     const measure = () => {
-      const { clientWidth: width, clientHeight: height } = of.current!;
+      const { clientWidth: width, clientHeight: height } = element;
       setSize((last) =>
         last.width === width && last.height === height ? last : { width, height },
       );
     };
     measure();
     const sizes = new ResizeObserver(measure);
-    sizes.observe(of.current!);
+    sizes.observe(element);
     return () => sizes.disconnect();
   }, []);
   return size;

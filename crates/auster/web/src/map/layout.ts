@@ -1,5 +1,6 @@
-// Where switches are drawn. The forces are asked once; then a switch stays where it is, and where
-// the user has put it, also when the page is loaded again.
+// Where switches are drawn: where this browser has them, else where they are saved for everyone. For
+// the rest the forces are asked once. Then a switch stays where it is, and where the user has put
+// it, also when the page is loaded again.
 
 import {
   type SimulationLinkDatum,
@@ -11,11 +12,10 @@ import {
   forceX,
   forceY,
 } from "d3-force";
-import { type Place, SWITCHES, load, save } from "./kept";
+import { Cell } from "../cell";
+import { type Place, type Places, SWITCHES, load, save } from "./kept";
+import { saved, savedFor } from "./saved";
 import { run } from "./spread";
-
-export type { Place };
-export type Places = ReadonlyMap<string, Place>;
 
 /** The distance between two joined switches. */
 const DISTANCE = 150;
@@ -26,10 +26,18 @@ interface Node extends SimulationNodeDatum {
   id: string;
 }
 
-export class Layout {
+class Layout {
   #places = load(SWITCHES);
+  /** For switches that have no place here yet. */
+  #offered: Places = new Map();
+  /** Counts the changes. */
+  readonly turn = new Cell(0);
 
   get(ids: readonly string[]): Places | null {
+    for (const id of ids) {
+      const place = this.#offered.get(id);
+      if (place && !this.#places.has(id)) this.#places.set(id, place);
+    }
     if (ids.some((id) => !this.#places.has(id))) return null;
     return new Map(ids.map((id) => [id, this.#places.get(id)!]));
   }
@@ -37,12 +45,29 @@ export class Layout {
   put(id: string, place: Place): void {
     this.#places.delete(id);
     this.#places.set(id, place);
-    save(SWITCHES, this.#places);
+    this.#changed();
   }
 
   forget(): void {
     this.#places = new Map();
+    this.#offered = new Map();
+    this.#changed();
+  }
+
+  offer(places: Places): void {
+    this.#offered = places;
+    this.turn.set(this.turn.get() + 1);
+  }
+
+  /** Takes these in the place of its own. */
+  use(places: Places): void {
+    this.#places = new Map([...this.#places, ...places]);
+    this.#changed();
+  }
+
+  #changed(): void {
     save(SWITCHES, this.#places);
+    this.turn.set(this.turn.get() + 1);
   }
 
   /** Finds places for those that have none; null if given up by `signal`. */
@@ -85,10 +110,13 @@ export class Layout {
     for (const { id, x = 0, y = 0 } of nodes) {
       if (!this.#places.has(id)) this.#places.set(id, { x, y });
     }
-    save(SWITCHES, this.#places);
+    this.#changed();
     return this.get(ids);
   }
 }
+
+export const layout = new Layout();
+saved.follow(() => layout.offer(savedFor(false)));
 
 /** Starts all switches on a circle, neighbours after each other, so that a ring is not crossed. */
 function inTurn(nodes: Node[], pairs: readonly (readonly [string, string])[]): void {

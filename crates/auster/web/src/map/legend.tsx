@@ -1,14 +1,19 @@
 // What the marks of the map mean.
 
+import type { ComponentChildren } from "preact";
 import { LOAD_STEPS } from "../health";
-import { PlacesFile } from "./tools";
 
 const LOADS = LOAD_STEPS.map((step, place) => {
   const from = place === 0 ? 0 : LOAD_STEPS[place - 1]!;
   return `${from * 100}–${step * 100} %`;
 }).concat(`over ${LOAD_STEPS.at(-1)! * 100} %`);
 
-export function Legend({ isGrouped }: { isGrouped: boolean }) {
+interface Properties {
+  readonly isGrouped: boolean;
+  readonly children?: ComponentChildren;
+}
+
+export function Legend({ isGrouped, children }: Properties) {
   return (
     <ul class="legend" aria-label="Legend">
       {LOADS.map((text, step) => (
@@ -38,9 +43,7 @@ export function Legend({ isGrouped }: { isGrouped: boolean }) {
           <li>ring: the channel</li>
         </>
       )}
-      <li class="places-item">
-        <PlacesFile />
-      </li>
+      {children && <li class="places-item">{children}</li>}
     </ul>
   );
 }

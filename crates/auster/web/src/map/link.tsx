@@ -5,7 +5,7 @@ import type { LinkRow } from "../documents/network";
 import { linkHealth, loadStep } from "../health";
 import { switchName } from "../network";
 import { percent, rate } from "../units";
-import type { Place } from "./layout";
+import type { Place } from "./kept";
 import type { DrawnLink } from "./map";
 import { portParts } from "../documents/network";
 

@@ -1,11 +1,13 @@
 // The picture of the network: switches, links in both directions, and what was there.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
+import { useCell } from "../cell";
 import type { Link, LinkRow, Switch } from "../documents/network";
 import { portParts } from "../documents/network";
 import type { Health } from "../health";
 import { LinkLine } from "./link";
-import { Layout, type Place, type Places } from "./layout";
+import type { Places } from "./kept";
+import { layout } from "./layout";
 import { SwitchNode } from "./node";
 import { Tools } from "./tools";
 import { drag, useWindow } from "./window";
@@ -32,8 +34,6 @@ interface Properties {
   readonly marked?: ReadonlySet<string>;
 }
 
-const layout = new Layout();
-
 export function NetworkMap(properties: Properties) {
   const { switches, links } = properties;
   const ids = useMemo(() => switches.map(({ dpid }) => dpid), [switches]);
@@ -41,48 +41,32 @@ export function NetworkMap(properties: Properties) {
     () => links.map(({ from, to }) => [portParts(from).dpid, portParts(to).dpid] as const),
     [links],
   );
-  const { places, anew, put } = usePlaces(ids, pairs);
+  const places = usePlaces(ids, pairs);
   if (!places)
     return (
       <p class="map empty" role="status">
         Laying out the network …
       </p>
     );
-  return <Drawing {...properties} places={places} anew={anew} put={put} />;
+  return <Drawing {...properties} places={places} />;
 }
 
 /** The places of all that are drawn: found once, and afterwards only for new ones. */
 function usePlaces(ids: readonly string[], pairs: readonly (readonly [string, string])[]) {
-  const [turn, setTurn] = useState(0);
+  const turn = useCell(layout.turn);
   const key = ids.join();
   const places = useMemo(() => layout.get(ids), [key, turn]);
   useEffect(() => {
     if (places) return;
     const gone = new AbortController();
-    void layout.find(ids, pairs, gone.signal).then((found) => {
-      if (found) setTurn((turn) => turn + 1);
-    });
+    void layout.find(ids, pairs, gone.signal);
     return () => gone.abort();
   }, [places, key]);
-  const put = (id: string, place: Place) => {
-    layout.put(id, place);
-    setTurn((turn) => turn + 1);
-  };
-  const anew = () => {
-    layout.forget();
-    setTurn((turn) => turn + 1);
-  };
-  return { places, put, anew };
+  return places;
 }
 
-type DrawingProperties = Properties & {
-  readonly places: Places;
-  readonly put: (id: string, place: Place) => void;
-  readonly anew: () => void;
-};
-
-function Drawing(properties: DrawingProperties) {
-  const { switches, links, loads, health, chosen, choose, places, put, anew } = properties;
+function Drawing(properties: Properties & { readonly places: Places }) {
+  const { switches, links, loads, health, chosen, choose, places } = properties;
   const view = useWindow<SVGSVGElement>(places);
   const { box } = view;
   const keyed = (event: KeyboardEvent) => {
@@ -127,12 +111,12 @@ function Drawing(properties: DrawingProperties) {
             isChosen={chosen === of.dpid}
             isMarked={properties.marked?.has(of.dpid) ?? false}
             choose={() => choose(chosen === of.dpid ? null : of.dpid)}
-            put={(place) => put(of.dpid, place)}
+            put={(place) => layout.put(of.dpid, place)}
             perPixel={view.perPixel}
           />
         ))}
       </svg>
-      <Tools press={view.press} fit={view.fit} anew={anew} />
+      <Tools press={view.press} fit={view.fit} anew={() => layout.forget()} />
     </div>
   );
 }

@@ -3,7 +3,7 @@
 import type { Switch } from "../documents/network";
 import type { Health } from "../health";
 import { count, shortDatapath } from "../units";
-import type { Place } from "./layout";
+import type { Place } from "./kept";
 import { drag } from "./window";
 
 interface Properties {

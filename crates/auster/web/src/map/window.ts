@@ -1,7 +1,7 @@
 // The part of the map that is seen: moved and magnified by pointer, keys and buttons.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Places } from "./layout";
+import type { Places } from "./kept";
 
 export interface Box {
   readonly x: number;

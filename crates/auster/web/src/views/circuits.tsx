@@ -9,12 +9,11 @@ import type { Circuit, QosState } from "../documents/qos";
 import { channelHealth } from "../health";
 import { useLive } from "../live";
 import { type DrawnLink, NetworkMap } from "../map/map";
+import { DRAWN_MAX } from "../map/saved";
 import { network } from "../network";
 import { Progress, type Stated } from "../parts/progress";
 import { Table } from "../parts/table";
 import { count, duration } from "../units";
-
-const DRAWN_MAX = 300;
 
 export function Circuits({ circuits, state }: { circuits: Stated<Circuit>[]; state: QosState }) {
   const { parameters } = useAddress();

@@ -1,7 +1,7 @@
 // One switch on a packet's path: the entries that take it, and what they do.
 
 import type { ComponentChildren } from "preact";
-import type { Condition, EntryStep, Hop, Step } from "../documents/trace";
+import type { Condition, EntryStep, GuestPart, Hop, Step } from "../documents/trace";
 import { type Tone, State } from "../parts/state";
 import { count } from "../units";
 
@@ -54,14 +54,14 @@ function StepText({ step }: { step: Step }) {
     case "miss":
       return <Line what={table(step)} text="no entry matches" />;
     case "meter":
-      return <Line what={`meter ${step.meter}`} text="limits the rate" />;
+      return <Line what={`meter ${step.meter}${ofGuest(step)}`} text="limits the rate" />;
     case "set":
       return <Line what="rewrites" text={`${step.field}: ${step.from} → ${step.to}`} />;
     case "group": {
       const chosen = step.buckets.map((bucket) => bucket + 1).join(", ");
       const by = step.is_by_hash ? "the switch's hash chooses of" : "takes";
       const text = `${step.group_type}, ${by} bucket ${chosen} (${step.bucket_count} in all)`;
-      return <Line what={`group ${step.group}`} text={text} />;
+      return <Line what={`group ${step.group}${ofGuest(step)}`} text={text} />;
     }
     case "output": {
       const queue = step.queue == null ? "" : `, queue ${step.queue}`;
@@ -110,6 +110,10 @@ function Line({ what, text, when = [], tone }: LineProperties) {
       {conditions.length > 0 && <span class="note">{` if ${conditions.join(" and ")}`}</span>}
     </p>
   );
+}
+
+function ofGuest({ guest }: { guest: GuestPart | null }): string {
+  return guest ? `, ${guest.number} of guest ${guest.name}` : "";
 }
 
 function table(step: { table: number; table_name: string | null }): string {

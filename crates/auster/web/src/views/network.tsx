@@ -9,7 +9,11 @@ import { channelHealth } from "../health";
 import { useLive } from "../live";
 import { GroupMap, useGroups } from "../map/group-map";
 import { Legend } from "../map/legend";
+import type { Places } from "../map/kept";
+import { layout } from "../map/layout";
 import { type DrawnLink, NetworkMap } from "../map/map";
+import { DRAWN_MAX } from "../map/saved";
+import { Sharing } from "../map/sharing";
 import { type Network as Known, network } from "../network";
 import { Commands } from "../parts/commands";
 import { Loading, Trouble } from "../parts/trouble";
@@ -18,8 +22,6 @@ import { GroupTable } from "./groups";
 import { LinkTable } from "./links";
 import { SwitchTable } from "./switches";
 
-/** More switches than this are drawn in groups. */
-const DRAWN_MAX = 300;
 /** More than this are a table first, and what is asked for of them is drawn. */
 const GROUPED_MAX = 5000;
 
@@ -79,6 +81,14 @@ function Overview({ known, topology }: { known: Known; topology: Topology }) {
   const chosenSwitch = topology.switches.find(({ dpid }) => dpid === chosen);
   const drawn = { switches: shown, links: shownLinks, loads: rows.links, health, chosen, choose };
   const isPicture = isDrawn || isGrouped;
+  const own = {
+    places: () => layout.get(topology.switches.map(({ dpid }) => dpid)),
+    use: (places: Places) => layout.use(places),
+  };
+  const ofGroups = discs && { places: () => discs.places, use: discs.use };
+  // Places are saved of all switches.
+  const isWhole = shown.length === topology.switches.length;
+  const shared = isWhole && (isDrawn ? own : ofGroups);
   return (
     <>
       <h1>Network</h1>
@@ -94,7 +104,9 @@ function Overview({ known, topology }: { known: Known; topology: Topology }) {
               </p>
             )}
             {isGrouped && discs && <GroupMap {...drawn} group={group} open={open} discs={discs} />}
-            <Legend isGrouped={isGrouped} />
+            <Legend isGrouped={isGrouped}>
+              {shared && <Sharing key={isGrouped} isGrouped={isGrouped} {...shared} />}
+            </Legend>
           </div>
         ) : (
           <p class="note">

@@ -23,7 +23,7 @@ use openflow::{DatapathId, MeterId, PortNo, Version, Xid};
 
 use crate::entry::EntryKey;
 use crate::qos::asked::{Asked, Edit, Scope};
-use crate::qos::check::Problem;
+use crate::qos::check::{Problem, ProblemKind};
 use crate::qos::circuits::{Circuits, Outcome, Refusal};
 use crate::qos::diff::{Change, Diff, Order};
 use crate::qos::flow::FlowKey;
@@ -488,6 +488,7 @@ impl QosState {
         };
         (!refusal.may_pass()).then(|| Problem {
             field: format!("circuits[{place}].{field}"),
+            kind: ProblemKind::Own,
             what: refusal.to_string(),
         })
     }

@@ -315,6 +315,7 @@ impl StaticEntries {
         reason: FlowRemovedReason,
         outbox: &Outbox,
     ) {
+        use FlowRemovedReason as R;
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -324,10 +325,10 @@ impl StaticEntries {
         let set_at = place.held.as_ref().and_then(|held| held.sent_at);
         let mut doubted = Vec::new();
         for id in place.last.parts() {
-            // OpenFlow 1.3 has no reason for meters.
+            // OpenFlow has a reason for meters since 1.4.
             let may_be_gone = match id.kind() {
-                PartKind::Group => reason == FlowRemovedReason::GROUP_DELETE,
-                PartKind::Meter => reason == FlowRemovedReason::DELETE,
+                PartKind::Group => reason == R::GROUP_DELETE,
+                PartKind::Meter => [R::DELETE, R::METER_DELETE].contains(&reason),
             };
             let part = switch.parts.get_mut(&id).filter(|_| may_be_gone);
             let Some(part) = part else {

@@ -1,12 +1,13 @@
 //! Groups and meters alone: what a switch answers to them.
 
+use openflow::message::FlowRemovedReason;
 use openflow::multipart::{GroupDesc, MeterConfig, ReplyBody};
 use openflow::text::{parse_actions, parse_group_of, parse_meter_of};
 use openflow::{Action, GroupId, MeterId};
 
 use crate::flows::parts::{PartKind, PartMod, PartName};
 
-use super::tests::{SWITCH, Setup, entry, name, row};
+use super::tests::{SWITCH, Setup, entry, name, removed, row};
 use super::*;
 
 fn group(number: u32, words: &str) -> StaticPart {
@@ -289,6 +290,37 @@ fn an_entry_with_a_meter_is_in_use_in_the_words_of_the_switch() {
         assert_eq!(sent.instructions, instructions, "{version}");
         setup.read(vec![row(&sent)]);
         assert_eq!(setup.state("one"), Some(FlowState::InUse), "{version}");
+    }
+}
+
+/// Somebody else deletes the meter: its entry's report says so, in the words of its version.
+#[test]
+fn a_meter_is_set_again_when_its_entry_went_with_it() {
+    for (version, reason) in [
+        (Version::V13, FlowRemovedReason::DELETE),
+        (Version::V15, FlowRemovedReason::METER_DELETE),
+    ] {
+        let mut setup = Setup::speaking(version);
+        let slow = meter(7, "kbps,band=type=drop,rate=10");
+        setup.put_part(&slow);
+        let metered = StaticEntry {
+            meter: Some(MeterId(7)),
+            ..entry("ip", "output:1", 0)
+        };
+        setup.put("one", &metered);
+        let first = (setup.part_xid(&slow), setup.xid(&metered));
+        setup.confirm();
+        setup.sleep(1);
+        let gone = FlowRemoved {
+            reason,
+            ..removed(&metered.to_add(version, 1))
+        };
+        setup
+            .stated
+            .handle_removed(SWITCH, &gone, &mut setup.outbox);
+        let again = (setup.part_xid(&slow), setup.xid(&metered));
+        assert!(again.0 > first.0 && again.1 > first.1, "{version}");
+        assert!(again.0 < Some(again.1), "the meter comes first");
     }
 }
 

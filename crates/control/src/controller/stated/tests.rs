@@ -53,7 +53,7 @@ pub(super) fn row(sent: &FlowMod) -> FlowStats {
 }
 
 /// A switch's report that somebody has deleted an entry.
-fn removed(sent: &FlowMod) -> FlowRemoved {
+pub(super) fn removed(sent: &FlowMod) -> FlowRemoved {
     FlowRemoved {
         cookie: sent.cookie,
         priority: sent.priority,

@@ -375,7 +375,7 @@ impl Machine {
 
     /// Notes that the switch refuses a change, and goes back to what was before.
     pub fn handle_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) {
-        if self.part_refused(ticket, error) {
+        if self.part_refused(now, ticket, error) {
             return;
         }
         let Some(pending) = self.pending.remove(&ticket) else {

@@ -121,24 +121,48 @@ impl Machine {
             id if self.groups.is_led_to(id) => return Err(ErrorKind::GROUP_CHAINED_GROUP),
             id => vec![id],
         };
-        if gone.iter().all(|id| self.groups.get(*id).is_none()) {
-            return Ok(());
+        for id in self.remove_groups(now, &gone) {
+            self.delete_in_switch(id);
         }
-        let users = self.entries.iter().filter(|(_, entry)| {
-            let mut leads = entry.groups();
-            leads.any(|id| asked == GroupId::ALL || id == asked)
-        });
+        Ok(())
+    }
+
+    /// Takes groups out, and deletes the entries that lead there. Returns their numbers in the
+    /// switch.
+    fn remove_groups(&mut self, now: Instant, gone: &[GroupId]) -> Vec<GroupId> {
+        let is_there = |id: &&GroupId| self.groups.get(**id).is_some();
+        let gone: Vec<GroupId> = gone.iter().filter(is_there).copied().collect();
+        let users = self.entries.iter();
+        let users = users.filter(|(_, entry)| entry.groups().any(|id| gone.contains(&id)));
         let users: Vec<Key> = users.map(|(key, _)| key.clone()).collect();
         for key in users {
             self.delete(now, &key, FlowRemovedReason::GROUP_DELETE);
         }
-        for id in gone {
+        let remove = |id| {
             let in_switch = self.groups.in_switch(self.guest, id);
-            if self.groups.remove(id).is_some() {
-                self.delete_in_switch(in_switch);
-            }
+            self.groups.remove(id).map(|_| in_switch)
+        };
+        gone.into_iter().filter_map(remove).collect()
+    }
+
+    /// Deletes the groups that do not fit any more because the switch has refused a change of one:
+    /// the guest has since deleted what it led to, or has led that back to it.
+    pub(super) fn delete_unfit(&mut self, now: Instant, refused: GroupId) {
+        let unfit = self.groups.unfit(refused);
+        let in_switch = self.remove_groups(now, &unfit);
+        self.delete_each(&in_switch);
+    }
+
+    /// Deletes groups of the switch that may lead to each other.
+    fn delete_each(&mut self, in_switch: &[GroupId]) {
+        // None leads to another of them when they go.
+        for id in in_switch {
+            let empty = GroupMod::new(GroupModCommand::Modify, GroupType::All, *id, Vec::new());
+            self.change_group(empty, None);
         }
-        Ok(())
+        for id in in_switch {
+            self.delete_in_switch(*id);
+        }
     }
 
     fn delete_in_switch(&mut self, in_switch: GroupId) {
@@ -187,14 +211,7 @@ impl Machine {
         let (strays, seen) = self.groups.compare(asked_at, own);
         let strays = strays.into_iter();
         let strays: Vec<GroupId> = strays.map(|number| switch_id(self.guest, number)).collect();
-        // None leads to another of them when they go.
-        for id in &strays {
-            let empty = GroupMod::new(GroupModCommand::Modify, GroupType::All, *id, Vec::new());
-            self.change_group(empty, None);
-        }
-        for id in strays {
-            self.delete_in_switch(id);
-        }
+        self.delete_each(&strays);
         // What others lead to comes first.
         for id in self.groups.in_order().into_iter().rev() {
             let command = match seen.get(&id) {

@@ -8,6 +8,7 @@ use openflow::{ErrorKind, GroupId, MeterId};
 
 use super::super::numbered::{Numbered, Stated, Step};
 use super::{Answer, Machine, Origin, Output, Ticket};
+use crate::flows::parts::PartKind;
 
 /// A change of a group or a meter by a message of the guest. `None`: it mends what somebody else
 /// has changed, or deletes.
@@ -35,36 +36,48 @@ impl Reading {
 }
 
 /// Goes back to what was before a change that the switch has refused. `None`: the ticket is of no
-/// such change; otherwise the message, if there is one.
+/// such change; otherwise the message, if there is one, and what it is about.
 fn take_back<I: Copy + Ord, T: Stated>(
     pending: &mut BTreeMap<Ticket, Change<I, T>>,
     parts: &mut Numbered<I, T>,
     ticket: Ticket,
-) -> Option<Option<Origin>> {
-    // What cannot be mended now is read again.
+) -> Option<Option<(Origin, I)>> {
     let Some((origin, step)) = pending.remove(&ticket)? else {
         return Some(None);
     };
     let later = pending.values_mut().flatten().map(|(_, step)| step);
     parts.take_back(&step, later);
-    Some(Some(origin))
+    Some(Some((origin, step.id)))
 }
 
 impl Machine {
     /// Notes that the switch refuses a group or a meter. Returns whether the ticket is of one.
-    pub(super) fn part_refused(&mut self, ticket: Ticket, error: ErrorKind) -> bool {
-        let group = take_back(&mut self.pending_groups, &mut self.groups, ticket);
-        let refused = match group {
-            Some(origin) => origin.map(|origin| (origin, error)),
-            None => match take_back(&mut self.pending_meters, &mut self.meters, ticket) {
-                Some(origin) => origin.map(|origin| (origin, super::meter_table::refusal(error))),
-                None => return false,
-            },
-        };
-        if let Some((origin, error)) = refused {
-            self.refuse(&origin, error);
+    pub(super) fn part_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) -> bool {
+        if let Some(taken) = take_back(&mut self.pending_groups, &mut self.groups, ticket) {
+            match taken {
+                Some((origin, id)) => {
+                    self.refuse(&origin, error);
+                    self.delete_unfit(now, id);
+                }
+                // What cannot be mended now is read again.
+                None => self.group_reading.is_known = false,
+            }
+            return true;
+        }
+        match take_back(&mut self.pending_meters, &mut self.meters, ticket) {
+            Some(Some((origin, _))) => self.refuse(&origin, super::meter_table::refusal(error)),
+            Some(None) => self.meter_reading.is_known = false,
+            None => return false,
         }
         true
+    }
+
+    /// The number that the guest has for a group or a meter of the switch.
+    pub fn own_number(&self, kind: PartKind, number: u16) -> Option<u32> {
+        match kind {
+            PartKind::Group => self.groups.numbered(number).map(|id| id.0),
+            PartKind::Meter => self.meters.numbered(number).map(|id| id.0),
+        }
     }
 
     /// Asks for the groups and meters that the switch has, if it may have some of this guest.

@@ -223,6 +223,88 @@ fn a_group_that_the_switch_refuses_is_what_it_was() {
     assert_eq!(bench.descs(0)[0].buckets, [bucket("output:1")]);
 }
 
+/// The guest changes what a group led to, while a change of that group is under way which the
+/// switch refuses. Whatever comes of it, the guest is shown what the switch has.
+#[test]
+fn a_group_whose_refused_change_leaves_it_unfit_is_in_neither_view() {
+    use GroupModCommand as C;
+    // The switch has no place for an indirect group of two.
+    let refused = |command, id| {
+        let buckets = vec![bucket("output:1"), bucket("output:2")];
+        let group = GroupMod::new(command, GroupType::Indirect, GroupId(id), buckets);
+        Message::GroupMod(group)
+    };
+    let led = [add(2, &["output:1"]), add(1, &["group:2"])];
+    let cases = [
+        // What it led to is deleted.
+        (&led[..], [refused(C::Modify, 1), delete(GroupId(2))]),
+        // What it led to leads back.
+        (
+            &led[..],
+            [refused(C::Modify, 1), group(C::Modify, 2, &["group:1"])],
+        ),
+        // Another leads to what there is not.
+        (&[], [refused(C::Add, 1), add(2, &["group:1"])]),
+        // What leads to it goes with it.
+        (
+            &[
+                add(3, &["output:1"]),
+                add(2, &["group:3"]),
+                add(1, &["group:2"]),
+            ],
+            [refused(C::Modify, 2), delete(GroupId(3))],
+        ),
+    ];
+    for (made, then) in cases {
+        let mut bench = Bench::new(&[guest(0, &[])]);
+        for message in made {
+            assert_eq!(error_of(&bench.send(0, message)), None);
+        }
+        if !made.is_empty() {
+            assert_eq!(bench.add(0, 5, "", "group:1"), []);
+        }
+        // It is known what the switch has.
+        bench.read_rows(0);
+        for message in &then {
+            let frame = encode(Version::V13, Xid(5), message).unwrap();
+            bench.guests[0].handle_frame(bench.now, &frame, true);
+        }
+        bench.settle();
+        // What the switch has refused to delete goes with the next readings.
+        for _ in 0..2 {
+            bench.now += Duration::from_secs(1);
+            bench.read_rows(0);
+        }
+        let request = MultipartRequest {
+            more: false,
+            body: RequestBody::GroupDesc(GroupId::ALL),
+        };
+        let replies = bench
+            .switch_takes(Message::MultipartRequest(request))
+            .unwrap();
+        let in_switch = replies.into_iter().flat_map(|reply| match reply {
+            Message::MultipartReply(reply) => match reply.body {
+                ReplyBody::GroupDesc(groups) => groups,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        });
+        let what = format!("{then:?}");
+        assert_eq!(in_switch.collect::<Vec<_>>(), [], "{what}");
+        assert_eq!(bench.descs(0), [], "{what}");
+        assert_eq!(
+            (bench.read(0), bench.held(Some(0))),
+            (vec![], vec![]),
+            "{what}"
+        );
+        // Its numbers are free for others.
+        for message in &led {
+            assert_eq!(error_of(&bench.send(0, message)), None, "{what}");
+        }
+        assert_eq!(bench.descs(0).len(), 2);
+    }
+}
+
 #[test]
 fn groups_that_others_delete_or_change_are_set_again_before_their_entries() {
     let mut bench = Bench::new(&[guest(0, &["in_port=1"]), guest(1, &["in_port=2"])]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use control::Location;
-use control::controller::trace::{End, EntryOwner, Routed, Start, table_name};
+use control::controller::trace::{End, EntryOwner, GuestPart, Routed, Start, table_name};
 use control::routing::Verdict as RouteVerdict;
 use control::trace::{Course, Fate, Hop, Lead, Outcome, drop_text};
 use data_encoding::HEXLOWER;
@@ -138,6 +138,7 @@ pub enum StepDocument {
     },
     Meter {
         meter: u32,
+        guest: Option<GuestPartDocument>,
     },
     /// A field gets a value.
     Set {
@@ -146,9 +147,7 @@ pub enum StepDocument {
         to: String,
     },
     /// Another change of the packet.
-    Rewrite {
-        action: String,
-    },
+    Rewrite { action: String },
     Group {
         group: u32,
         group_type: String,
@@ -156,6 +155,7 @@ pub enum StepDocument {
         /// Those that take the packet, or that the hash may choose.
         buckets: Vec<u64>,
         is_by_hash: bool,
+        guest: Option<GuestPartDocument>,
     },
     Output {
         port: String,
@@ -178,6 +178,14 @@ pub enum StepDocument {
         r#if: Vec<ChoiceDocument>,
         text: String,
     },
+}
+
+/// The guest of a group or a meter, and the number that it has for it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = GuestPart)]
+pub struct GuestPartDocument {
+    pub name: String,
+    pub number: u32,
 }
 
 /// A bucket that a hash must choose.
@@ -240,6 +248,8 @@ pub struct Found<'a> {
     pub reads: &'a BTreeMap<u64, Read>,
     /// Keyed by hop and step.
     pub owners: &'a BTreeMap<(usize, usize), EntryOwner>,
+    /// Those of groups and meters that are guests', keyed alike.
+    pub guests: &'a BTreeMap<(usize, usize), GuestPart>,
     /// The second reading, by hop and step.
     pub counts: Option<&'a BTreeMap<(usize, usize), Count>>,
     pub waited_s: u64,
@@ -327,7 +337,10 @@ impl Found<'_> {
                 table_name: self.table_name(hop, *table),
                 doubt: doubt.map(|doubt| doubt.to_string()),
             },
-            Step::Meter(meter) => StepDocument::Meter { meter: meter.0 },
+            Step::Meter(meter) => StepDocument::Meter {
+                meter: meter.0,
+                guest: self.guest(at),
+            },
             Step::Rewrite { action, before } => rewrite(action, *before),
             Step::Group {
                 group,
@@ -341,6 +354,7 @@ impl Found<'_> {
                 bucket_count: *bucket_count as u64,
                 buckets: buckets.iter().map(|bucket| *bucket as u64).collect(),
                 is_by_hash: *group_type == GroupType::Select && buckets.len() > 1,
+                guest: self.guest(at),
             },
             Step::Output {
                 port,
@@ -377,6 +391,13 @@ impl Found<'_> {
                 text: "a step of another kind".to_owned(),
             },
         }
+    }
+
+    fn guest(&self, at: (usize, usize)) -> Option<GuestPartDocument> {
+        self.guests.get(&at).map(|part| GuestPartDocument {
+            name: part.guest.to_string(),
+            number: part.number,
+        })
     }
 
     fn lead(&self, hop: &Hop, step: usize, at: Location) -> LeadDocument {

@@ -26,7 +26,7 @@ use super::Api;
 use super::problem::Problem;
 use super::server::REQUEST_MAX;
 use document::{Found, TraceDocument};
-use read::entries;
+use read::{entries, parts};
 
 /// The time for reading all switches, less if the counters are read much later.
 const READ_MAX: Duration = Duration::from_secs(6);
@@ -110,7 +110,7 @@ async fn trace(
         course.give(dpid, around);
     }
 
-    let mut owners = BTreeMap::new();
+    let (mut owners, mut guests) = (BTreeMap::new(), BTreeMap::new());
     for (number, hop) in course.hops().iter().enumerate() {
         let now = api.clock.now();
         let found = entries(&hop.steps).map(|(at, entry)| (at, entry.stats(now)));
@@ -122,6 +122,14 @@ async fn trace(
         let of = of.unwrap_or_else(|_| Err(Problem::busy()))?;
         let keys = places.into_iter().map(|at| (number, at));
         owners.extend(keys.zip(of));
+        let (places, parts): (Vec<usize>, Vec<_>) = parts(&hop.steps).unzip();
+        if parts.is_empty() {
+            continue;
+        }
+        let of = timeout_at(by.owners, api.guests_of(hop.at.dpid, parts)).await;
+        let of = of.unwrap_or_else(|_| Err(Problem::busy()))?;
+        let keys = places.into_iter().map(|at| (number, at));
+        guests.extend(keys.zip(of).filter_map(|(key, guest)| Some((key, guest?))));
     }
 
     let mut counts = None;
@@ -148,6 +156,7 @@ async fn trace(
             course: &course,
             reads: &reads,
             owners: &owners,
+            guests: &guests,
             counts: counts.as_ref(),
             waited_s: asked.wait.as_secs(),
         };

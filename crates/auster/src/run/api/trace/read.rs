@@ -1,7 +1,8 @@
 //! Reading a switch on a packet's way: its entries, groups and ports, and later the counters of the
 //! entries that the packet meets.
 
-use control::controller::trace::{EntryOwner, Known, Start};
+use control::controller::trace::{EntryOwner, GuestPart, Known, Start};
+use control::flows::parts::PartKind;
 use control::trace::Around;
 use openflow::message::{Port, PortConfig};
 use openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, ReplyBody, RequestBody};
@@ -130,6 +131,19 @@ impl Api {
         .await
     }
 
+    /// The guests of these groups and meters of a switch.
+    pub async fn guests_of(
+        &self,
+        dpid: DatapathId,
+        parts: Vec<(PartKind, u32)>,
+    ) -> Result<Vec<Option<GuestPart>>, Problem> {
+        self.ask_soon(move |controller| {
+            let guest = |(kind, id): &(PartKind, u32)| controller.trace_part(dpid, *kind, *id);
+            parts.iter().map(guest).collect()
+        })
+        .await
+    }
+
     /// The count of an entry by now; `None` if it is gone, or the switch does not answer.
     pub async fn count(&self, dpid: DatapathId, entry: &FlowEntry) -> Option<Count> {
         let request = FlowStatsRequest {
@@ -198,6 +212,18 @@ pub fn entries(steps: &[Step]) -> impl Iterator<Item = (usize, &FlowEntry)> {
         .enumerate()
         .filter_map(|(at, step)| match step {
             Step::Entry { entry, .. } => Some((at, &**entry)),
+            _ => None,
+        })
+}
+
+/// The groups and meters among steps, by their places.
+pub fn parts(steps: &[Step]) -> impl Iterator<Item = (usize, (PartKind, u32))> {
+    steps
+        .iter()
+        .enumerate()
+        .filter_map(|(at, step)| match step {
+            Step::Group { group, .. } => Some((at, (PartKind::Group, group.0))),
+            Step::Meter(meter) => Some((at, (PartKind::Meter, meter.0))),
             _ => None,
         })
 }
