@@ -666,7 +666,7 @@ fn is_computed_anew(
     }
 }
 
-/// Who empties a switch.
+/// The ways in which a switch is emptied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Emptied {
     /// It loses its power, and comes back without entries and groups.

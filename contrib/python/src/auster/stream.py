@@ -96,19 +96,18 @@ class Api:
         if data is not None:
             headers["Content-Type"] = "application/json"
         with self._lock:
-            connection = self._kept
-            if connection is not None and self._is_stale(connection):
-                connection.close()
-                connection = None
-            is_kept = connection is not None
+            # Whatever comes of it, it is kept anew or not at all.
+            kept, self._kept = self._kept, None
+            if kept is not None and self._is_stale(kept):
+                kept.close()
+                kept = None
             try:
-                connection = connection or self._connect()
-                return self._ask(connection, method, path, data, headers)
+                return self._ask(kept or self._fresh(), method, path, data, headers)
             except Unreachable:
                 # Packets are sent once at most. Anything else may be said twice.
-                if not is_kept or method == "POST":
+                if kept is None or method == "POST":
                     raise
-                return self._ask(self._connect(), method, path, data, headers)
+                return self._ask(self._fresh(), method, path, data, headers)
 
     def open(self, path: str) -> Stream:
         """Opens a stream of documents, one a line."""
@@ -158,6 +157,10 @@ class Api:
             raise self._unreachable(error) from error
         return connection
 
+    def _fresh(self) -> http.client.HTTPConnection:
+        self._opened_at = time.monotonic()
+        return self._connect()
+
     def _is_stale(self, connection: http.client.HTTPConnection) -> bool:
         now = time.monotonic()
         if now - self._used_at > IDLE_MAX_S or now - self._opened_at > AGE_MAX_S:
@@ -173,9 +176,6 @@ class Api:
         data: Optional[bytes],
         headers: Dict[str, str],
     ) -> Any:
-        if self._kept is not connection:
-            self._opened_at = time.monotonic()
-        self._kept = None
         try:
             connection.request(method, path, data, headers)
             answer = connection.getresponse()

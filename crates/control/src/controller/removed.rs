@@ -17,7 +17,7 @@ use super::outbox::Timer;
 use super::paths::PauseOutcome;
 
 /// Between the report that a switch has lost what it needs and the end of its connection. Entries
-/// that are mended by themselves are reported in the same moment, and are told of before.
+/// that are mended by themselves are reported in the same moment, and have their events before.
 const EMPTIED_AFTER: Duration = Duration::from_millis(100);
 
 impl Controller {

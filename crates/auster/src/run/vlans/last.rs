@@ -1,4 +1,4 @@
-//! What the switches' databases said of VLANs last, for the next process. Without it all ports that
+//! The last words of the switches' databases about VLANs, for the next process. Without it all ports that
 //! have their VLANs from a database would be in none until the database is read again: hosts of
 //! different VLANs would reach each other, and entries of the VLANs would go.
 //!
