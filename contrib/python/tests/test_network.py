@@ -323,6 +323,18 @@ class Streams(FakeTest):
         self.assertEqual((caught.exception.status, caught.exception.detail), (401, "who?"))
         self.assertEqual([error.status for error in self.seen], [503])
 
+    def test_a_handler_that_would_never_be_called_is_refused(self):
+        def handler(_):
+            pass
+
+        tap = self.net.tap("lesson", "all")
+        for wrong in (lambda: self.net.on(handler), lambda: self.net.on(),
+                      lambda: self.net.on("packet_in", tap="lesson")):
+            with self.assertRaises(TypeError):
+                wrong()
+        with self.assertRaises(ValueError):
+            self.net.on("switch_up", tap=tap)
+
     def test_a_kind_that_auster_does_not_have_is_named(self):
         told = {"detail": "kinds: 'link_upp' is no kind of event; did you mean link_up?"}
         self.fake.answers["GET", "/v1/events"] = (400, told)

@@ -217,6 +217,12 @@ class Network:
     def on(self, *kinds: str, tap: Optional[Tap] = None) -> Callable[[Handler], Handler]:
         """Calls the function with each event of these kinds: an `Event`, or a `Packet` for
         `packet_in`. `*` is every event of the network. `error` gets what went wrong."""
+        if not kinds or not all(isinstance(kind, str) for kind in kinds):
+            raise TypeError('the kinds of events are missing: @net.on("packet_in", tap=tap)')
+        if tap is not None and not isinstance(tap, Tap):
+            raise TypeError(f"tap={tap!r}: it must be what net.tap(…) gives")
+        if tap is not None and not {"packet_in", "shed"}.issuperset(kinds):
+            raise ValueError("only packet_in and shed have a tap")
 
         def decorate(handler: Handler) -> Handler:
             for kind in kinds:

@@ -611,8 +611,8 @@ fn show(name: Name) -> String {
 fn remedy(name: Name) -> &'static str {
     match name {
         Name::Ip(_) => {
-            "an IP address is known once its host has sent a packet: let it send one, name it by \
-             its Ethernet address, or "
+            "an IP address is known once an ARP or neighbour message of its host has come to the \
+             controller: let it send one (arping), name it by its Ethernet address, or "
         }
         Name::Mac(_) => "",
     }
