@@ -37,7 +37,7 @@ Example:
   b       ssl:10.0.0.2:6655  yes    1
   c       ssl:10.0.0.3:6655  no     -
 
-A member is ready when it reaches a switch, unless it is drained. The place is that in the order of
+A member is ready when it reaches a switch and hears enough of the others, unless it is drained. The place is that in the order of
 take-overs, from 1.
 While etcd is away members go on by that order, and the first of them may be gone: ovs-vsctl
 --columns=target,role list controller shows whom a switch obeys.";

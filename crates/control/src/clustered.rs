@@ -1455,8 +1455,7 @@ mod tests {
             let now = trial.now;
             let beat = Heartbeat {
                 is_ready: true,
-                epoch: 0,
-                in_use: Vec::new(),
+                ..Heartbeat::default()
             };
             trial.member.tell_cluster(now, |cluster| {
                 cluster.handle_peer_message(now, &b, PeerMessage::Heartbeat(beat));

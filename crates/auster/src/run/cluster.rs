@@ -501,10 +501,18 @@ impl Outlet {
                     self.high_water.send_replace(Some(mark));
                 }
                 Outward::Cluster(ClusterOutput::Event(event)) => {
-                    if let ClusterEvent::Schema { in_use, reads } = event {
-                        self.presence
-                            .send_modify(|presence| presence.is_too_old = reads < in_use);
-                    }
+                    self.presence.send_if_modified(|presence| {
+                        let before = *presence;
+                        match event {
+                            ClusterEvent::Schema { in_use, reads } => {
+                                presence.is_too_old = reads < in_use;
+                            }
+                            ClusterEvent::Deaf { .. } => presence.is_deaf = true,
+                            ClusterEvent::HearsAgain => presence.is_deaf = false,
+                            _ => {}
+                        }
+                        *presence != before
+                    });
                     let _ = self.events.try_send(event);
                 }
                 // The application carries these out itself.

@@ -508,6 +508,19 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
             format!("member {member} is heard"),
             member.to_string(),
         ),
+        ClusterEvent::Deaf { hears, members } => {
+            let names = names(hears);
+            let text = format!(
+                "this member hears {names} of {members} others, too few to take over: can they \
+                 dial its address?"
+            );
+            ("deaf", text, names)
+        }
+        ClusterEvent::HearsAgain => (
+            "hears_again",
+            "this member hears enough of the others again".to_owned(),
+            String::new(),
+        ),
         ClusterEvent::TookOver { from, rank, .. } => (
             "took_over",
             format!("took over from member {from}, at place {rank} of the order"),
@@ -571,6 +584,14 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
     }
 }
 
+fn names(members: &[MemberId]) -> String {
+    let names: Vec<&str> = members.iter().map(MemberId::as_str).collect();
+    match names.is_empty() {
+        true => "nobody".to_owned(),
+        false => names.join(", "),
+    }
+}
+
 /// Learned hosts that are not reported one by one.
 fn hosts_learned(count: u64) -> Value {
     json!({"event": "hosts_learned", "count": count})
@@ -604,7 +625,8 @@ fn kind(event: &Event, document: &Value) -> String {
 /// Whether somebody should look at an event.
 fn is_warning(document: &Value) -> bool {
     let event = document["event"].as_str().unwrap_or_default();
-    event == "alarm" || event.ends_with("refused") || event == "switch_lost"
+    let kinds = ["alarm", "cluster_deaf", "switch_lost"];
+    kinds.contains(&event) || event.ends_with("refused")
 }
 
 /// The peer that has caused an event: a switch, or the address of a connection without its port.

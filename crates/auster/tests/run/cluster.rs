@@ -32,12 +32,18 @@ pub struct Members {
     /// Where each listens for switches, and for the others; the same when it is started again.
     ports: Vec<u16>,
     bells: Vec<u16>,
+    /// The member that says an address at which nobody hears.
+    deaf: Option<usize>,
     pub ovs: Ovs,
 }
 
 impl Members {
     /// Starts all, with a bridge that dials each of them.
     pub fn start() -> Members {
+        Members::start_with(None)
+    }
+
+    fn start_with(deaf: Option<usize>) -> Members {
         let mut members = Members {
             dir: tempfile::tempdir().unwrap(),
             etcd: Etcd::one(),
@@ -45,6 +51,7 @@ impl Members {
             apis: Vec::new(),
             ports: Vec::new(),
             bells: (0..NAMES.len()).map(|_| free_port()).collect(),
+            deaf,
             ovs: Ovs::start(),
         };
         for n in 0..NAMES.len() {
@@ -68,6 +75,7 @@ impl Members {
     /// The file of a member that listens for switches on a port.
     fn config(&self, member: usize, port: u16) -> String {
         let (name, bell) = (NAMES[member], self.bells[member]);
+        let dialled = if self.deaf == Some(member) { 1 } else { bell };
         let endpoint = &self.etcd.endpoints()[0];
         let text = format!(
             "listen = \"ptcp:{port}:127.0.0.1\"\n\
@@ -76,6 +84,7 @@ impl Members {
              etcd = [\"http://{endpoint}\"]\n\
              name = \"{name}\"\n\
              listen = \"ptcp:{bell}:127.0.0.1\"\n\
+             address = \"tcp:127.0.0.1:{dialled}\"\n\
              state = \"state\"\n"
         );
         let file = self.file(member);
@@ -237,6 +246,41 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
     members.etcd.kill(0);
     assert_eq!(members.end(third, Signal::SIGKILL), None);
     members.serve_once(40_000);
+}
+
+/// The others hear it, and it hears nobody. It gets no place, and nobody waits for it.
+#[test]
+fn a_member_that_nobody_can_dial_gets_no_switches() {
+    let mut members = Members::start_with(Some(2));
+    let order = || {
+        members
+            .etcd
+            .ctl(&["get", "/auster/v1/own/0", "--print-value-only"])
+    };
+    eventually("both others have a place", || {
+        let order = order();
+        order.contains("\"a\"") && order.contains("\"b\"")
+    });
+    let config = members.config(0, members.ports[0]);
+    let mut status = String::new();
+    eventually("its key says so", || {
+        status = ask(&config, &["status"]).1;
+        let mut words = status
+            .lines()
+            .find(|line| line.starts_with("c "))
+            .unwrap_or_default()
+            .split_whitespace();
+        words.any(|word| word == "no")
+    });
+    assert!(!order().contains("\"c\""), "{}", order());
+    let (code, said) = ask(&config, &["move", "c"]);
+    assert_eq!((code, said.lines().count()), (1, 1), "{said}");
+    assert!(said.contains("c is not ready"), "{said}");
+
+    let first = members.settled();
+    members.etcd.kill(0);
+    assert_eq!(members.end(first, Signal::SIGKILL), None);
+    assert_eq!(members.settled(), 1 - first);
 }
 
 /// The hosts behind `p1` and `p2`.

@@ -62,6 +62,15 @@ pub enum ClusterEvent {
     Confirmed(MemberId),
     /// A suspected member is heard again.
     Heard(MemberId),
+    /// This member and those that it hears are no majority of the members: it is not ready, unless
+    /// it serves. Say so in its entry.
+    Deaf {
+        hears: Vec<MemberId>,
+        /// The number of the others.
+        members: usize,
+    },
+    /// It hears a majority again.
+    HearsAgain,
     /// This member serves a shard that `from` served before.
     TookOver {
         shard: ShardId,

@@ -218,11 +218,15 @@ fn a_heartbeat_out_of_bounds_is_refused() {
             epoch: EPOCH_MAX + 1,
             ..Heartbeat::default()
         },
+        Heartbeat {
+            hears: Some((0..=MEMBERS_MAX).map(|n| id(&format!("m{n}"))).collect()),
+            ..Heartbeat::default()
+        },
     ] {
         let beat = PeerMessage::Heartbeat(beat);
         alone.cluster.handle_peer_message(alone.now, &id("b"), beat);
     }
-    assert_eq!(alone.cluster.counts().peer_messages_refused, 2);
+    assert_eq!(alone.cluster.counts().peer_messages_refused, 3);
     // A place that is none is passed over.
     alone.cluster.set_ready(alone.now, true);
     alone.run_for(ms(100));

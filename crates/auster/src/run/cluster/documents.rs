@@ -342,6 +342,9 @@ enum PeerText {
         epoch: u16,
         #[serde(default)]
         in_use: Vec<(u8, u64, u8)>,
+        /// Members before this field do not say it.
+        #[serde(default)]
+        hears: Option<Vec<String>>,
     },
     Question {
         number: u32,
@@ -364,6 +367,10 @@ pub fn peer_text(message: &PeerMessage) -> Vec<u8> {
                 in_use: places
                     .map(|place| (place.shard.0, place.revision, place.rank))
                     .collect(),
+                hears: heartbeat
+                    .hears
+                    .as_ref()
+                    .map(|hears| hears.iter().map(ToString::to_string).collect()),
             }
         }
         PeerMessage::Question { number, about } => PeerText::Question {
@@ -475,7 +482,15 @@ fn peer_message(line: &[u8]) -> Option<PeerMessage> {
             ready,
             epoch,
             in_use,
+            hears,
         } => {
+            let hears = match hears {
+                Some(names) => {
+                    let names = names.iter().map(|name| MemberId::new(name));
+                    Some(names.collect::<Option<_>>()?)
+                }
+                None => None,
+            };
             let places = in_use.into_iter();
             let places = places.map(|(shard, revision, rank)| InUse {
                 shard: ShardId(shard),
@@ -486,6 +501,7 @@ fn peer_message(line: &[u8]) -> Option<PeerMessage> {
                 is_ready: ready,
                 epoch,
                 in_use: places.collect(),
+                hears,
             })
         }
         PeerText::Question { number, about } => PeerMessage::Question {
@@ -585,7 +601,10 @@ mod tests {
         assert_eq!(schema_in_use(text), Some(2));
         assert_eq!(schema_in_use(b"{}"), None);
         let line = br#"{"heartbeat":{"ready":true,"epoch":3,"load":7}}"#;
-        assert!(matches!(heard(line), Some(Heard::Message(_))));
+        let Some(Heard::Message(PeerMessage::Heartbeat(earlier))) = heard(line) else {
+            panic!("no heartbeat");
+        };
+        assert_eq!(earlier.hears, None);
         assert_eq!(heard(br#"{"weather":{"rain":true}}"#), None);
     }
 
@@ -602,11 +621,13 @@ mod tests {
         fn messages_of_peers_are_read_as_they_were_written(
             ready: bool, epoch: u16, number: u32, is_heard: bool,
             in_use in proptest::collection::vec((any::<u8>(), any::<u64>(), any::<u8>()), 0..300),
+            hears in proptest::option::of(proptest::collection::btree_set("[a-z0-9-]{1,63}", 0..16)),
         ) {
             let in_use = in_use.into_iter().map(|(shard, revision, rank)| InUse {
                 shard: ShardId(shard), revision, rank,
             });
-            let heartbeat = Heartbeat { is_ready: ready, epoch, in_use: in_use.collect() };
+            let hears = hears.map(|names| names.iter().map(|name| id(name)).collect());
+            let heartbeat = Heartbeat { is_ready: ready, epoch, in_use: in_use.collect(), hears };
             for message in [
                 PeerMessage::Heartbeat(heartbeat),
                 PeerMessage::Question { number, about: id("b") },

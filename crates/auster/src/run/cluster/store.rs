@@ -282,6 +282,9 @@ pub struct Presence {
     pub has_intent: bool,
     /// etcd has a schema that it does not read.
     pub is_too_old: bool,
+    /// It hears no majority of the members. Its key says that it is not ready; if it serves, it
+    /// goes on until another one has the switches.
+    pub is_deaf: bool,
 }
 
 impl Presence {
@@ -452,7 +455,7 @@ async fn renew(
 fn member_text(address: &str, presence: Presence) -> Vec<u8> {
     documents::member_text(&Member {
         address: address.to_owned(),
-        is_ready: presence.is_ready(),
+        is_ready: presence.is_ready() && !presence.is_deaf,
         reads: documents::SCHEMA,
     })
 }
