@@ -52,7 +52,7 @@ use roles::{Step, Switch, Want};
 use store::{News, Store};
 use suspicion::{HEARTBEAT, Peers};
 
-pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus};
+pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus, Standing};
 pub use roles::RoleRefusal;
 pub use store::{
     Changed, HighWater, Member, Move, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
@@ -284,6 +284,12 @@ impl Cluster {
         }
     }
 
+    /// The store does not take this member, which it needs before anything else, or does not
+    /// answer: `why` is for the operator.
+    pub fn note_store_problem(&mut self, why: &str) {
+        self.store.note_problem(why);
+    }
+
     /// The connection to a peer was closed or reset by it. Do not call this for a connection that
     /// could not be opened, nor if another to the same peer is there.
     pub fn handle_peer_reset(&mut self, now: Instant, peer: &MemberId) {
@@ -414,6 +420,42 @@ impl Cluster {
     /// Whether this member serves no shard and no switch: one that leaves may exit.
     pub fn holds_nothing(&self) -> bool {
         !self.holds_any() && !self.switches.values().any(|switch| switch.is_served)
+    }
+
+    /// The use that this member is of now.
+    pub fn standing(&self) -> Standing {
+        let me = &self.config.id;
+        if self.store.view().is_none() {
+            let why = self.store.problem().unwrap_or("no answer yet");
+            return Standing::Unread {
+                why: why.to_owned(),
+            };
+        }
+        let is_gone = |holder| {
+            let is_absent = !self.peers.is_heard(holder) && !self.members.contains_key(holder);
+            holder == me || is_absent || self.peers.confirmed_at(holder).is_some()
+        };
+        let mut holders = self.shards.values().map(Shard::holder);
+        match self.shards.values().next().and_then(Shard::holder) {
+            _ if self.store.is_too_new() => Standing::TooOld,
+            _ if self.holds_any() => Standing::Serves,
+            _ if self.peers.is_deaf() => Standing::Deaf,
+            _ if self.switches.is_empty() => Standing::NoSwitch,
+            _ if !self.is_ready => Standing::NotReady,
+            None => Standing::NobodyServes,
+            Some(_) if holders.any(|holder| holder.is_none_or(is_gone)) => Standing::NobodyServes,
+            Some(_)
+                if !self
+                    .shards
+                    .values()
+                    .any(|shard| shard.own.order.contains(me)) =>
+            {
+                Standing::NoPlace
+            }
+            Some(serves) => Standing::StandsBy {
+                serves: serves.clone(),
+            },
+        }
     }
 
     fn holds_any(&self) -> bool {

@@ -36,6 +36,8 @@ pub struct Printer {
     feed: Feed,
     /// Events that were lost before they came here.
     lost: u64,
+    /// This member of a cluster.
+    member: Option<String>,
     /// The last report about each datapath's database.
     databases: BTreeMap<DatapathId, Value>,
 }
@@ -51,6 +53,7 @@ impl Printer {
             lines: Lines::default(),
             feed,
             lost: 0,
+            member: None,
             databases: BTreeMap::new(),
         }
     }
@@ -318,6 +321,7 @@ impl Printer {
 
     /// This controller is a member of a cluster from now on.
     pub fn joined(&mut self, name: &MemberId, heard_at: &str) {
+        self.member = Some(name.to_string());
         self.print(
             &format!("member {name} of the cluster: hears the others on {heard_at}"),
             json!({"event": "member", "name": name.as_str(), "listen": heard_at}),
@@ -327,7 +331,11 @@ impl Printer {
     /// Something that the cluster's members did.
     pub fn cluster(&mut self, event: &ClusterEvent) {
         let (kind, text, about) = describe_cluster(event);
-        let document = json!({"event": format!("cluster_{kind}"), "about": about});
+        let event_kind = format!("cluster_{kind}");
+        let mut document = json!({"event": event_kind, "member": self.member, "about": about});
+        if let ClusterEvent::StoreLost { why } = event {
+            document["reason"] = json!(why);
+        }
         self.print_limited(kind, &format!("cluster: {text}"), document);
     }
 
@@ -575,12 +583,12 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
             },
             in_use.to_string(),
         ),
-        ClusterEvent::StoreLost => (
+        ClusterEvent::StoreLost { why } => (
             "store_lost",
-            "etcd does not answer; switches are served and taken over as before".to_owned(),
-            String::new(),
+            format!("etcd does not answer: {why}; switches are served and taken over as before"),
+            "etcd".to_owned(),
         ),
-        ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), String::new()),
+        ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), "etcd".to_owned()),
     }
 }
 

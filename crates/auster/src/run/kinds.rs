@@ -3,7 +3,7 @@
 use super::fields::meant;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 63] = [
+pub const KINDS: [&str; 65] = [
     "access",
     "address_moved",
     "alarm",

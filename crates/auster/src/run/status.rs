@@ -273,6 +273,7 @@ fn guest(guest: &GuestView) -> Value {
 fn cluster(controller: &Clustered) -> Option<Value> {
     let cluster = controller.cluster()?;
     let shards = cluster.shards();
+    let standing = cluster.standing();
     let served_by = shards.iter().find_map(|shard| shard.holder.as_ref());
     let (heard, silent): (Vec<_>, Vec<_>) = cluster
         .peers()
@@ -285,6 +286,8 @@ fn cluster(controller: &Clustered) -> Option<Value> {
         "name": cluster.config().id.as_str(),
         "serves": shards.iter().any(|shard| shard.is_held),
         "served_by": served_by.map(MemberId::as_str),
+        "is_able": standing.is_able(),
+        "state": standing.to_string(),
         "heard": names(&heard),
         "silent": names(&silent),
     }))

@@ -546,6 +546,17 @@ state = "state"
         std::fs::write(path(&format!("{name}.toml")), text).unwrap();
         Auster::start(&["--config", &path(&format!("{name}.toml"))])
     });
+    // A check knows that others would refuse this one.
+    for (certificate, problem) in [("b", "the certificate is \"b\"'s"), ("s1", "is a switch's")] {
+        let text = std::fs::read_to_string(path("a.toml")).unwrap();
+        let text = text.replace("\"a-", &format!("\"{certificate}-"));
+        std::fs::write(path("mistaken.toml"), text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+        let command = command.args(["run", "--check", "--config", &path("mistaken.toml")]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(problem), "{said}");
+    }
     let targets = [0, 1].map(|n: usize| format!("ssl:127.0.0.1:{}", members[n].port()));
 
     let ovs = Ovs::start();

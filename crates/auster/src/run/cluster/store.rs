@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::cluster::{Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
-use etcd::{Cas, Client, Compare, Error, Notice, Op, Txn};
+use etcd::{Cas, Client, Compare, Endpoint, Error, Notice, Op, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -23,6 +23,41 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// The time between two readings of everything. Servers before 3.4.36 and 3.5.18 can lose a
 /// deletion in a watch.
 const REPAIR: Duration = Duration::from_secs(300);
+
+/// Warns once of members of etcd whose watches can lose a deletion.
+pub async fn warn_if_old(client: Client, members: Vec<Endpoint>, mut named: watch::Receiver<bool>) {
+    if named.wait_for(|is_named| *is_named).await.is_err() {
+        return;
+    }
+    let mut old = Vec::new();
+    for (n, member) in members.iter().enumerate() {
+        let status = client.status(n).await.ok();
+        let version = status.map(|status| status.version);
+        if let Some(version) = version.filter(|version| is_old(version)) {
+            old.push(format!("{member} is {version}"));
+        }
+    }
+    if !old.is_empty() {
+        tracing::warn!(
+            "cluster: etcd: {}: a watch of versions before 3.5.18 (3.4.36) can lose a deletion, \
+             which members then notice up to {} s later: upgrade etcd",
+            old.join(", "),
+            REPAIR.as_secs(),
+        );
+    }
+}
+
+/// Whether a version is before 3.5.18, or of 3.4 before 3.4.36. One that cannot be read is not.
+fn is_old(version: &str) -> bool {
+    let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
+    let mut part = || parts.next().and_then(Result::ok);
+    match (part(), part(), part()) {
+        (Some(3), Some(4), Some(patch)) => patch < 36,
+        (Some(3), Some(5), Some(patch)) => patch < 18,
+        (Some(major), Some(minor), Some(_)) => (major, minor) < (3, 4),
+        _ => false,
+    }
+}
 
 /// Carries out requests until the task is aborted.
 pub async fn carry_out(
@@ -188,7 +223,7 @@ async fn put(client: &Client, compares: Vec<Compare>, key: &Key, value: Vec<u8>)
 
 fn failed(error: &Error) -> StoreAnswer {
     tracing::debug!("cluster: etcd: {error}");
-    StoreAnswer::Unreachable
+    StoreAnswer::Unreachable(error.to_string())
 }
 
 /// The state of this member that its key follows.
@@ -331,6 +366,9 @@ pub async fn keep_member(
                     lease = None;
                 }
                 problems.tell(&problem.text);
+                handle
+                    .cluster(move |cluster, _| cluster.note_store_problem(&problem.text))
+                    .await;
                 AGAIN
             }
         };
@@ -479,6 +517,38 @@ impl Problems {
     fn over(&mut self) {
         if self.told.take().is_some() {
             tracing::info!("cluster: etcd answers again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_lose_deletions_are_old() {
+        for old in [
+            "2.3.8",
+            "3.3.25",
+            "3.4.23",
+            "3.4.35",
+            "3.5.0",
+            "3.5.17",
+            "3.5.9-pre",
+        ] {
+            assert!(is_old(old), "{old}");
+        }
+        for good in [
+            "3.4.36",
+            "3.5.18",
+            "3.5.21+git",
+            "3.6.0",
+            "3.6.0-rc.1",
+            "4.0.0",
+            "",
+            "x",
+        ] {
+            assert!(!is_old(good), "{good}");
         }
     }
 }
