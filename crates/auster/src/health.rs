@@ -22,11 +22,11 @@ Example:
   auster health --status /run/auster/relay.sock --json
 
 The exit code is 0 if it does, else 1: nobody answers, or not in time, or it says that it does not.
-A member of a cluster does if it serves the switches or could take over, also while etcd is away; one
-that has not read etcd, hears too few of the others or has no place does not. With --live only
-whether the process answers counts, as for a probe that starts it again.
-Over the API that is what /readyz or /healthz says, which take no token. A relay answers by --status; whether
-another relay is connected is in the line and does not count.";
+A member of a cluster does if it serves the switches or could take over, also while etcd is away. It
+does not if it has not read etcd, hears too few of the others or has no place. With --live only an
+answer of the process counts, as for a probe that starts it again.
+Over the API that is what /readyz or /healthz says, which take no token. A relay answers by
+--status; whether another relay is connected is in the line and does not count.";
 
 #[derive(clap::Args)]
 pub struct Args {

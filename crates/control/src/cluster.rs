@@ -490,6 +490,16 @@ impl Cluster {
         heard.map(|(id, is_heard)| (id.clone(), is_heard)).collect()
     }
 
+    /// The store as this member has read it last.
+    pub fn view(&self) -> Option<&Snapshot> {
+        self.store.view()
+    }
+
+    /// The members that a peer hears, if it is heard and says so.
+    pub fn heard_by(&self, peer: &MemberId) -> Option<&BTreeSet<MemberId>> {
+        self.peers.heard_by(peer)
+    }
+
     /// The schema in use, in which documents are written; `None` before the first reading.
     pub fn schema(&self) -> Option<u32> {
         self.store.schema()

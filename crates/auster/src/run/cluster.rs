@@ -182,14 +182,14 @@ impl Stated {
             let owner = common_name(chain).unwrap_or_default();
             if owner != name.as_str() {
                 problems.push(format!(
-                    "[cluster] name is {name}, and the certificate is {owner:?}'s: a member is named \
-                     as its certificate is (auster pki controller {name})"
+                    "[cluster] name is {name}, and the certificate is {owner:?}'s: a member is \
+                     named as its certificate is (auster pki controller {name})"
                 ));
             }
             if !peer_identity(chain).may_be(Some(Role::Controller)) {
                 problems.push(format!(
-                    "[cluster] the certificate is a switch's: a member needs a controller's (auster \
-                     pki controller {name})"
+                    "[cluster] the certificate is a switch's: a member needs a controller's \
+                     (auster pki controller {name})"
                 ));
             }
         }

@@ -280,7 +280,43 @@ fn a_member_that_nobody_can_dial_gets_no_switches() {
     let first = members.settled();
     members.etcd.kill(0);
     assert_eq!(members.end(first, Signal::SIGKILL), None);
-    assert_eq!(members.settled(), 1 - first);
+    let heir = members.settled();
+    assert_eq!(heir, 1 - first);
+
+    // Probes, and what is known, without etcd.
+    let health = |member: usize, more: &[&str]| {
+        let api = members.apis[member].to_string();
+        auster(&[&["health", "--api", &api], more].concat())
+    };
+    let (code, line) = health(heir, &[]);
+    assert!(
+        code == 0 && line.starts_with("ready: serves the switches"),
+        "{line}"
+    );
+    let (code, line) = health(2, &[]);
+    assert!(code == 1 && line.contains("hears too few"), "{line}");
+    assert_eq!(health(2, &["--live"]).0, 0);
+    let socket = members.running[heir]
+        .as_ref()
+        .expect("it runs")
+        .dir
+        .path()
+        .join("status");
+    let text = std::fs::read_to_string(members.file(heir)).unwrap();
+    let text = format!("status = \"{}\"\n{text}", socket.display());
+    std::fs::write(members.file(heir), text).unwrap();
+    let (code, seen) = ask(&members.file(heir).display().to_string(), &["status"]);
+    assert_eq!(code, 0, "{seen}");
+    let endpoint = members.etcd.endpoints()[0].to_string();
+    assert_eq!(seen.matches(&endpoint).count(), 1, "{seen}");
+    let row = |name| {
+        let mut rows = seen.lines().map(str::split_whitespace);
+        rows.find_map(|mut row| (row.next() == Some(name)).then(|| row.collect::<Vec<_>>()))
+    };
+    let of_heir = row(NAMES[heir]).expect("a row");
+    assert_eq!(of_heir[2], "serves", "{seen}");
+    assert_eq!(row("c").expect("a row")[3..], [NAMES[heir]], "{seen}");
+    assert_eq!(row(NAMES[first]).expect("a row")[3..], ["nobody"], "{seen}");
 }
 
 /// The hosts behind `p1` and `p2`.
@@ -406,9 +442,12 @@ fn a_link_that_fails_while_etcd_is_down_has_another_way() {
 
 /// Runs the command of an operator. Returns its exit code and its lines.
 fn ask(config: &str, words: &[&str]) -> (i32, String) {
+    auster(&[&["cluster"], words, &["--config", config]].concat())
+}
+
+fn auster(words: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
-    let command = command.arg("cluster").args(words);
-    let output = command.args(["--config", config]).output().unwrap();
+    let output = command.args(words).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let code = output.status.code().expect("it ends by itself");
     (code, String::from_utf8(said).unwrap())

@@ -65,7 +65,7 @@ pub(super) struct Writer<'a> {
     pub now: Instant,
     pub config: &'a ClusterConfig,
     pub is_ready: bool,
-    /// It cannot tell who is there: it assigns nothing, and keeps the order that it serves by.
+    /// It does not know who is there: it assigns nothing, and keeps the order that it serves by.
     pub is_deaf: bool,
     pub peers: &'a Peers,
     pub shards: &'a BTreeMap<ShardId, Shard>,

@@ -4,10 +4,11 @@
 //! others are asked whether they hear it: the majority of those that answer within 50 ms confirms.
 //! Without others, a switch that still answers confirms that it is not this member that is cut off.
 //!
-//! Whoever dials speaks, so a member may be heard and hear nobody itself: a firewall drops what is for
-//! its port, say. Each heartbeat names whom its sender hears. A member that does not hear this one
-//! is not asked, unless it hears the suspected one. A *deaf* member, which is without a majority
-//! of the members even with itself, learns of no death and confirms none, so it stands for nothing.
+//! Whoever dials speaks, so a member may be heard and hear nobody itself: a firewall drops what is
+//! for its port, say. Each heartbeat names whom its sender hears. A member that does not hear this
+//! one is not asked, unless it hears the suspected one. A *deaf* member, which is without a
+//! majority of the members even with itself, learns of no death and confirms none, so it stands for
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -437,6 +438,12 @@ impl Peers {
     /// The peers, and whether each is heard.
     pub(super) fn heard(&self) -> impl Iterator<Item = (&MemberId, bool)> {
         self.peers.iter().map(|(id, peer)| (id, peer.is_heard()))
+    }
+
+    /// The members that a peer hears, if it is heard and says so.
+    pub(super) fn heard_by(&self, peer: &MemberId) -> Option<&BTreeSet<MemberId>> {
+        let peer = self.peers.get(peer).filter(|peer| peer.is_heard());
+        peer?.hears.as_ref()
     }
 
     /// Whether a peer is heard and can serve switches.

@@ -152,7 +152,7 @@ fn a_store_that_is_silent_is_asked_at_a_slowing_rate() {
     assert_eq!(said, "has not read etcd: the name is taken");
 }
 
-/// Each state in which it could not take over is told apart from those in which it could.
+/// It has one word for each state in which it could take over, and others where it could not.
 #[test]
 fn a_member_says_how_it_stands() {
     let (dpid, connection) = (DatapathId(5), ConnectionId(1));

@@ -1,7 +1,7 @@
 //! The keys and documents of a cluster in etcd, and its messages between members: all as JSON, so
 //! that an operator can read them with `etcdctl`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use control::cluster::{
     Changed, HighWater, InUse, Member, MemberId, Move, Order, Own, PeerMessage, ShardId, Snapshot,
@@ -139,6 +139,9 @@ struct MemberText {
     /// The greatest schema that it reads. Members before this field read the first.
     #[serde(default = "first_schema")]
     schema: u32,
+    /// The members that it hears, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hears: Option<Vec<String>>,
 }
 
 fn first_schema() -> u32 {
@@ -178,12 +181,13 @@ pub fn order(text: &[u8]) -> Order {
     read().unwrap_or_default()
 }
 
-pub fn member_text(member: &Member) -> Vec<u8> {
+pub fn member_text(member: &Member, hears: &BTreeSet<MemberId>) -> Vec<u8> {
     to_json(&MemberText {
         address: member.address.clone(),
         ready: member.is_ready,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema: member.reads,
+        hears: Some(hears.iter().map(ToString::to_string).collect()),
     })
 }
 
@@ -274,6 +278,23 @@ pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
         }
     }
     snapshot
+}
+
+/// The members that each member says it hears. Those of earlier versions do not say it.
+pub fn hears(read: &etcd::Snapshot) -> BTreeMap<MemberId, BTreeSet<MemberId>> {
+    let hears = |pair: &etcd::KeyValue| {
+        let Some(Key::Member(id)) = Key::read(&pair.key) else {
+            return None;
+        };
+        let text: MemberText = serde_json::from_slice(&pair.value).ok()?;
+        let hears = text
+            .hears?
+            .iter()
+            .filter_map(|name| MemberId::new(name))
+            .collect();
+        Some((id, hears))
+    };
+    read.kvs.iter().filter_map(hears).collect()
 }
 
 /// The members that are drained.
@@ -553,7 +574,10 @@ mod tests {
             is_ready: true,
             reads: 2,
         };
-        assert_eq!(member(&member_text(&one)), Some(one));
+        assert_eq!(
+            member(&member_text(&one, &BTreeSet::from([id("b")]))),
+            Some(one)
+        );
         assert_eq!(epoch(&epoch_text(7)), 7);
         let asked = Move {
             to: id("b"),
@@ -621,7 +645,9 @@ mod tests {
         fn messages_of_peers_are_read_as_they_were_written(
             ready: bool, epoch: u16, number: u32, is_heard: bool,
             in_use in proptest::collection::vec((any::<u8>(), any::<u64>(), any::<u8>()), 0..300),
-            hears in proptest::option::of(proptest::collection::btree_set("[a-z0-9-]{1,63}", 0..16)),
+            hears in proptest::option::of(
+                proptest::collection::btree_set("[a-z0-9-]{1,63}", 0..16),
+            ),
         ) {
             let in_use = in_use.into_iter().map(|(shard, revision, rank)| InUse {
                 shard: ShardId(shard), revision, rank,

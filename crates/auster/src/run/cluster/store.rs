@@ -1,10 +1,11 @@
 //! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
 //! cluster's keys, and one keeps this member's own key.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::cluster::{Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
+use control::cluster::{Cluster, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
 use etcd::{Cas, Client, Compare, Endpoint, Error, Notice, Op, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -349,7 +350,7 @@ pub async fn keep_member(
             }
             return;
         }
-        let kept = keep(&client, &member, lease, &keeper).await;
+        let kept = keep(&client, &member, lease, &keeper, &handle).await;
         let pause = match kept {
             Ok(kept) => {
                 problems.over();
@@ -398,18 +399,28 @@ async fn keep(
     member: &Own,
     lease: Option<i64>,
     keeper: &Keeper,
+    handle: &Handle,
 ) -> Result<i64, Problem> {
     let drained = Key::Drained(keeper.id.clone()).text();
     keeper.drain(client.get(drained.as_bytes()).await?.value.is_some());
-    let now = *keeper.presence.borrow();
+    let heard = handle.application(|application, _| {
+        let peers = application
+            .cluster()
+            .map(Cluster::peers)
+            .unwrap_or_default();
+        let heard = peers.into_iter().filter(|(_, is_heard)| *is_heard);
+        heard.map(|(name, _)| name).collect()
+    });
+    let heard: BTreeSet<MemberId> = heard.await.unwrap_or_default();
+    let text = member_text(&member.address, *keeper.presence.borrow(), &heard);
     match lease {
-        None => begin(client, member, now).await,
-        Some(lease) => renew(client, member, lease, now).await,
+        None => begin(client, member, &text).await,
+        Some(lease) => renew(client, member, lease, &text).await,
     }
 }
 
 /// Takes the key, unless another process has it: one that listens somewhere else.
-async fn begin(client: &Client, member: &Own, presence: Presence) -> Result<i64, Problem> {
+async fn begin(client: &Client, member: &Own, text: &[u8]) -> Result<i64, Problem> {
     let Own { id, address, .. } = member;
     identify(client, &member.cluster).await?;
     let key = Key::Member(id.clone()).text();
@@ -430,11 +441,7 @@ async fn begin(client: &Client, member: &Own, presence: Presence) -> Result<i64,
         });
     }
     let lease = client.lease_grant(LEASE_S).await?;
-    let text = member_text(address, presence);
-    match client
-        .cas(key.as_bytes(), expected, &text, lease.id)
-        .await?
-    {
+    match client.cas(key.as_bytes(), expected, text, lease.id).await? {
         // From now on the schema cannot be raised past this member, but it may have been before.
         Cas::Won(_) => match identify(client, &member.cluster).await {
             Ok(()) => Ok(lease.id),
@@ -473,29 +480,24 @@ async fn identify(client: &Client, ours: &Identity) -> Result<(), Problem> {
     })
 }
 
-async fn renew(
-    client: &Client,
-    member: &Own,
-    lease: i64,
-    presence: Presence,
-) -> Result<i64, Problem> {
-    let Own { id, address, .. } = member;
+async fn renew(client: &Client, member: &Own, lease: i64, text: &[u8]) -> Result<i64, Problem> {
+    let Own { id, .. } = member;
     client.lease_keep_alive(lease).await?;
     let key = Key::Member(id.clone()).text();
-    let text = member_text(address, presence);
     let there = client.get(key.as_bytes()).await?.value;
     if there.is_none_or(|pair| pair.value != text || pair.lease != lease) {
-        client.put(key.as_bytes(), &text, lease).await?;
+        client.put(key.as_bytes(), text, lease).await?;
     }
     Ok(lease)
 }
 
-fn member_text(address: &str, presence: Presence) -> Vec<u8> {
-    documents::member_text(&Member {
+fn member_text(address: &str, presence: Presence, hears: &BTreeSet<MemberId>) -> Vec<u8> {
+    let member = Member {
         address: address.to_owned(),
         is_ready: presence.is_ready() && !presence.is_deaf,
         reads: documents::SCHEMA,
-    })
+    };
+    documents::member_text(&member, hears)
 }
 
 /// Says each problem once, and when it is over.
