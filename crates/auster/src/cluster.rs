@@ -13,6 +13,10 @@ use cli::runtime::block_on;
 use control::cluster::MemberId;
 use serde_json::{Value, json};
 
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::health;
 use crate::run::Settings;
 use crate::run::cluster::operator::View;
 
@@ -32,15 +36,15 @@ pub enum Command {
 const STATUS_EXAMPLE: &str = "\
 Example:
   auster cluster status --config a.toml
-  MEMBER  ADDRESS            READY  PLACE
-  a       ssl:10.0.0.1:6655  yes    serves
-  b       ssl:10.0.0.2:6655  yes    1
-  c       ssl:10.0.0.3:6655  no     -
+  MEMBER  ADDRESS            READY  PLACE   HEARD BY
+  a       ssl:10.0.0.1:6655  yes    serves  b, c
+  b       ssl:10.0.0.2:6655  yes    1       a, c
+  c       ssl:10.0.0.3:6655  no     -       a, b
 
-A member is ready when it reaches a switch, unless it is drained. The place is that in the order of
-take-overs, from 1.
-While etcd is away members go on by that order, and the first of them may be gone: ovs-vsctl
---columns=target,role list controller shows whom a switch obeys.";
+A member is ready when it reaches a switch and hears enough of the others, unless it is drained. The
+place is that in the order of take-overs, from 1. One that was killed has its entry for ten seconds;
+nobody hears it after three. While etcd is away the table is what the member of this configuration
+knows, if it has status; ovs-vsctl --columns=target,role list controller shows whom switches obey.";
 
 #[derive(clap::Args)]
 pub struct StatusArgs {
@@ -55,21 +59,29 @@ pub struct StatusArgs {
 
 /// The time that each member of etcd has to answer.
 const ETCD_MAX: Duration = Duration::from_secs(5);
+/// The same for the status, the time for all that etcd has to say, and that for a member.
+const STATUS_MAX: Duration = Duration::from_secs(1);
+const STATUS_WHOLE_MAX: Duration = Duration::from_secs(2);
+const OWN_VIEW_MAX: Duration = Duration::from_secs(1);
 
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Status(args) => status(&args),
         Command::Move(args) => {
-            let done = with_etcd(&args.config, async |etcd| {
+            let settings = Settings::read(&args.config)?;
+            let done = with_etcd(&settings, &args.config, ETCD_MAX, async |etcd| {
                 changes::move_to(&etcd, &args.member).await
             })?;
             say!("{done}");
             Ok(())
         }
         Command::Drain(args) => {
-            let done = with_etcd(&args.config, async |etcd| match args.undo {
-                true => changes::undo_drain(&etcd, &args.member).await,
-                false => changes::drain(&etcd, &args.member).await,
+            let settings = Settings::read(&args.config)?;
+            let done = with_etcd(&settings, &args.config, ETCD_MAX, async |etcd| {
+                match args.undo {
+                    true => changes::undo_drain(&etcd, &args.member).await,
+                    false => changes::drain(&etcd, &args.member).await,
+                }
             })?;
             say!("{done}");
             Ok(())
@@ -78,20 +90,80 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let view = with_etcd(&args.config, async |etcd| View::read(&etcd).await)?;
-    match args.json {
-        true => say!("{}", document(&view)),
-        false => say!("{}", table(&view).trim_end()),
+    let settings = Settings::read(&args.config)?;
+    let path = settings.status.as_deref();
+    let looked = with_etcd(&settings, &args.config, STATUS_MAX, async |etcd| {
+        look(&etcd, path).await
+    });
+    let (view, problem) = looked?;
+    if args.json {
+        let mut document = document(&view);
+        document["problem"] = json!(problem);
+        say!("{document}");
+        return Ok(());
     }
+    if let Some(problem) = problem {
+        say!("{problem}\nThis is what the member of this configuration knows:");
+    }
+    say!("{}", table(&view).trim_end());
     Ok(())
 }
 
+/// The cluster as etcd has it, or as a member knows it, with the reason.
+async fn look(
+    etcd: &etcd::Client,
+    status: Option<&Path>,
+) -> Result<(View, Option<String>), Failure> {
+    let problem = match timeout(STATUS_WHOLE_MAX, of_etcd(etcd)).await {
+        Ok(Ok(view)) => return Ok((view, None)),
+        Ok(Err(problem)) => problem,
+        Err(_) => format!("etcd: no answer within {} s", STATUS_WHOLE_MAX.as_secs()),
+    };
+    let own = match status {
+        Some(path) => timeout(OWN_VIEW_MAX, health::status(path)).await.ok(),
+        None => None,
+    };
+    match own
+        .and_then(Result::ok)
+        .and_then(|own| View::of_status(&own))
+    {
+        Some(view) => Ok((view, Some(problem))),
+        None => Err(Failure::network(problem)),
+    }
+}
+
+/// Asks all members of etcd at once whether they are there, since one after the other may have to
+/// be waited for.
+async fn of_etcd(etcd: &etcd::Client) -> Result<View, String> {
+    let mut asked = JoinSet::new();
+    for member in 0..etcd.member_count() {
+        let etcd = etcd.clone();
+        asked.spawn(async move { etcd.status(member).await });
+    }
+    let mut problems = Vec::new();
+    for answer in asked.join_all().await {
+        match answer {
+            Ok(_) => {
+                let read = View::read(etcd).await;
+                return read.map_err(|failure| failure.message().to_owned());
+            }
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    problems.sort();
+    Err(format!("etcd: {}", problems.join("; ")))
+}
+
 /// Runs something with a client of the etcd that a member's configuration names.
-fn with_etcd<T, F>(config: &Path, ask: impl FnOnce(etcd::Client) -> F) -> Result<T, Failure>
+fn with_etcd<T, F>(
+    settings: &Settings,
+    config: &Path,
+    deadline: Duration,
+    ask: impl FnOnce(etcd::Client) -> F,
+) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
-    let settings = Settings::read(config)?;
     let Some(stated) = &settings.cluster else {
         let file = config.display();
         return Err(Failure::usage(format!(
@@ -99,11 +171,11 @@ where
         )));
     };
     let security = stated.security(settings.credential_files())?;
-    block_on(async { ask(stated.client(&security, ETCD_MAX)?).await })
+    block_on(async { ask(stated.client(&security, deadline)?).await })
 }
 
 fn table(view: &View) -> String {
-    let mut rows = vec![["MEMBER", "ADDRESS", "READY", "PLACE"].map(str::to_owned)];
+    let mut rows = vec![["MEMBER", "ADDRESS", "READY", "PLACE", "HEARD BY"].map(str::to_owned)];
     for name in view.names() {
         let member = view.snapshot.members.get(name);
         let ready = match view.is_ready(name) {
@@ -122,14 +194,21 @@ fn table(view: &View) -> String {
             member.map_or("gone".to_owned(), |member| member.address.clone()),
             ready.to_owned(),
             place,
+            match view.heard_by(name) {
+                Some(by) if by.is_empty() => "nobody".to_owned(),
+                Some(by) => by.join(", "),
+                None => "-".to_owned(),
+            },
         ]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [0, 1, 2].map(width);
+    let [a, b, c, d] = [0, 1, 2, 3].map(width);
     let mut text = String::new();
-    for [name, address, ready, place] in &rows {
-        let [a, b, c] = widths;
-        let _ = writeln!(text, "{name:a$}  {address:b$}  {ready:c$}  {place}");
+    for [name, address, ready, place, by] in &rows {
+        let _ = writeln!(
+            text,
+            "{name:a$}  {address:b$}  {ready:c$}  {place:d$}  {by}"
+        );
     }
     text
 }
@@ -142,6 +221,7 @@ fn document(view: &View) -> Value {
             "ready": member.is_ready,
             "reads_schema": member.reads,
             "drained": view.drained.contains(name),
+            "heard_by": view.heard_by(name),
         })
     });
     let order = view.order().iter().map(MemberId::as_str);
@@ -186,19 +266,46 @@ mod tests {
         let view = View {
             snapshot,
             drained: BTreeSet::from([id("old")]),
+            hears: BTreeMap::from([
+                (id("a"), BTreeSet::from([id("b"), id("new")])),
+                (id("new"), BTreeSet::from([id("b")])),
+            ]),
         };
         let expected = "\
-MEMBER  ADDRESS            READY    PLACE
-a       ssl:10.0.0.1:6655  yes      1
-b       tcp:b:1            yes      serves
-gone    gone               no       2
-new     tcp:new:1          no       -
-old     tcp:old:1          drained  -
+MEMBER  ADDRESS            READY    PLACE   HEARD BY
+a       ssl:10.0.0.1:6655  yes      1       nobody
+b       tcp:b:1            yes      serves  a, new
+gone    gone               no       2       nobody
+new     tcp:new:1          no       -       a
+old     tcp:old:1          drained  -       nobody
 ";
         assert_eq!(table(&view), expected);
         let document = document(&view);
         assert_eq!(document["order"][0], "b");
         assert_eq!(document["members"][2]["ready"], false);
         assert_eq!(document["members"][3]["drained"], true);
+        assert_eq!(document["members"][1]["heard_by"], json!(["a", "new"]));
+    }
+
+    /// Without etcd the place in use is the first.
+    #[test]
+    fn a_member_says_what_it_knows() {
+        let member = |name, hears: &[&str]| {
+            let address = "tcp:x:1";
+            json!({"name": name, "address": address, "ready": true, "hears": hears})
+        };
+        let members = [member("a", &["b"]), member("b", &["a"]), member("c", &[])];
+        let known = json!({"members": members, "order": ["b", "a", "c", "b"]});
+        let view = View::of_status(&json!({"cluster": {"known": known}})).unwrap();
+        let expected = "\
+MEMBER  ADDRESS  READY  PLACE   HEARD BY
+a       tcp:x:1  yes    1       b
+b       tcp:x:1  yes    serves  a
+c       tcp:x:1  yes    2       nobody
+";
+        assert_eq!(table(&view), expected);
+        for wrong in [json!({}), json!({"cluster": {"known": {"members": [{}]}}})] {
+            assert!(View::of_status(&wrong).is_none(), "{wrong}");
+        }
     }
 }

@@ -22,8 +22,11 @@ Example:
   auster health --status /run/auster/relay.sock --json
 
 The exit code is 0 if it does, else 1: nobody answers, or not in time, or it says that it does not.
-Over the API that is what /readyz says, which takes no token. A relay answers by --status; whether
-another relay is connected is in the line and does not count.";
+A member of a cluster does if it serves the switches or could take over, also while etcd is away. It
+does not if it has not read etcd, hears too few of the others or has no place. With --live only an
+answer of the process counts, as for a probe that starts it again.
+Over the API that is what /readyz or /healthz says, which take no token. A relay answers by
+--status; whether another relay is connected is in the line and does not count.";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,6 +36,10 @@ pub struct Args {
     /// Ask by the socket of --status instead, of auster run or of a relay
     #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Option<PathBuf>,
+
+    /// Ask only whether the process answers
+    #[arg(long)]
+    live: bool,
 
     /// Print a JSON document: is_healthy, and what is known
     #[arg(long)]
@@ -83,10 +90,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 async fn ask(args: &Args) -> Result<Health, Failure> {
     match &args.status {
-        Some(path) => Ok(of_status(&status(path).await?)),
+        Some(path) => Ok(of_status(&status(path).await?, args.live)),
         None => {
             let client = args.api.client()?;
-            let (status, document) = client.answer(Method::GET, "/readyz", None).await?;
+            let path = if args.live { "/healthz" } else { "/readyz" };
+            let (status, document) = client.answer(Method::GET, path, None).await?;
             Ok(of_answer(status.is_success(), &document))
         }
     }
@@ -95,7 +103,12 @@ async fn ask(args: &Args) -> Result<Health, Failure> {
 fn of_answer(is_healthy: bool, document: &Value) -> Health {
     let ms = document["answered_ms"].as_f64().unwrap_or_default();
     let line = match is_healthy {
-        true => format!("ready: the controller's thread answered in {ms:.1} ms"),
+        true => {
+            let state = document["state"].as_str();
+            let state = state.map_or(String::new(), |state| format!("{state}; "));
+            let status = document["status"].as_str().unwrap_or_default();
+            format!("{status}: {state}the controller's thread answered in {ms:.1} ms")
+        }
         false => {
             let detail = document["detail"].as_str();
             detail
@@ -106,7 +119,7 @@ fn of_answer(is_healthy: bool, document: &Value) -> Health {
     Health { is_healthy, line }
 }
 
-fn of_status(document: &Value) -> Health {
+fn of_status(document: &Value, is_live: bool) -> Health {
     if let Some(relays) = document["relays"].as_array() {
         let up = relays.iter().filter(|relay| relay["up"] == true).count();
         let line = format!("a relay: {up} relays or controllers are connected");
@@ -115,13 +128,21 @@ fn of_status(document: &Value) -> Health {
             line,
         };
     }
-    let is_healthy = document["is_responsive"] == true;
+    let is_responsive = document["is_responsive"] == true;
+    let is_able = is_live || document["cluster"]["is_able"] != false;
     let up = document["connections"]["up"].as_u64().unwrap_or_default();
-    let line = match is_healthy {
-        true => format!("ready: {up} switches are connected"),
-        false => "the controller's thread does not answer".to_owned(),
+    let state = document["cluster"]["state"].as_str();
+    let state = state.map_or(String::new(), |state| format!("{state}; "));
+    let line = match (is_responsive, is_able) {
+        (false, _) => "the controller's thread does not answer".to_owned(),
+        (true, false) => format!("not ready: {state}{up} switches are connected"),
+        (true, true) if is_live => format!("ok: {state}{up} switches are connected"),
+        (true, true) => format!("ready: {state}{up} switches are connected"),
     };
-    Health { is_healthy, line }
+    Health {
+        is_healthy: is_responsive && is_able,
+        line,
+    }
 }
 
 /// The document that a status socket gives.
@@ -160,15 +181,28 @@ mod tests {
     #[test]
     fn a_status_says_so_too() {
         let run = json!({"is_responsive": true, "connections": {"up": 3}});
-        let health = of_status(&run);
+        let health = of_status(&run, false);
         assert!(
             health.is_healthy && health.line.contains("3 switches"),
             "{health:?}"
         );
-        assert!(!of_status(&json!({"is_responsive": false})).is_healthy);
-        assert!(!of_status(&json!({})).is_healthy);
+        for is_live in [false, true] {
+            assert!(!of_status(&json!({"is_responsive": false}), is_live).is_healthy);
+            assert!(!of_status(&json!({}), is_live).is_healthy);
+        }
+        let deaf = json!({
+            "is_responsive": true,
+            "cluster": {"is_able": false, "state": "nobody serves the switches"},
+        });
+        let health = of_status(&deaf, false);
+        assert!(!health.is_healthy);
+        assert!(
+            health.line.starts_with("not ready: nobody serves"),
+            "{health:?}"
+        );
+        assert!(of_status(&deaf, true).is_healthy);
         let relay = json!({"relays": [{"up": true}, {"up": false}]});
-        let health = of_status(&relay);
+        let health = of_status(&relay, false);
         assert!(
             health.is_healthy && health.line.contains("a relay: 1 "),
             "{health:?}"

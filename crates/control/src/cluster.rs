@@ -14,7 +14,8 @@
 //! wait for input or for [`Cluster::poll_timeout`].
 //!
 //! Three rules keep members from fighting. A place is used once for each revision. A place is used
-//! only when its predecessor is suspected, and others confirm it. A member that has taken over
+//! only when the one in use is suspected, and others confirm it; whoever does not use an earlier
+//! place within a few heartbeats is passed over. A member that has taken over
 //! since it was heard last is alive, so it is replaced only after its connection was reset, it was
 //! heard again, or its entry in the store has expired.
 //!
@@ -51,7 +52,7 @@ use roles::{Step, Switch, Want};
 use store::{News, Store};
 use suspicion::{HEARTBEAT, Peers};
 
-pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus};
+pub use output::{ClusterCounts, ClusterEvent, ClusterOutput, ShardStatus, Standing};
 pub use roles::RoleRefusal;
 pub use store::{
     Changed, HighWater, Member, Move, Own, Snapshot, StoreAnswer, StoreChange, StoreRequest,
@@ -66,8 +67,6 @@ pub use term::{
 const TICK_MAX: Duration = Duration::from_millis(100);
 /// The age of the application's tick above which this member takes nothing over.
 const STALLED: Duration = Duration::from_millis(300);
-/// How long the next member waits for each that is suspected too.
-const NEXT_RANK: Duration = Duration::from_millis(100);
 /// How long an owner goes on at a switch that its successor has not asked for yet. Open vSwitch
 /// waits for up to 8 s between two attempts to connect, to a successor that has just started too.
 const HANDOVER_MAX: Duration = Duration::from_secs(10);
@@ -164,12 +163,13 @@ impl Cluster {
     /// this member wrote last.
     pub fn new(now: Instant, config: ClusterConfig, high_water: Option<HighWater>) -> Cluster {
         let store = Store::new(now, config.seed, config.reads, high_water);
+        let peers = Peers::new(now, config.id.clone());
         Cluster {
             config,
             is_ready: false,
             ticked_at: None,
             next_beat: now,
-            peers: Peers::new(now),
+            peers,
             store,
             shards: BTreeMap::new(),
             switches: BTreeMap::new(),
@@ -262,11 +262,15 @@ impl Cluster {
     }
 
     fn handle_heartbeat(&mut self, now: Instant, from: &MemberId, beat: Heartbeat) {
-        if beat.in_use.len() > usize::from(SHARDS_MAX) || beat.epoch > EPOCH_MAX {
+        let hears = beat.hears.as_ref().map_or(0, BTreeSet::len);
+        if beat.in_use.len() > usize::from(SHARDS_MAX)
+            || beat.epoch > EPOCH_MAX
+            || hears > MEMBERS_MAX
+        {
             self.counts.peer_messages_refused += 1;
             return;
         }
-        self.peers.hear(now, from, beat.is_ready);
+        self.peers.hear(now, from, beat.is_ready, beat.hears);
         match beat.epoch.cmp(&self.epoch) {
             std::cmp::Ordering::Equal => {
                 for used in beat.in_use {
@@ -278,6 +282,12 @@ impl Cluster {
             }
             std::cmp::Ordering::Less => {}
         }
+    }
+
+    /// The store does not take this member, which it needs before anything else, or does not
+    /// answer: `why` is for the operator.
+    pub fn note_store_problem(&mut self, why: &str) {
+        self.store.note_problem(why);
     }
 
     /// The connection to a peer was closed or reset by it. Do not call this for a connection that
@@ -409,8 +419,47 @@ impl Cluster {
 
     /// Whether this member serves no shard and no switch: one that leaves may exit.
     pub fn holds_nothing(&self) -> bool {
-        let holds = self.shards.values().any(|shard| shard.is_held);
-        !holds && !self.switches.values().any(|switch| switch.is_served)
+        !self.holds_any() && !self.switches.values().any(|switch| switch.is_served)
+    }
+
+    /// The use that this member is of now.
+    pub fn standing(&self) -> Standing {
+        let me = &self.config.id;
+        if self.store.view().is_none() {
+            let why = self.store.problem().unwrap_or("no answer yet");
+            return Standing::Unread {
+                why: why.to_owned(),
+            };
+        }
+        let is_gone = |holder| {
+            let is_absent = !self.peers.is_heard(holder) && !self.members.contains_key(holder);
+            holder == me || is_absent || self.peers.confirmed_at(holder).is_some()
+        };
+        let mut holders = self.shards.values().map(Shard::holder);
+        match self.shards.values().next().and_then(Shard::holder) {
+            _ if self.store.is_too_new() => Standing::TooOld,
+            _ if self.holds_any() => Standing::Serves,
+            _ if self.peers.is_deaf() => Standing::Deaf,
+            _ if self.switches.is_empty() => Standing::NoSwitch,
+            _ if !self.is_ready => Standing::NotReady,
+            None => Standing::NobodyServes,
+            Some(_) if holders.any(|holder| holder.is_none_or(is_gone)) => Standing::NobodyServes,
+            Some(_)
+                if !self
+                    .shards
+                    .values()
+                    .any(|shard| shard.own.order.contains(me)) =>
+            {
+                Standing::NoPlace
+            }
+            Some(serves) => Standing::StandsBy {
+                serves: serves.clone(),
+            },
+        }
+    }
+
+    fn holds_any(&self) -> bool {
+        self.shards.values().any(|shard| shard.is_held)
     }
 
     /// Whether another member is heard that can serve switches.
@@ -439,6 +488,16 @@ impl Cluster {
     pub fn peers(&self) -> Vec<(MemberId, bool)> {
         let heard = self.peers.heard();
         heard.map(|(id, is_heard)| (id.clone(), is_heard)).collect()
+    }
+
+    /// The store as this member has read it last.
+    pub fn view(&self) -> Option<&Snapshot> {
+        self.store.view()
+    }
+
+    /// The members that a peer hears, if it is heard and says so.
+    pub fn heard_by(&self, peer: &MemberId) -> Option<&BTreeSet<MemberId>> {
+        self.peers.heard_by(peer)
     }
 
     /// The schema in use, in which documents are written; `None` before the first reading.
@@ -665,6 +724,7 @@ impl Cluster {
             now,
             config: &self.config,
             is_ready: self.can_serve(),
+            is_deaf: self.peers.is_deaf(),
             peers: &self.peers,
             shards: &self.shards,
             raise: self.raise,
@@ -705,9 +765,10 @@ impl Cluster {
         };
         let used = self.shards.iter().map(used).filter(|used| used.rank > 0);
         let beat = Heartbeat {
-            is_ready: self.can_serve(),
+            is_ready: self.can_serve() && (!self.peers.is_deaf() || self.holds_any()),
             epoch: self.epoch,
             in_use: used.collect(),
+            hears: Some(self.peers.names_heard().collect()),
         };
         let peers: Vec<MemberId> = self.peers.ids().cloned().collect();
         for peer in peers {
@@ -742,9 +803,9 @@ impl Cluster {
                 shard.outdated_since = is_outdated.then_some(since);
             } else if let (true, Some(from)) = (may_hold, holder)
                 && let Some(confirmed_at) = self.peers.confirmed_at(from)
-                && let Some((rank, is_next)) = assign::turn(me, shard, &self.peers)
+                && let Some((rank, wait)) = assign::turn(me, shard, &self.peers)
             {
-                let at = confirmed_at + if is_next { Duration::ZERO } else { NEXT_RANK };
+                let at = confirmed_at + wait;
                 if now < at {
                     due = Some(due.map_or(at, |due| due.min(at)));
                 } else {

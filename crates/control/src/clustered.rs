@@ -1238,6 +1238,12 @@ mod tests {
             .members
             .insert(MemberId::new("b").unwrap(), entry);
         let _ = trial.come_up();
+        // It hears the other one, so it may serve.
+        let (now, b) = (trial.now, MemberId::new("b").unwrap());
+        trial.member.tell_cluster(now, |cluster| {
+            let beat = PeerMessage::Heartbeat(Heartbeat::default());
+            cluster.handle_peer_message(now, &b, beat);
+        });
         trial.pass(Duration::from_secs(3));
         demoted(&mut trial);
         let _ = trial.outward.try_iter().count();
@@ -1455,8 +1461,7 @@ mod tests {
             let now = trial.now;
             let beat = Heartbeat {
                 is_ready: true,
-                epoch: 0,
-                in_use: Vec::new(),
+                ..Heartbeat::default()
             };
             trial.member.tell_cluster(now, |cluster| {
                 cluster.handle_peer_message(now, &b, PeerMessage::Heartbeat(beat));

@@ -344,6 +344,11 @@ impl Client {
         Ok(header)
     }
 
+    /// The number of etcd's members that this client asks.
+    pub fn member_count(&self) -> usize {
+        self.shared.members.len()
+    }
+
     /// Asks the member at this place of [`Config::endpoints`], and nobody else.
     pub async fn status(&self, member: usize) -> Result<Status, Error> {
         const TEXT_BYTES_MAX: usize = 64;

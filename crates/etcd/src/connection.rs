@@ -44,6 +44,13 @@ pub struct Endpoint {
     port: u16,
 }
 
+impl Endpoint {
+    /// Whether it is an address of this machine alone.
+    pub fn is_loopback(&self) -> bool {
+        self.host.is_loopback()
+    }
+}
+
 impl FromStr for Endpoint {
     type Err = String;
 

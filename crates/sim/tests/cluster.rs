@@ -480,6 +480,114 @@ fn shards_of_a_dead_member_without_a_successor_are_assigned_anew() {
     is_clean(&mut world);
 }
 
+/// The member of place 1 hears nobody, or no longer, when the one that serves dies: whoever hears
+/// of it takes over, also while the store is away.
+fn take_over_past_a_deaf_member(world: &mut World, first: usize, deaf: usize) {
+    let at = world.now();
+    world.kill(first);
+    world.run_for(ms(1000));
+    let taken = world.takeovers.iter().any(|takeover| takeover.at > at);
+    assert!(taken, "nobody took over from {first}");
+    assert_ne!(master(world), deaf);
+    assert!(
+        taken_after(world, at) < ms(800),
+        "{:?}",
+        taken_after(world, at)
+    );
+}
+
+fn successor(world: &World) -> usize {
+    let place = world.store.own[&ShardId(0)]
+        .order
+        .holder(1)
+        .expect("a place");
+    place.as_str()[1..].parse().expect("m0 and so on")
+}
+
+#[test]
+fn a_member_that_becomes_deaf_is_passed_over() {
+    for members in [3, 4, 5] {
+        for (has_store, pause) in [(true, 100), (false, 100), (false, 2000), (true, 5000)] {
+            let mut world = World::started(20, members, 3, 1);
+            let (first, deaf) = (master(&world), successor(&world));
+            world.set_store(has_store);
+            world.set_deaf(deaf, true);
+            world.run_for(ms(pause));
+            assert!(world.takeovers.is_empty());
+            take_over_past_a_deaf_member(&mut world, first, deaf);
+            world.mend();
+            world.run_for(ms(5000));
+            is_clean(&mut world);
+        }
+    }
+}
+
+#[test]
+fn a_deaf_member_gets_no_place_and_one_that_becomes_deaf_loses_it() {
+    let mut world = World::new(21, 4, 3, 1);
+    world.set_deaf(0, true);
+    for member in 0..4 {
+        world.start(member);
+    }
+    world.run_for(ms(5000));
+    let places = |world: &World| {
+        let order = &world.store.own[&ShardId(0)].order;
+        (0..4)
+            .filter(|n| order.places().iter().any(|p| p.as_str() == format!("m{n}")))
+            .collect()
+    };
+    let placed: Vec<usize> = places(&world);
+    assert_eq!(placed, [1, 2, 3]);
+    let first = master(&world);
+    world.set_deaf(0, false);
+    world.run_for(ms(3000));
+    let placed: Vec<usize> = places(&world);
+    assert_eq!((placed, master(&world)), (vec![0, 1, 2, 3], first));
+
+    let deaf = successor(&world);
+    world.set_deaf(deaf, true);
+    world.run_for(ms(5000));
+    let placed: Vec<usize> = places(&world);
+    assert_eq!((placed, master(&world)), (others(&world, deaf), first));
+    assert!(world.takeovers.is_empty());
+    // Nobody moves switches to it.
+    world.ask_move(ShardId(0), deaf);
+    world.run_for(ms(2000));
+    assert_eq!(master(&world), first);
+    world.mend();
+    world.run_for(ms(5000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_deaf_member_that_serves_hands_over_to_one_that_hears() {
+    let mut world = World::started(22, 3, 3, 1);
+    let first = master(&world);
+    world.reset_gap();
+    world.set_deaf(first, true);
+    world.run_for(ms(5000));
+    assert_ne!(master(&world), first);
+    assert!(world.takeovers.is_empty());
+    assert!(world.longest_gap < ms(110), "{:?}", world.longest_gap);
+    world.mend();
+    world.run_for(ms(5000));
+    is_clean(&mut world);
+}
+
+#[test]
+fn a_second_member_that_is_deaf_from_the_start_takes_nothing() {
+    let mut world = World::new(23, 2, 3, 1);
+    world.start(0);
+    world.run_for(ms(3000));
+    world.set_deaf(1, true);
+    world.start(1);
+    world.run_for(ms(10_000));
+    assert_eq!((master(&world), world.takeovers.len()), (0, 0));
+    world.mend();
+    world.run_for(ms(5000));
+    is_clean(&mut world);
+}
+
 struct Random(SplitMix64);
 
 impl Random {
@@ -501,6 +609,7 @@ fn fault(world: &mut World, random: &mut Random) {
             world.set_stopped(a, !is_stopped);
         }
         8 | 9 if a != b => world.set_cut(a, b, is_on),
+        8 | 9 => world.set_deaf(a, is_on),
         10 => {
             for other in others(world, a) {
                 world.set_cut(a, other, is_on);
@@ -531,6 +640,48 @@ fn fault(world: &mut World, random: &mut Random) {
         26 | 27 => world.set_drained(a, is_on),
         _ => {}
     }
+}
+
+/// After a quiet time one member becomes deaf, and a little later one that serves dies: the others
+/// take over within a second, with and without the store.
+fn one_dies_while_another_is_deaf(world: &mut World, random: &mut Random) {
+    let deaf = random.below(world.members());
+    let (pause, has_store) = (random.below(3000) as u64, random.below(2) == 0);
+    let Some(dies) = world.switches[0].master() else {
+        return;
+    };
+    let is_drained = |n: &usize| {
+        world
+            .store
+            .drained
+            .iter()
+            .any(|id| id.as_str()[1..] == n.to_string())
+    };
+    let mut able = (0..world.members()).filter(|n| ![deaf, dies].contains(n) && !is_drained(n));
+    if able.next().is_none() || deaf == dies {
+        return;
+    }
+    world.set_store(has_store);
+    world.set_deaf(deaf, true);
+    world.run_for(ms(pause));
+    if world
+        .switches
+        .iter()
+        .all(|switch| switch.master() != Some(dies))
+    {
+        return;
+    }
+    world.kill(dies);
+    world.run_for(ms(1000));
+    for switch in 0..world.switches.len() {
+        if world.switches[switch].master().is_none() {
+            let fault = format!("switch {switch}: nobody follows {dies} while {deaf} is deaf");
+            world.faults.push(fault);
+        }
+    }
+    world.mend();
+    world.run_for(LEASE + ms(4000));
+    world.check_quiet();
 }
 
 /// Runs one seed; what is wrong with it.
@@ -572,6 +723,7 @@ fn run(seed: u64, has_log: bool) -> Result<(), String> {
             .faults
             .push("switches without writes in quiet time".to_owned());
     }
+    one_dies_while_another_is_deaf(&mut world, &mut random);
     for line in world.log.iter().flatten() {
         println!("{line}");
     }

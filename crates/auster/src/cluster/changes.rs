@@ -112,7 +112,8 @@ fn may_serve(view: &View, name: &MemberId) -> Result<u64, Failure> {
     }
     if !view.is_ready(name) {
         return Err(Failure::negative(format!(
-            "{name} is not ready: it does not run, or reaches no switch"
+            "{name} is not ready: it does not run, reaches no switch, or hears too few of the \
+             other members"
         )));
     }
     let own = view.snapshot.own.get(&SHARD);

@@ -19,7 +19,8 @@ use control::controller::Controller;
 use driver::Driver;
 use net::clock::Clock;
 use net::method::Method;
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{CredentialFiles, Role, Security, common_name, peer_identity};
+use nix::unistd::{AccessFlags, access};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -114,6 +115,21 @@ impl Stated {
             );
             fields.problem(&at, problem);
         }
+        let is_own = |method: &Method| match method {
+            Method::Listen(_, host, _) | Method::Dial(_, host, _) => host.is_loopback(),
+            _ => false,
+        };
+        let is_elsewhere = match &address {
+            Some(address) => !is_own(address),
+            None => endpoints.iter().any(|(_, at)| !at.is_loopback()),
+        };
+        if is_own(&listen) && is_elsewhere {
+            let problem = format!(
+                "[cluster] listen: only this machine reaches {listen}: write the address that the \
+                 other members dial, or 0.0.0.0 for all"
+            );
+            fields.problem(&at, problem);
+        }
         let is_secure_too = address.as_ref().map(Method::is_secure);
         if is_secure_too.is_some_and(|too| too != listen.is_secure()) {
             fields.problem(
@@ -154,6 +170,44 @@ impl Stated {
         match self.files(files) {
             Some(files) => Ok(Security::new(Arc::new(files.load()?))),
             None => Ok(Security::plain()),
+        }
+    }
+
+    /// Checks what `--check` can know before the member starts: that others will take its
+    /// certificate as that of a member with this name, and that its folder can be made.
+    pub fn can_start(&self, security: &Security) -> Result<(), Failure> {
+        let mut problems = Vec::new();
+        if let Some(credentials) = security.credentials().filter(|_| self.listen.is_secure()) {
+            let (name, chain) = (&self.name, Some(credentials.certificate()));
+            let owner = common_name(chain).unwrap_or_default();
+            if owner != name.as_str() {
+                problems.push(format!(
+                    "[cluster] name is {name}, and the certificate is {owner:?}'s: a member is \
+                     named as its certificate is (auster pki controller {name})"
+                ));
+            }
+            if !peer_identity(chain).may_be(Some(Role::Controller)) {
+                problems.push(format!(
+                    "[cluster] the certificate is a switch's: a member needs a controller's \
+                     (auster pki controller {name})"
+                ));
+            }
+        }
+        let state = self.state.ancestors().find(|folder| folder.exists());
+        let state = state.filter(|folder| !folder.as_os_str().is_empty());
+        let state = state.unwrap_or(Path::new("."));
+        let can_write = AccessFlags::W_OK | AccessFlags::X_OK;
+        if !state.is_dir() || access(state, can_write).is_err() {
+            problems.push(format!(
+                "[cluster] state: {} cannot be made or written: {} is no folder that this user may \
+                 write to",
+                self.state.display(),
+                state.display()
+            ));
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::usage(problems.join("\n"))),
         }
     }
 
@@ -225,6 +279,7 @@ impl Joining {
         seed: u64,
     ) -> Result<(Joining, Clustered), Failure> {
         let security = stated.security(files)?;
+        stated.can_start(&security)?;
         let etcd = stated.client(&security, ETCD_MAX)?;
         let intent = stated.client(&security, INTENT_MAX)?;
         let security = security.expecting(Role::Controller);
@@ -339,8 +394,10 @@ impl Joining {
             loaded,
             is_ready_elsewhere,
         );
+        let (etcd, members) = (self.etcd.clone(), self.stated.etcd.clone());
         let tasks = vec![
             tokio::spawn(follow),
+            tokio::spawn(store::warn_if_old(etcd, members, named.clone())),
             tokio::spawn(store::carry_out(
                 self.etcd,
                 cluster,
@@ -501,10 +558,18 @@ impl Outlet {
                     self.high_water.send_replace(Some(mark));
                 }
                 Outward::Cluster(ClusterOutput::Event(event)) => {
-                    if let ClusterEvent::Schema { in_use, reads } = event {
-                        self.presence
-                            .send_modify(|presence| presence.is_too_old = reads < in_use);
-                    }
+                    self.presence.send_if_modified(|presence| {
+                        let before = *presence;
+                        match event {
+                            ClusterEvent::Schema { in_use, reads } => {
+                                presence.is_too_old = reads < in_use;
+                            }
+                            ClusterEvent::Deaf { .. } => presence.is_deaf = true,
+                            ClusterEvent::HearsAgain => presence.is_deaf = false,
+                            _ => {}
+                        }
+                        *presence != before
+                    });
                     let _ = self.events.try_send(event);
                 }
                 // The application carries these out itself.
@@ -590,6 +655,24 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_cannot_be_made_is_a_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        for (state, is_good) in [("state/deep", true), ("file", false), ("file/state", false)] {
+            let state = dir.path().join(state);
+            let text = format!(
+                "[cluster]\netcd = [\"http://127.0.0.1\"]\nname = \"a\"\n\
+                 listen = \"ptcp:6655:127.0.0.1\"\nstate = \"{}\"\n",
+                state.display()
+            );
+            let stated = read(&text).unwrap().unwrap();
+            let checked = stated.can_start(&Security::plain());
+            assert_eq!(checked.is_ok(), is_good, "{checked:?}");
+            assert!(!state.exists() || state.is_file(), "a check makes nothing");
+        }
+    }
+
+    #[test]
     fn all_mistakes_are_reported_together() {
         let text = r#"
 [cluster]
@@ -619,6 +702,17 @@ shards = 3
         "#;
         let problems = read(nowhere).unwrap_err().join("\n");
         assert!(problems.contains("etcd names no address"), "{problems}");
+        for (etcd, address) in [
+            ("10.0.0.1", ""),
+            ("127.0.0.1", "address = \"tcp:10.0.0.5:6655\""),
+        ] {
+            let own = format!(
+                "[cluster]\netcd = [\"http://{etcd}:2379\"]\nname = \"a\"\n\
+                 listen = \"ptcp:6655:127.0.0.1\"\n{address}\nstate = \"state\"\n"
+            );
+            let problems = read(&own).unwrap_err().join("\n");
+            assert!(problems.contains("only this machine reaches"), "{problems}");
+        }
         let everywhere = r#"
             [cluster]
             etcd = ["http://10.0.0.1:2379"]

@@ -36,6 +36,8 @@ pub struct Printer {
     feed: Feed,
     /// Events that were lost before they came here.
     lost: u64,
+    /// This member of a cluster.
+    member: Option<String>,
     /// The last report about each datapath's database.
     databases: BTreeMap<DatapathId, Value>,
 }
@@ -51,6 +53,7 @@ impl Printer {
             lines: Lines::default(),
             feed,
             lost: 0,
+            member: None,
             databases: BTreeMap::new(),
         }
     }
@@ -318,6 +321,7 @@ impl Printer {
 
     /// This controller is a member of a cluster from now on.
     pub fn joined(&mut self, name: &MemberId, heard_at: &str) {
+        self.member = Some(name.to_string());
         self.print(
             &format!("member {name} of the cluster: hears the others on {heard_at}"),
             json!({"event": "member", "name": name.as_str(), "listen": heard_at}),
@@ -327,7 +331,11 @@ impl Printer {
     /// Something that the cluster's members did.
     pub fn cluster(&mut self, event: &ClusterEvent) {
         let (kind, text, about) = describe_cluster(event);
-        let document = json!({"event": format!("cluster_{kind}"), "about": about});
+        let event_kind = format!("cluster_{kind}");
+        let mut document = json!({"event": event_kind, "member": self.member, "about": about});
+        if let ClusterEvent::StoreLost { why } = event {
+            document["reason"] = json!(why);
+        }
         self.print_limited(kind, &format!("cluster: {text}"), document);
     }
 
@@ -516,6 +524,19 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
             format!("member {member} is heard"),
             member.to_string(),
         ),
+        ClusterEvent::Deaf { hears, members } => {
+            let names = names(hears);
+            let text = format!(
+                "this member hears {names} of {members} others, too few to take over: can they \
+                 dial its address?"
+            );
+            ("deaf", text, names)
+        }
+        ClusterEvent::HearsAgain => (
+            "hears_again",
+            "this member hears enough of the others again".to_owned(),
+            String::new(),
+        ),
         ClusterEvent::TookOver { from, rank, .. } => (
             "took_over",
             format!("took over from member {from}, at place {rank} of the order"),
@@ -570,12 +591,20 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
             },
             in_use.to_string(),
         ),
-        ClusterEvent::StoreLost => (
+        ClusterEvent::StoreLost { why } => (
             "store_lost",
-            "etcd does not answer; switches are served and taken over as before".to_owned(),
-            String::new(),
+            format!("etcd does not answer: {why}; switches are served and taken over as before"),
+            "etcd".to_owned(),
         ),
-        ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), String::new()),
+        ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), "etcd".to_owned()),
+    }
+}
+
+fn names(members: &[MemberId]) -> String {
+    let names: Vec<&str> = members.iter().map(MemberId::as_str).collect();
+    match names.is_empty() {
+        true => "nobody".to_owned(),
+        false => names.join(", "),
     }
 }
 
@@ -612,7 +641,8 @@ fn kind(event: &Event, document: &Value) -> String {
 /// Whether somebody should look at an event.
 fn is_warning(document: &Value) -> bool {
     let event = document["event"].as_str().unwrap_or_default();
-    event == "alarm" || event.ends_with("refused") || event == "switch_lost"
+    let kinds = ["alarm", "cluster_deaf", "switch_lost"];
+    kinds.contains(&event) || event.ends_with("refused")
 }
 
 /// The peer that has caused an event: a switch, or the address of a connection without its port.

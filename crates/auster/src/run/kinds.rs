@@ -3,7 +3,7 @@
 use super::fields::meant;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 64] = [
+pub const KINDS: [&str; 66] = [
     "access",
     "address_moved",
     "alarm",
@@ -14,10 +14,12 @@ pub const KINDS: [&str; 64] = [
     "certificate_refused",
     "cluster_assigned",
     "cluster_confirmed",
+    "cluster_deaf",
     "cluster_epoch",
     "cluster_exhausted",
     "cluster_foreign",
     "cluster_heard",
+    "cluster_hears_again",
     "cluster_holds",
     "cluster_restored",
     "cluster_schema",

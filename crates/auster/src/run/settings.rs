@@ -908,7 +908,12 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
              of them",
         );
     }
-    if file.vlans.is_followed && running.ovsdb.is_empty() {
+    if file.vlans.is_followed && running.has_cluster {
+        problems.push(
+            "vlans = \"ovsdb\" does not go with [cluster], in which no member reads the switches' \
+             databases: state the VLANs as [[vlan]] and [[port]]",
+        );
+    } else if file.vlans.is_followed && running.ovsdb.is_empty() {
         problems.push(
             "vlans = \"ovsdb\" needs the switches' databases: give them with ovsdb = \"METHOD\" \
              or --ovsdb METHOD",

@@ -27,7 +27,7 @@
 //!  "ended":{reason: count} (connections that have ended, as in the events)}
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use control::ConnectionId;
 use control::bond::Protocol;
-use control::cluster::MemberId;
+use control::cluster::{Cluster, MemberId};
 use control::clustered::Clustered;
 use control::controller::{
     BondPortView, BondView, ControllerCounters, HostView, LinkView, SwitchView, TableView,
@@ -273,6 +273,7 @@ fn guest(guest: &GuestView) -> Value {
 fn cluster(controller: &Clustered) -> Option<Value> {
     let cluster = controller.cluster()?;
     let shards = cluster.shards();
+    let standing = cluster.standing();
     let served_by = shards.iter().find_map(|shard| shard.holder.as_ref());
     let (heard, silent): (Vec<_>, Vec<_>) = cluster
         .peers()
@@ -285,9 +286,43 @@ fn cluster(controller: &Clustered) -> Option<Value> {
         "name": cluster.config().id.as_str(),
         "serves": shards.iter().any(|shard| shard.is_held),
         "served_by": served_by.map(MemberId::as_str),
+        "is_able": standing.is_able(),
+        "state": standing.to_string(),
         "heard": names(&heard),
         "silent": names(&silent),
+        "known": known(cluster),
     }))
+}
+
+/// The members, and the order of take-overs from the place in use on, as this member knows them
+/// also without etcd.
+fn known(cluster: &Cluster) -> Option<Value> {
+    let (view, own) = (cluster.view()?, &cluster.config().id);
+    let members = view.members.iter().map(|(name, member)| {
+        let heard = || {
+            let peers = cluster.peers().into_iter();
+            let heard = peers.filter(|(_, is_heard)| *is_heard);
+            heard.map(|(name, _)| name).collect()
+        };
+        let hears: Option<BTreeSet<MemberId>> = match name == own {
+            true => Some(heard()),
+            false => cluster.heard_by(name).cloned(),
+        };
+        let hears = hears.map(|hears| hears.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let (address, is_ready) = (&member.address, member.is_ready);
+        json!({"name": name.as_str(), "address": address, "ready": is_ready, "hears": hears})
+    });
+    let status = cluster.shards().into_iter().next();
+    let order = status.and_then(|status| {
+        let order = &view.own.get(&status.shard)?.order;
+        let places = order.places().iter().map(MemberId::as_str);
+        Some(
+            places
+                .skip(status.generation.rank().into())
+                .collect::<Vec<_>>(),
+        )
+    });
+    Some(json!({"members": members.collect::<Vec<_>>(), "order": order}))
 }
 
 fn standing_by(connections: &[ConnectionView]) -> Vec<String> {

@@ -32,12 +32,18 @@ pub struct Members {
     /// Where each listens for switches, and for the others; the same when it is started again.
     ports: Vec<u16>,
     bells: Vec<u16>,
+    /// The member that says an address at which nobody hears.
+    deaf: Option<usize>,
     pub ovs: Ovs,
 }
 
 impl Members {
     /// Starts all, with a bridge that dials each of them.
     pub fn start() -> Members {
+        Members::start_with(None)
+    }
+
+    fn start_with(deaf: Option<usize>) -> Members {
         let mut members = Members {
             dir: tempfile::tempdir().unwrap(),
             etcd: Etcd::one(),
@@ -45,6 +51,7 @@ impl Members {
             apis: Vec::new(),
             ports: Vec::new(),
             bells: (0..NAMES.len()).map(|_| free_port()).collect(),
+            deaf,
             ovs: Ovs::start(),
         };
         for n in 0..NAMES.len() {
@@ -68,6 +75,7 @@ impl Members {
     /// The file of a member that listens for switches on a port.
     fn config(&self, member: usize, port: u16) -> String {
         let (name, bell) = (NAMES[member], self.bells[member]);
+        let dialled = if self.deaf == Some(member) { 1 } else { bell };
         let endpoint = &self.etcd.endpoints()[0];
         let text = format!(
             "listen = \"ptcp:{port}:127.0.0.1\"\n\
@@ -76,6 +84,7 @@ impl Members {
              etcd = [\"http://{endpoint}\"]\n\
              name = \"{name}\"\n\
              listen = \"ptcp:{bell}:127.0.0.1\"\n\
+             address = \"tcp:127.0.0.1:{dialled}\"\n\
              state = \"state\"\n"
         );
         let file = self.file(member);
@@ -239,6 +248,77 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
     members.serve_once(40_000);
 }
 
+/// The others hear it, and it hears nobody. It gets no place, and nobody waits for it.
+#[test]
+fn a_member_that_nobody_can_dial_gets_no_switches() {
+    let mut members = Members::start_with(Some(2));
+    let order = || {
+        members
+            .etcd
+            .ctl(&["get", "/auster/v1/own/0", "--print-value-only"])
+    };
+    eventually("both others have a place", || {
+        let order = order();
+        order.contains("\"a\"") && order.contains("\"b\"")
+    });
+    let config = members.config(0, members.ports[0]);
+    let mut status = String::new();
+    eventually("its key says so", || {
+        status = ask(&config, &["status"]).1;
+        let mut words = status
+            .lines()
+            .find(|line| line.starts_with("c "))
+            .unwrap_or_default()
+            .split_whitespace();
+        words.any(|word| word == "no")
+    });
+    assert!(!order().contains("\"c\""), "{}", order());
+    let (code, said) = ask(&config, &["move", "c"]);
+    assert_eq!((code, said.lines().count()), (1, 1), "{said}");
+    assert!(said.contains("c is not ready"), "{said}");
+
+    let first = members.settled();
+    members.etcd.kill(0);
+    assert_eq!(members.end(first, Signal::SIGKILL), None);
+    let heir = members.settled();
+    assert_eq!(heir, 1 - first);
+
+    // Probes, and what is known, without etcd.
+    let health = |member: usize, more: &[&str]| {
+        let api = members.apis[member].to_string();
+        auster(&[&["health", "--api", &api], more].concat())
+    };
+    let (code, line) = health(heir, &[]);
+    assert!(
+        code == 0 && line.starts_with("ready: serves the switches"),
+        "{line}"
+    );
+    let (code, line) = health(2, &[]);
+    assert!(code == 1 && line.contains("hears too few"), "{line}");
+    assert_eq!(health(2, &["--live"]).0, 0);
+    let socket = members.running[heir]
+        .as_ref()
+        .expect("it runs")
+        .dir
+        .path()
+        .join("status");
+    let text = std::fs::read_to_string(members.file(heir)).unwrap();
+    let text = format!("status = \"{}\"\n{text}", socket.display());
+    std::fs::write(members.file(heir), text).unwrap();
+    let (code, seen) = ask(&members.file(heir).display().to_string(), &["status"]);
+    assert_eq!(code, 0, "{seen}");
+    let endpoint = members.etcd.endpoints()[0].to_string();
+    assert_eq!(seen.matches(&endpoint).count(), 1, "{seen}");
+    let row = |name| {
+        let mut rows = seen.lines().map(str::split_whitespace);
+        rows.find_map(|mut row| (row.next() == Some(name)).then(|| row.collect::<Vec<_>>()))
+    };
+    let of_heir = row(NAMES[heir]).expect("a row");
+    assert_eq!(of_heir[2], "serves", "{seen}");
+    assert_eq!(row("c").expect("a row")[3..], [NAMES[heir]], "{seen}");
+    assert_eq!(row(NAMES[first]).expect("a row")[3..], ["nobody"], "{seen}");
+}
+
 /// The hosts behind `p1` and `p2`.
 const SPEAKS: [u8; 6] = [2, 0, 0, 0, 0, 0x51];
 const SILENT: [u8; 6] = [2, 0, 0, 0, 0, 0x52];
@@ -362,9 +442,12 @@ fn a_link_that_fails_while_etcd_is_down_has_another_way() {
 
 /// Runs the command of an operator. Returns its exit code and its lines.
 fn ask(config: &str, words: &[&str]) -> (i32, String) {
+    auster(&[&["cluster"], words, &["--config", config]].concat())
+}
+
+fn auster(words: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
-    let command = command.arg("cluster").args(words);
-    let output = command.args(["--config", config]).output().unwrap();
+    let output = command.args(words).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let code = output.status.code().expect("it ends by itself");
     (code, String::from_utf8(said).unwrap())
@@ -502,6 +585,17 @@ state = "state"
         std::fs::write(path(&format!("{name}.toml")), text).unwrap();
         Auster::start(&["--config", &path(&format!("{name}.toml"))])
     });
+    // A check knows that others would refuse this one.
+    for (certificate, problem) in [("b", "the certificate is \"b\"'s"), ("s1", "is a switch's")] {
+        let text = std::fs::read_to_string(path("a.toml")).unwrap();
+        let text = text.replace("\"a-", &format!("\"{certificate}-"));
+        std::fs::write(path("mistaken.toml"), text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_auster"));
+        let command = command.args(["run", "--check", "--config", &path("mistaken.toml")]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(problem), "{said}");
+    }
     let targets = [0, 1].map(|n: usize| format!("ssl:127.0.0.1:{}", members[n].port()));
 
     let ovs = Ovs::start();

@@ -2,12 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Instant;
+use clock::{Duration, Instant};
 
 use super::store::{Member, Snapshot, StoreRequest};
 use super::suspicion::Peers;
 use super::term::{MemberId, Order, Rank, ShardId, weight};
 use super::{ClusterConfig, STEADY, Shard};
+
+/// How long the next member waits for those before it that are suspected too, or not ready.
+const NEXT_RANK: Duration = Duration::from_millis(100);
+/// How long it waits for one before it that is ready and does not act: three heartbeats. Each
+/// further one has [`NEXT_RANK`].
+const TURN_MAX: Duration = Duration::from_millis(300);
 
 /// The order of a shard over `members`: `first` has place 0 if it is given, and the others follow
 /// by weight (rendezvous hashing). Empty without members.
@@ -21,22 +27,23 @@ pub(super) fn order(
     Order::repeating(&places)
 }
 
-/// The place at which it is this member's turn once the present holder is suspected, and whether no
-/// other member was passed over.
-pub(super) fn turn(me: &MemberId, shard: &Shard, peers: &Peers) -> Option<(Rank, bool)> {
+/// The place at which it is this member's turn once the present holder is suspected, and how long
+/// it waits for the members at the places before.
+pub(super) fn turn(me: &MemberId, shard: &Shard, peers: &Peers) -> Option<(Rank, Duration)> {
     let holder = shard.holder()?;
-    let mut is_next = true;
-    let places = shard.own.order.places().iter().zip(0..);
-    for (place, rank) in places.skip(usize::from(shard.in_use) + 1) {
-        if place == me {
-            return Some((rank, is_next));
-        }
-        if peers.is_ready(place) {
-            return None;
-        }
-        is_next &= place == holder;
-    }
-    None
+    let later = shard.own.order.places().iter().zip(0..);
+    let later = later.skip(usize::from(shard.in_use) + 1);
+    let (_, rank) = later.clone().find(|(place, _)| *place == me)?;
+    let passed = later
+        .map(|(place, _)| place)
+        .take_while(|place| *place != me);
+    let mut passed = passed.filter(|place| *place != holder).peekable();
+    let least = passed.peek().map_or(Duration::ZERO, |_| NEXT_RANK);
+    let wait = match u32::try_from(passed.filter(|place| peers.is_ready(place)).count()) {
+        Ok(0) | Err(_) => least,
+        Ok(ready) => TURN_MAX + NEXT_RANK * (ready - 1),
+    };
+    Some((rank, wait))
 }
 
 /// Whether a member that is ready has no place, or one with a place has left or is about to.
@@ -58,6 +65,8 @@ pub(super) struct Writer<'a> {
     pub now: Instant,
     pub config: &'a ClusterConfig,
     pub is_ready: bool,
+    /// It does not know who is there: it assigns nothing, and keeps the order that it serves by.
+    pub is_deaf: bool,
     pub peers: &'a Peers,
     pub shards: &'a BTreeMap<ShardId, Shard>,
     pub raise: Option<u16>,
@@ -78,7 +87,7 @@ impl Writer<'_> {
             return None;
         }
         let live = self.live(view);
-        let is_assigner = live.first() == Some(&self.config.id);
+        let is_assigner = live.first() == Some(&self.config.id) && !self.is_deaf;
         let ids = (0..=u8::MAX).take(usize::from(self.config.shards));
         let order = ids.map(ShardId).find_map(|id| {
             let expected = view.own.get(&id).map(|own| own.revision);
@@ -87,7 +96,7 @@ impl Writer<'_> {
             let order = match known {
                 Some(shard) if shard.is_held => {
                     let is_steady = |since| since + STEADY <= self.now;
-                    let is_outdated = shard.outdated_since.is_some_and(is_steady);
+                    let is_outdated = shard.outdated_since.is_some_and(is_steady) && !self.is_deaf;
                     let me = &self.config.id;
                     let asked = view.moves.get(&id);
                     let asked = asked.filter(|asked| Some(asked.revision) == expected);

@@ -1,6 +1,7 @@
 //! The results of a member: messages, switches to serve, events and counts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use openflow::DatapathId;
 use openflow::message::RoleMessage;
@@ -62,6 +63,15 @@ pub enum ClusterEvent {
     Confirmed(MemberId),
     /// A suspected member is heard again.
     Heard(MemberId),
+    /// This member and those that it hears are no majority of the members: it is not ready, unless
+    /// it serves. Say so in its entry.
+    Deaf {
+        hears: Vec<MemberId>,
+        /// The number of the others.
+        members: usize,
+    },
+    /// It hears a majority again.
+    HearsAgain,
     /// This member serves a shard that `from` served before.
     TookOver {
         shard: ShardId,
@@ -98,9 +108,61 @@ pub enum ClusterEvent {
     /// nothing: write that it is not ready.
     Schema { in_use: u32, reads: u32 },
     /// The store does not answer. Take-overs go on; nothing is assigned.
-    StoreLost,
+    StoreLost { why: String },
     /// The store answers again.
     StoreBack,
+}
+
+/// The use that this member is of now, for whoever watches over it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Serves,
+    /// Another member serves, and this one has a place to take over from it.
+    StandsBy {
+        serves: MemberId,
+    },
+    /// No switch is connected yet.
+    NoSwitch,
+    /// It has never read the store: it serves nothing until then.
+    Unread {
+        why: String,
+    },
+    /// The store's documents have a schema that it does not read.
+    TooOld,
+    Deaf,
+    /// The application has said that it is not ready.
+    NotReady,
+    /// No order has this member.
+    NoPlace,
+    NobodyServes,
+}
+
+impl Standing {
+    /// Whether this member serves, or could take over.
+    pub fn is_able(&self) -> bool {
+        matches!(
+            self,
+            Standing::Serves | Standing::StandsBy { .. } | Standing::NoSwitch
+        )
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Standing::Serves => "serves the switches",
+            Standing::StandsBy { serves } => return write!(f, "stands by for {serves}"),
+            Standing::NoSwitch => "no switch is connected",
+            Standing::Unread { why } => return write!(f, "has not read etcd: {why}"),
+            Standing::TooOld => "the cluster has a schema that this version does not read",
+            Standing::Deaf => "hears too few of the other members: can they dial its address?",
+            Standing::NotReady => {
+                "serves nothing: it is drained, ends, or has not read what the API was asked for"
+            }
+            Standing::NoPlace => "has no place in the order of the members",
+            Standing::NobodyServes => "nobody serves the switches",
+        })
+    }
 }
 
 /// Counters since the start, and the state now.

@@ -20,6 +20,8 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 const READ_AGAIN: Duration = Duration::from_secs(300);
 /// The time between two reads that peers' messages ask for.
 const HINT_PAUSE: Duration = Duration::from_secs(1);
+/// Characters that are kept of an error's text.
+const WHY_CHARS_MAX: usize = 300;
 /// The time between two reports of the high-water mark, but for new terms.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -58,8 +60,8 @@ pub enum StoreAnswer {
     Written { cluster_id: u64, revision: u64 },
     /// The comparison failed, and nothing was put.
     Conflict { cluster_id: u64, revision: u64 },
-    /// No answer, or an error. Whether a write was done is unknown.
-    Unreachable,
+    /// No answer, or this error. Whether a write was done is unknown.
+    Unreachable(String),
 }
 
 /// The whole prefix at one revision.
@@ -174,6 +176,8 @@ pub(super) struct Store {
     retry_at: Instant,
     failures: u32,
     is_lost: bool,
+    /// Why the store does not answer, or does not take this member.
+    problem: Option<String>,
     /// Reads sent.
     pub reads: u64,
     pub counts: Counts,
@@ -231,6 +235,7 @@ impl Store {
             retry_at: now,
             failures: 0,
             is_lost: false,
+            problem: None,
             reads: 0,
             counts: Counts::default(),
             events: Vec::new(),
@@ -299,6 +304,8 @@ impl Store {
     ) -> Option<(u32, StoreRequest)> {
         if self.asked.as_ref().is_some_and(|asked| asked.until <= now) {
             self.counts.timeouts += 1;
+            let late = || format!("no answer within {} ms", ANSWER_MAX.as_millis());
+            self.problem.get_or_insert_with(late);
             self.fail(now);
         }
         self.wants_read |= self.read_at + READ_AGAIN <= now;
@@ -329,13 +336,22 @@ impl Store {
         Some((self.number, request))
     }
 
+    pub(super) fn note_problem(&mut self, why: &str) {
+        self.problem = Some(why.chars().take(WHY_CHARS_MAX).collect());
+    }
+
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
     /// The request is without answer; what it did is unknown.
     fn fail(&mut self, now: Instant) {
         self.asked = None;
         self.wants_read = true;
         if !self.is_lost {
             self.is_lost = true;
-            self.events.push(ClusterEvent::StoreLost);
+            let why = self.problem.clone().unwrap_or_default();
+            self.events.push(ClusterEvent::StoreLost { why });
         }
         let pause = (BACK_OFF * 2u32.pow(self.failures.min(6))).min(BACK_OFF_MAX);
         self.failures = self.failures.saturating_add(1);
@@ -359,12 +375,14 @@ impl Store {
                 cluster_id,
                 revision,
             } => (*cluster_id, *revision),
-            StoreAnswer::Unreachable => {
+            StoreAnswer::Unreachable(why) => {
+                self.note_problem(why);
                 self.fail(now);
                 return None;
             }
         };
         self.failures = 0;
+        self.problem = None;
         if std::mem::take(&mut self.is_lost) {
             self.events.push(ClusterEvent::StoreBack);
         }

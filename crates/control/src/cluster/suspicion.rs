@@ -3,6 +3,12 @@
 //! A peer is suspected after three missed heartbeats, or at once when its connection is reset. The
 //! others are asked whether they hear it: the majority of those that answer within 50 ms confirms.
 //! Without others, a switch that still answers confirms that it is not this member that is cut off.
+//!
+//! Whoever dials speaks, so a member may be heard and hear nobody itself: a firewall drops what is
+//! for its port, say. Each heartbeat names whom its sender hears. A member that does not hear this
+//! one is not asked, unless it hears the suspected one. A *deaf* member, which is without a
+//! majority of the members even with itself, learns of no death and confirms none, so it stands for
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +24,7 @@ const SILENCE_MAX: Duration = Duration::from_millis(300);
 /// The silence after which a peer no longer counts as heard in an answer: the one who asks has
 /// heard the last heartbeat a little earlier or later.
 const SILENCE_ANSWERED: Duration = Duration::from_millis(250);
-/// The time that a peer has to connect once it is known.
+/// The time that a peer has to connect once it is known, and that a member may be deaf unnoticed.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The time for answers to a question.
 const ANSWER_MAX: Duration = Duration::from_millis(50);
@@ -51,6 +57,9 @@ pub struct Heartbeat {
     pub epoch: u16,
     /// The shards whose place in use is not the first, by number; at most 256.
     pub in_use: Vec<InUse>,
+    /// The members that the sender hears, at most 16; `None` if it is of a version that does not
+    /// say it.
+    pub hears: Option<BTreeSet<MemberId>>,
 }
 
 /// The place of an order that is in use.
@@ -66,6 +75,7 @@ pub struct InUse {
 /// The other members.
 #[derive(Debug)]
 pub(super) struct Peers {
+    own: MemberId,
     peers: BTreeMap<MemberId, Peer>,
     number: u32,
     called_at: Instant,
@@ -75,6 +85,9 @@ pub(super) struct Peers {
     /// Switches are to be asked: there is no member to confirm a suspicion.
     pub wants_probe: bool,
     pub suspicions: u64,
+    /// Since when this member is deaf, and whether that was reported.
+    deaf_since: Option<Instant>,
+    is_deaf_reported: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +98,8 @@ struct Peer {
     /// When it counts as suspected, if nothing is heard.
     deadline: Instant,
     is_ready: bool,
+    /// The members that it hears, if it says so.
+    hears: Option<BTreeSet<MemberId>>,
     /// It has taken over since it was heard last.
     has_acted: bool,
     suspicion: Option<Suspicion>,
@@ -117,6 +132,7 @@ impl Peer {
             was_heard: false,
             deadline: now + CONNECT_MAX,
             is_ready: false,
+            hears: None,
             has_acted: false,
             suspicion: None,
             budget: Budget::new(now, PER_S, PER_S),
@@ -131,11 +147,21 @@ impl Peer {
         let suspicion = self.suspicion.as_ref();
         suspicion.is_some_and(|suspicion| suspicion.confirmed_at.is_some())
     }
+
+    /// Whether it is heard, and says that it does not hear this member.
+    fn is_deaf_to(&self, member: &MemberId) -> bool {
+        self.is_heard()
+            && self
+                .hears
+                .as_ref()
+                .is_some_and(|them| !them.contains(member))
+    }
 }
 
 impl Peers {
-    pub(super) fn new(now: Instant) -> Peers {
+    pub(super) fn new(now: Instant, own: MemberId) -> Peers {
         Peers {
+            own,
             peers: BTreeMap::new(),
             number: 0,
             called_at: now,
@@ -143,6 +169,8 @@ impl Peers {
             messages: Vec::new(),
             wants_probe: false,
             suspicions: 0,
+            deaf_since: None,
+            is_deaf_reported: false,
         }
     }
 
@@ -195,16 +223,30 @@ impl Peers {
         peer.is_some_and(|peer| peer.budget.take(now))
     }
 
-    pub(super) fn hear(&mut self, now: Instant, from: &MemberId, is_ready: bool) {
+    /// Notes a heartbeat.
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        from: &MemberId,
+        is_ready: bool,
+        hears: Option<BTreeSet<MemberId>>,
+    ) {
         let Some(peer) = self.peers.get_mut(from) else {
             return;
         };
         peer.was_heard = true;
         peer.is_ready = is_ready;
+        let has_news = peer.hears != hears;
+        peer.hears = hears;
         peer.has_acted = false;
         peer.deadline = now + SILENCE_MAX;
         if peer.suspicion.take().is_some() {
             self.events.push(ClusterEvent::Heard(from.clone()));
+        }
+        // It may answer otherwise now, or no longer count.
+        let suspicions = self.peers.values_mut().filter_map(|p| p.suspicion.as_mut());
+        for suspicion in suspicions.filter(|_| has_news) {
+            suspicion.next_round = suspicion.next_round.min(now);
         }
     }
 
@@ -280,7 +322,11 @@ impl Peers {
         }
         let is_voter = |peer: &Peer| (peer.is_member || peer.is_heard()) && !peer.is_confirmed();
         let voters = self.peers.iter().filter(|(_, peer)| is_voter(peer));
-        let voters: Vec<_> = voters.map(|(id, p)| (id.clone(), p.is_heard())).collect();
+        let voters = voters.map(|(id, peer)| {
+            let deaf = peer.hears.clone().filter(|_| peer.is_deaf_to(&self.own));
+            (id.clone(), peer.is_heard(), deaf)
+        });
+        let voters: Vec<_> = voters.collect();
         for (id, peer) in &mut self.peers {
             let Some(suspicion) = &mut peer.suspicion else {
                 continue;
@@ -307,10 +353,13 @@ impl Peers {
             if now < suspicion.next_round {
                 continue;
             }
-            let mut others = voters.iter().filter(|(voter, _)| voter != id).peekable();
+            let counts = |(voter, _, deaf): &&(MemberId, bool, Option<BTreeSet<MemberId>>)| {
+                voter != id && deaf.as_ref().is_none_or(|hears| hears.contains(id))
+            };
+            let mut others = voters.iter().filter(counts).peekable();
             let is_probe = others.peek().is_none();
-            let asked = others.filter(|(_, is_heard)| *is_heard);
-            let waiting: BTreeSet<_> = asked.map(|(voter, _)| voter.clone()).collect();
+            let asked = others.filter(|(_, is_heard, _)| *is_heard);
+            let waiting: BTreeSet<_> = asked.map(|(voter, ..)| voter.clone()).collect();
             suspicion.rounds += 1;
             let is_first = suspicion.rounds <= ROUNDS_AT_ONCE && !is_probe;
             suspicion.next_round = now + if is_first { ANSWER_MAX } else { ROUND_PAUSE };
@@ -335,6 +384,40 @@ impl Peers {
                 hears_not: 0,
             });
         }
+        self.evaluate_deafness(now);
+    }
+
+    /// Reports that this member is deaf once it has been for a while, and when it no longer is.
+    fn evaluate_deafness(&mut self, now: Instant) {
+        let since = self.deaf_since.unwrap_or(now);
+        self.deaf_since = self.is_deaf().then_some(since);
+        let is_deaf = self
+            .deaf_since
+            .is_some_and(|since| since + CONNECT_MAX <= now);
+        if is_deaf && !self.is_deaf_reported {
+            self.is_deaf_reported = true;
+            self.events.push(ClusterEvent::Deaf {
+                hears: self.names_heard().collect(),
+                members: self.peers.values().filter(|peer| peer.is_member).count(),
+            });
+        } else if self.deaf_since.is_none() && std::mem::take(&mut self.is_deaf_reported) {
+            self.events.push(ClusterEvent::HearsAgain);
+        }
+    }
+
+    /// Whether this member and those that it hears are no majority of the members. One that was
+    /// heard once and is confirmed as gone is none of them.
+    pub(super) fn is_deaf(&self) -> bool {
+        let is_gone = |peer: &Peer| peer.was_heard && peer.is_confirmed();
+        let members = self.peers.values().filter(|p| p.is_member && !is_gone(p));
+        let (heard, silent): (Vec<_>, Vec<_>) = members.partition(|peer| peer.is_heard());
+        heard.len() < silent.len()
+    }
+
+    /// The peers that are heard.
+    pub(super) fn names_heard(&self) -> impl Iterator<Item = MemberId> {
+        let heard = self.heard().filter(|(_, is_heard)| *is_heard);
+        heard.map(|(id, _)| id.clone())
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -343,7 +426,9 @@ impl Peers {
             Some(s) if s.confirmed_at.is_some() || peer.has_acted => None,
             Some(s) => Some(s.round.as_ref().map_or(s.next_round, |round| round.until)),
         };
-        self.peers.values().filter_map(due).min()
+        let deaf = self.deaf_since.filter(|_| !self.is_deaf_reported);
+        let deaf = deaf.map(|since| since + CONNECT_MAX);
+        self.peers.values().filter_map(due).chain(deaf).min()
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = &MemberId> {
@@ -353,6 +438,12 @@ impl Peers {
     /// The peers, and whether each is heard.
     pub(super) fn heard(&self) -> impl Iterator<Item = (&MemberId, bool)> {
         self.peers.iter().map(|(id, peer)| (id, peer.is_heard()))
+    }
+
+    /// The members that a peer hears, if it is heard and says so.
+    pub(super) fn heard_by(&self, peer: &MemberId) -> Option<&BTreeSet<MemberId>> {
+        let peer = self.peers.get(peer).filter(|peer| peer.is_heard());
+        peer?.hears.as_ref()
     }
 
     /// Whether a peer is heard and can serve switches.

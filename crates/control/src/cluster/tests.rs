@@ -142,9 +142,137 @@ fn a_store_that_is_silent_is_asked_at_a_slowing_rate() {
     alone.run_for(ms(60_000));
     assert!((25..45).contains(&alone.requests), "{}", alone.requests);
     assert_eq!(alone.cluster.counts().store_requests, alone.requests);
-    let lost = ClusterOutput::Event(ClusterEvent::StoreLost);
+    let why = "no answer within 300 ms".to_owned();
+    let lost = ClusterOutput::Event(ClusterEvent::StoreLost { why: why.clone() });
     let lost = alone.outputs.iter().filter(|output| **output == lost);
     assert_eq!(lost.count(), 1);
+    assert_eq!(alone.cluster.standing(), Standing::Unread { why });
+    alone.cluster.note_store_problem("the name is taken");
+    let said = alone.cluster.standing().to_string();
+    assert_eq!(said, "has not read etcd: the name is taken");
+}
+
+/// It has one word for each state in which it could take over, and others where it could not.
+#[test]
+fn a_member_says_how_it_stands() {
+    let (dpid, connection) = (DatapathId(5), ConnectionId(1));
+    let mut member = Fixture::new(1, None);
+    let stands = |member: &Fixture| {
+        (
+            member.cluster.standing().is_able(),
+            member.cluster.standing(),
+        )
+    };
+    let beat = |member: &mut Fixture, is_ready| {
+        let beat = Heartbeat {
+            is_ready,
+            ..Heartbeat::default()
+        };
+        let beat = PeerMessage::Heartbeat(beat);
+        member
+            .cluster
+            .handle_peer_message(member.now, &id("b"), beat);
+    };
+    let other = Member {
+        address: String::new(),
+        is_ready: true,
+        reads: 1,
+    };
+    member.members.insert(id("b"), other);
+    member.run_for(ms(100));
+    assert_eq!(stands(&member), (false, Standing::Deaf));
+    beat(&mut member, true);
+    assert_eq!(stands(&member), (true, Standing::NoSwitch));
+    member
+        .cluster
+        .handle_switch_up(member.now, dpid, connection, ShardId(0));
+    assert_eq!(stands(&member), (false, Standing::NotReady));
+    let set = |member: &mut Fixture, places: &[MemberId]| {
+        let order = Order::repeating(places);
+        member.revision += 1;
+        let revision = member.revision;
+        member.own.insert(ShardId(0), Own { order, revision });
+        beat(member, true);
+        member.cluster.handle_watch_lost(member.now);
+        member.run_for(ms(100));
+    };
+    set(&mut member, &[id("b")]);
+    member.cluster.set_ready(member.now, true);
+    assert_eq!(stands(&member), (false, Standing::NoPlace));
+    set(&mut member, &[id("b"), id("a")]);
+    let serves = id("b");
+    assert_eq!(stands(&member), (true, Standing::StandsBy { serves }));
+    set(&mut member, &[id("gone"), id("b"), id("a")]);
+    assert_eq!(stands(&member), (false, Standing::NobodyServes));
+    set(&mut member, &[id("a"), id("b")]);
+    assert_eq!(stands(&member), (true, Standing::Serves));
+    // It goes on without the store.
+    member.has_store = false;
+    member.run_for(ms(60_000));
+    assert_eq!(stands(&member), (true, Standing::Serves));
+}
+
+/// It is heard, and ready, and agrees that the one that serves is silent. It does nothing.
+#[test]
+fn a_member_that_does_not_use_its_place_is_passed_over() {
+    let mut member = Fixture::new(1, None);
+    for other in ["b", "c"] {
+        let entry = Member {
+            address: String::new(),
+            is_ready: true,
+            reads: 1,
+        };
+        member.members.insert(id(other), entry);
+    }
+    let order = Order::repeating(&[id("c"), id("b"), id("a")]);
+    member.own.insert(ShardId(0), Own { order, revision: 4 });
+    member.cluster.set_ready(member.now, true);
+    let beat = |member: &mut Fixture, from: &str| {
+        let beat = Heartbeat {
+            is_ready: true,
+            ..Heartbeat::default()
+        };
+        let beat = PeerMessage::Heartbeat(beat);
+        member
+            .cluster
+            .handle_peer_message(member.now, &id(from), beat);
+    };
+    for _ in 0..10 {
+        beat(&mut member, "b");
+        beat(&mut member, "c");
+        member.run_for(ms(100));
+    }
+    member.outputs.clear();
+    let at = member.now;
+    member.cluster.handle_peer_reset(at, &id("c"));
+    let mut used = None;
+    let taken = loop {
+        assert!(member.now - at < ms(1000), "nobody takes over");
+        beat(&mut member, "b");
+        member.run_for(ms(10));
+        for output in std::mem::take(&mut member.outputs) {
+            if let ClusterOutput::Event(ClusterEvent::TookOver { rank, .. }) = output {
+                used = Some(rank);
+            } else if let ClusterOutput::Peer {
+                message: PeerMessage::Question { number, .. },
+                ..
+            } = output
+            {
+                let answer = PeerMessage::Answer {
+                    number,
+                    is_heard: false,
+                };
+                member
+                    .cluster
+                    .handle_peer_message(member.now, &id("b"), answer);
+            }
+        }
+        if used.is_some() {
+            break member.now - at;
+        }
+    };
+    assert_eq!(used, Some(2));
+    assert!((ms(300)..ms(400)).contains(&taken), "{taken:?}");
 }
 
 #[test]
@@ -218,11 +346,15 @@ fn a_heartbeat_out_of_bounds_is_refused() {
             epoch: EPOCH_MAX + 1,
             ..Heartbeat::default()
         },
+        Heartbeat {
+            hears: Some((0..=MEMBERS_MAX).map(|n| id(&format!("m{n}"))).collect()),
+            ..Heartbeat::default()
+        },
     ] {
         let beat = PeerMessage::Heartbeat(beat);
         alone.cluster.handle_peer_message(alone.now, &id("b"), beat);
     }
-    assert_eq!(alone.cluster.counts().peer_messages_refused, 2);
+    assert_eq!(alone.cluster.counts().peer_messages_refused, 3);
     // A place that is none is passed over.
     alone.cluster.set_ready(alone.now, true);
     alone.run_for(ms(100));

@@ -47,6 +47,11 @@ impl Credentials {
     pub fn expiries(&self) -> &[Expiry] {
         &self.expiries
     }
+
+    /// Our certificate, then its intermediates.
+    pub fn certificate(&self) -> &[CertificateDer<'static>] {
+        &self.own.cert
+    }
 }
 
 impl fmt::Debug for Credentials {

@@ -100,9 +100,13 @@ struct Node {
     is_leaving: bool,
     /// It has read that it is drained, and so is not ready.
     is_drained: bool,
+    /// It has said that it is deaf, and so its entry is not ready.
+    says_deaf: bool,
     is_stopped: bool,
     /// The application does not tick.
     is_stalled: bool,
+    /// Others do not reach it, and it reaches them.
+    is_deaf: bool,
     held: VecDeque<Input>,
     timer_at: Option<Instant>,
     /// The last timer, and how many have come at that time.
@@ -199,8 +203,10 @@ impl World {
             is_ready: false,
             is_leaving: false,
             is_drained: false,
+            says_deaf: false,
             is_stopped: false,
             is_stalled: false,
+            is_deaf: false,
             held: VecDeque::new(),
             timer_at: None,
             timers: (Instant::START, 0),
@@ -340,7 +346,7 @@ impl World {
         };
         node.cluster = Some(Cluster::new(self.now, config, node.high_water));
         (node.is_ready, node.is_leaving, node.is_stalled) = (false, false, false);
-        (node.timer_at, node.is_watching) = (None, false);
+        (node.timer_at, node.is_watching, node.says_deaf) = (None, false, false);
         node.heard = vec![None; members];
         let process = node.process;
         let now = self.now;
@@ -367,7 +373,7 @@ impl World {
         (node.is_stopped, node.is_leaving) = (false, false);
         node.held.clear();
         for other in 0..self.nodes.len() {
-            if other != member && self.is_running(other) && !self.is_cut(member, other) {
+            if other != member && self.is_running(other) && self.reaches(member, other) {
                 let at = self.now + Duration::from_millis(3 + self.below(11));
                 self.deliver(at, other, Input::Reset(member));
             }
@@ -432,8 +438,15 @@ impl World {
         self.nodes[member].is_stalled = is_stalled;
     }
 
-    fn is_cut(&self, a: usize, b: usize) -> bool {
-        self.cut_peers.contains(&(a.min(b), a.max(b)))
+    /// Has a member hear nobody, while the others hear it: a firewall drops what is for its port.
+    pub fn set_deaf(&mut self, member: usize, is_deaf: bool) {
+        self.note(|| format!("deaf {member}: {is_deaf}"));
+        self.nodes[member].is_deaf = is_deaf;
+    }
+
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let is_cut = self.cut_peers.contains(&(from.min(to), from.max(to)));
+        !is_cut && !self.nodes[to].is_deaf
     }
 
     /// Cuts two members from each other, or mends it.
@@ -579,6 +592,7 @@ impl World {
         for member in 0..self.nodes.len() {
             self.set_stopped(member, false);
             self.set_stalled(member, false);
+            self.set_deaf(member, false);
             if !self.nodes[member].is_leaving {
                 self.start(member);
             }
@@ -824,7 +838,7 @@ impl World {
                 self.deliver(now + TICK, member, Input::Tick);
             }
             Input::Keepalive => {
-                self.send_to_store(member, ToStore::Register(self.nodes[member].is_ready));
+                self.register(member);
                 self.deliver(now + KEEPALIVE, member, Input::Keepalive);
             }
             Input::Ready(is_ready) => {
@@ -832,7 +846,7 @@ impl World {
                     let is_ready = is_ready && !node.is_drained;
                     node.is_ready = is_ready;
                     cluster.set_ready(now, is_ready);
-                    self.send_to_store(member, ToStore::Register(is_ready));
+                    self.register(member);
                 }
             }
             Input::Drained(is_drained) => {
@@ -927,6 +941,13 @@ impl World {
         }
     }
 
+    /// Keeps the member's entry alive, and says whether it is ready.
+    fn register(&mut self, member: usize) {
+        let node = &self.nodes[member];
+        let is_ready = node.is_ready && !node.says_deaf;
+        self.send_to_store(member, ToStore::Register(is_ready));
+    }
+
     fn send_to_store(&mut self, member: usize, message: ToStore) {
         let process = self.nodes[member].process;
         let at = self.arrival(Place::Node(member), Place::Store);
@@ -997,7 +1018,7 @@ impl World {
                 let Some(other) = self.nodes.iter().position(|node| node.id == to) else {
                     return;
                 };
-                if self.is_running(other) && !self.is_cut(member, other) {
+                if self.is_running(other) && self.reaches(member, other) {
                     let at = self.arrival(Place::Node(member), Place::Node(other));
                     self.deliver(at, other, Input::Peer(member, message));
                 }
@@ -1027,8 +1048,15 @@ impl World {
             ClusterOutput::HighWater(mark) => self.nodes[member].high_water = Some(mark),
             ClusterOutput::Event(event) => {
                 self.note(|| format!("{member}: {event:?}"));
-                if let ClusterEvent::TookOver { shard, from, .. } = event {
-                    self.check_takeover(member, shard, &from);
+                match event {
+                    ClusterEvent::TookOver { shard, from, .. } => {
+                        self.check_takeover(member, shard, &from);
+                    }
+                    ClusterEvent::Deaf { .. } | ClusterEvent::HearsAgain => {
+                        self.nodes[member].says_deaf = event != ClusterEvent::HearsAgain;
+                        self.register(member);
+                    }
+                    _ => {}
                 }
             }
             ClusterOutput::Close { dpid, connection } => {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use control::cluster::{Cluster, Standing};
+use control::clustered::Clustered;
 use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
@@ -29,44 +31,57 @@ pub struct Health {
     pub status: &'static str,
     /// The time that the controller's thread took to answer.
     pub answered_ms: f64,
+    /// A member of a cluster serves the switches, or stands by for another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "stands by for c")]
+    pub state: Option<String>,
 }
 
 impl Api {
-    async fn health(&self) -> Result<Health, Problem> {
+    async fn health(&self) -> Result<(Health, Option<Standing>), Problem> {
         let begun = Instant::now();
-        let answered = timeout(ANSWER_MAX, self.driver.ask(|_| ())).await;
+        let standing = |application: &mut Clustered| application.cluster().map(Cluster::standing);
+        let answered = timeout(ANSWER_MAX, self.driver.ask(standing)).await;
         let silent = || {
             let detail = "the controller's thread does not answer within a second";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         };
-        answered.ok().flatten().ok_or_else(silent)?;
-        Ok(Health {
+        let standing = answered.ok().flatten().ok_or_else(silent)?;
+        let health = Health {
             status: "ok",
             answered_ms: begun.elapsed().as_secs_f64() * 1e3,
-        })
+            state: standing.as_ref().map(ToString::to_string),
+        };
+        Ok((health, standing))
     }
 }
 
-/// Whether the process and the controller's thread answer.
+/// Whether the process and the controller's thread answer, whatever etcd and other members do.
 #[utoipa::path(get, path = "/healthz", tag = "process", operation_id = "healthz",
     responses(
         (status = 200, body = Health),
         (status = 503, description = "The controller's thread does not answer within a second"),
     ))]
 async fn healthz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
-    Ok(Json(api.health().await?))
+    let (health, _) = api.health().await?;
+    Ok(Json(health))
 }
 
-/// Whether it also serves switches, or stands by as a member of a cluster: its listeners are open.
+/// Whether it can do its work, too: its listeners are open, and as a member of a cluster it serves
+/// the switches, or could take over. That a member has lost etcd meanwhile does not count.
 #[utoipa::path(get, path = "/readyz", tag = "process", operation_id = "readyz",
     responses(
         (status = 200, body = Health),
         (status = 503),
     ))]
 async fn readyz(State(api): State<Api>) -> Result<Json<Health>, Problem> {
-    let health = api.health().await?;
+    let (health, standing) = api.health().await?;
     if !api.reads.is_ready() {
         let detail = "switches cannot connect yet: the listeners are not open";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    }
+    if let Some(standing) = standing.filter(|standing| !standing.is_able()) {
+        let detail = format!("not ready: {standing}");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
     let status = "ready";

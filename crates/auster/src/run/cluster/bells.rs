@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clock::Budget;
+use clock::{Budget, Instant};
 use control::cluster::{Member, MemberId, PeerMessage};
 use control::clustered::{Edges, PACKETS_PER_SECOND_MAX};
 use net::method::Method;
@@ -45,6 +45,9 @@ const WRITE_MAX: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 128;
 /// Room for what a member hands over at once.
 const PACKETS_WAITING_MAX: usize = PACKETS_PER_SECOND_MAX as usize;
+/// The time between two lines about what comes from one address and is refused, each of which
+/// dials again a few times a second.
+const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 /// The pause before a member is dialled again.
 const DIAL_AGAIN: Duration = Duration::from_millis(200);
 
@@ -276,7 +279,7 @@ impl Listening {
     /// Listens until the task is aborted, which closes the connections too.
     pub async fn listen(mut self, own: MemberId, handle: Handle) {
         let mut heard = JoinSet::new();
-        let counts = Arc::new(Counts::default());
+        let (counts, refused) = (Arc::new(Counts::default()), Arc::new(Refused::default()));
         loop {
             let connection = self.listener.accept().await;
             heard.spawn(hear(
@@ -284,6 +287,7 @@ impl Listening {
                 connection,
                 handle.clone(),
                 counts.clone(),
+                refused.clone(),
             ));
             while heard.try_join_next().is_some() {}
         }
@@ -315,28 +319,57 @@ impl Counts {
     }
 }
 
-async fn hear(own: MemberId, connection: Connection, handle: Handle, counts: Arc<Counts>) {
+/// The addresses of which something was refused within the last minute.
+#[derive(Default)]
+struct Refused(Mutex<BTreeMap<String, Instant>>);
+
+impl Refused {
+    /// Writes why a connection is refused: when that begins, and then once a minute.
+    fn report(&self, now: Instant, peer: &str, why: &str) {
+        match self.is_due(now, peer) {
+            true => tracing::error!("cluster: {peer}: {why}"),
+            false => tracing::debug!("cluster: {peer}: {why}"),
+        }
+    }
+
+    fn is_due(&self, now: Instant, peer: &str) -> bool {
+        let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.retain(|_, at| now - *at < REFUSED_AGAIN);
+        let is_due = reported.len() < CONNECTIONS_MAX && !reported.contains_key(host);
+        if is_due {
+            reported.insert(host.to_owned(), now);
+        }
+        is_due
+    }
+}
+
+async fn hear(
+    own: MemberId,
+    connection: Connection,
+    handle: Handle,
+    counts: Arc<Counts>,
+    refused: Arc<Refused>,
+) {
     let peer = connection.peer.address.clone();
     let _ticket = connection.ticket;
     let mut reader = BufReader::new(connection.reader);
     let first = timeout(HELLO_MAX, line_of(&mut reader)).await;
     let Some((id, purpose)) = first.ok().flatten().and_then(|line| name_in(&line)) else {
-        tracing::warn!("cluster: {peer}: says nothing that a member of auster {BELL_VERSION} says");
-        return;
+        let why = format!("says nothing that a member of auster {BELL_VERSION} says");
+        return refused.report(handle.now(), &peer, &why);
     };
     if connection.peer.tls.is_some() && connection.peer.name.as_deref() != Some(id.as_str()) {
         let name = connection.peer.name.as_deref().unwrap_or("nobody");
-        tracing::error!(
-            "cluster: {peer}: says it is member {id}, but its certificate is {name}'s: a member is \
-             named as its certificate is"
+        let why = format!(
+            "says it is member {id}, but its certificate is {name}'s: a member is named as its \
+             certificate is"
         );
-        return;
+        return refused.report(handle.now(), &peer, &why);
     }
     if id == own {
-        tracing::error!(
-            "cluster: {peer}: another member is named {id} too; give it another name in [cluster]"
-        );
-        return;
+        let why = format!("another member is named {id} too; give it another name in [cluster]");
+        return refused.report(handle.now(), &peer, &why);
     }
     if purpose == Purpose::Copy {
         return copies::hear(id, reader, handle).await;
@@ -405,4 +438,28 @@ async fn line_of(reader: &mut BufReader<Reader>) -> Option<Vec<u8>> {
     let mut bounded = reader.take(LINE_BYTES_MAX);
     bounded.read_until(b'\n', &mut line).await.ok()?;
     (line.pop() == Some(b'\n')).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_again_and_again_has_a_line_a_minute() {
+        let refused = Refused::default();
+        let lines = |from: u64, host: &str| {
+            let at = |n: u64| Instant::START + Duration::from_millis(from + 200 * n);
+            let peer = |n: u64| format!("{host}:{}", 40_000 + n);
+            (0..600)
+                .filter(|n| refused.is_due(at(*n), &peer(*n)))
+                .count()
+        };
+        assert_eq!(lines(0, "10.0.0.1"), 2);
+        assert_eq!(lines(0, "[fe80::1]"), 2);
+        // Many addresses fill the list, and no more.
+        let later = Instant::START + Duration::from_secs(300);
+        let due =
+            (0..1000).filter(|n| refused.is_due(later, &format!("10.0.{}.{}:1", n / 250, n % 250)));
+        assert_eq!(due.count(), CONNECTIONS_MAX);
+    }
 }

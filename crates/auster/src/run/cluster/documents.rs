@@ -1,7 +1,7 @@
 //! The keys and documents of a cluster in etcd, and its messages between members: all as JSON, so
 //! that an operator can read them with `etcdctl`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use control::cluster::{
     Changed, HighWater, InUse, Member, MemberId, Move, Order, Own, PeerMessage, ShardId, Snapshot,
@@ -139,6 +139,9 @@ struct MemberText {
     /// The greatest schema that it reads. Members before this field read the first.
     #[serde(default = "first_schema")]
     schema: u32,
+    /// The members that it hears, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hears: Option<Vec<String>>,
 }
 
 fn first_schema() -> u32 {
@@ -178,12 +181,13 @@ pub fn order(text: &[u8]) -> Order {
     read().unwrap_or_default()
 }
 
-pub fn member_text(member: &Member) -> Vec<u8> {
+pub fn member_text(member: &Member, hears: &BTreeSet<MemberId>) -> Vec<u8> {
     to_json(&MemberText {
         address: member.address.clone(),
         ready: member.is_ready,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema: member.reads,
+        hears: Some(hears.iter().map(ToString::to_string).collect()),
     })
 }
 
@@ -276,6 +280,23 @@ pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
     snapshot
 }
 
+/// The members that each member says it hears. Those of earlier versions do not say it.
+pub fn hears(read: &etcd::Snapshot) -> BTreeMap<MemberId, BTreeSet<MemberId>> {
+    let hears = |pair: &etcd::KeyValue| {
+        let Some(Key::Member(id)) = Key::read(&pair.key) else {
+            return None;
+        };
+        let text: MemberText = serde_json::from_slice(&pair.value).ok()?;
+        let hears = text
+            .hears?
+            .iter()
+            .filter_map(|name| MemberId::new(name))
+            .collect();
+        Some((id, hears))
+    };
+    read.kvs.iter().filter_map(hears).collect()
+}
+
 /// The members that are drained.
 pub fn drained(read: &etcd::Snapshot) -> BTreeSet<MemberId> {
     let drained = |pair: &etcd::KeyValue| match Key::read(&pair.key) {
@@ -342,6 +363,9 @@ enum PeerText {
         epoch: u16,
         #[serde(default)]
         in_use: Vec<(u8, u64, u8)>,
+        /// Members before this field do not say it.
+        #[serde(default)]
+        hears: Option<Vec<String>>,
     },
     Question {
         number: u32,
@@ -364,6 +388,10 @@ pub fn peer_text(message: &PeerMessage) -> Vec<u8> {
                 in_use: places
                     .map(|place| (place.shard.0, place.revision, place.rank))
                     .collect(),
+                hears: heartbeat
+                    .hears
+                    .as_ref()
+                    .map(|hears| hears.iter().map(ToString::to_string).collect()),
             }
         }
         PeerMessage::Question { number, about } => PeerText::Question {
@@ -475,7 +503,15 @@ fn peer_message(line: &[u8]) -> Option<PeerMessage> {
             ready,
             epoch,
             in_use,
+            hears,
         } => {
+            let hears = match hears {
+                Some(names) => {
+                    let names = names.iter().map(|name| MemberId::new(name));
+                    Some(names.collect::<Option<_>>()?)
+                }
+                None => None,
+            };
             let places = in_use.into_iter();
             let places = places.map(|(shard, revision, rank)| InUse {
                 shard: ShardId(shard),
@@ -486,6 +522,7 @@ fn peer_message(line: &[u8]) -> Option<PeerMessage> {
                 is_ready: ready,
                 epoch,
                 in_use: places.collect(),
+                hears,
             })
         }
         PeerText::Question { number, about } => PeerMessage::Question {
@@ -537,7 +574,10 @@ mod tests {
             is_ready: true,
             reads: 2,
         };
-        assert_eq!(member(&member_text(&one)), Some(one));
+        assert_eq!(
+            member(&member_text(&one, &BTreeSet::from([id("b")]))),
+            Some(one)
+        );
         assert_eq!(epoch(&epoch_text(7)), 7);
         let asked = Move {
             to: id("b"),
@@ -585,7 +625,10 @@ mod tests {
         assert_eq!(schema_in_use(text), Some(2));
         assert_eq!(schema_in_use(b"{}"), None);
         let line = br#"{"heartbeat":{"ready":true,"epoch":3,"load":7}}"#;
-        assert!(matches!(heard(line), Some(Heard::Message(_))));
+        let Some(Heard::Message(PeerMessage::Heartbeat(earlier))) = heard(line) else {
+            panic!("no heartbeat");
+        };
+        assert_eq!(earlier.hears, None);
         assert_eq!(heard(br#"{"weather":{"rain":true}}"#), None);
     }
 
@@ -602,11 +645,15 @@ mod tests {
         fn messages_of_peers_are_read_as_they_were_written(
             ready: bool, epoch: u16, number: u32, is_heard: bool,
             in_use in proptest::collection::vec((any::<u8>(), any::<u64>(), any::<u8>()), 0..300),
+            hears in proptest::option::of(
+                proptest::collection::btree_set("[a-z0-9-]{1,63}", 0..16),
+            ),
         ) {
             let in_use = in_use.into_iter().map(|(shard, revision, rank)| InUse {
                 shard: ShardId(shard), revision, rank,
             });
-            let heartbeat = Heartbeat { is_ready: ready, epoch, in_use: in_use.collect() };
+            let hears = hears.map(|names| names.iter().map(|name| id(name)).collect());
+            let heartbeat = Heartbeat { is_ready: ready, epoch, in_use: in_use.collect(), hears };
             for message in [
                 PeerMessage::Heartbeat(heartbeat),
                 PeerMessage::Question { number, about: id("b") },

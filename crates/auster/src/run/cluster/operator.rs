@@ -1,10 +1,11 @@
 //! The cluster as an operator sees it in etcd, and the requests that an operator writes there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cli::failure::Failure;
-use control::cluster::{MemberId, Move, ShardId, Snapshot};
+use control::cluster::{Member, MemberId, Move, Order, Own, ShardId, Snapshot};
 use etcd::Client;
+use serde_json::Value;
 
 use super::documents::{self, Key};
 use super::store;
@@ -17,6 +18,8 @@ pub const SHARD: ShardId = ShardId(0);
 pub struct View {
     pub snapshot: Snapshot,
     pub drained: BTreeSet<MemberId>,
+    /// The members that each member says it hears.
+    pub hears: BTreeMap<MemberId, BTreeSet<MemberId>>,
 }
 
 impl View {
@@ -25,7 +28,33 @@ impl View {
         Ok(View {
             snapshot: documents::snapshot(&read),
             drained: documents::drained(&read),
+            hears: documents::hears(&read),
         })
+    }
+
+    /// The cluster as a member knows it, from the document of its status.
+    pub fn of_status(status: &Value) -> Option<View> {
+        let known = status["cluster"]["known"].as_object()?;
+        let name = |value: &Value| MemberId::new(value.as_str()?);
+        let names = |value: &Value| -> Option<Vec<MemberId>> {
+            value.as_array()?.iter().map(name).collect()
+        };
+        let order = Order::new(known.get("order").and_then(names).unwrap_or_default())?;
+        let mut view = View::default();
+        view.snapshot.own.insert(SHARD, Own { order, revision: 0 });
+        for member in known.get("members")?.as_array()? {
+            let id = name(&member["name"])?;
+            if let Some(hears) = names(&member["hears"]) {
+                view.hears.insert(id.clone(), hears.into_iter().collect());
+            }
+            let member = Member {
+                address: member["address"].as_str()?.to_owned(),
+                is_ready: member["ready"].as_bool()?,
+                reads: documents::SCHEMA,
+            };
+            view.snapshot.members.insert(id, member);
+        }
+        Some(view)
     }
 
     /// The order of the members that serve the switches.
@@ -37,6 +66,13 @@ impl View {
     /// The members of the order and those that have a key, by name.
     pub fn names(&self) -> BTreeSet<&MemberId> {
         self.snapshot.members.keys().chain(self.order()).collect()
+    }
+
+    /// The members that hear one, by name; `None` if none says whom it hears.
+    pub fn heard_by(&self, name: &MemberId) -> Option<Vec<&str>> {
+        let hears = |(_, hears): &(&MemberId, &BTreeSet<MemberId>)| hears.contains(name);
+        let by = self.hears.iter().filter(hears).map(|(by, _)| by.as_str());
+        (!self.hears.is_empty()).then(|| by.collect())
     }
 
     /// Whether a member reaches switches, and may serve them.

@@ -1,11 +1,12 @@
 //! The cluster's store: etcd. A task carries out the requests of the cluster, one watches the
 //! cluster's keys, and one keeps this member's own key.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::cluster::{Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
-use etcd::{Cas, Client, Compare, Error, Notice, Op, Txn};
+use control::cluster::{Cluster, Member, MemberId, StoreAnswer, StoreChange, StoreRequest};
+use etcd::{Cas, Client, Compare, Endpoint, Error, Notice, Op, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -23,6 +24,41 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// The time between two readings of everything. Servers before 3.4.36 and 3.5.18 can lose a
 /// deletion in a watch.
 const REPAIR: Duration = Duration::from_secs(300);
+
+/// Warns once of members of etcd whose watches can lose a deletion.
+pub async fn warn_if_old(client: Client, members: Vec<Endpoint>, mut named: watch::Receiver<bool>) {
+    if named.wait_for(|is_named| *is_named).await.is_err() {
+        return;
+    }
+    let mut old = Vec::new();
+    for (n, member) in members.iter().enumerate() {
+        let status = client.status(n).await.ok();
+        let version = status.map(|status| status.version);
+        if let Some(version) = version.filter(|version| is_old(version)) {
+            old.push(format!("{member} is {version}"));
+        }
+    }
+    if !old.is_empty() {
+        tracing::warn!(
+            "cluster: etcd: {}: a watch of versions before 3.5.18 (3.4.36) can lose a deletion, \
+             which members then notice up to {} s later: upgrade etcd",
+            old.join(", "),
+            REPAIR.as_secs(),
+        );
+    }
+}
+
+/// Whether a version is before 3.5.18, or of 3.4 before 3.4.36. One that cannot be read is not.
+fn is_old(version: &str) -> bool {
+    let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
+    let mut part = || parts.next().and_then(Result::ok);
+    match (part(), part(), part()) {
+        (Some(3), Some(4), Some(patch)) => patch < 36,
+        (Some(3), Some(5), Some(patch)) => patch < 18,
+        (Some(major), Some(minor), Some(_)) => (major, minor) < (3, 4),
+        _ => false,
+    }
+}
 
 /// Carries out requests until the task is aborted.
 pub async fn carry_out(
@@ -188,7 +224,7 @@ async fn put(client: &Client, compares: Vec<Compare>, key: &Key, value: Vec<u8>)
 
 fn failed(error: &Error) -> StoreAnswer {
     tracing::debug!("cluster: etcd: {error}");
-    StoreAnswer::Unreachable
+    StoreAnswer::Unreachable(error.to_string())
 }
 
 /// The state of this member that its key follows.
@@ -282,6 +318,9 @@ pub struct Presence {
     pub has_intent: bool,
     /// etcd has a schema that it does not read.
     pub is_too_old: bool,
+    /// It hears no majority of the members. Its key says that it is not ready; if it serves, it
+    /// goes on until another one has the switches.
+    pub is_deaf: bool,
 }
 
 impl Presence {
@@ -311,7 +350,7 @@ pub async fn keep_member(
             }
             return;
         }
-        let kept = keep(&client, &member, lease, &keeper).await;
+        let kept = keep(&client, &member, lease, &keeper, &handle).await;
         let pause = match kept {
             Ok(kept) => {
                 problems.over();
@@ -328,6 +367,9 @@ pub async fn keep_member(
                     lease = None;
                 }
                 problems.tell(&problem.text);
+                handle
+                    .cluster(move |cluster, _| cluster.note_store_problem(&problem.text))
+                    .await;
                 AGAIN
             }
         };
@@ -357,18 +399,28 @@ async fn keep(
     member: &Own,
     lease: Option<i64>,
     keeper: &Keeper,
+    handle: &Handle,
 ) -> Result<i64, Problem> {
     let drained = Key::Drained(keeper.id.clone()).text();
     keeper.drain(client.get(drained.as_bytes()).await?.value.is_some());
-    let now = *keeper.presence.borrow();
+    let heard = handle.application(|application, _| {
+        let peers = application
+            .cluster()
+            .map(Cluster::peers)
+            .unwrap_or_default();
+        let heard = peers.into_iter().filter(|(_, is_heard)| *is_heard);
+        heard.map(|(name, _)| name).collect()
+    });
+    let heard: BTreeSet<MemberId> = heard.await.unwrap_or_default();
+    let text = member_text(&member.address, *keeper.presence.borrow(), &heard);
     match lease {
-        None => begin(client, member, now).await,
-        Some(lease) => renew(client, member, lease, now).await,
+        None => begin(client, member, &text).await,
+        Some(lease) => renew(client, member, lease, &text).await,
     }
 }
 
 /// Takes the key, unless another process has it: one that listens somewhere else.
-async fn begin(client: &Client, member: &Own, presence: Presence) -> Result<i64, Problem> {
+async fn begin(client: &Client, member: &Own, text: &[u8]) -> Result<i64, Problem> {
     let Own { id, address, .. } = member;
     identify(client, &member.cluster).await?;
     let key = Key::Member(id.clone()).text();
@@ -389,11 +441,7 @@ async fn begin(client: &Client, member: &Own, presence: Presence) -> Result<i64,
         });
     }
     let lease = client.lease_grant(LEASE_S).await?;
-    let text = member_text(address, presence);
-    match client
-        .cas(key.as_bytes(), expected, &text, lease.id)
-        .await?
-    {
+    match client.cas(key.as_bytes(), expected, text, lease.id).await? {
         // From now on the schema cannot be raised past this member, but it may have been before.
         Cas::Won(_) => match identify(client, &member.cluster).await {
             Ok(()) => Ok(lease.id),
@@ -432,29 +480,24 @@ async fn identify(client: &Client, ours: &Identity) -> Result<(), Problem> {
     })
 }
 
-async fn renew(
-    client: &Client,
-    member: &Own,
-    lease: i64,
-    presence: Presence,
-) -> Result<i64, Problem> {
-    let Own { id, address, .. } = member;
+async fn renew(client: &Client, member: &Own, lease: i64, text: &[u8]) -> Result<i64, Problem> {
+    let Own { id, .. } = member;
     client.lease_keep_alive(lease).await?;
     let key = Key::Member(id.clone()).text();
-    let text = member_text(address, presence);
     let there = client.get(key.as_bytes()).await?.value;
     if there.is_none_or(|pair| pair.value != text || pair.lease != lease) {
-        client.put(key.as_bytes(), &text, lease).await?;
+        client.put(key.as_bytes(), text, lease).await?;
     }
     Ok(lease)
 }
 
-fn member_text(address: &str, presence: Presence) -> Vec<u8> {
-    documents::member_text(&Member {
+fn member_text(address: &str, presence: Presence, hears: &BTreeSet<MemberId>) -> Vec<u8> {
+    let member = Member {
         address: address.to_owned(),
-        is_ready: presence.is_ready(),
+        is_ready: presence.is_ready() && !presence.is_deaf,
         reads: documents::SCHEMA,
-    })
+    };
+    documents::member_text(&member, hears)
 }
 
 /// Says each problem once, and when it is over.
@@ -476,6 +519,38 @@ impl Problems {
     fn over(&mut self) {
         if self.told.take().is_some() {
             tracing::info!("cluster: etcd answers again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_lose_deletions_are_old() {
+        for old in [
+            "2.3.8",
+            "3.3.25",
+            "3.4.23",
+            "3.4.35",
+            "3.5.0",
+            "3.5.17",
+            "3.5.9-pre",
+        ] {
+            assert!(is_old(old), "{old}");
+        }
+        for good in [
+            "3.4.36",
+            "3.5.18",
+            "3.5.21+git",
+            "3.6.0",
+            "3.6.0-rc.1",
+            "4.0.0",
+            "",
+            "x",
+        ] {
+            assert!(!is_old(good), "{good}");
         }
     }
 }

@@ -73,7 +73,8 @@ fn read(
     settings.check_api().iter().for_each(&mut note);
     if let Some(cluster) = &settings.cluster {
         let files = settings.credential_files();
-        let checked = cluster.security(files).map(drop);
+        let checked = cluster.security(files);
+        let checked = checked.and_then(|security| cluster.can_start(&security));
         // A fault of these files is one, whoever uses them.
         if security.is_some() {
             checked.unwrap_or_else(|failure| note(&failure));
