@@ -43,6 +43,8 @@ pub struct Destination {
     pub mac: Option<MacAddr>,
     /// The ports where it is: several with a bond, none if nobody knows.
     pub ports: Vec<Location>,
+    /// The VLAN id in the tag of packets that it takes there; `None`: they have no tag.
+    pub tag: Option<u16>,
 }
 
 /// A packet that comes in at a switch.
@@ -221,7 +223,9 @@ impl Course {
         let wanted = self.destination.mac;
         let fields = PacketFields::parse(at.port, packet);
         let is_its = wanted.is_none() || fields.eth_dst() == wanted;
-        is_its && self.destination.ports.contains(&at)
+        // A label of the fabric that nobody has taken off is no tag of the host's.
+        let has_its_tag = fields.vlan_id() == self.destination.tag;
+        is_its && has_its_tag && self.destination.ports.contains(&at)
     }
 
     /// The end of the packet.

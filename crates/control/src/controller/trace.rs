@@ -359,7 +359,8 @@ impl Controller {
         let fields = PacketFields::parse(at.port, &packet);
         let place = dst.seen.as_ref().and_then(|seen| seen.at);
         let ports = place.map(|place| self.outbox.bonds.ports(place));
-        let around = (&*self.outbox.vlans, self.gateways.routing());
+        let vlans = &self.outbox.vlans;
+        let around = (&**vlans, self.gateways.routing());
         let access = self.access.judge(around, at, &fields);
         let gateway = routed.as_ref().map(|routed| routed.mac);
         let macs = [src.mac, asked.src_mac, dst.mac, asked.dst_mac, gateway];
@@ -408,6 +409,13 @@ impl Controller {
             destination: Destination {
                 mac: dst.mac,
                 ports: ports.unwrap_or_default(),
+                tag: match place.filter(|_| !dst.vlan.is_none()) {
+                    Some(at) => vlans
+                        .form(at, dst.vlan)
+                        .filter(|form| *form == Form::Tagged)
+                        .map(|_| dst.vlan.number()),
+                    None => fields.vlan_id(),
+                },
             },
             mirrors: self.outbox.mirrors.targets().clone(),
             macs: macs.into_iter().flatten().collect(),

@@ -59,6 +59,7 @@ fn follow(net: &Net, place: Location) -> (Course, Vec<u64>) {
     let destination = Destination {
         mac: Some(to.mac),
         ports: vec![place],
+        tag: None,
     };
     let mut course = Course::new(at(1, 5), packet, destination);
     let mut asked = Vec::new();
@@ -159,6 +160,10 @@ fn a_way_ends_where_nothing_leads_on() {
         plain(2, 1),
         (3, vec![other, out(6)], Vec::new()),
     ];
+    assert_eq!(fate(&net, to_host), (Outcome::Elsewhere, 2));
+    // A label is still on it.
+    let label = vec![Action::PushVlan(0x8100), out(6)];
+    let net = [plain(1, 1), plain(2, 1), (3, label, Vec::new())];
     assert_eq!(fate(&net, to_host), (Outcome::Elsewhere, 2));
     let (course, _) = follow(&[plain(1, 1)], to_host);
     assert_eq!(course.fate().outcome, Outcome::Loops, "a cable to itself");
@@ -263,6 +268,7 @@ fn a_copy_for_an_application_is_no_way_of_the_packet() {
         let destination = Destination {
             mac: Some(to.mac),
             ports: vec![at(1, 6)],
+            tag: None,
         };
         let mut course = Course::new(at(1, 5), packet.clone(), destination);
         let links = BTreeMap::new();
