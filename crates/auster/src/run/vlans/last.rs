@@ -1,6 +1,6 @@
-//! The last words of the switches' databases about VLANs, for the next process. Without it all ports
-//! that have their VLANs from a database would be in none until the database is read again: hosts
-//! of different VLANs would reach each other, and entries of the VLANs would go.
+//! The last words of the switches' databases about VLANs, for the next process. Without it all
+//! ports that have their VLANs from a database would be in none until the database is read again:
+//! hosts of different VLANs would reach each other, and entries of the VLANs would go.
 //!
 //! A database that was changed meanwhile is followed once it is read, as one that was away.
 
