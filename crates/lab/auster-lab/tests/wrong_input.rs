@@ -167,8 +167,8 @@ fn relay_controller_says_what_is_wrong() {
             Root, 4, "in use"),
         ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow tcp:127.0.0.1",
             Nobody, 5, "c1-privkey.pem: Permission denied; run as"),
-        ("relay controller -p notes.txt -c notes.txt -C notes.txt --listen pquic:0 --openflow \
-         tcp:127.0.0.1",
+        ("relay controller -p notes.txt -c c1-cert.pem -C pki/switchca/cacert.pem --listen \
+         pquic:0 --openflow tcp:127.0.0.1",
             Root, 4, "no private key in it (PEM"),
     ]);
 }
