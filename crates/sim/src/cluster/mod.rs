@@ -819,6 +819,8 @@ impl World {
             return;
         };
         match input {
+            // Another for the same time has had its turn.
+            Input::Timer if node.timer_at.is_none_or(|at| now < at) => return,
             Input::Timer => {
                 node.timer_at = None;
                 cluster.handle_timeout(now);
