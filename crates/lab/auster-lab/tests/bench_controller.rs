@@ -593,7 +593,7 @@ fn a_controller_that_dies_is_no_result() {
     let ends = ["the controller closed", "a connection was lost"];
     let problem = failure["problem"].as_str().unwrap();
     let is_end = |end: &&str| problem.contains(&format!("into the measuring: {end}"));
-    assert!(ends.iter().any(|end| is_end(&end)), "{problem}");
+    assert!(ends.iter().any(is_end), "{problem}");
 }
 
 #[test]
