@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::ports::free_port;
-use common::run;
 use common::running::{AUSTER, Running};
+use common::{run, wait_until};
 use serde_json::Value;
 
 /// Runs `auster` in a folder.
@@ -21,6 +21,21 @@ fn auster(dir: &Path, words: &[&str]) -> Output {
 
 fn out(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The words of a controller's relay and of a switch's one.
+fn ends<'a>(listen: &'a str, connect: &'a str) -> ([&'a str; 5], [&'a str; 5]) {
+    let openflow = "--openflow";
+    (
+        [
+            "controller",
+            "--listen",
+            listen,
+            openflow,
+            "tcp:127.0.0.1:1",
+        ],
+        ["switch", openflow, "ptcp:0:127.0.0.1", "--connect", connect],
+    )
 }
 
 /// A folder with the certificates of `ctl` and `s1`.
@@ -217,24 +232,10 @@ fn sample(relay: &mut Running, series: &str) -> Option<f64> {
 fn a_relay_takes_only_one_of_the_name_it_is_given_and_names_the_certificate_it_refuses() {
     let dir = folder();
     let dir = dir.path();
-    let listen = format!("pquic:{}:127.0.0.1", free_port());
-    let connect = listen[1..].replace("quic:", "");
-    let (port, host) = connect.split_once(':').unwrap();
-    let connect = format!("quic:{host}:{port}");
-    let hub = [
-        "controller",
-        "--listen",
-        &listen,
-        "--openflow",
-        "tcp:127.0.0.1:1",
-    ];
-    let switch = [
-        "switch",
-        "--openflow",
-        "ptcp:0:127.0.0.1",
-        "--connect",
-        &connect,
-    ];
+    let port = free_port();
+    let listen = format!("pquic:{port}:127.0.0.1");
+    let connect = format!("quic:127.0.0.1:{port}");
+    let (hub, switch) = ends(&listen, &connect);
     let metrics = ["--metrics", "0"];
     let refused = "auster_relay_handshakes_refused_total{reason=\"certificate\"}";
 
@@ -265,9 +266,9 @@ fn a_relay_takes_only_one_of_the_name_it_is_given_and_names_the_certificate_it_r
         assert!(line.contains(words), "{line}");
     }
     // It is refused at each attempt, and the line is there once.
-    while sample(&mut relay, refused).unwrap() < 3.0 {
-        relay_pause();
-    }
+    wait_until("it was refused three times", || {
+        sample(&mut relay, refused).unwrap() >= 3.0
+    });
     let lines = relay
         .log
         .iter()
@@ -278,10 +279,6 @@ fn a_relay_takes_only_one_of_the_name_it_is_given_and_names_the_certificate_it_r
     let mut relay = start(dir, "s1", &[&switch[..], &strict].concat());
     relay.wait_for("connected");
     controller.wait_for("connected");
-}
-
-fn relay_pause() {
-    std::thread::sleep(std::time::Duration::from_millis(50));
 }
 
 #[test]
@@ -301,20 +298,7 @@ fn a_map_that_is_pushed_again_changes_nothing_and_says_so() {
     let port = free_port();
     let listen = format!("pquic:{port}:127.0.0.1");
     let connect = format!("quic:127.0.0.1:{port}");
-    let hub = [
-        "controller",
-        "--listen",
-        &listen,
-        "--openflow",
-        "tcp:127.0.0.1:1",
-    ];
-    let switch = [
-        "switch",
-        "--openflow",
-        "ptcp:0:127.0.0.1",
-        "--connect",
-        &connect,
-    ];
+    let (hub, switch) = ends(&listen, &connect);
     let scheduled = |status| ["--policy", "auster", "--status", status];
     let mut controller = start(dir, "ctl", &[&hub[..], &scheduled("c.status")].concat());
     controller.wait_for("listening");
@@ -344,9 +328,7 @@ fn a_map_that_is_pushed_again_changes_nothing_and_says_so() {
     ];
     let mut relay = start(dir, "s1", &[&direct[..], &scheduled("d.status")].concat());
     relay.wait_for("listening");
-    while !dir.join("d.status").exists() {
-        relay_pause();
-    }
+    wait_until("its status is served", || dir.join("d.status").exists());
     assert!(push("d.status").contains(": in use at this end"));
     assert!(push("d.status").contains(": nothing changed, in use at this end"));
 }
