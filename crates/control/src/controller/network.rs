@@ -55,6 +55,8 @@ pub(super) struct Switch {
     pub down_since: Option<Instant>,
     /// Whether its entries have been compared since it connected.
     pub synced: bool,
+    /// Whether it is to connect again, as somebody has deleted what it needs.
+    is_emptied: bool,
     pub description: Option<Description>,
     /// The name of its LOCAL port, which on Open vSwitch is the bridge's.
     pub name: Option<PortName>,
@@ -334,6 +336,7 @@ impl Network {
             up_since: now,
             down_since: None,
             synced: false,
+            is_emptied: false,
             description: up.description.clone(),
             name: up
                 .ports
@@ -379,6 +382,13 @@ impl Network {
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.synced = true;
         }
+    }
+
+    /// Notes that somebody has deleted what a switch needs. Returns its connection the first time.
+    pub(super) fn note_emptied(&mut self, dpid: DatapathId) -> Option<ConnectionId> {
+        let switch = self.switches.get_mut(&dpid)?;
+        let is_known = std::mem::replace(&mut switch.is_emptied, true);
+        switch.connection.filter(|_| !is_known)
     }
 
     /// Forgets a switch, and returns what was known.

@@ -120,10 +120,73 @@ impl Controller {
         if removed.reason == FlowRemovedReason::DELETE
             && removed.table_id == PATH_TABLE
             && wanted.any(|entry| Some(entry.key) == key)
-            && let Some(connection) = self.network.switch(dpid).and_then(|s| s.connection)
+            && let Some(connection) = self.network.note_emptied(dpid)
         {
             let timer = Timer::Emptied(connection);
             self.outbox.timer(now + EMPTIED_AFTER, timer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::{Message, Version, Xid, encode};
+
+    use super::*;
+    use crate::ConnectionId;
+    use crate::controller::fixture::up;
+    use crate::controller::{
+        Admission, ControllerConfig, ControllerOutput, PeerIdentity, RefusedReason,
+    };
+
+    /// However often a switch says so, its connection ends once, and not before what is mended by
+    /// itself has been.
+    #[test]
+    fn a_switch_that_somebody_empties_connects_again() {
+        let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        let mut now = Instant::START + Duration::from_secs(1);
+        let connect = |controller: &mut Controller, now, number| {
+            let admission =
+                controller.handle_up(now, ConnectionId(number), up(1), PeerIdentity::default());
+            assert_eq!(admission, Admission::Admitted);
+        };
+        let ends = |controller: &mut Controller, now| {
+            controller.handle_timeout(now);
+            let outputs = std::iter::from_fn(|| controller.poll_output());
+            let ends = outputs.filter_map(|output| match output {
+                ControllerOutput::Close { reason, .. } => Some(reason),
+                _ => None,
+            });
+            ends.collect::<Vec<RefusedReason>>()
+        };
+        connect(&mut controller, now, 1);
+        let timers = controller.outbox.timer_count();
+        let sent = Entry::infrastructure(true)[0].to_add(1);
+        let gone = Message::FlowRemoved(FlowRemoved {
+            cookie: sent.cookie,
+            priority: sent.priority,
+            reason: FlowRemovedReason::DELETE,
+            table_id: sent.table_id,
+            duration_sec: 1,
+            duration_nsec: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            packet_count: 0,
+            byte_count: 0,
+            r#match: sent.r#match,
+            stats: Vec::new(),
+        });
+        for _ in 0..1000 {
+            now = now + Duration::from_micros(50);
+            let frame = encode(Version::V13, Xid(0), &gone).expect("sayable");
+            controller.handle_frame(now, ConnectionId(1), frame);
+        }
+        assert_eq!(controller.outbox.timer_count(), timers + 1);
+        assert_eq!(ends(&mut controller, now), []);
+        now = now + EMPTIED_AFTER;
+        assert_eq!(ends(&mut controller, now), [RefusedReason::Emptied]);
+        connect(&mut controller, now, 2);
+        now = now + EMPTIED_AFTER * 2;
+        assert_eq!(ends(&mut controller, now), [], "the next connection stays");
     }
 }
