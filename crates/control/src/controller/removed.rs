@@ -177,16 +177,16 @@ mod tests {
             stats: Vec::new(),
         });
         for _ in 0..1000 {
-            now = now + Duration::from_micros(50);
+            now += Duration::from_micros(50);
             let frame = encode(Version::V13, Xid(0), &gone).expect("sayable");
             controller.handle_frame(now, ConnectionId(1), frame);
         }
         assert_eq!(controller.outbox.timer_count(), timers + 1);
         assert_eq!(ends(&mut controller, now), []);
-        now = now + EMPTIED_AFTER;
+        now += EMPTIED_AFTER;
         assert_eq!(ends(&mut controller, now), [RefusedReason::Emptied]);
         connect(&mut controller, now, 2);
-        now = now + EMPTIED_AFTER * 2;
+        now += EMPTIED_AFTER * 2;
         assert_eq!(ends(&mut controller, now), [], "the next connection stays");
     }
 }
