@@ -717,9 +717,9 @@ impl Cluster {
         }
         let placed = self.shards.values().flat_map(|s| s.own.order.places());
         let heard = self.peers.heard().filter(|(_, is_heard)| *is_heard);
-        let there: BTreeSet<&MemberId> = placed.chain(heard.map(|(id, _)| id)).collect();
+        let there = placed.chain(heard.map(|(id, _)| id));
         let view = self.store.view();
-        self.gate.look(now, &self.config, view, &there);
+        self.gate.look(now, &self.config, view, there);
         let writer = Writer {
             now,
             config: &self.config,

@@ -5,8 +5,6 @@
 //! it. It waits a while longer, since a member of the earlier version that returns afterwards
 //! serves nothing.
 
-use std::collections::BTreeSet;
-
 use clock::{Duration, Instant};
 
 use super::ClusterConfig;
@@ -25,12 +23,12 @@ pub(super) struct Gate {
 impl Gate {
     /// Looks at the members that the store has, and at `there`: those with a place in an order, and
     /// those that are heard.
-    pub(super) fn look(
+    pub(super) fn look<'a>(
         &mut self,
         now: Instant,
         config: &ClusterConfig,
         view: Option<&Snapshot>,
-        there: &BTreeSet<&MemberId>,
+        there: impl IntoIterator<Item = &'a MemberId>,
     ) {
         let next = view.and_then(|view| next(config, view, there));
         self.next = next.map(|next| match self.next {
@@ -47,12 +45,19 @@ impl Gate {
 }
 
 /// The greatest schema that all members read, if it is not in use yet.
-fn next(config: &ClusterConfig, view: &Snapshot, there: &BTreeSet<&MemberId>) -> Option<u32> {
+fn next<'a>(
+    config: &ClusterConfig,
+    view: &Snapshot,
+    there: impl IntoIterator<Item = &'a MemberId>,
+) -> Option<u32> {
     let (in_use, _) = view.schema?;
-    let is_known = |id: &&MemberId| view.members.contains_key(*id);
-    // Of more members than these, some are not in the view.
-    let are_known = view.members.len() < MEMBERS_MAX && there.iter().all(is_known);
     let own = view.members.get(&config.id)?;
     let least = view.members.values().map(|member| member.reads).min()?;
-    (are_known && own.reads == config.reads && least > in_use).then_some(least)
+    if own.reads != config.reads || least <= in_use || view.members.len() >= MEMBERS_MAX {
+        // With that many members, some are not in the view.
+        return None;
+    }
+    let mut there = there.into_iter();
+    let are_known = there.all(|id| view.members.contains_key(id));
+    are_known.then_some(least)
 }

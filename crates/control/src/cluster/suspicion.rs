@@ -148,6 +148,11 @@ impl Peer {
         suspicion.is_some_and(|suspicion| suspicion.confirmed_at.is_some())
     }
 
+    /// Whether it is suspected, and nothing has confirmed or refuted it.
+    fn is_questioned(&self) -> bool {
+        self.suspicion.is_some() && !self.is_confirmed() && !self.has_acted
+    }
+
     /// Whether it is heard, and says that it does not hear this member.
     fn is_deaf_to(&self, member: &MemberId) -> bool {
         self.is_heard()
@@ -320,6 +325,14 @@ impl Peers {
                 });
             }
         }
+        if self.peers.values().any(Peer::is_questioned) {
+            self.question(now);
+        }
+        self.evaluate_deafness(now);
+    }
+
+    /// Asks the others about those that are suspected, and confirms what most of them answer.
+    fn question(&mut self, now: Instant) {
         let is_voter = |peer: &Peer| (peer.is_member || peer.is_heard()) && !peer.is_confirmed();
         let voters = self.peers.iter().filter(|(_, peer)| is_voter(peer));
         let voters = voters.map(|(id, peer)| {
@@ -384,7 +397,6 @@ impl Peers {
                 hears_not: 0,
             });
         }
-        self.evaluate_deafness(now);
     }
 
     /// Reports that this member is deaf once it has been for a while, and when it no longer is.
