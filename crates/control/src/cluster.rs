@@ -213,7 +213,7 @@ impl Cluster {
     pub fn handle_store_answer(&mut self, now: Instant, number: u32, answer: StoreAnswer) {
         self.advance(now);
         let news = self.store.handle_answer(now, number, answer);
-        if let Some(News::Own(shard)) = &news
+        if let Some(News::Written(shard)) = &news
             && let Some(owner) = self.store.owner(*shard)
         {
             self.event(ClusterEvent::Assigned {
@@ -619,10 +619,11 @@ impl Cluster {
             None => return,
             Some(News::All { is_restored }) => {
                 for id in self.store.shards() {
-                    self.note_own(now, id, is_restored);
+                    self.note_own(now, id, is_restored, false);
                 }
             }
-            Some(News::Own(id)) => self.note_own(now, id, false),
+            Some(News::Own(id)) => self.note_own(now, id, false, false),
+            Some(News::Written(id)) => self.note_own(now, id, false, true),
             Some(News::Members) => {}
         }
         self.is_dirty = true;
@@ -635,8 +636,9 @@ impl Cluster {
         self.note_members(now);
     }
 
-    /// Takes over the order of a shard from the store.
-    fn note_own(&mut self, now: Instant, id: ShardId, is_restored: bool) {
+    /// Takes over the order of a shard from the store. One that this member wrote itself shows
+    /// nothing of its first owner, who may have died a moment before.
+    fn note_own(&mut self, now: Instant, id: ShardId, is_restored: bool, is_written: bool) {
         let own = self.store.view().and_then(|view| view.own.get(&id));
         let Some(own) = own.filter(|own| !own.order.places().is_empty()) else {
             return;
@@ -664,7 +666,7 @@ impl Cluster {
         if is_mine {
             return;
         }
-        if let Some(first) = first.as_ref().filter(|_| is_change) {
+        if let Some(first) = first.as_ref().filter(|_| is_change && !is_written) {
             self.peers.note_action(first);
         }
         if was_held {

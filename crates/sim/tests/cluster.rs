@@ -588,6 +588,48 @@ fn a_second_member_that_is_deaf_from_the_start_takes_nothing() {
     is_clean(&mut world);
 }
 
+/// Whoever wrote the order knows that its first owner did not act by that.
+#[test]
+fn an_owner_that_dies_as_it_is_named_is_replaced() {
+    for case in 0..120 {
+        let mut world = World::started(case, 3, 2, 1);
+        let (first, second) = (master(&world), successor(&world));
+        let third = (0..3).find(|n| ![first, second].contains(n));
+        world.terminate(first);
+        world.run_for(Duration::from_micros(100 * case));
+        world.kill(second);
+        world.run_for(ms(1000));
+        assert_eq!(Some(master(&world)), third, "case {case}");
+        world.mend();
+        world.run_for(LEASE + ms(4000));
+        is_clean(&mut world);
+    }
+}
+
+/// Members whose entries in the store still say that they are deaf: each sees the other as one
+/// that is about to leave.
+#[test]
+fn members_that_hear_again_while_the_store_is_away_do_not_fight() {
+    for seed in 0..40 {
+        let mut world = World::started(seed, 4, 3, 1);
+        let cut = |world: &mut World, is_cut| {
+            for (a, b) in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3)] {
+                world.set_cut(a, b, is_cut);
+            }
+        };
+        cut(&mut world, true);
+        world.run_for(ms(3000));
+        world.set_store(false);
+        cut(&mut world, false);
+        world.run_for(ms(200 + 50 * (seed % 8)));
+        world.set_store(true);
+        world.kill(2);
+        world.kill(3);
+        world.run_for(LEASE + ms(4000));
+        is_clean(&mut world);
+    }
+}
+
 struct Random(SplitMix64);
 
 impl Random {

@@ -87,7 +87,11 @@ impl Writer<'_> {
             return None;
         }
         let live = self.live(view);
-        let is_assigner = live.first() == Some(&self.config.id) && !self.is_deaf;
+        // While others do not find it ready in the store, one of them is the assigner, too.
+        let me = view.members.get(&self.config.id);
+        let is_assigner = live.first() == Some(&self.config.id)
+            && !self.is_deaf
+            && me.is_some_and(|member| member.is_ready);
         let ids = (0..=u8::MAX).take(usize::from(self.config.shards));
         let order = ids.map(ShardId).find_map(|id| {
             let expected = view.own.get(&id).map(|own| own.revision);

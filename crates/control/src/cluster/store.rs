@@ -147,6 +147,8 @@ pub(super) enum News {
     },
     /// A shard has another order, or none.
     Own(ShardId),
+    /// It has the order that this member wrote.
+    Written(ShardId),
     Members,
 }
 
@@ -404,7 +406,7 @@ impl Store {
             (StoreAnswer::Written { .. }, StoreRequest::PutOwn { shard, order, .. }) => {
                 self.raise_revision(revision);
                 self.view.own.insert(shard, Own { order, revision });
-                Some(News::Own(shard))
+                Some(News::Written(shard))
             }
             _ => {
                 self.wants_read = true;
