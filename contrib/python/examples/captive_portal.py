@@ -9,6 +9,8 @@ import threading
 
 from auster import Network, Place
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__.strip())
 url, portal, *guests = sys.argv[1:]
 place, portal_mac, portal_ip = portal.split("=")
 portal = Place(place)
@@ -17,9 +19,9 @@ flows = net.flows["portal"]
 names = {guest: guest.replace(":", ".") for guest in guests}
 asked = {}  # what a guest's connection has asked for
 
-web = net.tap("portal", "web", match="tcp,tp_dst=80", at=list(guests), copy=False, bytes=65535)
+web = net.tap("portal", "web", match="tcp,tp_dst=80", at=list(guests), copy=False)
 answers = net.tap("portal", "answers", match=f"tcp,nw_src={portal_ip},tp_src=80", at=[portal],
-                  copy=False, bytes=65535)
+                  copy=False)
 flows.update({
     names[guest]: dict(switch=Place(guest).switch, priority=800, actions="drop",
                        match=f"in_port={Place(guest).port},tcp")

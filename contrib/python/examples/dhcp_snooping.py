@@ -1,12 +1,15 @@
 """DHCP snooping: dhcp_snooping.py URL PLACE …
 
-The answers of DHCP servers are expected from these ports. Any other port that sends one is closed for such answers. Leases are printed as they are given.
+The answers of DHCP servers are expected from these ports. Any other port that sends one is closed
+for such answers. Leases are printed as they are given.
 """
 
 import sys
 
 from auster import Network
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__.strip())
 url, *trusted = sys.argv[1:]
 net = Network(url)
 answers = net.tap("dhcp", match="udp,tp_src=67", bytes=512)

@@ -5,7 +5,7 @@ import sys
 from auster import Network
 
 net = Network(*sys.argv[1:] or ["http://localhost:8080"])
-misses = net.tap("learning", table="after", copy=False, bytes=65535, rate_max=10_000)
+misses = net.tap("learning", table="after", copy=False, rate_max=10_000)
 ports = {}
 
 

@@ -8,6 +8,8 @@ import sys
 
 from auster import Network, Place
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__.strip())
 url, address, *words = sys.argv[1:]
 servers = [word.split("=") for word in words]
 switch, mac = Place(servers[0][0]).switch, "0a:aa:aa:aa:aa:aa"

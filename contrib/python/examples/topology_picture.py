@@ -7,6 +7,8 @@ import sys
 
 from auster import Network
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__.strip())
 url, file = (sys.argv[1:] + ["network.svg"])[:2]
 net = Network(url)
 SIZE = 600

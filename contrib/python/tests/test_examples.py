@@ -1,11 +1,24 @@
 """Each example as a process of its own, on a real Open vSwitch."""
 
 import re
+import subprocess
+import sys
 import unittest
 
-from tests.real import Real, arp, frame, ip, mac, tcp, udp, wait_for
+from tests.real import EXAMPLES, ROOT, Real, arp, frame, ip, mac, tcp, udp, wait_for
 
 S1 = "0000000000000001"
+
+
+class Usage(unittest.TestCase):
+    def test_an_example_without_arguments_says_what_it_takes(self):
+        for name in ("captive_portal", "dhcp_snooping", "load_balancer", "topology_picture"):
+            words = [sys.executable, f"{EXAMPLES}/{name}.py"]
+            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env={"PYTHONPATH": f"{ROOT}/contrib/python/src"})
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(f"{name}.py URL", done.stdout)
+            self.assertNotIn("Traceback", done.stdout)
 
 
 class LearningSwitch(Real):

@@ -65,6 +65,12 @@ class Requests(FakeTest):
         self.assertEqual(problem.errors, [{"pointer": "/match", "detail": "is wrong"}])
         self.assertIn("/match: is wrong", str(problem))
 
+    def test_a_problem_of_the_whole_body_is_said_once(self):
+        whole = {"detail": "kinds: no", "errors": [{"pointer": "", "detail": "kinds: no"}]}
+        some = {"detail": "no", "errors": [{"pointer": "", "detail": "switch is missing"}]}
+        for document, said in ((whole, "400 kinds: no"), (some, "400 no; switch is missing")):
+            self.assertEqual(str(auster.Problem(400, document)), said)
+
     def test_an_answer_that_is_no_document_is_a_problem_too(self):
         self.fake.answers["GET", "/v1/x"] = (502, "gateway")
         with self.assertRaises(auster.Problem) as caught:
@@ -128,6 +134,30 @@ class Changes(FakeTest):
             ("PATCH", "/v1/flows/a", {"b": None, "d": {}}),
             ("DELETE", "/v1/flows/a", None),
         ])
+
+    def test_an_entry_that_was_read_cannot_be_changed_in_vain(self):
+        self.fake.answers["GET", "/v1/flows/a/b"] = (200, {"actions": "drop"})
+        self.fake.answers["GET", "/v1/flows/a"] = (200, {"flows": [{"name": "b", "actions": "x"}]})
+        flows = self.net.flows["a"]
+        for entry in (flows["b"], flows.all()["b"]):
+            for change in (
+                lambda: entry.__setitem__("actions", "output:1"),
+                lambda: entry.update(actions="output:1"),
+                lambda: entry.pop("actions"),
+                entry.clear,
+            ):
+                with self.assertRaisesRegex(TypeError, "is a copy"):
+                    change()
+        flows["b"] = {**flows["b"], "actions": "output:1"}
+        self.assertEqual(self.fake.of("PUT")[0][2], {"actions": "output:1"})
+
+    def test_owners_are_listed(self):
+        pages = [
+            {"flows": [{"owner": "a", "name": "x"}, {"owner": "a", "name": "y"}], "next": "a/y"},
+            {"flows": [{"owner": "b", "name": "x"}], "next": None},
+        ]
+        self.fake.answers["GET", "/v1/flows"] = lambda _: (200, pages.pop(0))
+        self.assertEqual(list(self.net.flows), ["a", "b"])
 
     def test_a_batch_that_is_too_much_goes_in_parts(self):
         few = lambda body: (200, {}) if len(body) <= 2 else (413, {"detail": "at most 2"})  # noqa: E731
@@ -216,6 +246,19 @@ class Streams(FakeTest):
         self.assertEqual(paths, [
             f"/v1/events?follow=true&since={n}&kinds=link_up%2Cstop" for n in (10, 11)
         ])
+
+    def test_an_interrupt_ends_it_as_a_stop_does(self):
+        self.fake.streams["/v1/events"] = [[{"event": "stop", "seq": 11}]]
+        self.net.tap("a", "b")
+
+        @self.net.on("stop")
+        def stop(_):
+            self.seen.append("stop")
+            raise KeyboardInterrupt
+
+        self.net.run()
+        self.assertEqual(self.seen, ["stop"])
+        self.assertEqual(len(self.fake.of("DELETE", "/v1/taps/a/b")), 1)
 
     def test_a_reset_reads_the_topology_and_passes_over_what_is_in_it(self):
         self.fake.streams["/v1/events"] = [[

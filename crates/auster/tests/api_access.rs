@@ -395,7 +395,11 @@ fn certificates_have_roles_and_tls_is_reloaded() {
     let (status, _) = ask(&served, Some("api"), "GET");
     assert_eq!(status, 0, "its CA is none of ours, so the handshake fails");
     let plain = format!("http://{}/openapi.json", served.at);
-    assert_eq!(served.curl(&[&plain]).0, 0, "no HTTP without TLS");
+    let (status, told) = served.curl(&[&plain]);
+    assert!(
+        status == 400 && told.contains("ask for https://"),
+        "no HTTP without TLS: {status} {told}"
+    );
     let by_alice = json!({"kind": "certificate", "name": "alice", "role": "operate"});
     assert!(
         served

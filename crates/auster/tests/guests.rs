@@ -183,7 +183,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     ];
     let mut running = start(&switch, &words);
     let (mut one, mut other) = (Guest::accept(one), Guest::accept(other));
-    running.wait_for("guest other: connected for 0000000000000001");
+    running.wait_for("guest other is connected for switch 0000000000000001");
 
     let features = one.ask(&Message::FeaturesRequest);
     let [Message::FeaturesReply(features)] = &features[..] else {
@@ -302,13 +302,15 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     // The switch goes, and so do the connections; it comes back without entries, and gets them.
     switch.restart();
     while one.receive().is_some() {}
+    running.wait_for("guest one is no longer connected for switch 0000000000000001: the switch");
     let mut one = one.again();
+    running.wait_for("guest one is connected for switch 0000000000000001");
     assert_eq!(one.rows().len(), 3);
     wait_until("its entries are there", || held(&switch, 0).len() == 3);
 
     // Without its guest an entry stays.
     drop(one);
-    running.wait_for("guest one: connection for 0000000000000001 ended");
+    running.wait_for("guest one is no longer connected for switch 0000000000000001: closed by");
     assert_eq!(held(&switch, 0).len(), 3);
     assert!(running.is_running());
 }

@@ -375,6 +375,64 @@ fn an_entry_leads_to_a_meter_of_a_switch_of_openflow_1_5() {
 }
 
 /// All that an owner may have are set, and then only what differs.
+/// Entries behind which packets go on are in a table before the paths. The switch reports them as
+/// they were sent, and forwards by auster's other entries.
+#[test]
+fn packets_go_on_behind_entries_to_austers_forwarding() {
+    let mut switch = DummySwitch::start(4);
+    switch.restart();
+    let served = Served::start(&switch, &[]);
+    let put = |name: &str, priority: u16, actions: &str| {
+        let entry = json!({
+            "switch": "1", "priority": priority, "match": "ip", "actions": actions
+        });
+        served.ask("PUT", &format!("/v1/flows/{name}"), &entry)
+    };
+    for (name, priority, actions) in [
+        ("ann/seen", 3, "go_on"),
+        ("ann/mark", 4, "mod_nw_tos:184,go_on"),
+        ("bob/mark", 4, "drop"),
+        ("bob/lost", 5, "output:99"),
+    ] {
+        let (status, made) = put(name, priority, actions);
+        assert_eq!(status, 201, "{made}");
+    }
+    // Its counters are read: it is as it was sent.
+    wait_until("all are read", || {
+        let all = pages(&served, "/v1/flows?");
+        all.iter().all(|flow| flow["packets"].is_u64())
+    });
+    let states = ["ann/seen", "ann/mark", "bob/mark", "bob/lost"];
+    let states = states.map(|name| served.state(&format!("/v1/flows/{name}")));
+    assert_eq!(states, ["in_use", "in_use", "in_use", "no_port"]);
+    let (_, mended) = served.ask("GET", "/v1/events?kinds=flow_mended", &Value::Null);
+    assert_eq!(mended, Value::Null, "nothing was sent twice");
+    let rows = switch.ofctl("dump-flows", &["--no-stats", "table=8"]);
+    for row in [
+        "priority=9003,ip actions=goto_table:9",
+        "priority=9004,ip actions=set_field:46->ip_dscp,goto_table:9",
+        "priority=0 actions=goto_table:9",
+    ] {
+        assert!(rows.contains(row), "{row} is not in {rows}");
+    }
+    // In another table, it overlaps nothing.
+    let (_, mark) = served.ask("GET", "/v1/flows/bob/mark", &Value::Null);
+    assert_eq!(mark["overlaps"], Value::Null);
+    let (_, above) = put("bob/mark", 4, "meter:none,go_on");
+    assert_eq!(above["errors"][0]["pointer"], "/actions", "{above}");
+    let (status, both) = put("bob/other", 3, "go_on");
+    assert_eq!(status, 422, "{both}");
+    let wide = json!({"switch": "1", "priority": 3, "match": "", "actions": "go_on"});
+    let (status, made) = served.ask("PUT", "/v1/flows/bob/other", &wide);
+    assert_eq!((status, &made["overlaps"]), (201, &json!(["ann/seen"])));
+
+    let wrong = json!({"switch": "1", "group": "type=all,bucket=output:1,go_on"});
+    let (status, refused) = served.ask("PUT", "/v1/groups/ann/copy", &wrong);
+    assert_eq!(status, 422);
+    let text = refused.to_string();
+    assert!(text.contains("go_on is for entries"), "{text}");
+}
+
 #[test]
 fn four_thousand_entries_are_set_and_what_differs_is_changed() {
     const COUNT: usize = 4096;

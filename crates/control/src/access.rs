@@ -51,6 +51,8 @@ const DHCP_SERVER: u16 = dhcp::SERVER;
 
 /// The fewest tables of a switch that can decide about access and carry the fabric.
 pub const TABLES_MIN: u8 = ACCESS_TABLES + 4;
+/// The fewest tables of a switch with static entries that let packets go on.
+pub const TABLES_MIN_ONWARD: u8 = TABLES_MIN + 1;
 
 /// One rule of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -332,6 +334,11 @@ impl Access {
 pub(crate) fn can_decide(up: &SwitchUp) -> bool {
     let has_groups = up.features.capabilities.contains(Capabilities::GROUP_STATS);
     up.version >= Version::V13 && has_groups && up.features.n_tables >= TABLES_MIN
+}
+
+/// Whether a switch has the table of static entries that let packets go on, too.
+pub(crate) fn can_lead_onward(up: &SwitchUp) -> bool {
+    can_decide(up) && up.features.n_tables >= TABLES_MIN_ONWARD
 }
 
 /// Whether a packet is judged nowhere: LLDP, and what bridges and their neighbours say to each

@@ -9,7 +9,8 @@
 //! | before all of them but LLDP's | 9,000 to 9,999 |
 //! | of programs for Ryu, before all of them | 10,000 to 63,035 |
 //!
-//! Access lists and mirrors come before the table of paths. [`parts`] are groups and meters.
+//! Access lists and mirrors come before the table of paths. So do entries that let packets go on
+//! to it ([`StaticEntry::goes_on`]), in a table of their own. [`parts`] are groups and meters.
 
 pub mod parts;
 
@@ -20,13 +21,17 @@ use clock::{Budget, Instant};
 use openflow::message::{FlowMod, FlowModFlags};
 use openflow::table::{Pattern, check_actions};
 use openflow::{Action, DatapathId, ErrorKind, Field, Instruction, Match, MatchField, MeterId};
-use openflow::{Message, PortNo, Version, Xid, encode};
+use openflow::{Message, PortNo, TableId, Version, Xid, encode};
 
 use crate::entry::{ETH_TYPE_LLDP, EntryKind, in_version};
+use crate::pipeline::{ONWARD_TABLE, PATH_TABLE};
 use parts::PartId;
 
 /// The owner of entries that programs for Ryu set.
 pub const OWNER_RYU: &str = "ryu";
+/// Overlapping entries that a view names, and entries of its priority that are compared for them.
+pub const OVERLAPS_MAX: usize = 8;
+pub(crate) const COMPARED_MAX: usize = 4096;
 /// Entries of a switch that may be mended at once.
 pub(crate) const MENDED_AT_ONCE: u32 = 4096;
 
@@ -146,8 +151,11 @@ pub struct StaticEntry {
     pub r#match: Match,
     /// The meter before the actions.
     pub meter: Option<MeterId>,
-    /// None of them: packets are dropped.
+    /// None of them: packets are dropped, unless they go on.
     pub actions: Vec<Action>,
+    /// Packets go on to the table of paths behind the actions, where other static entries and
+    /// auster's own forwarding have them. Of an entry before auster's own.
+    pub goes_on: bool,
     pub idle_timeout_s: u16,
     pub hard_timeout_s: u16,
     /// Match and actions as their owner has written them.
@@ -159,15 +167,22 @@ pub struct StaticEntry {
 /// The identity of an entry in its switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
+    pub table: TableId,
     pub priority: u16,
     pub pattern: Pattern,
 }
 
 impl FlowKey {
-    /// The key of an entry that a switch reports; `None` for a match that no static entry has.
-    pub(crate) fn of(priority: u16, m: &Match) -> Option<FlowKey> {
+    /// The key of an entry that a switch reports in our numbers; `None` for a match or a table that
+    /// no static entry has.
+    pub(crate) fn of(table: TableId, priority: u16, m: &Match) -> Option<FlowKey> {
         let pattern = Pattern::new(m).ok()?;
-        Some(FlowKey { priority, pattern })
+        let key = FlowKey {
+            table,
+            priority,
+            pattern,
+        };
+        [PATH_TABLE, ONWARD_TABLE].contains(&table).then_some(key)
     }
 }
 
@@ -177,8 +192,16 @@ impl StaticEntry {
         self.idle_timeout_s == 0 && self.hard_timeout_s == 0
     }
 
+    fn table(&self) -> TableId {
+        match self.goes_on {
+            true => ONWARD_TABLE,
+            false => PATH_TABLE,
+        }
+    }
+
     pub(crate) fn key(&self) -> FlowKey {
         FlowKey {
+            table: self.table(),
             priority: self.band.priority(self.priority),
             pattern: Pattern::new(&self.r#match).unwrap_or_default(),
         }
@@ -188,10 +211,13 @@ impl StaticEntry {
     pub(crate) fn to_add(&self, version: Version, generation: u16) -> FlowMod {
         let priority = self.band.priority(self.priority);
         let meter = self.meter.map(Instruction::Meter).into_iter();
-        let actions = Instruction::ApplyActions(self.actions.clone());
-        let mut instructions = meter.chain([actions]).collect();
+        let is_none = self.goes_on && self.actions.is_empty();
+        let actions = (!is_none).then(|| Instruction::ApplyActions(self.actions.clone()));
+        let onward = self.goes_on.then_some(Instruction::GotoTable(PATH_TABLE));
+        let mut instructions = meter.chain(actions).chain(onward).collect();
         in_version(version, &mut instructions);
         FlowMod {
+            table_id: self.table(),
             cookie: EntryKind::Static.cookie(generation),
             idle_timeout: self.idle_timeout_s,
             hard_timeout: self.hard_timeout_s,
@@ -199,6 +225,11 @@ impl StaticEntry {
             instructions,
             ..FlowMod::add(priority, self.r#match.clone(), Vec::new())
         }
+    }
+
+    /// The ports that it sends packets out of, but those with a special meaning.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = PortNo> {
+        ports_of(&self.actions)
     }
 
     pub fn leads_to(&self, id: PartId) -> bool {
@@ -231,12 +262,26 @@ impl StaticEntry {
             self.meter
                 .and_then(|meter| not_stated(PartId::Meter(meter))),
         );
+        if self.goes_on {
+            wrong.extend(self.actions.iter().filter_map(not_before_going_on));
+            if self.band != Band::Before {
+                let text = "go_on is for an entry of \"before\": nothing follows the others";
+                problems.push(("table", text.to_owned()));
+            }
+        }
         problems.extend(wrong.into_iter().map(|why| ("actions", why)));
         problems
     }
 
     /// The part that a switch of this version cannot have, by field.
     fn problem_in(&self, version: Version) -> Option<(&'static str, String)> {
+        if self.goes_on && version < Version::V13 {
+            let text = format!(
+                "switch {} speaks OpenFlow {version}, and go_on needs 1.3",
+                self.dpid
+            );
+            return Some(("actions", text));
+        }
         let whole = self.to_add(version, 0);
         let matching = FlowMod {
             instructions: Vec::new(),
@@ -305,6 +350,44 @@ fn wrong_action(action: &Action) -> Option<String> {
     }
 }
 
+/// The ports that actions send packets out of, but those with a special meaning.
+pub(crate) fn ports_of(actions: &[Action]) -> impl Iterator<Item = PortNo> {
+    let ports = actions.iter().filter_map(|action| match action {
+        Action::Output { port, .. } | Action::Enqueue { port, .. } => Some(*port),
+        _ => None,
+    });
+    ports.filter(|port| port.is_ordinary())
+}
+
+/// Why packets cannot go on to auster's own forwarding behind this action.
+fn not_before_going_on(action: &Action) -> Option<String> {
+    let what = match action {
+        Action::Output { port, .. } if *port == PortNo::CONTROLLER => {
+            return Some(
+                "CONTROLLER and go_on would have auster forward the packet twice; set a tap that \
+                 copies instead"
+                    .to_owned(),
+            );
+        }
+        Action::SetField(MatchField::Basic { field, .. }) => match field {
+            Field::EthSrc => "the sender, by which auster learns where hosts are",
+            Field::VlanVid => "the VLAN, which ports and links give",
+            Field::Metadata => "the metadata, which is auster's own",
+            _ => return None,
+        },
+        Action::PushVlan(_)
+        | Action::PopVlan
+        | Action::SetVlanVid(_)
+        | Action::SetVlanPcp(_)
+        | Action::StripVlan => "the VLAN, which ports and links give",
+        Action::PushMpls(_) | Action::PopMpls(_) | Action::PushPbb(_) | Action::PopPbb => {
+            "the headers by which auster forwards"
+        }
+        _ => return None,
+    };
+    Some(format!("an entry with go_on cannot change {what}"))
+}
+
 /// Why nothing static can lead to a group or a meter of this number.
 pub fn not_stated(id: PartId) -> Option<String> {
     let most = id.kind().stated_max();
@@ -356,6 +439,8 @@ pub enum FlowState {
     /// It is on its way, or waits for its owner's turn.
     Sent,
     InUse,
+    /// The switch has confirmed it, and has no such port to send packets out of.
+    NoPort(PortNo),
     /// The switch does not take it, for this reason.
     Refused(String),
 }
@@ -368,6 +453,10 @@ pub struct FlowView {
     pub state: FlowState,
     /// Packets and bytes, as last read.
     pub counts: Option<(u64, u64)>,
+    /// Entries of other owners of the same priority that take some of its packets too, at most
+    /// [`OVERLAPS_MAX`]: the switch decides which of them a packet meets. Of one entry that is
+    /// asked for.
+    pub overlaps: Vec<FlowName>,
 }
 
 /// Some of the static entries.
@@ -462,13 +551,14 @@ pub(crate) fn problems(edits: &[FlowEdit], around: &Around<'_>) -> Vec<FlowProbl
             let (word, owner) = (id.kind().word(), &name.owner);
             let text = match id.is_given() {
                 true => format!(
-                    "{owner} has no {word} of this name on switch {}, where one with a number of \
-                     its own is named by that",
+                    "{owner} has no {word} of this name on switch {}",
                     entry.dpid
                 ),
                 false => format!("{owner} has no {id} on switch {}", entry.dpid),
             };
-            let text = format!("{text}; PUT /v1/{word}s/{owner}/NAME first");
+            let text = format!(
+                "{text}; PUT /v1/{word}s/{owner}/NAME first; one with a \"number\" is {word}:NUMBER"
+            );
             wrong(name, "actions", text);
         }
         let key = entry.key();

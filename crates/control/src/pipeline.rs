@@ -3,7 +3,9 @@
 //! All code names tables by these constants. In a switch of the fabric the tables of mirrors and
 //! access are before those of paths, and [`Numbering`] translates as messages leave and come in.
 //! There they are also while nothing is copied or judged, so that an access list or a mirror that
-//! comes or goes renumbers nothing. Without the fabric a switch has them while it needs them.
+//! comes or goes renumbers nothing. Without the fabric a switch has them while it needs them. A
+//! switch with static entries that let packets go on has one more table for those, last before the
+//! paths.
 
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::multipart::{FlowStats, ReplyBody, RequestBody};
@@ -47,6 +49,9 @@ pub const OUT_TABLE: TableId = TableId(0xf6);
 /// The access lists of VLANs for packets that are routed into them, by the metadata.
 pub const OUT_ACCESS_TABLE: TableId = TableId(0xf7);
 
+/// Static entries that let packets go on to the paths, where a switch has any.
+pub const ONWARD_TABLE: TableId = TableId(0xf8);
+
 pub(crate) const ACCESS_TABLES: u8 = 8;
 
 /// The numbers that a switch has for the tables.
@@ -57,15 +62,29 @@ pub enum Numbering {
     Plain,
     /// The tables of mirrors and access come first, and all others after them.
     Access,
+    /// The same, and the table of static entries that let packets go on is between them: all ways
+    /// from access to the paths lead through it.
+    Onward,
 }
 
 impl Numbering {
+    /// The number of tables before those of paths.
+    fn tables_before(self) -> u8 {
+        match self {
+            Numbering::Plain => 0,
+            Numbering::Access => ACCESS_TABLES,
+            Numbering::Onward => ACCESS_TABLES + 1,
+        }
+    }
+
+    /// Whether the switch has the tables of mirrors and access.
+    pub(crate) fn has_access(self) -> bool {
+        self != Numbering::Plain
+    }
+
     /// The number of tables that a switch has besides those of access.
     pub(crate) fn tables_left(self, n_tables: u8) -> u8 {
-        match self {
-            Numbering::Plain => n_tables,
-            Numbering::Access => n_tables.saturating_sub(ACCESS_TABLES),
-        }
+        n_tables.saturating_sub(self.tables_before())
     }
 
     /// The number of a table in the switch.
@@ -73,8 +92,8 @@ impl Numbering {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
-            Numbering::Access if table >= MIRROR_TABLE => TableId(table.0 - MIRROR_TABLE.0),
-            Numbering::Access => TableId(table.0.saturating_add(ACCESS_TABLES)),
+            _ if table >= MIRROR_TABLE => TableId(table.0 - MIRROR_TABLE.0),
+            _ => TableId(table.0.saturating_add(self.tables_before())),
         }
     }
 
@@ -83,17 +102,40 @@ impl Numbering {
         match self {
             _ if table == TableId::ALL => table,
             Numbering::Plain => table,
-            Numbering::Access if table.0 < ACCESS_TABLES => TableId(MIRROR_TABLE.0 + table.0),
-            Numbering::Access => TableId(table.0 - ACCESS_TABLES),
+            _ if table.0 < self.tables_before() => TableId(MIRROR_TABLE.0 + table.0),
+            _ => TableId(table.0 - self.tables_before()),
+        }
+    }
+
+    /// The number in the switch of the table to which an entry of `from` leads.
+    fn switch_next(self, from: TableId, next: TableId) -> TableId {
+        match self {
+            Numbering::Onward if leads_onward(from) && next == PATH_TABLE => {
+                self.switch_number(ONWARD_TABLE)
+            }
+            _ => self.switch_number(next),
+        }
+    }
+
+    /// The table to which an entry of `from` leads that has this number in the switch.
+    fn our_next(self, from: TableId, next: TableId) -> TableId {
+        match self.our_number(next) {
+            ONWARD_TABLE if leads_onward(from) => PATH_TABLE,
+            // It leads past them.
+            PATH_TABLE if self == Numbering::Onward && leads_onward(from) => ONWARD_TABLE,
+            next => next,
         }
     }
 
     /// Writes the switch's numbers into an entry.
     pub(crate) fn translate_flow_mod(self, flow_mod: &mut FlowMod) {
         let is_deletion = [FlowModCommand::Delete, FlowModCommand::DeleteStrict];
-        flow_mod.table_id = self.switch_number(flow_mod.table_id);
+        let table = flow_mod.table_id;
+        flow_mod.table_id = self.switch_number(table);
         if !is_deletion.contains(&flow_mod.command) {
-            self.translate(&mut flow_mod.instructions, Numbering::switch_number);
+            translate(&mut flow_mod.instructions, |next| {
+                self.switch_next(table, next)
+            });
         }
     }
 
@@ -158,19 +200,21 @@ impl Numbering {
     }
 
     fn translate_row(self, row: &mut FlowStats) {
-        row.table_id = self.our_number(row.table_id);
-        self.translate(&mut row.instructions, Numbering::our_number);
+        let table = self.our_number(row.table_id);
+        row.table_id = table;
+        translate(&mut row.instructions, |next| self.our_next(table, next));
     }
+}
 
-    fn translate(
-        self,
-        instructions: &mut [Instruction],
-        number: impl Fn(Numbering, TableId) -> TableId,
-    ) {
-        for instruction in instructions {
-            if let Instruction::GotoTable(table) = instruction {
-                *table = number(self, *table);
-            }
+/// Whether the way from a table to the paths leads through the table of static entries.
+fn leads_onward(from: TableId) -> bool {
+    (MIRROR_TABLE..ONWARD_TABLE).contains(&from)
+}
+
+fn translate(instructions: &mut [Instruction], number: impl Fn(TableId) -> TableId) {
+    for instruction in instructions {
+        if let Instruction::GotoTable(table) = instruction {
+            *table = number(*table);
         }
     }
 }
@@ -198,7 +242,7 @@ mod tests {
         for (number, table) in (0u8..).zip(tables) {
             assert_eq!(Numbering::Access.switch_number(table), TableId(number));
         }
-        for numbering in [Numbering::Plain, Numbering::Access] {
+        for numbering in [Numbering::Plain, Numbering::Access, Numbering::Onward] {
             for number in 0..=u8::MAX {
                 let table = numbering.our_number(TableId(number));
                 // Nothing of ours is in the last tables, which have no number to spare.
@@ -207,5 +251,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Where static entries let packets go on, access leads to them, and they to the paths.
+    #[test]
+    fn the_way_from_access_to_the_paths_leads_through_static_entries() {
+        let on = Numbering::Onward;
+        let through = on.switch_number(ONWARD_TABLE);
+        assert_eq!(through, TableId(8));
+        assert_eq!(on.switch_number(PATH_TABLE), TableId(9));
+        for (from, next, number) in [
+            (GUARD_TABLE, PATH_TABLE, through),
+            (GUARD_TABLE, BINDING_TABLE, TableId(2)),
+            (ONWARD_TABLE, PATH_TABLE, TableId(9)),
+            (PATH_TABLE, POLICY_TABLE, TableId(10)),
+        ] {
+            assert_eq!(on.switch_next(from, next), number, "{from:?}");
+            assert_eq!(on.our_next(from, number), next, "{from:?}");
+        }
+        assert_eq!(on.our_next(GUARD_TABLE, TableId(9)), ONWARD_TABLE);
     }
 }

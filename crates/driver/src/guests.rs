@@ -275,12 +275,10 @@ async fn keep(
                 if ask(&driver, connected).await.is_none() {
                     return;
                 }
-                tracing::info!("guest {}: connected for {dpid}", target.name);
                 let why = serve(&driver, connection, &mut start, &mut life, clock).await;
-                tracing::info!("guest {}: connection for {dpid} ended: {why}", target.name);
                 let now = clock.now();
                 let disconnected = move |controller: &mut Clustered| {
-                    controller.guest_disconnected(now, guest, dpid);
+                    controller.guest_disconnected(now, guest, dpid, &why);
                 };
                 if life.borrow().is_over || ask(&driver, disconnected).await.is_none() {
                     return;

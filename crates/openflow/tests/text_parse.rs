@@ -459,8 +459,8 @@ fn errors_name_the_column_what_is_there_and_what_to_write() {
             "column 4: 'tp_dst' found, write tcp, udp or sctp too",
         ),
         (
-            "nw_src=10.0.0.1,actions=drop",
-            "write ip too: ip_src is a field of it",
+            "dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,actions=drop",
+            "column 26: 'nw_src' found, write ip too: nw_src is a field of it",
         ),
         (
             "priority=65536,actions=drop",

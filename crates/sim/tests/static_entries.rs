@@ -10,7 +10,7 @@ use control::flows::parts::{PartEdit, PartKind, PartMod, PartName, StaticPart};
 use control::flows::{Band, FlowEdit, FlowLimits, FlowName, FlowState, StaticEntry};
 use openflow::message::{FlowMod, FlowModCommand, FlowRemovedReason};
 use openflow::text::{parse_actions, parse_group_mod, parse_group_of, parse_match, parse_meter_of};
-use openflow::{Cookie, DatapathId, GroupId, Instruction, Match, Message, MeterId, TableId};
+use openflow::{Cookie, DatapathId, GroupId, Instruction, Match, Message, MeterId, PortNo};
 use openflow::{Version, Xid};
 use proptest::prelude::*;
 use sim::network::{Network, NetworkConfig, SwitchId};
@@ -102,7 +102,10 @@ impl Net {
         };
         let mut network = Network::new(config, 1);
         let add = |n| network.add_switch_as(DatapathId(n));
-        let switches = (1..=count).map(add).collect();
+        let switches: Vec<SwitchId> = (1..=count).map(add).collect();
+        for switch in &switches {
+            let _ = [(); 2].map(|()| network.add_port(*switch));
+        }
         network.run_for(Duration::from_secs(2));
         Net { network, switches }
     }
@@ -175,7 +178,7 @@ impl Net {
             let deletion = FlowMod {
                 command: FlowModCommand::DeleteStrict,
                 cookie_mask: Cookie(0),
-                table_id: TableId(0),
+                table_id: stats.table_id,
                 instructions: Vec::new(),
                 ..FlowMod::add(stats.priority, stats.r#match.clone(), Vec::new())
             };
@@ -490,6 +493,130 @@ fn a_switch_that_refuses_an_entry_says_why_and_a_full_one_takes_it_later() {
     assert!(net.edit(gone.collect()));
     net.network.run_for(REST);
     assert_eq!((refused(&mut net), net.held(0).len()), (0, 10));
+}
+
+fn onward(matching: &str, actions: &str) -> StaticEntry {
+    StaticEntry {
+        goes_on: true,
+        ..entry(1, matching, actions)
+    }
+}
+
+/// Packets go on behind an entry's actions, and auster forwards them. The entry is kept as others
+/// are, in a place of its own: one of the same match and priority ends packets behind it.
+#[test]
+fn packets_go_on_to_austers_forwarding() {
+    let mut net = Net::new(Version::V13, 1);
+    let at = net.switches[0];
+    let [one, two] = [(); 2].map(|()| net.network.add_host(at));
+    let to = net.network.host(two).address.ip;
+    let mut pongs = |net: &mut Net, seq| {
+        net.network.ping(one, two, seq);
+        net.network.run_for(Duration::from_secs(3));
+        net.network.host(one).pongs.get(&(to, seq)).copied()
+    };
+    net.network.run_for(Duration::from_secs(1));
+    assert!(net.put(name("ann", "count"), onward("icmp", "")));
+    assert!(net.put(name("ann", "mark"), onward("ip", "mod_nw_tos:184")));
+    net.network.run_for(Duration::from_secs(3));
+    assert_eq!(net.states(), [FlowState::InUse, FlowState::InUse]);
+    assert_eq!(pongs(&mut net, 1), Some(1));
+    net.network.run_for(Duration::from_secs(12));
+    let view = |net: &mut Net, of| {
+        net.network
+            .ask(|controller, _| controller.flow(&name("ann", of)))
+            .expect("an entry")
+    };
+    // One of the two has both packets: their priorities are the same.
+    let counts = ["count", "mark"].map(|of| view(&mut net, of).counts.unwrap_or_default().0);
+    assert_eq!(counts.iter().sum::<u64>(), 2);
+
+    let before = net.held(0);
+    net.delete_all(0, true);
+    net.network.run_for(Duration::from_secs(1));
+    assert_eq!((net.held(0), net.mended()), (before, 2));
+    assert!(net.put(name("ann", "end"), entry(1, "icmp", "drop")));
+    net.network.run_for(Duration::from_secs(1));
+    assert_eq!(pongs(&mut net, 2), None);
+    assert!(net.edit(vec![FlowEdit::Delete(name("ann", "end"))]));
+    net.network.run_for(Duration::from_secs(1));
+    assert_eq!(pongs(&mut net, 3), Some(1));
+    // What cannot be.
+    for wrong in [
+        onward("ip", "CONTROLLER"),
+        onward("ip", "mod_dl_src:02:00:00:00:00:01"),
+        onward("dl_vlan=5", "strip_vlan"),
+        StaticEntry {
+            band: Band::After,
+            ..onward("ip", "")
+        },
+    ] {
+        assert!(!net.put(name("ann", "wrong"), wrong));
+    }
+    let mut old = Net::new(Version::V10, 1);
+    assert!(!old.put(name("ann", "count"), onward("icmp", "")));
+}
+
+#[test]
+fn a_switch_with_too_few_tables_lets_no_packets_go_on_and_says_so() {
+    let mut network = Network::new(NetworkConfig::default(), 1);
+    let at = network.add_switch_with(DatapathId(1), |options| options.n_tables = 12);
+    network.run_for(Duration::from_secs(2));
+    let mut net = Net {
+        network,
+        switches: vec![at],
+    };
+    assert!(net.put(name("ann", 1), onward("ip", "")));
+    assert!(net.put(name("ann", 2), entry(1, "ip", "output:1")));
+    net.network.run_for(Duration::from_secs(3));
+    let states = net.states();
+    assert!(
+        matches!(&states[0], FlowState::Refused(why) if why.contains("13 tables")),
+        "{states:?}"
+    );
+    assert_eq!(net.held(0).len(), 1);
+}
+
+/// An entry whose port is not there is no entry in use, and entries of two owners that a packet can
+/// meet alike name each other.
+#[test]
+fn what_an_entry_cannot_do_is_said() {
+    let mut net = Net::new(Version::V13, 1);
+    let port = net.network.add_port(net.switches[0]);
+    let lone = |port: u32| entry(1, "tcp,tp_dst=80", &format!("output:{port}"));
+    assert!(net.put(name("ann", "web"), lone(99)));
+    net.network.run_for(Duration::from_secs(1));
+    assert_eq!(net.states(), [FlowState::NoPort(PortNo(99))]);
+    assert!(net.put(name("ann", "web"), lone(port.0)));
+    net.network.run_for(Duration::from_secs(1));
+    assert_eq!(net.states(), [FlowState::InUse]);
+
+    let overlaps = |net: &mut Net, of: FlowName| {
+        let view = net.network.ask(|controller, _| controller.flow(&of));
+        view.expect("an entry").overlaps
+    };
+    let higher = StaticEntry {
+        priority: 1,
+        ..entry(1, "ip,nw_dst=10.0.0.9", "drop")
+    };
+    for (of, entry) in [
+        (name("ann", "own"), entry(1, "ip,nw_dst=10.0.0.8", "drop")),
+        (name("bob", "higher"), higher),
+        (name("bob", "udp"), entry(1, "udp", "drop")),
+        (name("bob", "onward"), onward("ip", "")),
+        (name("bob", "host"), entry(1, "ip,nw_dst=10.0.0.2", "drop")),
+    ] {
+        assert!(net.put(of, entry));
+    }
+    assert_eq!(
+        overlaps(&mut net, name("ann", "web")),
+        [name("bob", "host")]
+    );
+    assert_eq!(
+        overlaps(&mut net, name("bob", "host")),
+        [name("ann", "web")]
+    );
+    assert_eq!(overlaps(&mut net, name("bob", "higher")), []);
 }
 
 #[test]

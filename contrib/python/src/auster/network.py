@@ -39,6 +39,18 @@ class Event(Dict[str, Any]):
             raise AttributeError(f"{self.get('event')} has no {name}") from None
 
 
+class Stated(Dict[str, Any]):
+    """An entry as auster has it, a dict that cannot be changed: another one takes its place."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            "this is a copy of the entry: net.flows[OWNER][NAME] = {**entry, 'actions': …} changes it"
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+
+
 class Tap:
     """Packets that auster takes for an application."""
 
@@ -68,7 +80,7 @@ class OwnerFlows(MutableMapping[str, Entry]):
             entry: Entry = self._net.request("GET", _path("flows", self._owner, name))
         except Problem as problem:
             raise _missing(problem, name) from None
-        return entry
+        return Stated(entry)
 
     def __setitem__(self, name: str, entry: Entry) -> None:
         batch = self._net._batch
@@ -96,7 +108,7 @@ class OwnerFlows(MutableMapping[str, Entry]):
     def all(self) -> Dict[str, Entry]:
         """All of them, a thousand by a request."""
         entries = self._net._pages(_path("flows", self._owner), "flows", {})
-        return {entry["name"]: entry for entry in entries}
+        return {entry["name"]: Stated(entry) for entry in entries}
 
     def update(self, *changes: Any, **more: Any) -> None:
         """Makes all these changes or none, at most 256; None in place of an entry deletes it."""
@@ -112,7 +124,10 @@ class OwnerFlows(MutableMapping[str, Entry]):
 
 
 class Flows:
-    """Static flow entries: `net.flows[OWNER][NAME] = dict(switch=…, match=…, actions=…)`."""
+    """Static flow entries: `net.flows[OWNER][NAME] = dict(switch=…, match=…, actions=…)`.
+
+    To iterate gives the owners that have any.
+    """
 
     def __init__(self, net: Network) -> None:
         self._net = net
@@ -122,6 +137,10 @@ class Flows:
 
     def __delitem__(self, owner: str) -> None:
         self[owner].clear()
+
+    def __iter__(self) -> Iterator[str]:
+        entries = self._net._pages("/v1/flows", "flows", {})
+        return iter(dict.fromkeys(entry["owner"] for entry in entries))
 
 
 class _Batch:
@@ -322,7 +341,7 @@ class Network:
                 wake.send(b"\0")
 
     def run(self) -> None:
-        """Calls handlers until `stop`. It opens streams again when they end, from the last
+        """Calls handlers until `stop`, or Ctrl-C. It opens streams again when they end, from the last
         event on; where auster does not keep the events since, it reads the topology anew and
         handlers of `reset` get it as `event.topology`."""
         self._is_running = True
@@ -331,6 +350,8 @@ class Network:
             with woken, self._wake:
                 while not self._is_stopped:
                     self._turn(woken)
+        except KeyboardInterrupt:
+            log.info("stopped by Ctrl-C")
         finally:
             self._is_running, self._is_stopped, self._wake = False, False, None
             for source in self._sources.values():

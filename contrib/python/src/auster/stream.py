@@ -44,7 +44,8 @@ class Problem(Error):
         errors = fields.get("errors")
         listed = errors if isinstance(errors, list) else []
         self.errors: List[Dict[str, Any]] = [error for error in listed if isinstance(error, dict)]
-        wrong = [f"{error.get('pointer')}: {error.get('detail')}" for error in self.errors]
+        wrong = [": ".join(str(error[key]) for key in ("pointer", "detail") if error.get(key))
+                 for error in self.errors if error.get("detail") != self.detail]
         super().__init__("; ".join([f"{status} {self.detail or self.title}", *wrong]))
 
     @property

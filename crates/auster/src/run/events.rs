@@ -832,6 +832,23 @@ fn describe(event: &Event) -> Option<(String, Value)> {
                 "name": name.name,
             }),
         ),
+        Event::GuestConnected { dpid, guest } => (
+            format!("guest {guest} is connected for switch {dpid}"),
+            json!({
+                "event": "guest_connected",
+                "guest": guest.as_ref(),
+                "dpid": dpid.to_string(),
+            }),
+        ),
+        Event::GuestDisconnected { dpid, guest, why } => (
+            format!("guest {guest} is no longer connected for switch {dpid}: {why}"),
+            json!({
+                "event": "guest_disconnected",
+                "guest": guest.as_ref(),
+                "dpid": dpid.to_string(),
+                "reason": why,
+            }),
+        ),
         Event::TopologyAgrees => (
             "topology: the network is as the file says".to_owned(),
             json!({"event": "topology_agrees"}),

@@ -90,16 +90,29 @@ pub fn without_columns(problems: Vec<String>) -> Vec<String> {
 /// The one of `known` that somebody meant who wrote `name`, if it is near enough.
 pub fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name = &*name.to_lowercase();
-    let near = known.iter().map(|known| {
-        let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
-        let distance = strsim::osa_distance(name, known);
-        (if is_part { distance.min(1) } else { distance }, *known)
-    });
+    let near = known.iter().map(|known| (distance(name, known), *known));
     let near = near.filter(|(distance, known)| {
         let len = known.len().min(name.len());
         *distance <= len.div_ceil(3) && *distance < len
     });
     near.min().map(|(_, known)| known)
+}
+
+/// The names that are near one, the nearest first: half of the letters are the same, or more.
+pub fn nearest<'k>(name: &str, known: &[&'k str], count: usize) -> Vec<&'k str> {
+    let name = &*name.to_lowercase();
+    let far = |known: &str| distance(name, known) * 2 > name.len().min(known.len());
+    let mut all: Vec<&str> = known.iter().copied().filter(|known| !far(known)).collect();
+    all.sort_by_key(|known| distance(name, known));
+    all.truncate(count);
+    all
+}
+
+/// The number of changes between two names; at most one if one is the other's beginning.
+fn distance(name: &str, known: &str) -> usize {
+    let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
+    let distance = strsim::osa_distance(name, known);
+    if is_part { distance.min(1) } else { distance }
 }
 
 /// A value, with its place in the text.

@@ -5,7 +5,7 @@ use control::flows::{
     Band, FlowName, FlowState, FlowView, StaticEntry, action_problems, match_problem, not_stated,
 };
 use openflow::text::{Named, parse_actions_of, parse_match};
-use openflow::{DatapathId, Match};
+use openflow::{Action, DatapathId, Match, MeterId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -14,8 +14,11 @@ use super::qos::tree::{Node, Place, Reader, is_name};
 /// Bytes of a match or of actions.
 const WORDS_MAX: usize = 2000;
 
+/// The word at the end of actions behind which packets go on to auster's forwarding.
+pub const GO_ON: &str = "go_on";
+
 /// The fields of a body. What an answer has besides is passed over, so that it can be put back.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "owner",
     "name",
     "switch",
@@ -29,6 +32,7 @@ const FIELDS: [&str; 13] = [
     "reason",
     "packets",
     "bytes",
+    "overlaps",
 ];
 
 /// An entry as it is asked for.
@@ -46,7 +50,7 @@ pub struct StatedFlow {
     #[schema(example = "ip,nw_dst=10.0.0.2")]
     pub r#match: String,
     /// In the words of ovs-ofctl; `drop` or an empty text drops. `group:NAME` and `meter:NAME`
-    /// lead to the owner's own.
+    /// lead to the owner's own. `go_on` at the end lets packets go on to auster's forwarding.
     #[schema(example = "output:3")]
     pub actions: String,
     /// Seconds without a packet after which it ends; 0 for never.
@@ -78,14 +82,19 @@ pub struct FlowDocument {
     pub name: String,
     #[serde(flatten)]
     pub stated: StatedFlow,
-    /// `wanted` while the switch is away, `sent`, `in_use` or `refused`.
+    /// `wanted` while the switch is away, `sent`, `in_use`, `no_port` or `refused`.
     #[schema(example = "in_use")]
     pub state: &'static str,
-    /// The reason why the switch does not take it.
+    /// The port that the switch does not have, or the reason why it does not take the entry.
     pub reason: Option<String>,
     /// Counters, as last read from the switch.
     pub packets: Option<u64>,
     pub bytes: Option<u64>,
+    /// Entries of other owners of the same priority that take some of its packets too: the switch
+    /// decides which of them a packet meets. Left out where there are none, and in lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, example = json!(["bob/web"]))]
+    pub overlaps: Vec<String>,
 }
 
 /// Reads an entry. All mistakes are noted by their fields.
@@ -151,21 +160,21 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         let of = FlowName::new(name.owner.clone(), text);
         is_name(text).then(|| kind.number(&of))
     };
-    let actions = actions.and_then(|(place, text)| match parse_actions_of(text, of, &numbers) {
-        Ok((meter, actions)) => {
+    let actions = actions.and_then(|(place, text)| match read_actions(text, of, &numbers) {
+        Ok((meter, actions, goes_on)) => {
             let of_meter = meter.and_then(|meter| not_stated(PartId::Meter(meter)));
             let m = matching.as_ref().map(|(m, _)| m);
             for why in action_problems(&actions, m).into_iter().chain(of_meter) {
                 reader.wrong(&place, format!("actions: {why}"));
             }
-            Some((meter, actions, text))
+            Some((meter, actions, goes_on, text))
         }
         Err(error) => {
             reader.wrong(&place, format!("actions: {error}"));
             None
         }
     });
-    let ((m, matching), (meter, actions, written)) = matching.zip(actions)?;
+    let ((m, matching), (meter, actions, goes_on, written)) = matching.zip(actions)?;
     let entry = StaticEntry {
         dpid: dpid?,
         band,
@@ -173,12 +182,39 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
         r#match: m,
         meter,
         actions,
+        goes_on,
         idle_timeout_s: idle_timeout.unwrap_or(0) as u16,
         hard_timeout_s: hard_timeout.unwrap_or(0) as u16,
         words: (matching.to_owned(), written.to_owned()),
         stated: (cookie.unwrap_or(0), flags.unwrap_or(0) as u16),
     };
     (reader.problems.len() == before).then_some(entry)
+}
+
+type Actions = (Option<MeterId>, Vec<Action>, bool);
+
+/// Reads a meter and actions, and whether packets go on behind them.
+fn read_actions(
+    text: &str,
+    of: &Match,
+    numbers: &dyn Fn(Named<'_>) -> Option<u32>,
+) -> Result<Actions, String> {
+    let is_between = |c: char| c == ',' || c.is_whitespace();
+    let (before, goes_on) = match text.trim_end().strip_suffix(GO_ON) {
+        Some(before) if before.is_empty() || before.ends_with(is_between) => {
+            (before.trim_end_matches(is_between), true)
+        }
+        _ => (text, false),
+    };
+    if before.split(is_between).any(|word| word == GO_ON) {
+        return Err(format!("{GO_ON} comes once, at the end"));
+    }
+    if goes_on && before.trim() == "drop" {
+        return Err(format!("drop and {GO_ON} cannot both be"));
+    }
+    let (meter, actions) =
+        parse_actions_of(before, of, numbers).map_err(|error| error.to_string())?;
+    Ok((meter, actions, goes_on))
 }
 
 /// A text of one line that is not too long.
@@ -223,6 +259,7 @@ pub fn state_words(state: &FlowState) -> (&'static str, Option<String>) {
         FlowState::Wanted => ("wanted", None),
         FlowState::Sent => ("sent", None),
         FlowState::InUse => ("in_use", None),
+        FlowState::NoPort(port) => ("no_port", Some(format!("the switch has no port {port}"))),
         FlowState::Refused(why) => ("refused", Some(why.clone())),
     }
 }
@@ -237,6 +274,7 @@ pub fn show(view: &FlowView) -> FlowDocument {
         reason,
         packets: view.counts.map(|(packets, _)| packets),
         bytes: view.counts.map(|(_, bytes)| bytes),
+        overlaps: view.overlaps.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -302,6 +340,25 @@ mod tests {
         assert!(of("ann").0.is_some() && of("ann") != of("bob"));
     }
 
+    #[test]
+    fn packets_go_on_behind_the_last_action() {
+        for (actions, meter, count) in [
+            ("go_on", false, 0),
+            ("meter:slow,go_on", true, 0),
+            ("meter:slow, mod_nw_tos:184, go_on", true, 1),
+            ("mod_nw_tos:184 go_on", false, 1),
+        ] {
+            let name = FlowName::new("ann", "detour");
+            let body = Node::of_json(&with("actions", json!(actions)));
+            let entry = read(&mut Reader::default(), &name, &body).unwrap();
+            assert!(entry.goes_on, "{actions}");
+            assert_eq!((entry.meter.is_some(), entry.actions.len()), (meter, count));
+            assert_eq!(entry.words.1, actions);
+        }
+        let wrong = mistakes(with("actions", json!("no_go_on")));
+        assert!(wrong[0].contains("no_go_on"), "{wrong:?}");
+    }
+
     fn with(key: &str, value: Value) -> Value {
         let mut body = json!({"switch": "1", "match": "ip", "actions": "output:1"});
         body[key] = value;
@@ -319,6 +376,7 @@ mod tests {
             entry: entry.clone(),
             state: FlowState::Refused("x".to_owned()),
             counts: Some((1, 2)),
+            overlaps: vec![FlowName::new("bob", "web")],
         };
         let shown = Node::of_json(&json!(show(&view)));
         assert_eq!(read(&mut Reader::default(), &name, &shown), Some(entry));
@@ -347,6 +405,8 @@ mod tests {
             ("actions", json!(null), "", "actions is missing: such as"),
             ("actions", json!("outptu:3"), "/actions", "outptu"),
             ("actions", json!("output:x"), "/actions", "x"),
+            ("actions", json!("go_on,output:1"), "/actions", "at the end"),
+            ("actions", json!("drop,go_on"), "/actions", "cannot both be"),
             (
                 "actions",
                 json!("goto_table:1"),

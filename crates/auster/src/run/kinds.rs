@@ -1,9 +1,9 @@
 //! The kinds of events that readers can choose.
 
-use super::fields::meant;
+use super::fields::nearest;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 66] = [
+pub const KINDS: [&str; 68] = [
     "access",
     "address_moved",
     "alarm",
@@ -35,6 +35,8 @@ pub const KINDS: [&str; 66] = [
     "flow_ended",
     "flow_mended",
     "gateways",
+    "guest_connected",
+    "guest_disconnected",
     "host_learned",
     "host_moved",
     "hosts_learned",
@@ -72,22 +74,27 @@ pub const KINDS: [&str; 66] = [
     "vlans",
 ];
 
+/// The kinds that an unknown one is answered with.
+const NEAREST: usize = 3;
+
 /// Reads the name of a kind.
 ///
 /// # Errors
-/// No event is of that kind. The text names the likely one, or all.
+/// No event is of that kind. The text names the nearest ones, and where the list is.
 pub fn event_kind(text: &str) -> Result<String, String> {
     if KINDS.contains(&text) {
         return Ok(text.to_owned());
     }
-    let known = KINDS.join(", ");
-    let meant = meant(text, &KINDS);
-    let advice = meant.map_or(format!("known: {known}"), |meant| {
-        format!("did you mean {meant}?")
-    });
     let text: String = text.chars().take(64).collect();
+    let nearest = match &*text {
+        "packet_in" => "; packets come by /v1/taps/OWNER/packets".to_owned(),
+        _ => match &nearest(&text, &KINDS, NEAREST)[..] {
+            [] => String::new(),
+            nearest => format!("; near it: {}", nearest.join(", ")),
+        },
+    };
     Err(format!(
-        "'{}' is no kind of event; {advice}",
+        "'{}' is no kind of event{nearest}; docs/run-events.md has all",
         text.escape_debug()
     ))
 }
@@ -147,14 +154,30 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_named_with_the_likely_one_or_all() {
+    fn an_unknown_kind_is_named_with_the_nearest() {
         assert_eq!(event_kind("link_down").as_deref(), Ok("link_down"));
-        let likely = event_kind("link_dwn").unwrap_err();
-        assert!(likely.contains("'link_dwn' is no kind of event; did you mean link_down?"));
-        let all = event_kind("qqqqqqqqqq").unwrap_err();
-        assert!(
-            all.contains("known: access, ") && all.contains(", vlans"),
-            "{all}"
-        );
+        let wrong = event_kind("link_dwn").unwrap_err();
+        let begin = "'link_dwn' is no kind of event; near it: link_down, ";
+        assert!(wrong.starts_with(begin), "{wrong}");
+        let wrong = event_kind("port").unwrap_err();
+        let ports = ["port_up", "port_down", "port_opened"];
+        assert!(ports.iter().all(|kind| wrong.contains(kind)), "{wrong}");
+        for far in ["qqqqqqqqqq", "", &"x".repeat(5000)] {
+            let wrong = event_kind(far).unwrap_err();
+            let end = "' is no kind of event; docs/run-events.md has all";
+            assert!(wrong.len() < 120 && wrong.ends_with(end), "{wrong}");
+        }
+        let packets = event_kind("packet_in").unwrap_err();
+        assert!(packets.contains("/v1/taps/OWNER/packets"), "{packets}");
+    }
+
+    #[test]
+    fn the_manual_has_every_kind() {
+        let manual = include_str!("../../../../docs/run-events.md");
+        let missing: Vec<&str> = KINDS
+            .into_iter()
+            .filter(|kind| !manual.contains(&format!("`{kind}`")))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::flows::{state_words, words};
+use super::flows::{GO_ON, state_words, words};
 use super::qos::tree::{Node, Reader};
 
 /// The fields of a body. What an answer has besides is passed over, so that it can be put back.
@@ -52,10 +52,10 @@ pub struct StatedGroupDocument {
     /// Its number in the switch.
     pub number: u32,
     pub group: String,
-    /// `wanted` while the switch is away, `sent`, `in_use` or `refused`.
+    /// `wanted` while the switch is away, `sent`, `in_use`, `no_port` or `refused`.
     #[schema(example = "in_use")]
     pub state: &'static str,
-    /// The reason why the switch does not take it.
+    /// The port that the switch does not have, or the reason why it does not take the group.
     pub reason: Option<String>,
 }
 
@@ -116,6 +116,11 @@ pub fn read(reader: &mut Reader, name: &PartName, node: &Node) -> Option<StaticP
     let is_numbered = number.is_some();
     let number = number.unwrap_or(given);
     let (place, text) = words(reader, node, word, example)?;
+    if text.split([',', '=']).any(|part| part.trim() == GO_ON) {
+        let problem = format!("{word}: {GO_ON} is for entries; end the entry's actions with it");
+        reader.wrong(&place, problem);
+        return None;
+    }
     let read = match name.kind {
         PartKind::Group => parse_group_of(GroupId(number), text).map(PartMod::Group),
         PartKind::Meter => parse_meter_of(MeterId(number), text).map(PartMod::Meter),

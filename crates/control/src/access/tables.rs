@@ -11,7 +11,8 @@
 //! out list  the lists of that VLAN, by the metadata
 //! ```
 //!
-//! A packet that nothing drops goes on to the table of paths.
+//! A packet that nothing drops goes on to the table of paths; where static entries let packets go
+//! on, through the table of those.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,8 +27,8 @@ use super::*;
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
 use crate::mirror::{Mirrors, Targets};
 use crate::pipeline::{
-    BINDING_TABLE, GUARD_TABLE, MIRROR_TABLE, OUT_ACCESS_TABLE, OUT_TABLE, PATH_TABLE,
-    PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
+    BINDING_TABLE, GUARD_TABLE, MIRROR_TABLE, ONWARD_TABLE, OUT_ACCESS_TABLE, OUT_TABLE,
+    PATH_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
 };
 use crate::timeouts::Prefix;
 use crate::vlan::Form;
@@ -257,6 +258,30 @@ pub fn passing(mirrors: &Mirrors, dpid: DatapathId) -> Plan {
         planner.mirror(port, targets);
     }
     planner.plan
+}
+
+/// The ways to the paths through the table of static entries that let packets go on: of packets
+/// that none of them takes, and of LLDP, which none can take.
+pub fn onward() -> Plan {
+    let way = |(priority, matching)| {
+        let table = ONWARD_TABLE;
+        let key = EntryKey {
+            table,
+            priority,
+            matching,
+        };
+        let planned = Planned {
+            step: Step::Goto(PATH_TABLE),
+            copies: Targets::new(),
+            owner: Owner::Way,
+        };
+        (key, planned)
+    };
+    let lldp = of_type(ETH_TYPE_LLDP).map(|lldp| (ALWAYS, lldp));
+    lldp.into_iter()
+        .chain([(0, Matching::any())])
+        .map(way)
+        .collect()
 }
 
 /// The changes of one plan into another, in their order: what is new before what goes. Lists are
@@ -669,7 +694,7 @@ impl EntryKey {
     /// nothing is decided and nobody reads counters.
     pub(crate) fn flags(&self) -> FlowModFlags {
         match (self.table, self.priority) {
-            (MIRROR_TABLE | GUARD_TABLE, 0) => FlowModFlags::SEND_FLOW_REM,
+            (MIRROR_TABLE | GUARD_TABLE | ONWARD_TABLE, 0) => FlowModFlags::SEND_FLOW_REM,
             _ => FlowModFlags::empty(),
         }
     }

@@ -16,7 +16,7 @@ use openflow::{DatapathId, ErrorKind, Message, PortNo, Version};
 
 use crate::access::learned::Learned;
 use crate::access::tables::{self, Around, EntryKey, Orders, Owner, Plan, Planned, Step};
-use crate::access::{Access, RuleId, Verdict, can_decide};
+use crate::access::{Access, RuleId, Verdict, can_decide, can_lead_onward};
 use crate::bond::Bonds;
 use crate::entry::is_ours;
 use crate::mirror::Mirrors;
@@ -70,6 +70,10 @@ pub(super) struct AccessControl {
     counts: BTreeMap<DatapathId, Counts>,
     /// The connected switches that cannot decide.
     unable: BTreeSet<DatapathId>,
+    /// Those that cannot have the table of static entries that let packets go on, and those that
+    /// have it.
+    shallow: BTreeSet<DatapathId>,
+    onward: BTreeSet<DatapathId>,
     is_reading: bool,
     /// Hosts that have an address by DHCP, at ports that are bound to those.
     pub(super) learned: Learned,
@@ -229,26 +233,39 @@ impl AccessControl {
     }
 
     /// Notes a switch that connects. Returns the numbers of its tables. `is_copying`: a tap copies
-    /// packets there.
+    /// packets there. `is_onward`: static entries let packets go on there.
     pub(super) fn handle_up(
         &mut self,
         up: &SwitchUp,
         mirrors: &Mirrors,
-        is_copying: bool,
+        needs: (bool, bool),
     ) -> Numbering {
         let dpid = up.features.datapath_id;
         if !can_decide(up) {
             self.unable.insert(dpid);
         }
-        self.numbering(dpid, mirrors, is_copying)
+        if !can_lead_onward(up) {
+            self.shallow.insert(dpid);
+        }
+        let numbering = self.numbering(dpid, mirrors, needs);
+        if numbering == Numbering::Onward {
+            self.onward.insert(dpid);
+        }
+        numbering
     }
 
     /// The numbers of the tables that a connected switch should have.
-    fn numbering(&self, dpid: DatapathId, mirrors: &Mirrors, is_copying: bool) -> Numbering {
+    fn numbering(
+        &self,
+        dpid: DatapathId,
+        mirrors: &Mirrors,
+        (is_copying, is_onward): (bool, bool),
+    ) -> Numbering {
         let is_mirroring = mirrors.ins(dpid).next().is_some();
         let has_tables = self.has_tables && !self.wayless.contains(&dpid);
         let is_wanted = has_tables || self.access.is_on() || is_mirroring || is_copying;
         match is_wanted && !self.unable.contains(&dpid) {
+            _ if is_onward && !self.shallow.contains(&dpid) => Numbering::Onward,
             true => Numbering::Access,
             false => Numbering::Plain,
         }
@@ -273,16 +290,25 @@ impl AccessControl {
         self.sent.remove(&dpid);
         self.counts.remove(&dpid);
         self.unable.remove(&dpid);
+        self.shallow.remove(&dpid);
+        self.onward.remove(&dpid);
     }
 
     fn plan(&self, net: &Network, around: Around<'_>, dpid: DatapathId) -> Plan {
-        if !self.access.is_on() {
-            return tables::passing(around.mirrors, dpid);
+        let mut plan = match self.access.is_on() {
+            false => tables::passing(around.mirrors, dpid),
+            true => {
+                let links = links(net, dpid);
+                tables::plan(&self.access, &self.orders, around, dpid, &links)
+            }
+        };
+        if self.access.is_on() {
+            let closed = net.closed_of(dpid).filter_map(EntryKey::of_closed);
+            plan.extend(closed);
         }
-        let links = links(net, dpid);
-        let mut plan = tables::plan(&self.access, &self.orders, around, dpid, &links);
-        let closed = net.closed_of(dpid).filter_map(EntryKey::of_closed);
-        plan.extend(closed);
+        if self.onward.contains(&dpid) {
+            plan.extend(tables::onward());
+        }
         plan
     }
 
@@ -305,7 +331,7 @@ impl AccessControl {
         self.adopt(dpid, &held, (around.vlans, around.bonds), outbox);
         let mut plan = match outbox.numbering(dpid) {
             Numbering::Plain => Plan::new(),
-            Numbering::Access => self.plan(net, around, dpid),
+            Numbering::Access | Numbering::Onward => self.plan(net, around, dpid),
         };
         if !plan.is_empty() && self.access.is_on() {
             plan.extend(links_to_be(net, dpid, &held));
@@ -616,8 +642,8 @@ impl Controller {
     pub(super) fn renumber(&mut self, now: Instant) {
         let mirrors = self.outbox.mirrors.clone();
         let is_other = |(_, dpid): &(&ConnectionId, &DatapathId)| {
-            let is_copying = self.taps.copies_at(**dpid);
-            let wanted = self.access.numbering(**dpid, &mirrors, is_copying);
+            let needs = (self.taps.copies_at(**dpid), self.stated.goes_on_at(**dpid));
+            let wanted = self.access.numbering(**dpid, &mirrors, needs);
             wanted != self.outbox.numbering(**dpid)
         };
         let others = self.connections.iter().filter(is_other);

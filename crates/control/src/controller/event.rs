@@ -107,6 +107,17 @@ pub enum Event {
         dpid: DatapathId,
         name: FlowName,
     },
+    /// A guest is connected for a switch.
+    GuestConnected {
+        dpid: DatapathId,
+        guest: Arc<str>,
+    },
+    /// The connection of a guest for a switch has ended.
+    GuestDisconnected {
+        dpid: DatapathId,
+        guest: Arc<str>,
+        why: String,
+    },
     /// A difference between the administrator's topology and the network.
     TopologyDiffers(Difference),
     /// All differences have gone.

@@ -20,6 +20,7 @@ use crate::guest::{
     Ticket, delete_row, of_cookie, of_group, of_meter,
 };
 
+use super::event::Event;
 use super::outbox::{Outbox, Request, Timer};
 use super::trace::GuestPart;
 use super::{Alarm, Controller};
@@ -64,6 +65,8 @@ struct Seat {
     sent: BTreeMap<Xid, Ticket>,
     /// Its part of [`Guests::entries`].
     counted: usize,
+    /// The guest is connected for the switch, as events say.
+    is_connected: bool,
 }
 
 impl Seat {
@@ -153,7 +156,7 @@ impl Guests {
     }
 
     /// Notes that a switch's connection has ended.
-    pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+    pub(super) fn handle_down(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         let Some(switch) = self.switches.remove(&dpid) else {
             return;
         };
@@ -161,6 +164,7 @@ impl Guests {
             if switch.is_compared {
                 self.news(News::Down { guest: id.1, dpid });
             }
+            self.set_connected(id, Some("the switch has gone"), outbox);
             let Some(seat) = self.seats.get_mut(&id) else {
                 continue;
             };
@@ -176,6 +180,26 @@ impl Guests {
         if self.seats.len() > self.switches.len() * self.all.len() + AWAY_MAX {
             self.drop_away();
         }
+    }
+
+    /// Notes that a guest's connection is there, or why it has ended, and says so once.
+    fn set_connected(&mut self, (dpid, guest): SeatId, ended: Option<&str>, outbox: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&(dpid, guest)) else {
+            return;
+        };
+        let is_connected = ended.is_none();
+        if std::mem::replace(&mut seat.is_connected, is_connected) == is_connected {
+            return;
+        }
+        let guest = self.all[usize::from(guest)].name.clone();
+        outbox.event(match ended {
+            None => Event::GuestConnected { dpid, guest },
+            Some(why) => Event::GuestDisconnected {
+                dpid,
+                guest,
+                why: why.to_owned(),
+            },
+        });
     }
 
     /// Forgets the entries at switches that are away: those of a switch that comes back go, and its
@@ -217,6 +241,7 @@ impl Guests {
                     machine: Machine::new(guest, dpid, n_tables, config.clone()),
                     sent: BTreeMap::new(),
                     counted: 0,
+                    is_connected: false,
                 });
             }
         }
@@ -526,13 +551,15 @@ impl Controller {
     pub fn guest_connected(&mut self, now: Instant, guest: u8, dpid: DatapathId) {
         self.outbox.now = now;
         let guests = &mut self.guests;
+        guests.set_connected((dpid, guest), None, &mut self.outbox);
         guests.with((dpid, guest), &mut self.outbox, Machine::handle_connected);
     }
 
-    /// Notes that a guest's connection for a switch has ended.
-    pub fn guest_disconnected(&mut self, now: Instant, guest: u8, dpid: DatapathId) {
+    /// Notes that a guest's connection for a switch has ended, and why.
+    pub fn guest_disconnected(&mut self, now: Instant, guest: u8, dpid: DatapathId, why: &str) {
         self.outbox.now = now;
         let guests = &mut self.guests;
+        guests.set_connected((dpid, guest), Some(why), &mut self.outbox);
         guests.with(
             (dpid, guest),
             &mut self.outbox,

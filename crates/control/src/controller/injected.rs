@@ -65,6 +65,12 @@ impl Controller {
         sending.ready.is_empty().then_some(Ok(()))
     }
 
+    /// Whether a switch has a port.
+    pub(super) fn has_port(&self, dpid: DatapathId, port: PortNo) -> bool {
+        let switch = self.network.switch(dpid);
+        switch.is_some_and(|it| it.ports.contains_key(&port))
+    }
+
     fn prepare(&self, packet: Injected) -> Result<Message, Vec<NotSent>> {
         let dpid = packet.dpid;
         let version = self.network.version(dpid);
@@ -72,10 +78,7 @@ impl Controller {
         let Some(version) = version else {
             return Err(vec![NotSent::Away]);
         };
-        let is_there = |port: PortNo| {
-            let switch = self.network.switch(dpid);
-            !port.is_ordinary() || switch.is_some_and(|it| it.ports.contains_key(&port))
-        };
+        let is_there = |port: PortNo| !port.is_ordinary() || self.has_port(dpid, port);
         let outputs = packet.actions.iter().filter_map(|action| match action {
             Action::Output { port, .. } => Some(*port),
             _ => None,

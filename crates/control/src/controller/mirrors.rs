@@ -20,7 +20,6 @@ use crate::entry::{EntryKind, is_ours, is_tap};
 use crate::fabric::form::{self, Place};
 use crate::guest;
 use crate::mirror::{self, Mirrors};
-use crate::pipeline::Numbering;
 
 use super::entries::delete_row;
 use super::event::Alarm;
@@ -235,7 +234,7 @@ impl Controller {
         let has_any = self.outbox.mirrors.switches().contains(&dpid);
         let is_known = self.network.is_connected(dpid) && self.network.is_synced(dpid);
         let has_ins = self.outbox.mirrors.ins(dpid).next().is_some();
-        let has_table = self.outbox.numbering(dpid) == Numbering::Access;
+        let has_table = self.outbox.numbering(dpid).has_access();
         let is_able = self.fabric.is_capable(dpid) && (has_table || !has_ins);
         let is_unsupported = has_any && is_known && !is_able;
         if is_unsupported && self.mirroring.unsupported.insert(dpid) {

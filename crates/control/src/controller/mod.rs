@@ -465,7 +465,7 @@ impl Controller {
         self.stated.handle_down(dpid);
         self.mirroring.handle_down(dpid);
         self.taps.handle_down(dpid);
-        self.guests.handle_down(dpid);
+        self.guests.handle_down(dpid, &mut self.outbox);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;

@@ -330,7 +330,7 @@ impl Controller {
         self.multicast.forget(dpid);
         self.access.handle_down(dpid);
         self.stated.handle_down(dpid);
-        self.guests.handle_down(dpid);
+        self.guests.handle_down(dpid, &mut self.outbox);
         self.mirroring.handle_down(dpid);
         self.forget_bonds(now, dpid);
         self.gateways.forget(dpid);

@@ -20,15 +20,17 @@ use std::sync::Arc;
 use clock::{Budget, Duration, Instant};
 use openflow::message::FlowRemoved;
 use openflow::multipart::FlowStats;
+use openflow::table::Pattern;
 use openflow::{DatapathId, ErrorKind, Instruction, Message, Version, Xid};
 
+use crate::access::TABLES_MIN_ONWARD;
 use crate::entry;
 use crate::flows::parts::{PartEdit, PartId, Parts, StaticPart};
 use crate::flows::{
-    Around, FlowEdit, FlowKey, FlowLimits, FlowName, FlowProblem, FlowState, FlowView,
-    MENDED_AT_ONCE, StaticEntry, problems,
+    Around, COMPARED_MAX, FlowEdit, FlowKey, FlowLimits, FlowName, FlowProblem, FlowState,
+    FlowView, MENDED_AT_ONCE, OVERLAPS_MAX, StaticEntry, problems,
 };
-use crate::pipeline::PATH_TABLE;
+use crate::pipeline::ONWARD_TABLE;
 
 use super::entries::delete_of;
 use super::event::Event;
@@ -68,6 +70,8 @@ struct Owner {
 struct Switch {
     /// It is connected, and what it holds has been compared.
     is_compared: bool,
+    /// Its tables have the numbers for entries that let packets go on.
+    has_onward: bool,
     places: BTreeMap<FlowKey, Place>,
     parts: BTreeMap<PartId, PartPlace>,
     parts_read: PartsRead,
@@ -88,6 +92,12 @@ enum Spot {
     Part(PartId),
     /// A group or a meter that was deleted.
     Gone(PartId),
+}
+
+impl Switch {
+    fn has_table(&self, key: &FlowKey) -> bool {
+        self.has_onward || key.table != ONWARD_TABLE
+    }
 }
 
 /// Whether one more entry of a switch may be mended now.
@@ -322,6 +332,15 @@ impl StaticEntries {
         }
     }
 
+    /// Whether a switch needs the table of entries that let packets go on. One that has it keeps it
+    /// until it connects anew.
+    pub(super) fn goes_on_at(&self, dpid: DatapathId) -> bool {
+        self.switches.get(&dpid).is_some_and(|switch| {
+            let last = switch.places.last_key_value();
+            switch.has_onward || last.is_some_and(|(key, _)| key.table == ONWARD_TABLE)
+        })
+    }
+
     /// Whether a place of a compared switch is not as it should be.
     fn needs_change(&mut self, dpid: DatapathId, key: &FlowKey) -> bool {
         let Some(switch) = self.switches.get_mut(&dpid) else {
@@ -342,6 +361,7 @@ impl StaticEntries {
             parts.all(|id| switch.parts.get(&id).is_some_and(|part| part.is_held()))
         });
         switch.is_compared
+            && switch.has_table(key)
             && has_parts
             && match (entry, &place.held, &place.refused) {
                 (Some(_), _, Some(_)) => false,
@@ -373,7 +393,7 @@ impl StaticEntries {
         let Some(entry) = entry else {
             outbox.send_flow_mod(
                 dpid,
-                delete_of(PATH_TABLE, key.priority, &place.last.r#match),
+                delete_of(key.table, key.priority, &place.last.r#match),
             );
             switch.places.remove(key);
             if switch.asked_at.is_some() {
@@ -565,7 +585,7 @@ impl StaticEntries {
     }
 
     fn handle_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved, outbox: &mut Outbox) {
-        let Some(key) = FlowKey::of(removed.priority, &removed.r#match) else {
+        let Some(key) = FlowKey::of(removed.table_id, removed.priority, &removed.r#match) else {
             return;
         };
         let place = self
@@ -622,7 +642,7 @@ impl StaticEntries {
 
     /// The name of an entry that a switch reports in our numbers.
     pub(super) fn owner_of(&self, dpid: DatapathId, row: &FlowStats) -> Option<&FlowName> {
-        let key = FlowKey::of(row.priority, &row.r#match)?;
+        let key = FlowKey::of(row.table_id, row.priority, &row.r#match)?;
         self.switches.get(&dpid)?.places.get(&key)?.wanted.as_ref()
     }
 
@@ -634,9 +654,13 @@ impl StaticEntries {
         let of_part = switch.and_then(|switch| switch.refused_part(entry));
         let own = place.and_then(|place| place.refused.as_ref());
         let refused = of_part.or_else(|| own.map(|refused| refused.why.clone()));
+        let has_table = switch.is_none_or(|switch| switch.has_table(&entry.key()));
         let state = match (refused, held) {
             (Some(why), _) => FlowState::Refused(why),
             _ if !is_compared => FlowState::Wanted,
+            _ if !has_table => FlowState::Refused(format!(
+                "go_on needs groups and {TABLES_MIN_ONWARD} tables of the switch"
+            )),
             (None, Some(held)) if held.is_confirmed && held.does_as(entry) => FlowState::InUse,
             _ => FlowState::Sent,
         };
@@ -645,6 +669,33 @@ impl StaticEntries {
             entry: entry.clone(),
             state,
             counts: held.and_then(|held| held.counts),
+            overlaps: Vec::new(),
         }
+    }
+
+    /// The entries of other owners that take some of the packets of an entry, at its priority.
+    fn overlaps(&self, name: &FlowName, entry: &StaticEntry) -> Vec<FlowName> {
+        let Some(switch) = self
+            .switches
+            .get(&entry.dpid)
+            .filter(|_| self.owners.len() > 1)
+        else {
+            return Vec::new();
+        };
+        let key = entry.key();
+        let first = FlowKey {
+            pattern: Pattern::default(),
+            ..key
+        };
+        let of_priority = switch
+            .places
+            .range(first..)
+            .take_while(|(other, _)| (other.table, other.priority) == (key.table, key.priority));
+        let others = of_priority.take(COMPARED_MAX).filter_map(|(other, place)| {
+            let wanted = place.wanted.as_ref()?;
+            let is_it = wanted.owner != name.owner && other.pattern.overlaps(&key.pattern);
+            is_it.then(|| wanted.clone())
+        });
+        others.take(OVERLAPS_MAX).collect()
     }
 }

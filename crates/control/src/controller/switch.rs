@@ -20,9 +20,9 @@ impl Controller {
     /// Takes over a connection: sends settings, and asks for the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
-        let is_copying = self.taps.copies_at(dpid);
+        let needs = (self.taps.copies_at(dpid), self.stated.goes_on_at(dpid));
         let mirrors = &self.outbox.mirrors;
-        let numbering = self.access.handle_up(&up, mirrors, is_copying);
+        let numbering = self.access.handle_up(&up, mirrors, needs);
         self.taps.handle_up(dpid, numbering);
         let n_tables = numbering.tables_left(up.features.n_tables);
         for alarm in self.guests.handle_up(dpid, up.version, n_tables) {

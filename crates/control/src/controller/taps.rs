@@ -280,7 +280,7 @@ impl Taps {
 
     /// Notes the numbers of a switch's tables.
     pub(super) fn handle_up(&mut self, dpid: DatapathId, numbering: Numbering) {
-        if numbering == Numbering::Access && self.copies_at(dpid) {
+        if numbering.has_access() && self.copies_at(dpid) {
             self.copying.insert(dpid);
         }
     }
@@ -301,7 +301,7 @@ impl Taps {
         let Some(held) = id.and_then(|id| self.all.get(id)) else {
             return Vec::new();
         };
-        let has_table = outbox.numbering(dpid) == Numbering::Access || !held.tap.is_copy;
+        let has_table = outbox.numbering(dpid).has_access() || !held.tap.is_copy;
         match has_table && outbox.version(dpid) >= Some(Version::V13) {
             true => held.rows(dpid, outbox.generation, &outbox.mirrors),
             false => Vec::new(),
@@ -450,7 +450,7 @@ impl Taps {
         let concerned = net.connected().map(|switch| switch.dpid);
         let concerned = concerned.filter(|dpid| held.tap.at.concerns(*dpid));
         let can_have = |dpid: &DatapathId| {
-            let has_table = outbox.numbering(*dpid) == Numbering::Access;
+            let has_table = outbox.numbering(*dpid).has_access();
             outbox.version(*dpid) >= Some(Version::V13) && (has_table || !held.tap.is_copy)
         };
         let has_it = self

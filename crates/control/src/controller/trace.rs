@@ -20,8 +20,9 @@ use crate::entry::{EntryKind, is_ours};
 use crate::fabric::form::ingress_exit;
 use crate::flows::parts::PartKind;
 use crate::pipeline::{
-    BINDING_TABLE, GUARD_TABLE, HOST_TABLE, LABEL_TABLE, MIRROR_TABLE, Numbering, OUT_ACCESS_TABLE,
-    OUT_TABLE, PATH_TABLE, POLICY_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE, VLAN_TABLE,
+    BINDING_TABLE, GUARD_TABLE, HOST_TABLE, LABEL_TABLE, MIRROR_TABLE, Numbering, ONWARD_TABLE,
+    OUT_ACCESS_TABLE, OUT_TABLE, PATH_TABLE, POLICY_TABLE, PORT_ACCESS_TABLE, VLAN_ACCESS_TABLE,
+    VLAN_TABLE,
 };
 use crate::qos::flow::Flow;
 use crate::qos::plan::Owner as QosOwner;
@@ -143,6 +144,7 @@ pub fn table_name(table: TableId) -> Option<&'static str> {
         VLAN_ACCESS_TABLE => "access of VLANs",
         OUT_TABLE => "routed VLANs",
         OUT_ACCESS_TABLE => "access of routed packets",
+        ONWARD_TABLE => "static entries that go on",
         PATH_TABLE => "paths",
         POLICY_TABLE => "policies",
         LABEL_TABLE => "labels",

@@ -39,6 +39,8 @@ pub(super) fn unknown_field(item: &Item<'_>) -> TextError {
 #[derive(Default)]
 pub(super) struct MatchReader<'a> {
     fields: BTreeMap<Field, (u128, u128)>,
+    /// The words that name each field.
+    named: BTreeMap<Field, Item<'a>>,
     other: Vec<MatchField>,
     waiting: Vec<Item<'a>>,
 }
@@ -139,7 +141,7 @@ impl<'a> MatchReader<'a> {
         })
     }
 
-    fn plain(&mut self, item: &Item<'_>, field: Field) -> Result<(), TextError> {
+    fn plain(&mut self, item: &Item<'a>, field: Field) -> Result<(), TextError> {
         match field_value(item, field, item.value()?)? {
             Some((value, mask)) => self.put(item, field, value, mask),
             None => Ok(()),
@@ -147,7 +149,7 @@ impl<'a> MatchReader<'a> {
     }
 
     /// Names that hold more, less or something else than one field does.
-    fn derived(&mut self, item: &Item<'_>) -> Result<(), TextError> {
+    fn derived(&mut self, item: &Item<'a>) -> Result<(), TextError> {
         let text = item.value()?;
         match item.key {
             "dl_vlan" => match number(text) {
@@ -166,7 +168,7 @@ impl<'a> MatchReader<'a> {
         }
     }
 
-    fn vlan_tci(&mut self, item: &Item<'_>, text: &str) -> Result<(), TextError> {
+    fn vlan_tci(&mut self, item: &Item<'a>, text: &str) -> Result<(), TextError> {
         let wanted = "a TCI such as 0x1123/0x1fff; its priority is matched whole or not at all";
         let (tci, mask) = masked_number(text).unwrap_or((u128::MAX, 0));
         let mask = mask & 0xffff;
@@ -186,25 +188,28 @@ impl<'a> MatchReader<'a> {
         }
     }
 
-    fn exact(&mut self, item: &Item<'_>, field: Field, value: u128) -> Result<(), TextError> {
+    fn exact(&mut self, item: &Item<'a>, field: Field, value: u128) -> Result<(), TextError> {
         self.put(item, field, value, field.ones())
     }
 
     fn put(
         &mut self,
-        item: &Item<'_>,
+        item: &Item<'a>,
         field: Field,
         value: u128,
         mask: u128,
     ) -> Result<(), TextError> {
         match self.fields.insert(field, (value & mask, mask)) {
             Some(before) if before != (value & mask, mask) => {
-                let name = field.info().set_text;
+                let name = self.named.get(&field).map_or(item.key, |first| first.key);
                 Err(item.unknown(format!(
                     "{name} once: it is matched to something else before"
                 )))
             }
-            _ => Ok(()),
+            _ => {
+                self.named.insert(field, *item);
+                Ok(())
+            }
         }
     }
 
@@ -252,12 +257,10 @@ impl<'a> MatchReader<'a> {
         if met {
             return Ok(());
         }
-        let name = field.info().set_text;
-        Err(TextError::new(
-            0,
-            name,
-            format!("{wanted} too: {name} is a field of it"),
-        ))
+        let named = self.named.get(&field);
+        let (at, name) = named.map_or((0, field.info().set_text), |item| (item.at, item.key));
+        let wanted = format!("{wanted} too: {name} is a field of it");
+        Err(TextError::new(at, name, wanted))
     }
 }
 
@@ -304,10 +307,7 @@ pub(super) fn field_value(
         return Ok(None);
     }
     if mask != field.ones() && !info.maskable {
-        return Err(item.wrong(format!(
-            "no mask: {} is matched whole",
-            field.info().set_text
-        )));
+        return Err(item.wrong(format!("no mask: {} is matched whole", item.key)));
     }
     Ok(Some((value & mask, mask)))
 }

@@ -5,15 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use net::tls::ServerSecurity;
 use rustls_pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::problem::{PROBLEM_JSON, Problem};
+
 /// The time for a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a request without TLS that are read behind its answer.
+const PLAIN_BYTES_MAX: u64 = 64 << 10;
 /// The protocol that is spoken over TLS.
 pub const ALPN: &[&[u8]] = &[b"http/1.1"];
 
@@ -86,14 +91,48 @@ impl Accepted {
         let (config, generation) = security.config();
         let acceptor = TlsAcceptor::from(config);
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake in time");
-        let shaken = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
-        let stream = shaken.map_err(late)??;
+        let shaken = timeout(HANDSHAKE_MAX, async {
+            if is_plain(&stream).await? {
+                return Err(refuse_plain(stream).await);
+            }
+            acceptor.accept(stream).await
+        });
+        let stream = shaken.await.map_err(late)??;
         let shown = stream.get_ref().1.peer_certificates();
         let shown = shown.unwrap_or_default().iter();
         peer.chain = shown.map(|c| c.clone().into_owned()).collect();
         peer.generation = generation;
         Ok(Box::new(stream))
     }
+}
+
+/// Whether a client begins with a request of HTTP in place of a TLS handshake.
+async fn is_plain(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    let read = stream.peek(&mut first).await?;
+    // A method; a handshake begins with 22.
+    Ok(read == 1 && first[0].is_ascii_uppercase())
+}
+
+/// Answers a request without TLS. Returns why there is no connection.
+async fn refuse_plain(mut stream: TcpStream) -> io::Error {
+    let detail = "a plain HTTP request to the port of HTTPS; ask for https://";
+    let document = Problem::new(StatusCode::BAD_REQUEST, detail);
+    let body = serde_json::to_string(&document).unwrap_or_default();
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: {PROBLEM_JSON}\r\nContent-Length: \
+         {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let answered = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What is not read would reset the connection before the client has the answer.
+        let mut rest = (&mut stream).take(PLAIN_BYTES_MAX);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    let _ = answered.await;
+    io::Error::new(io::ErrorKind::InvalidData, detail)
 }
 
 impl Peer {

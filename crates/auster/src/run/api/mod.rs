@@ -43,6 +43,7 @@ mod taps;
 pub mod tokens;
 mod topology;
 mod trace;
+mod unique;
 mod verify;
 
 use std::sync::{Arc, PoisonError};
@@ -361,7 +362,7 @@ async fn json_within(request: Request, bytes_max: usize) -> Result<Option<Value>
     if bytes.is_empty() {
         return Ok(None);
     }
-    let value = serde_json::from_slice(&bytes).map_err(|error| {
+    let value = unique::from_slice(&bytes).map_err(|error| {
         Problem::new(
             StatusCode::BAD_REQUEST,
             format!("the body is no JSON: {error}"),

@@ -13,6 +13,9 @@ use crate::run::qos::tree::Wrong;
 /// The time after which a client that got 503 or 429 may try again.
 const RETRY_AFTER_S: &str = "2";
 
+/// The media type of a problem.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
 /// A problem detail (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
@@ -155,7 +158,7 @@ impl IntoResponse for Problem {
             let again = HeaderValue::from_static(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, again);
         }
-        let kind = HeaderValue::from_static("application/problem+json");
+        let kind = HeaderValue::from_static(PROBLEM_JSON);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
     }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use control::cluster::Cluster;
 use control::tap::{
     NotSet, OTHERS, OWNERS_MAX, Places, TAPS_MAX, TAPS_PER_OWNER_MAX, Tap, TapId, TapView,
 };
@@ -23,6 +24,7 @@ use crate::run::topology::edge_port;
 const PLACES_MAX: usize = 64;
 const RATE_MAX: u32 = 1000;
 const RATE_MAX_MAX: u64 = 100_000;
+/// The beginning of a packet that is copied, without `bytes`: its headers.
 const BYTES: u64 = 128;
 /// Bytes of a match.
 const MATCH_MAX: usize = 1024;
@@ -30,7 +32,7 @@ const MATCH_MAX: usize = 1024;
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list))
-        .routes(routes!(list_of_owner))
+        .routes(routes!(list_of_owner, delete_taps))
         .routes(routes!(get_tap, put_tap, delete_tap))
 }
 
@@ -87,7 +89,7 @@ pub struct TapRequest {
     table: Option<String>,
     /// 1 to 100,000; 1,000 without it.
     rate_max: Option<u32>,
-    /// 14 to 65,535; 128 without it.
+    /// 14 to 65,535. Without it 128 of a copy, and whole packets of a tap that diverts.
     bytes: Option<u16>,
 }
 
@@ -165,13 +167,15 @@ fn read(node: &Node) -> Result<Tap, Problem> {
         return Err(Problem::of_fields(&fields.problems));
     }
     let rate_max = rate_max.and_then(|rate| u32::try_from(rate).ok());
+    // The application alone has a packet that is diverted, and sends it on.
+    let most = if is_copy { BYTES } else { u16::MAX.into() };
     Ok(Tap {
         matching: matching.unwrap_or_default(),
         at,
         is_copy,
         is_after: is_after.unwrap_or_default(),
         rate_max: rate_max.unwrap_or(RATE_MAX),
-        bytes: u16::try_from(bytes.unwrap_or(BYTES)).unwrap_or(u16::MAX),
+        bytes: u16::try_from(bytes.unwrap_or(most)).unwrap_or(u16::MAX),
     })
 }
 
@@ -307,6 +311,7 @@ async fn get_tap(
         (status = 201, description = "Created", body = TapDocument),
         (status = 404, description = "Nothing can be so called"),
         (status = 429, description = "Taps change too often"),
+        (status = 503, description = "Another member of the cluster serves the switches"),
         (status = 507, description = "There are too many"),
     ))]
 async fn put_tap(
@@ -320,19 +325,36 @@ async fn put_tap(
     let (now, rings) = (api.clock.now(), api.reads.taps.clone());
     let set = api
         .ask(move |controller| {
-            let was_there = controller.set_tap(now, id.clone(), tap)?;
+            if let Some(problem) = standing_by(controller.cluster()) {
+                return Err(problem);
+            }
+            let was_there = controller.set_tap(now, id.clone(), tap).map_err(not_set)?;
             // Before its first packet.
             rings.begin(&id.owner);
             let mut all = controller.taps(Some(&id.owner)).into_iter();
             Ok((was_there, all.find(|view| view.id == id)))
         })
         .await?;
-    let (was_there, view) = set.map_err(not_set)?;
+    let (was_there, view) = set?;
     let status = match was_there {
         true => StatusCode::OK,
         false => StatusCode::CREATED,
     };
     Ok((status, Json(view.as_ref().map(show))).into_response())
+}
+
+/// Why a member of a cluster sets no tap: another one has the switches' packets.
+fn standing_by(cluster: Option<&Cluster>) -> Option<Problem> {
+    let shards = cluster?.shards();
+    if shards.iter().any(|shard| shard.is_held) {
+        return None;
+    }
+    let holder = shards.iter().find_map(|shard| shard.holder.as_ref());
+    let detail = holder.map_or_else(
+        || "no member serves the switches; try again".to_owned(),
+        |id| format!("member {id} serves the switches, and this one stands by; set the tap there"),
+    );
+    Some(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
 }
 
 impl Api {
@@ -349,6 +371,26 @@ impl Api {
         })
         .await
     }
+}
+
+/// End all taps of an owner, and with them its stream.
+#[utoipa::path(delete, path = "/v1/taps/{owner}", tag = "applications",
+    operation_id = "delete_taps",
+    params(("owner" = String, Path, example = "lesson")),
+    responses(
+        (status = 204),
+        (status = 404, description = "Nobody can be so called"),
+        (status = 429, description = "Taps change too often"),
+    ))]
+async fn delete_taps(
+    State(api): State<Api>,
+    Path(owner): Path<String>,
+) -> Result<StatusCode, Problem> {
+    id_of(&owner, "x")?;
+    let count = api.taps(Some(owner.clone())).await?.len().max(1);
+    api.paces.taps.take(api.clock.now(), count).await?;
+    api.remove_taps(&owner).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// End a tap. The stream of its owner ends with the last one.
@@ -387,6 +429,7 @@ async fn delete_tap(
 
 #[cfg(test)]
 mod tests {
+    use control::cluster::{ClusterConfig, MemberId};
     use serde_json::json;
 
     use super::*;
@@ -403,6 +446,9 @@ mod tests {
         let tap = read_json(json!({})).unwrap();
         assert!(tap.is_copy && tap.at.is_everywhere() && tap.matching == Match::any());
         assert_eq!((tap.rate_max, tap.bytes), (1000, 128));
+        // Whoever sends a diverted packet on needs all of it.
+        let diverted = read_json(json!({"copy": false})).unwrap();
+        assert_eq!(diverted.bytes, u16::MAX);
         let tap = read_json(json!({
             "match": "udp,tp_dst=67", "at": ["1", "2:3"], "copy": false, "rate_max": 5,
             "bytes": 65535, "table": "after",
@@ -411,6 +457,24 @@ mod tests {
         assert!(!tap.is_copy && tap.is_after && tap.at.has_all_of(DatapathId(1)));
         assert!(tap.at.concerns(DatapathId(2)) && !tap.at.concerns(DatapathId(3)));
         assert_eq!((tap.rate_max, tap.bytes), (5, 65535));
+    }
+
+    #[test]
+    fn a_member_that_stands_by_sets_no_tap() {
+        assert!(standing_by(None).is_none());
+        let config = ClusterConfig {
+            id: MemberId::new("a").unwrap(),
+            shards: 1,
+            seed: 1,
+            reads: 1,
+        };
+        let cluster = Cluster::new(clock::Instant::START, config, None);
+        let problem = standing_by(Some(&cluster)).unwrap();
+        assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(
+            problem.detail.starts_with("no member serves"),
+            "{problem:?}"
+        );
     }
 
     #[test]

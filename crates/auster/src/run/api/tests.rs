@@ -196,6 +196,41 @@ async fn each_kind_is_made_shown_replaced_and_deleted() {
 }
 
 #[tokio::test]
+async fn all_taps_of_an_owner_end_at_once() {
+    let served = Served::new().await;
+    for path in ["ann/one", "ann/two", "bob/one"] {
+        let path = format!("/v1/taps/{path}");
+        let (status, made) = served.ask("PUT", &path, Some(json!({}))).await;
+        assert_eq!(status, StatusCode::CREATED, "{made}");
+    }
+    // As with flows: to have none is no mistake.
+    for _ in 0..2 {
+        let (status, _) = served.ask("DELETE", "/v1/taps/ann", None).await;
+        assert_eq!(status, StatusCode::NO_CONTENT);
+    }
+    let (_, left) = served.get("/v1/taps").await;
+    let left = left["taps"].as_array().unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0]["owner"], "bob");
+    let (status, _) = served.ask("DELETE", "/v1/taps/a%20b", None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+/// One of two values of a field would be meant, and nobody knows which.
+#[tokio::test]
+async fn a_field_that_is_there_twice_is_refused() {
+    let served = Served::new().await;
+    let twice = r#"{"match": "arp", "match": "ip"}"#;
+    let request = Request::builder().method("PUT").uri("/v1/taps/ann/one");
+    let request = request.header(header::HOST, "localhost");
+    let refused = served.send(request.body(twice.into()).unwrap()).await;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    let bytes = axum::body::to_bytes(refused.into_body(), usize::MAX).await;
+    let text = String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+    assert!(text.contains("'match' is there twice"), "{text}");
+}
+
+#[tokio::test]
 async fn what_is_made_says_where_it_is() {
     let served = Served::new().await;
     let request = Request::post("/v1/services").header(header::HOST, "localhost:8080");

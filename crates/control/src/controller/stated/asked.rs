@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use clock::Instant;
-use openflow::DatapathId;
 use openflow::message::FlowRemoved;
 use openflow::multipart::{FlowStats, ReplyBody};
+use openflow::{DatapathId, PortNo};
 
 use crate::entry::{EntryKind, is_ours};
 use crate::flows::parts::{
-    PartEdit, PartId, PartKind, PartName, PartProblem, PartView, StaticPart,
+    PartEdit, PartId, PartKind, PartMod, PartName, PartProblem, PartView, StaticPart,
 };
-use crate::flows::{Chosen, FlowEdit, FlowName, FlowPage, FlowProblem, FlowView, StaticEntry};
+use crate::flows::{Chosen, FlowEdit, FlowName, FlowPage, FlowProblem, FlowState, FlowView};
+use crate::flows::{StaticEntry, ports_of};
 
 use super::super::Controller;
 use super::super::outbox::Request;
@@ -59,7 +60,7 @@ impl Controller {
         let flows = its.by_ref().take(limit);
         FlowPage {
             flows: flows
-                .map(|(name, entry)| stated.view(name, entry))
+                .map(|(name, entry)| self.flow_view(name, entry))
                 .collect(),
             total: match owner {
                 Some(owner) => stated.owners.get(owner).map_or(0, |owner| owner.count),
@@ -85,14 +86,19 @@ impl Controller {
             let is_it = chosen.has(key, place.last.priority);
             is_it.then_some(name)
         });
-        names.filter_map(|name| self.flow(name)).collect()
+        let named = names.filter_map(|name| self.stated.wanted.get_key_value(name));
+        named
+            .map(|(name, entry)| self.flow_view(name, entry))
+            .collect()
     }
 
-    /// The static entry that a switch reports in this row.
+    /// The static entry that a switch reports in this row, in its own numbers.
     pub fn flow_of(&self, dpid: DatapathId, row: &FlowStats) -> Option<(&FlowName, &StaticEntry)> {
-        let is_static = EntryKind::of(row.cookie) == Some(EntryKind::Static);
-        let name = self.stated.owner_of(dpid, row);
-        let name = name.filter(|_| is_ours(row.cookie) && is_static)?;
+        if !is_ours(row.cookie) || EntryKind::of(row.cookie) != Some(EntryKind::Static) {
+            return None;
+        }
+        let row = self.outbox.numbering(dpid).read(row.clone());
+        let name = self.stated.owner_of(dpid, &row)?;
         Some((name, self.stated.wanted.get(name)?))
     }
 
@@ -101,10 +107,35 @@ impl Controller {
         Some(self.stated.wanted.get(name)?.is_lasting())
     }
 
-    /// One static entry.
+    /// One static entry, with those of other owners that overlap it.
     pub fn flow(&self, name: &FlowName) -> Option<FlowView> {
         let entry = self.stated.wanted.get(name)?;
-        Some(self.stated.view(name, entry))
+        Some(FlowView {
+            overlaps: self.stated.overlaps(name, entry),
+            ..self.flow_view(name, entry)
+        })
+    }
+
+    fn flow_view(&self, name: &FlowName, entry: &StaticEntry) -> FlowView {
+        let view = self.stated.view(name, entry);
+        FlowView {
+            state: self.with_ports(entry.dpid, view.state, entry.ports()),
+            ..view
+        }
+    }
+
+    /// The state of what sends packets out of these ports.
+    fn with_ports(
+        &self,
+        dpid: DatapathId,
+        state: FlowState,
+        mut ports: impl Iterator<Item = PortNo>,
+    ) -> FlowState {
+        let missing = match state {
+            FlowState::InUse => ports.find(|port| !self.has_port(dpid, *port)),
+            _ => None,
+        };
+        missing.map_or(state, FlowState::NoPort)
     }
 
     pub(in super::super) fn static_due(&mut self, now: Instant) {
@@ -160,10 +191,15 @@ impl Controller {
         if !(problems.0.is_empty() && problems.1.is_empty()) {
             return Err(problems);
         }
+        let goes_on = |edit: &FlowEdit| matches!(edit, FlowEdit::Put(_, entry) if entry.goes_on);
+        let may_renumber = flows.iter().any(goes_on);
         self.outbox.begin_change();
         self.stated.stage_parts(parts, now);
         self.stated.edit(flows, &mut self.outbox);
         self.outbox.end_change();
+        if may_renumber {
+            self.renumber(now);
+        }
         Ok(())
     }
 
@@ -215,6 +251,7 @@ impl Controller {
             self.stated.stage_parts(gone, now);
             self.stated.edit(Vec::new(), &mut self.outbox);
             self.outbox.end_change();
+            self.renumber(now);
             return (left_out, flows);
         }
     }
@@ -226,14 +263,26 @@ impl Controller {
             .parts
             .iter()
             .filter(|(name, _)| name.kind == kind);
-        all.map(|(name, part)| self.stated.part_view(name, part))
-            .collect()
+        all.map(|(name, part)| self.part_view(name, part)).collect()
+    }
+
+    fn part_view(&self, name: &PartName, part: &StaticPart) -> PartView {
+        let view = self.stated.part_view(name, part);
+        let buckets = match &part.add {
+            PartMod::Group(group) => &group.buckets[..],
+            PartMod::Meter(_) => &[],
+        };
+        let ports = buckets.iter().flat_map(|bucket| ports_of(&bucket.actions));
+        PartView {
+            state: self.with_ports(part.dpid, view.state, ports),
+            ..view
+        }
     }
 
     /// One of them.
     pub fn part(&self, name: &PartName) -> Option<PartView> {
         let part = self.stated.parts.get(name)?;
-        Some(self.stated.part_view(name, part))
+        Some(self.part_view(name, part))
     }
 
     /// Whether there is one of this name.

@@ -9,7 +9,7 @@ use openflow::{Cookie, DatapathId, Instruction, Message, Version, decode, encode
 
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, is_ours};
 use crate::flows::{FlowEdit, FlowKey, FlowName, StaticEntry};
-use crate::pipeline::PATH_TABLE;
+use crate::pipeline::Numbering;
 
 use super::super::entries::delete_row;
 use super::super::outbox::{Outbox, Request, Timer};
@@ -24,8 +24,7 @@ fn is_static(row: &FlowStats) -> bool {
 
 /// The key of a row where a static entry can be.
 fn key_of(row: &FlowStats) -> Option<FlowKey> {
-    let key = FlowKey::of(row.priority, &row.r#match)?;
-    (row.table_id == PATH_TABLE).then_some(key)
+    FlowKey::of(row.table_id, row.priority, &row.r#match)
 }
 
 /// The instructions with which a switch reports an entry that it was sent.
@@ -182,6 +181,7 @@ impl StaticEntries {
         }
         let switch = self.switches.entry(dpid).or_default();
         switch.is_compared = true;
+        switch.has_onward = outbox.numbering(dpid) == Numbering::Onward;
         let mut ended = Vec::new();
         let mut missing = Vec::new();
         for (key, place) in &switch.places {

@@ -7,6 +7,7 @@ use openflow::text::{parse_actions, parse_match};
 
 use crate::ConnectionId;
 use crate::controller::ControllerConfig;
+use crate::pipeline::PATH_TABLE;
 use crate::requests::Requests;
 
 use super::*;

@@ -177,6 +177,7 @@ impl Asked {
             r#match: self.r#match.clone(),
             meter: self.meter,
             actions: self.actions.clone(),
+            goes_on: false,
             idle_timeout_s: self.idle_timeout_s,
             hard_timeout_s: self.hard_timeout_s,
             words: (self.r#match.to_string(), words(self.meter, &self.actions)),
