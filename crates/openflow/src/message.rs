@@ -242,7 +242,8 @@ flags! {
 /// GET_CONFIG_REPLY and SET_CONFIG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// Fragment handling: 0 normal, 1 drop, 2 reassemble.
+    /// Fragment handling: 0 normal, 1 drop, 2 reassemble, and 3 of Open vSwitch alone: the first
+    /// fragment has its ports.
     pub flags: u16,
     /// Number of bytes of a packet that a table miss sends to the controller.
     pub miss_send_len: u16,

@@ -407,6 +407,48 @@ fn a_reload_of_one_rule_is_two_messages_and_no_packet_lost() {
     }
 }
 
+/// Open vSwitch reads the ports of a first fragment while access is decided, so that a rule which
+/// drops a port is not passed in fragments. Other switches know no such mode.
+#[test]
+fn a_rule_holds_for_the_first_fragment_on_open_vswitch() {
+    let controller = ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        ..ControllerConfig::default()
+    };
+    let mut network = Network::new(controller.into(), 4);
+    let switches = [(1, "Open vSwitch"), (2, "another")].map(|(dpid, hardware)| {
+        network.add_switch_with(DatapathId(dpid), |options| options.hardware = hardware)
+    });
+    let host = network.add_host(switches[0]);
+    network.run_for(ms(2000));
+    let flags = |network: &Network| {
+        switches.map(|at| {
+            let mut switch = network.switch(at).clone();
+            let answers = switch.apply(network.now(), &Message::GetConfigRequest);
+            match &answers.expect("an answer")[..] {
+                [Message::GetConfigReply(config)] => config.flags,
+                other => panic!("{other:?}"),
+            }
+        })
+    };
+    assert_eq!(flags(&network), [0, 0]);
+    let access = at_ports(
+        &network,
+        &[host],
+        acl(&[("udp,tp_dst=53", false), ("", true)]),
+    );
+    network.set_access(access).expect("it can");
+    network.run_for(ms(500));
+    assert_eq!(flags(&network), [3, 0]);
+    network.kill_controller();
+    network.start_controller(9);
+    network.run_for(ms(2000));
+    assert_eq!(flags(&network), [3, 0]);
+    network.set_access(Access::default()).expect("it can");
+    network.run_for(ms(500));
+    assert_eq!(flags(&network), [0, 0]);
+}
+
 #[test]
 fn a_list_of_a_vlan_holds_at_all_of_its_ports_and_no_other() {
     let (mut network, topology) = network(3, true, |network| topology::line(network, 3));

@@ -239,6 +239,71 @@ fn copies_go_around_a_failed_link() {
     }
 }
 
+/// The general queries that a host has received, and the time in which they are to be answered.
+fn queries(network: &Network, host: HostId) -> Vec<Duration> {
+    let host = network.host(host);
+    let at = if host.vlan.is_some() { 4 } else { 0 };
+    let is_query = |frame: &&Vec<u8>| {
+        frame[12 + at..14 + at] == [8, 0]
+            && frame[23 + at] == 2
+            && frame[30 + at..34 + at] == [224, 0, 0, 1]
+    };
+    let queries = host.recorded.iter().filter(is_query);
+    // Behind an IP header with the router alert.
+    queries
+        .map(|frame| ms(100 * u64::from(frame[14 + at + 24 + 1])))
+        .collect()
+}
+
+/// A host that has heard no query yet is asked as soon as packets come to its port: after a
+/// restart, after its link was down, and in another VLAN.
+#[test]
+fn a_port_that_opens_is_asked_at_once() {
+    for in_vlan in [false, true] {
+        let (mut network, topology) = hosts(4, in_vlan, |network| topology::ring(network, 4));
+        let all = topology.hosts.clone();
+        let forget = |network: &mut Network| {
+            for host in &all {
+                network.host_mut(*host).recorded.clear();
+            }
+        };
+        let is_asked = |network: &Network, host| {
+            let queries = queries(network, host);
+            queries.iter().any(|time| *time <= ms(1000))
+        };
+        network.run_for(ms(5000));
+        network.kill_controller();
+        forget(&mut network);
+        network.start_controller(7);
+        network.run_for(ms(5000));
+        for host in &all {
+            assert!(is_asked(&network, *host), "{host:?} after a restart");
+        }
+        forget(&mut network);
+        let link = network.link_of(all[1]);
+        network.set_link(link, false);
+        network.run_for(ms(500));
+        network.set_link(link, true);
+        network.run_for(ms(5000));
+        assert!(is_asked(&network, all[1]), "after its link was down");
+        assert!(!is_asked(&network, all[2]), "nobody else");
+        forget(&mut network);
+        let mut vlans = Vlans::default();
+        let vlan = VlanId::new(20).expect("a VLAN id");
+        for host in &all {
+            let at = network.place(*host);
+            vlans.ports.insert(at, PortVlans::Access(vlan));
+            network.host_mut(*host).vlan = None;
+        }
+        network.set_vlans(vlans);
+        network.run_for(ms(100));
+        for host in &all {
+            assert!(is_asked(&network, *host), "{host:?} in another VLAN");
+        }
+        assert_eq!(network.errors().count(), 0);
+    }
+}
+
 /// The controller is away, and another one comes: members and senders are found again.
 #[test]
 fn another_controller_finds_members_and_senders() {

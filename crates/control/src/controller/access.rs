@@ -92,6 +92,11 @@ impl AccessControl {
         control
     }
 
+    /// Whether there is any statement about access.
+    pub(super) fn is_on(&self) -> bool {
+        self.access.is_on()
+    }
+
     fn set(&mut self, stated: Access, bonds: &Bonds) {
         // They name rules by their numbers.
         self.counts.clear();
@@ -612,6 +617,7 @@ impl Controller {
             return Err(unable);
         }
         self.outbox.begin_change();
+        let was_on = self.access.is_on();
         self.access.set(access, &self.config.bonds);
         let before = gateways.map(|gateways| self.route_by(gateways));
         self.renumber(now);
@@ -623,6 +629,11 @@ impl Controller {
             self.begin_gateways(now, &before);
         }
         self.outbox.end_change();
+        if was_on != self.access.is_on() {
+            for dpid in self.network.dpids() {
+                self.configure(dpid);
+            }
+        }
         Ok(())
     }
 

@@ -31,6 +31,8 @@ use super::packet::Packet;
 /// Groups that the hosts of one port, and of one switch, may send to at a time.
 const SENDERS_PER_PORT_MAX: usize = 64;
 const SENDERS_PER_SWITCH_MAX: usize = 2048;
+/// VLANs in which a port is asked when it has just opened. Those beyond wait for the next query.
+const ASKED_PER_PORT_MAX: usize = 64;
 
 /// Switches with members for which a group's copies fit into one message.
 const EGRESSES_MAX: usize = 900;
@@ -495,6 +497,21 @@ impl Controller {
             self.multicast.update(key, fabric, outbox);
         }
         self.multicast.set_timer(&mut self.outbox);
+    }
+
+    /// Asks the hosts of ports that have just become those of hosts, or are in other VLANs.
+    pub(super) fn ask_at(&mut self, ports: impl IntoIterator<Item = Location>) {
+        let vlans = self.outbox.vlans.clone();
+        for at in ports {
+            let of_port = match vlans.ports.get(&at) {
+                Some(of_port) => of_port.all().collect(),
+                None => vec![VlanId::NONE],
+            };
+            for vlan in of_port.into_iter().take(ASKED_PER_PORT_MAX) {
+                self.multicast.membership.ask_port(vlan, at);
+            }
+        }
+        self.follow_membership();
     }
 
     fn ask_members(&mut self, vlan: VlanId, to: Option<Location>, query: &Query) {

@@ -240,6 +240,13 @@ impl Network {
         }
     }
 
+    /// The ports of a switch that have a role.
+    pub(super) fn ports_with(&self, dpid: DatapathId, role: PortRole) -> Vec<Location> {
+        let ports = self.switch(dpid).into_iter().flat_map(|it| it.ports.keys());
+        let all = ports.map(|port| Location { dpid, port: *port });
+        all.filter(|at| self.role(*at) == role).collect()
+    }
+
     /// The role of a port by itself.
     pub(super) fn role_of_port(&self, at: Location) -> PortRole {
         let Some(port) = self.port(at) else {

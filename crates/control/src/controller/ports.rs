@@ -89,7 +89,14 @@ impl Controller {
         if self.network.is_synced(dpid) {
             self.settle_links(now, dpid);
         }
+        let held = match self.multicast.is_on() {
+            true => self.network.ports_with(dpid, PortRole::Held),
+            false => Vec::new(),
+        };
         if self.discovery.settle_ports(&mut self.network, now, dpid) {
+            let is_edge = |at: &Location| self.network.role(*at) == PortRole::Edge;
+            let opened: Vec<Location> = held.into_iter().filter(is_edge).collect();
+            self.ask_at(opened);
             self.hold_over(now);
         }
         self.next_round(now);

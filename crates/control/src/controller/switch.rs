@@ -16,6 +16,9 @@ use super::outbox::Request;
 use super::questions::Answered;
 use super::{Alarm, Controller, Event};
 
+/// Open vSwitch's OFPC_FRAG_NX_MATCH (nicira-ext.h): the first fragment of a packet has its ports.
+const FRAGMENTS_WITH_PORTS: u16 = 3;
+
 impl Controller {
     /// Takes over a connection: sends settings, and asks for the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
@@ -47,12 +50,7 @@ impl Controller {
             dpid,
             version: up.version,
         });
-        // Packets that miss come whole; otherwise they could not be sent on.
-        let config = SwitchConfig {
-            flags: 0,
-            miss_send_len: 0xffff,
-        };
-        self.outbox.send(dpid, Message::SetConfig(config));
+        self.configure(dpid);
         self.ask_for_expired(dpid);
         self.send_guards(dpid);
         self.start_edge(dpid);
@@ -60,6 +58,22 @@ impl Controller {
         self.doubt_ports(now, Some(dpid));
         self.refute_hosts(now, dpid);
         self.ask_entries(now, dpid);
+    }
+
+    /// Sets how a switch treats packets: those that miss come whole, as they could not be sent on
+    /// otherwise. Where access is decided, Open vSwitch reads the ports of a first fragment: by
+    /// itself it takes them for none, so that a datagram in fragments passes a rule that drops it.
+    pub(super) fn configure(&mut self, dpid: DatapathId) {
+        let switch = self.network.switch(dpid);
+        let is_open_vswitch = switch.is_some_and(|switch| switch.is_open_vswitch());
+        let config = SwitchConfig {
+            flags: match is_open_vswitch && self.access.is_on() {
+                true => FRAGMENTS_WITH_PORTS,
+                false => 0,
+            },
+            miss_send_len: 0xffff,
+        };
+        self.outbox.send(dpid, Message::SetConfig(config));
     }
 
     pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId) {

@@ -61,6 +61,10 @@ impl Controller {
             self.tell_all_vlans(dpid);
         }
         self.doubt_ports(now, None);
+        let opened = changed.into_iter();
+        let opened = opened.filter(|at| self.network.role(*at) == PortRole::Edge);
+        let opened: Vec<Location> = opened.collect();
+        self.ask_at(opened);
     }
 
     /// Has hosts and addresses for each VLAN that ports are members of, and no other.

@@ -11,6 +11,9 @@ use crate::vlan::VlanId;
 
 use super::{Family, Membership, NetworkKey, Output, TRANSIT, Timer};
 
+/// Time in which the hosts of a port that has just opened answer: they are few, and wait.
+const PORT_RESPONSE: Duration = Duration::from_secs(1);
+
 /// The addresses from which a querier of ours asks. Without one, it does not ask that family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerierAddresses {
@@ -220,6 +223,19 @@ impl Membership {
         let query = self.own_words(family.unspecified(), config.response_interval);
         let to = None;
         self.outputs.push_back(Output::Ask { vlan, to, query });
+    }
+
+    /// Asks the hosts of a port that packets have only now come to, if we ask in this VLAN: they
+    /// have heard no query, and receive nothing before they answer one.
+    pub fn ask_port(&mut self, vlan: VlanId, at: Location) {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let own = self.networks.get(&(vlan, family)).and_then(|it| it.own);
+            if own.is_some_and(|own| own.next.is_some()) {
+                let query = self.own_words(family.unspecified(), PORT_RESPONSE);
+                let to = Some(at);
+                self.outputs.push_back(Output::Ask { vlan, to, query });
+            }
+        }
     }
 
     /// Starts our querier if there is no other, and forgets the VLAN if there is none at all and
