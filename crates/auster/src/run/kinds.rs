@@ -3,7 +3,7 @@
 use super::fields::meant;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 66] = [
+pub const KINDS: [&str; 68] = [
     "access",
     "address_moved",
     "alarm",
@@ -47,6 +47,8 @@ pub const KINDS: [&str; 66] = [
     "listening",
     "listening_for_databases",
     "member",
+    "no_way",
+    "no_way_mended",
     "policy",
     "policy_alone",
     "policy_shared",
