@@ -309,7 +309,8 @@ fn no_broadcast_is_lost_while_a_switch_is_late() {
     }
 }
 
-/// A network in two parts has a tree in each, and a packet-out for each.
+/// A network in two parts has a tree in each. A broadcast goes to both, with a packet-out for each,
+/// until it is certain that they are parts.
 #[test]
 fn each_part_of_a_network_gets_a_packet_out() {
     let mut network = Network::new(config(), 3);
@@ -322,6 +323,11 @@ fn each_part_of_a_network_gets_a_packet_out() {
     network.run_for(ms(1000));
     let costs = all_hear(&mut network, &topology, 2000);
     assert!(costs.iter().all(|cost| *cost == 2), "{costs:?}");
+    network.run_for(ms(5000));
+    let before = packet_outs(&network);
+    broadcast(&mut network, topology.hosts[0], 3000);
+    network.run_for(ms(10));
+    assert_eq!(packet_outs(&network), before + 1);
 }
 
 /// New ports hear broadcasts at once, and ports that are down do not count.

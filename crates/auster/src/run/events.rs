@@ -853,6 +853,22 @@ fn describe(event: &Event) -> Option<(String, Value)> {
             "topology: the network is as the file says".to_owned(),
             json!({"event": "topology_agrees"}),
         ),
+        Event::NoWay { from, to, parts } => (
+            format!(
+                "there is no way through links from switch {from} to switch {to}: packets between \
+                 the {parts} parts of the network are dropped"
+            ),
+            json!({
+                "event": "no_way",
+                "from": from.to_string(),
+                "to": to.to_string(),
+                "parts": parts,
+            }),
+        ),
+        Event::NoWayMended => (
+            "there is a way through links between all switches again".to_owned(),
+            json!({"event": "no_way_mended"}),
+        ),
         Event::Alarm(alarm) => {
             let text = describe_alarm(alarm);
             let json = json!({"event": "alarm", "detail": text});

@@ -49,6 +49,8 @@ pub const KINDS: [&str; 68] = [
     "listening",
     "listening_for_databases",
     "member",
+    "no_way",
+    "no_way_mended",
     "policy",
     "policy_alone",
     "policy_shared",

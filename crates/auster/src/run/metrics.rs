@@ -869,6 +869,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("detour_limited", c.packet_ins_detour_limited),
         ("half_way_limited", c.packet_ins_half_way_limited),
         ("unreachable", c.unreachable),
+        ("no_way", c.packets_no_way),
         ("forbidden", c.packets_forbidden),
     ];
     let lldp = [

@@ -122,6 +122,16 @@ pub enum Event {
     TopologyDiffers(Difference),
     /// All differences have gone.
     TopologyAgrees,
+    /// There is no way through links between two switches, the first ones of their parts of the
+    /// network: packets between the parts are dropped.
+    NoWay {
+        from: DatapathId,
+        to: DatapathId,
+        /// The number of parts of the network.
+        parts: usize,
+    },
+    /// There is a way between all switches again.
+    NoWayMended,
     Alarm(Alarm),
 }
 

@@ -222,7 +222,10 @@ impl Controller {
         if self.is_forged(now, packet, fields) {
             return;
         }
-        if !self.observe(now, VlanId::NONE, packet, fields) || packet.dst == OWN_MAC {
+        if !self.observe(now, VlanId::NONE, packet, fields) {
+            return self.follow_echo(now, VlanId::NONE, packet);
+        }
+        if packet.dst == OWN_MAC {
             return;
         }
         if self.facts().guards_from((packet.src, packet.dst), fields) {
@@ -434,6 +437,9 @@ impl Controller {
             // Both are behind one port and hear each other there.
             return;
         }
+        if self.has_no_way(packet.at.dpid, to.dpid) {
+            return;
+        }
         if self.is_by_edge(packet.src, packet.at, packet.dst, to) {
             return self.deliver_locally(now, packet, to);
         }
@@ -493,10 +499,21 @@ impl Controller {
         let delivery = delivery.as_deref();
         let how = (home, Flooding { vlan, delivery });
         if let Some(source) = self.ingress.spread(net, now, what, how, outbox) {
+            self.note_hidden_way(now, source, what.0);
+            let outbox = &mut self.outbox;
             // There is a link that nobody knows, and one of its ends is among these.
             for at in [source, what.0] {
                 self.discovery.probe(now, at, outbox);
             }
+        }
+    }
+
+    /// Notes where a packet has come from whose sender is not here, if it has just been sent to
+    /// everybody.
+    pub(super) fn follow_echo(&mut self, now: Instant, vlan: VlanId, packet: &Packet<'_>) {
+        let (net, what) = (&self.network, (packet.at, packet.data));
+        if let Some(source) = self.ingress.echo_source(net, now, vlan, what) {
+            self.note_hidden_way(now, source, packet.at);
         }
     }
 
@@ -518,6 +535,9 @@ impl Controller {
     /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one
     /// hop on from here: the entries there may still exist.
     pub(super) fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
+        if self.has_no_way(at.dpid, to.dpid) {
+            return;
+        }
         if self.network.is_connected(to.dpid) {
             return self.outbox.packet_out(to.dpid, &[to.port], data);
         }

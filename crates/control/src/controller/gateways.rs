@@ -355,6 +355,9 @@ impl Controller {
             }
             Verdict::Forward(hop, to) => match self.owner_of(hop) {
                 Some((target, place)) => {
+                    if self.has_no_way(packet.at.dpid, place.dpid) {
+                        return;
+                    }
                     self.send_routed(&entering.packet, hop, (target, place));
                     // An entry for packets with a mere priority would not see a tag behind it.
                     let tag = vlan::tag_of(raw);
@@ -557,6 +560,7 @@ impl Controller {
             _ => None,
         };
         match owner {
+            Some((_, (_, place))) if self.has_no_way(waiting.at.dpid, place.dpid) => {}
             Some((hop, owner)) => self.send_routed(&entering.packet, hop, owner),
             None => self.report(now, &entering, IcmpError::HostUnreachable),
         }

@@ -54,6 +54,7 @@ mod network;
 mod outbox;
 mod output;
 mod packet;
+mod parts;
 mod path_setup;
 mod paths;
 mod policies;
@@ -521,6 +522,7 @@ impl Controller {
                 }
                 Timer::Ageing => self.ageing_due(now),
                 Timer::Topology => self.topology_due(now),
+                Timer::Parts => self.parts_due(now),
                 Timer::Qos => self.with_qos(|qos, around| qos.qos_due(around, now)),
                 Timer::Fabric => self.fabric_due(now),
                 Timer::Trees => self.trees_due(now),
@@ -554,6 +556,7 @@ impl Controller {
         self.routes.handle_due();
         self.adopt_pending = false;
         self.topology_again();
+        self.parts_again(now);
         self.with_qos(|qos, around| qos.qos_restart_timers(around));
         self.fabric.restart_trees(&mut self.outbox);
         self.fabric.again(now, &mut self.outbox);

@@ -469,7 +469,9 @@ impl Controller {
                 let family = Family::new(heard.from);
                 let routers: Vec<Location> = membership.routers(vlan, family).collect();
                 for to in routers.into_iter().filter(|to| *to != at) {
-                    self.outbox.packet_out_in(vlan, to, packet.data);
+                    if !self.has_no_way(at.dpid, to.dpid) {
+                        self.outbox.packet_out_in(vlan, to, packet.data);
+                    }
                 }
             }
         }

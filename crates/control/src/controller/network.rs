@@ -21,6 +21,7 @@ use crate::{ConnectionId, Location};
 use super::config::{ControllerConfig, LinkPolicy};
 use super::links::{Links, Pair};
 use super::named::Setting;
+use super::parts::Parts;
 use super::port_state::{Ends, PortRole, PortState, Stated};
 
 /// How long entries of unheard hosts are kept after their switch connected: the host's own switch
@@ -29,6 +30,7 @@ pub(super) const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
 pub(super) struct Network {
     pub links: Links,
+    pub parts: Parts,
     switches: BTreeMap<DatapathId, Switch>,
     /// Hardware addresses of switch ports: no evidence of a host.
     port_addresses: BTreeMap<MacAddr, DatapathId>,
@@ -83,6 +85,7 @@ impl Network {
     pub(super) fn new(config: &ControllerConfig) -> Network {
         Network {
             links: Links::default(),
+            parts: Parts::default(),
             switches: BTreeMap::new(),
             port_addresses: BTreeMap::new(),
             topology: config.topology.clone(),

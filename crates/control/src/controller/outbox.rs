@@ -171,6 +171,8 @@ pub(super) enum Timer {
     Adopt,
     Ageing,
     Topology,
+    /// The parts of the network have changed, or have been the same for long enough.
+    Parts,
     Qos,
     Fabric,
     /// The trees of broadcasts are to change.
@@ -205,6 +207,7 @@ impl Timer {
             | Timer::Adopt
             | Timer::Ageing
             | Timer::Topology
+            | Timer::Parts
             | Timer::Qos
             | Timer::Fabric
             | Timer::Trees
@@ -239,6 +242,7 @@ impl Timer {
             Timer::Adopt => "adopt",
             Timer::Ageing => "hosts that are silent",
             Timer::Topology => "topology",
+            Timer::Parts => "parts of the network",
             Timer::Qos => "qos",
             Timer::Fabric => "fabric",
             Timer::Trees => "trees of broadcasts",

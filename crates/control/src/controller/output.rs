@@ -89,6 +89,8 @@ pub struct ControllerCounters {
     pub flood_limited_shared: u64,
     /// Packets without a path to their destination.
     pub unreachable: u64,
+    /// Packets to a host in another part of the network.
+    pub packets_no_way: u64,
     /// Packet-ins of unknown senders, or broadcasts, at a port that LLDP claims to be no edge.
     pub packet_ins_claimed: u64,
     /// Packets of a VLAN that their port, or the port that they were for, is no member of.

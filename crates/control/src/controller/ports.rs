@@ -123,6 +123,7 @@ impl Controller {
         self.fabric
             .handle_lost(now, &removed.links, &mut self.outbox);
         self.topology_soon(now);
+        self.parts_soon(now);
     }
 
     pub(super) fn handle_lldp(&mut self, now: Instant, to: Location, packet_in: &PacketIn) {
@@ -145,6 +146,7 @@ impl Controller {
 
     pub(super) fn link_up(&mut self, now: Instant, from: Location, to: Location) {
         self.network.links.establish(from, to);
+        self.join_parts(now, [from, to]);
         self.outbox.event(Event::LinkUp { from, to });
         self.doubt_link(now, from, to);
         for end in [from, to] {
@@ -265,6 +267,9 @@ impl Controller {
         self.end_multicast(now, at);
         self.close_edge(now, at, hosts.clone());
         self.follow_access_links(at.dpid);
+        if self.network.parts.is_behind(at) {
+            self.parts_soon(now);
+        }
         if was_edge && removed.links.is_empty() && removed.claims.is_empty() {
             self.mend_paths_of(now, Cause::PortDown, &hosts);
             self.refresh_routes(now);
@@ -357,6 +362,7 @@ impl Controller {
         self.coarse.forget(dpid);
         self.outbox.event(Event::SwitchLost { dpid });
         let removed = self.network.links.remove_where(|end| end.dpid == dpid);
+        self.note_lost_switch(dpid, &removed.links);
         self.links_lost(now, removed, Cause::Unknown, &[]);
     }
 

@@ -131,7 +131,9 @@ impl Controller {
         let to = self.hosts.place(reply.owner)?;
         let is_free =
             !self.facts().is_in_class(packet.src) && !self.facts().is_in_class(reply.owner);
-        (to != packet.at && is_free).then_some(reply)
+        let parts = &self.network.parts;
+        let is_apart = parts.are_apart(self.outbox.now, packet.at.dpid, to.dpid);
+        (to != packet.at && is_free && !is_apart).then_some(reply)
     }
 
     /// Sets the missing entries between the two hosts of a message that resolves an address, and

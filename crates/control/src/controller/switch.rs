@@ -43,6 +43,7 @@ impl Controller {
         self.outbox.open(dpid, (connection, up.version), requests);
         self.outbox.set_numbering(dpid, numbering);
         self.network.handle_up(now, connection, &up);
+        self.parts_soon(now);
         self.discovery.handle_up(dpid);
         self.tables.handle_up(dpid);
         self.ingress.handle_up(now, dpid);

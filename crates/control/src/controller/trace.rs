@@ -96,6 +96,8 @@ pub struct Start {
     /// The Ethernet addresses that it may have on its way.
     pub macs: Vec<MacAddr>,
     pub routed: Option<Routed>,
+    /// Whether there is no way through links from the port to the destination's switch.
+    pub has_no_way: bool,
     /// The name of the timeouts' class of its hosts, and whether it forbids their packets.
     pub class: Option<(String, bool)>,
     pub services: Vec<String>,
@@ -186,7 +188,7 @@ impl Controller {
             Err(found) => return Err(vec![found]),
         };
         let packet = frame(first_mac);
-        Ok(self.start(asked, (at, packet), (src, dst), routed))
+        Ok(self.start(now, asked, (at, packet), (src, dst), routed))
     }
 
     /// The sender, and where its packet comes in.
@@ -353,6 +355,7 @@ impl Controller {
 
     fn start(
         &self,
+        now: Instant,
         asked: &Question,
         (at, packet): (Location, Bytes),
         (src, dst): (End, End),
@@ -419,6 +422,7 @@ impl Controller {
                     None => fields.vlan_id(),
                 },
             },
+            has_no_way: place.is_some_and(|to| self.network.parts.are_apart(now, at.dpid, to.dpid)),
             mirrors: self.outbox.mirrors.targets().clone(),
             macs: macs.into_iter().flatten().collect(),
             routed,

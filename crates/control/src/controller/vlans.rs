@@ -177,7 +177,10 @@ impl Controller {
         if self.is_forged(now, packet, fields) {
             return;
         }
-        if !self.observe(now, vlan, packet, fields) || packet.dst == OWN_MAC {
+        if !self.observe(now, vlan, packet, fields) {
+            return self.follow_echo(now, vlan, packet);
+        }
+        if packet.dst == OWN_MAC {
             return;
         }
         self.note_neighbour(now, vlan, packet, fields);
@@ -219,6 +222,7 @@ impl Controller {
             .correct_ingress(hosts, now, (packet.at, src, dst), &mut self.outbox);
         match self.place_of(dst) {
             None => self.flood_member(now, vlan, packet),
+            Some(to) if self.has_no_way(packet.at.dpid, to.dpid) => {}
             Some(to) if self.ingress.may_carry_half_way(now, packet.at) => {
                 self.outbox.packet_out_in(vlan, to, packet.data);
             }
@@ -235,7 +239,7 @@ impl Controller {
         to: Location,
     ) {
         let (at, vlan) = (packet.at, dst.vlan);
-        if to == at {
+        if to == at || self.has_no_way(at.dpid, to.dpid) {
             return;
         }
         let exit = match at.dpid == to.dpid {
@@ -281,7 +285,12 @@ impl Controller {
         let Some(hosts) = self.vlan_hosts.get(&vlan) else {
             return;
         };
-        let is_elsewhere = |mac| hosts.place(mac).is_some_and(|place| place != at);
+        let parts = &self.network.parts;
+        let is_apart = |to: Location| parts.are_apart(now, at.dpid, to.dpid);
+        let is_elsewhere = |mac| {
+            let place = hosts.place(mac);
+            place.is_some_and(|place| place != at && !is_apart(place))
+        };
         let reply = reply(packet.data, hosts.addresses());
         if let Some(reply) = reply.filter(|reply| is_elsewhere(reply.owner)) {
             self.outbox.counters.questions_answered += 1;

@@ -46,8 +46,10 @@ impl Echoes {
         }
     }
 
-    /// The number of a frame, a keyed hash.
+    /// The number of a frame, a keyed hash. A switch on its way may have padded it with zeros.
     pub(super) fn number(&self, vlan: VlanId, frame: &[u8]) -> u64 {
+        let end = frame.iter().rposition(|byte| *byte != 0);
+        let frame = &frame[..end.map_or(0, |end| end + 1)];
         let (words, rest) = frame.as_chunks::<8>();
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);

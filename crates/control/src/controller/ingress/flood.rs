@@ -209,21 +209,33 @@ impl Ingress {
         (home, how): (Option<Location>, Flooding<'_>),
         outbox: &mut Outbox,
     ) -> Option<Location> {
-        let number = self.echoes.number(how.vlan, data);
-        let was_down = |from| matches!(net.role(from), PortRole::Gone | PortRole::Held);
-        let source = self.echoes.source(now, (number, at), was_down);
+        let source = self.echo_source(net, now, how.vlan, (at, data));
         if source.is_some() {
             outbox.counters.flood_echoes += 1;
             return source;
         }
         let except = [at, home.unwrap_or(at)];
-        let targets = self.targets(net, &except, how);
+        let targets = self.targets_of(net, now, at, (&except, how));
         if self.may_spread(now, (at, targets.len()), outbox) {
+            let number = self.echoes.number(how.vlan, data);
             self.echoes.note(now, number, at);
             outbox.counters.flooded += 1;
             self.send_to(net, targets, (data, &except), how, outbox);
         }
         None
+    }
+
+    /// The other edge port where a packet came in, if it has just been sent to everybody.
+    pub(in crate::controller) fn echo_source(
+        &self,
+        net: &Network,
+        now: Instant,
+        vlan: VlanId,
+        (at, data): (Location, &bytes::Bytes),
+    ) -> Option<Location> {
+        let number = self.echoes.number(vlan, data);
+        let was_down = |from| matches!(net.role(from), PortRole::Gone | PortRole::Held);
+        self.echoes.source(now, (number, at), was_down)
     }
 
     /// Sends a question out of all edge ports of a VLAN, for a host at this port.
@@ -235,7 +247,7 @@ impl Ingress {
         how: Flooding<'_>,
         outbox: &mut Outbox,
     ) {
-        let targets = self.targets(net, &[], how);
+        let targets = self.targets_of(net, now, at, (&[], how));
         if self.may_spread(now, (at, targets.len()), outbox) {
             outbox.counters.flooded += 1;
             self.send_to(net, targets, (question, &[]), how, outbox);
@@ -252,6 +264,19 @@ impl Ingress {
     ) {
         let targets = self.targets(net, &[], how);
         self.send_to(net, targets, (data, &[]), how, outbox);
+    }
+
+    /// The same of a packet from a port. Switches in other parts of the network do not get it.
+    fn targets_of(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        from: Location,
+        (except, how): (&[Location], Flooding<'_>),
+    ) -> Vec<(DatapathId, bool)> {
+        let mut targets = self.targets(net, except, how);
+        targets.retain(|(to, _)| !net.parts.are_apart(now, from.dpid, *to));
+        targets
     }
 
     /// The switches that get a packet-out, and whether the packet enters a tree there.

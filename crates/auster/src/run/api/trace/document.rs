@@ -479,6 +479,7 @@ impl Found<'_> {
                 _ if start.dst.seen.is_none() => {
                     "no entry leads it on, and its destination is not known".to_owned()
                 }
+                _ if start.has_no_way => "which drops it".to_owned(),
                 _ => {
                     "no entry leads it on yet: the controller decides, and sets its path".to_owned()
                 }
@@ -560,6 +561,16 @@ impl Found<'_> {
                     _ => format!("dropped at switch {switch}: nothing leads it on{by}"),
                 }
             }
+        };
+        let to = dst.seen.as_ref().and_then(|seen| seen.at);
+        let text = match (outcome, to.filter(|_| self.start.has_no_way)) {
+            (Outcome::Controller | Outcome::Dropped, Some(to)) => {
+                format!(
+                    "{text}; there is no way through links to switch {}",
+                    to.dpid
+                )
+            }
+            _ => text,
         };
         VerdictDocument {
             outcome: name_of(outcome).to_owned(),
