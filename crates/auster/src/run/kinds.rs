@@ -3,7 +3,7 @@
 use super::fields::nearest;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 68] = [
+pub const KINDS: [&str; 70] = [
     "access",
     "address_moved",
     "alarm",
