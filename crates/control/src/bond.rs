@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{FlowMod, GroupMod, PacketOut};
+use openflow::multipart::{FlowStats, GroupDesc};
 use openflow::{Action, DatapathId, GroupId, Instruction, MacAddr, Message, PortNo};
 
 use crate::Location;
+use crate::entry::{EntryKind, is_ours};
 
 /// The upper half of the numbers of the groups of bonds; the lower half is the place.
 const GROUPS: u32 = 0x6176_0000;
@@ -142,7 +144,63 @@ impl Bonds {
         }
     }
 
-    /// The same for the outputs of a message, unless it sets the group of a bond.
+    /// The reverse, for actions that a switch reports: a group of a bond is its place again. An
+    /// output to the place itself leads to one port only, which is not what auster sets.
+    fn unlead(&self, dpid: DatapathId, actions: &mut [Action]) {
+        for action in actions {
+            let to = match action {
+                Action::Output { port, .. } => Location { dpid, port: *port },
+                Action::Group(id) if is_group(*id) => Location {
+                    dpid,
+                    port: PortNo(id.0 & 0xffff),
+                },
+                _ => continue,
+            };
+            if self.bonds.contains_key(&to) {
+                *action = match action {
+                    Action::Group(_) => Action::output(to.port),
+                    _ => Action::output(PortNo::ANY),
+                };
+            }
+        }
+    }
+
+    /// The same for rows of the kinds of entries that forward.
+    pub(crate) fn unlead_rows(&self, dpid: DatapathId, rows: &mut [FlowStats]) {
+        const FORWARD: [EntryKind; 5] = [
+            EntryKind::Fabric,
+            EntryKind::Tree,
+            EntryKind::Local,
+            EntryKind::Routed,
+            EntryKind::Sender,
+        ];
+        if self.of_switch(dpid).next().is_none() {
+            return;
+        }
+        let forwards = |row: &&mut FlowStats| {
+            let kind = EntryKind::of(row.cookie).filter(|_| is_ours(row.cookie));
+            kind.is_some_and(|kind| FORWARD.contains(&kind))
+        };
+        for instruction in rows
+            .iter_mut()
+            .filter(forwards)
+            .flat_map(|row| &mut row.instructions)
+        {
+            if let Instruction::ApplyActions(actions) = instruction {
+                self.unlead(dpid, actions);
+            }
+        }
+    }
+
+    /// The same for groups, but those of bonds.
+    pub(crate) fn unlead_groups(&self, dpid: DatapathId, groups: &mut [GroupDesc]) {
+        let others = groups.iter_mut().filter(|it| !is_group(it.group_id));
+        for bucket in others.flat_map(|it| &mut it.buckets) {
+            self.unlead(dpid, &mut bucket.actions);
+        }
+    }
+
+    /// Leads the outputs of a message to groups, unless it sets the group of a bond.
     pub(crate) fn lead_message(&self, dpid: DatapathId, message: &mut Message) {
         if self.of_switch(dpid).next().is_none() {
             return;
@@ -236,6 +294,22 @@ mod tests {
         let mut actions = vec![out(2)];
         bonds.lead(DatapathId(2), &mut actions);
         assert_eq!(actions, [out(2)]);
+    }
+
+    #[test]
+    fn what_a_switch_reports_leads_to_places_again() {
+        let bonds = bonds();
+        let out = |port| Action::output(PortNo(port));
+        let to = |place| Action::Group(group(PortNo(place)));
+        let sent = vec![Action::PopVlan, out(2), out(3), out(5)];
+        let mut actions = sent.clone();
+        bonds.lead(DPID, &mut actions);
+        bonds.unlead(DPID, &mut actions);
+        assert_eq!(actions, sent);
+        // Neither one port of a bond nor the group of none is right.
+        let mut actions = vec![out(2), to(9)];
+        bonds.unlead(DPID, &mut actions);
+        assert_eq!(actions, [Action::output(PortNo::ANY), to(9)]);
     }
 
     #[test]

@@ -53,6 +53,16 @@ pub struct Config {
     pub is_fast: bool,
 }
 
+impl Config {
+    /// Time after which a silent partner is doubted.
+    fn timeout(&self) -> Duration {
+        match self.is_fast {
+            true => SHORT_TIMEOUT,
+            false => LONG_TIMEOUT,
+        }
+    }
+}
+
 /// One end of a bond.
 #[derive(Debug)]
 pub struct Lacp {
@@ -116,6 +126,9 @@ struct Port {
     is_selected: bool,
     /// Whether it has heard a partner that it must not be attached to.
     is_strange: bool,
+    /// Whether it carries packets as an earlier process has left it, and its partner has not been
+    /// heard yet.
+    is_adopted: bool,
     /// The partner's port as it was last heard.
     partner: End,
     /// Whether there is something new for the partner, and when it may be sent.
@@ -181,6 +194,25 @@ impl Lacp {
         self.follow(now);
     }
 
+    /// Takes over a port that has just come up and carries packets already, as its switch holds it
+    /// from an earlier process of the same system and key. It goes on until its partner says
+    /// otherwise, or is not heard within our timeout. Nothing is sent before: a message that does
+    /// not name the partner would end the partner's use of the port.
+    pub fn adopt(&mut self, now: Instant, number: u16, distributes: bool) {
+        let config = self.config;
+        let port = self.ports.get_mut(&number);
+        let Some(port) = port.filter(|port| port.receive == Receive::Disabled) else {
+            return;
+        };
+        port.forget(&config);
+        port.partner.state.set(State::SYNCHRONIZATION, true);
+        port.partner.state.set(State::COLLECTING, distributes);
+        let until = now + config.timeout();
+        port.receive = Receive::Current { until };
+        (port.is_selected, port.is_adopted) = (true, true);
+        self.follow(now);
+    }
+
     /// Handles a message that has come in at a port.
     pub fn handle_pdu(&mut self, now: Instant, number: u16, pdu: &Pdu) {
         let config = self.config;
@@ -199,7 +231,12 @@ impl Lacp {
     pub fn due(&mut self, now: Instant) {
         for port in self.ports.values_mut() {
             match port.receive {
-                Receive::Current { until } if until <= now => port.expire(now),
+                Receive::Current { until } if until <= now => {
+                    if port.is_adopted {
+                        port.forget(&self.config);
+                    }
+                    port.expire(now);
+                }
                 Receive::Expired { until } if until <= now => {
                     port.forget(&self.config);
                     port.receive = Receive::Defaulted;
@@ -310,6 +347,7 @@ impl Port {
             mux: Mux::Detached,
             is_selected: false,
             is_strange: false,
+            is_adopted: false,
             partner: End::default(),
             needs_send: false,
             may_send: Instant::START,
@@ -328,7 +366,7 @@ impl Port {
             state,
             ..End::default()
         };
-        (self.is_selected, self.is_strange) = (false, false);
+        (self.is_selected, self.is_strange, self.is_adopted) = (false, false, false);
     }
 
     /// Doubts the partner: it is asked often, and its port is not used.
@@ -391,14 +429,10 @@ impl Port {
         let is_active = |end: &End| end.state.has(State::ACTIVITY);
         let goes_on = is_active(&heard) || own.0.is_active && is_active(&pdu.partner);
         let is_in_sync = heard.state.has(State::SYNCHRONIZATION) && knows_us && goes_on;
-        self.partner = heard;
+        (self.partner, self.is_adopted) = (heard, false);
         let state = &mut self.partner.state;
         state.set(State::SYNCHRONIZATION, is_in_sync);
-        let timeout = match own.0.is_fast {
-            true => SHORT_TIMEOUT,
-            false => LONG_TIMEOUT,
-        };
-        let until = now + timeout;
+        let until = now + own.0.timeout();
         self.receive = Receive::Current { until };
     }
 
@@ -415,14 +449,15 @@ impl Port {
         self.mux = mux;
     }
 
-    /// The time between two messages; `None` if both ends wait for each other.
+    /// The time between two messages; `None` if none may be sent, or both ends wait for each other.
     fn interval(&self, config: &Config) -> Option<Duration> {
         let sends = config.is_active || self.partner.state.has(State::ACTIVITY);
         let interval = match self.partner.state.has(State::SHORT_TIMEOUT) {
             true => FAST_PERIODIC,
             false => SLOW_PERIODIC,
         };
-        (sends && self.receive != Receive::Disabled).then_some(interval)
+        let may_send = self.receive != Receive::Disabled && !self.is_adopted;
+        (sends && may_send).then_some(interval)
     }
 
     /// A message that is due, within the limit.

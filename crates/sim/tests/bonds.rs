@@ -606,6 +606,171 @@ fn a_bond_outlives_a_connection_and_a_controller() {
     }
 }
 
+/// A server with a bond in a VLAN, or outside of all, whose hosts all know each other.
+fn settled(protocol: Protocol, active: Option<bool>, in_vlan: bool) -> World {
+    let mut world = World::new(protocol, active);
+    if in_vlan {
+        let vlan = VlanId::new(10).expect("an id");
+        let at = [
+            world.network.place(world.near),
+            world.network.place(world.far),
+            world.bond.place(),
+        ];
+        let ports = at.map(|at| (at, PortVlans::Access(vlan))).into();
+        let names = BTreeMap::new();
+        world.network.set_vlans(Vlans { names, ports });
+        world.run(1000);
+    }
+    assert_eq!(world.silent(1), []);
+    assert_eq!(world.silent(2), [], "by the server's other port");
+    world.run(1000);
+    world
+}
+
+/// The flow-mods and group-mods that each switch has heard.
+fn changes(world: &World) -> [u64; 2] {
+    const KINDS: [u8; 2] = [14, 15];
+    let switches = [SwitchId(0), SwitchId(1)];
+    switches.map(|at| KINDS.map(|kind| world.network.heard(at, kind)).iter().sum())
+}
+
+/// The entries of both switches, with their cookies.
+fn held(world: &World) -> Vec<String> {
+    let switches = [SwitchId(0), SwitchId(1)];
+    let entries = switches.into_iter().flat_map(|at| {
+        let entries = world.network.switch(at).entries();
+        entries.map(move |e| {
+            let (cookie, table, priority) = (e.cookie.0, e.table_id, e.priority);
+            format!(
+                "{at:?} {cookie:x} {table:?} {priority} {:?} {:?}",
+                e.r#match, e.instructions
+            )
+        })
+    });
+    entries.collect()
+}
+
+/// A restart changes nothing in the switches, and no packet of a conversation is lost.
+#[test]
+fn a_restart_keeps_a_bond_as_it_is() {
+    let lacp = Some(true);
+    for (protocol, active) in [
+        (Protocol::Active, lacp),
+        (Protocol::Active, Some(false)),
+        (Protocol::Passive, lacp),
+        (Protocol::Static, None),
+    ] {
+        for in_vlan in [false, true] {
+            let case = format!("{protocol:?}, in a VLAN: {in_vlan}");
+            let mut world = settled(protocol, active, in_vlan);
+            let (far, nics) = (world.far, world.nics.clone());
+            world.network.stream(far, nics[0], 0, 5000, ms(1));
+            world.network.stream(nics[1], far, 10_000, 5000, ms(1));
+            world.run(200);
+            let (before, entries) = (changes(&world), held(&world));
+            world.network.kill_controller();
+            world.run(500);
+            world.network.start_controller(9);
+            world.run(6000);
+            assert_eq!(held(&world), entries, "{case}");
+            assert_eq!(changes(&world), before, "{case}");
+            assert_eq!(world.received(), (5000, 0), "{case}");
+            assert_eq!(world.network.host(far).arrivals.len(), 5000, "{case}");
+            let views = world.network.process().controller.bonds();
+            let mut ports = views[0].ports.iter();
+            assert!(ports.all(|port| port.is_distributing), "{case}");
+            let counters = world.network.process().controller.counters();
+            assert_eq!(
+                [counters.lacp_refused, counters.fabric_parts_wrong],
+                [0, 0],
+                "{case}"
+            );
+            assert_eq!(world.silent(3), [], "{case}");
+        }
+    }
+}
+
+/// A bond that a switch holds is believed only as long as LACP would.
+#[test]
+fn a_partner_that_leaves_while_nobody_controls_is_left_after_its_time() {
+    let mut world = settled(Protocol::Active, Some(true), false);
+    world.network.kill_controller();
+    world.partner = None;
+    world.run(500);
+    world.network.start_controller(9);
+    world.run(2500);
+    let open = |world: &World| {
+        let views = world.network.process().controller.bonds();
+        let open = views[0].ports.iter().filter(|port| port.is_collecting);
+        open.count()
+    };
+    assert_eq!(open(&world), 2, "not yet");
+    world.run(1500);
+    assert_eq!(open(&world), 0);
+    let (near, nics) = (world.near, world.nics.clone());
+    for nic in nics {
+        world.server_sends(nic, near, 0..5);
+    }
+    assert!(world.network.host(near).datagrams.is_empty());
+}
+
+/// A port goes down while nobody controls: the others carry packets all the time, and the group is
+/// mended in its place.
+#[test]
+fn a_port_that_is_lost_while_nobody_controls_costs_nothing_more() {
+    for failing in 0..2 {
+        let mut world = settled(Protocol::Active, Some(true), false);
+        let (far, nics) = (world.far, world.nics.clone());
+        world.network.kill_controller();
+        let link = world.network.link_of(nics[failing]);
+        world.network.set_link(link, false);
+        let now = world.network.now();
+        let partner = world.partner.as_mut().expect("LACP");
+        partner.set_up(now, failing as u16 + 1, false);
+        world.run(200);
+        world.network.stream(far, nics[0], 0, 5000, ms(1));
+        world.run(200);
+        world.network.start_controller(9);
+        world.run(6000);
+        assert_eq!(world.received(), (5000, 0), "port {failing}");
+        assert_eq!(world.network.errors().count(), 0);
+    }
+}
+
+/// A cable between two bonds of ours is a loop, whichever switches they are at.
+#[test]
+fn a_bond_that_leads_to_another_of_ours_carries_nothing() {
+    let mut world = World::new(Protocol::Active, None);
+    let heard: Vec<Vec<u8>> = world
+        .nics
+        .iter()
+        .map(|nic| {
+            let recorded = &world.network.host(*nic).recorded;
+            recorded
+                .iter()
+                .rfind(|frame| lacp::is_lacp(frame))
+                .expect("LACP")
+                .clone()
+        })
+        .collect();
+    let other = Bond {
+        name: "other".to_owned(),
+        dpid: world.network.place(world.far).dpid,
+        ports: [world.network.place(world.far).port].into(),
+        ..world.bond.clone()
+    };
+    let bonds = Bonds::new([world.bond.clone(), other.clone()]);
+    world.network.set_bonds(bonds, BTreeMap::new());
+    world.run(1000);
+    let far = world.far;
+    world.network.inject(far, heard[0].clone());
+    world.network.run_for(ms(50));
+    assert!(world.has_alarm(|alarm| matches!(
+        alarm,
+        Alarm::BondLoop { at } if *at == other.place()
+    )));
+}
+
 #[test]
 fn a_switch_without_a_fabric_has_no_bonds() {
     let world = World::with(Protocol::Static, None, |config| NetworkConfig {

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use clock::Instant;
+use clock::{Fnv1a, Instant};
 use openflow::message::GroupModCommand;
+use openflow::multipart::ReplyBody;
 use openflow::packet::lacp;
 use openflow::{DatapathId, ErrorKind, GroupId, MacAddr, PortNo};
 
@@ -26,10 +27,6 @@ use super::{Controller, PortRole};
 
 #[derive(Default)]
 pub(super) struct Bonding {
-    /// The address of our system in messages. Each process has its own, so that a cable between two
-    /// ports of its switches is a loop for it.
-    system: MacAddr,
-    last_key: u16,
     states: BTreeMap<Location, State>,
     /// The groups and entries of each switch, as they were sent.
     sent: BTreeMap<DatapathId, Vec<Part>>,
@@ -40,6 +37,8 @@ pub(super) struct Bonding {
 
 /// The state of a bond.
 struct State {
+    /// The address of its system in messages.
+    system: MacAddr,
     lacp: Option<Lacp>,
     /// The ports at which packets may come in, and those out of which they go.
     collecting: BTreeSet<PortNo>,
@@ -48,6 +47,16 @@ struct State {
     is_unsupported: bool,
     /// Whether its switch has refused a group that shares the ports.
     is_unshared: bool,
+}
+
+/// The address of a bond's system: the same in each process, as a device that hears another leaves
+/// the bond. Two bonds share none, so that no device takes them for one.
+fn system(bond: &Bond) -> MacAddr {
+    let mut text = bond.dpid.0.to_be_bytes().to_vec();
+    text.extend(bond.name.as_bytes());
+    let [_, _, a, b, c, d, e, f] = Fnv1a::of(&text).to_be_bytes();
+    // Locally administered, and no group.
+    MacAddr([a & 0xfc | 2, b, c, d, e, f])
 }
 
 /// The number of a port in LACP.
@@ -60,19 +69,30 @@ fn ports(numbers: &BTreeSet<u16>) -> BTreeSet<PortNo> {
     numbers.map(|number| PortNo(u32::from(*number))).collect()
 }
 
+impl State {
+    /// Takes the ports over that LACP has chosen.
+    fn follow_lacp(&mut self) {
+        if let Some(lacp) = &self.lacp {
+            self.collecting = ports(&lacp.collecting());
+            self.distributing = ports(&lacp.distributing());
+        }
+    }
+}
+
 impl Bonding {
     /// Takes a bond over, all of whose ports are down.
     fn add(&mut self, bond: &Bond) {
-        self.last_key = self.last_key.wrapping_add(1).max(1);
+        let system = system(bond);
         let config = Config {
-            system: self.system,
-            key: self.last_key,
+            system,
+            key: number(bond.place().port),
             is_active: bond.protocol == Protocol::Active,
             is_fast: bond.is_fast,
         };
         let numbers = bond.ports.iter().map(|port| number(*port));
         let has_lacp = bond.protocol != Protocol::Static;
         let state = State {
+            system,
             lacp: has_lacp.then(|| Lacp::new(config, numbers)),
             collecting: BTreeSet::new(),
             distributing: BTreeSet::new(),
@@ -111,6 +131,23 @@ impl Bonding {
         let guarded = here.filter(|at| self.is_open(bonds, **at));
         parts.extend(guarded.map(|at| form::closed(at.port)));
         parts
+    }
+
+    /// Takes over the ports that carry packets, as a switch holds them from an earlier process.
+    pub(super) fn adopt(
+        &mut self,
+        now: Instant,
+        bond: &Bond,
+        (collecting, distributing): (&BTreeSet<PortNo>, &BTreeSet<PortNo>),
+    ) {
+        if let Some(state) = self.states.get_mut(&bond.place()) {
+            if let Some(lacp) = &mut state.lacp {
+                for port in collecting {
+                    lacp.adopt(now, number(*port), distributing.contains(port));
+                }
+            }
+            state.follow_lacp();
+        }
     }
 
     /// Notes the parts that a switch holds, of those that it should.
@@ -176,10 +213,6 @@ impl Bonding {
 
 impl Controller {
     pub(super) fn start_bonds(&mut self) {
-        let random = self.outbox.random().to_be_bytes();
-        let [_, _, a, b, c, d, e, f] = random;
-        // Locally administered, and no group.
-        self.bonding.system = MacAddr([a & 0xfc | 2, b, c, d, e, f]);
         let bonds = self.outbox.bonds.clone();
         for bond in bonds.iter() {
             self.bonding.add(bond);
@@ -254,22 +287,68 @@ impl Controller {
 
     /// Notes that a port is up or down, if it belongs to a bond.
     pub(super) fn bond_port(&mut self, now: Instant, at: Location, is_up: bool) {
-        if self.outbox.bonds.contains(at) {
-            let place = self.outbox.bonds.place(at);
-            self.bonding.set_up(now, place, (at.port, is_up));
+        if let Some(bond) = self.outbox.bonds.of(at) {
+            let place = bond.place();
+            // The switch may hold ports that carry packets. Until it has said so, a message of ours
+            // would end that.
+            let waits = bond.protocol != Protocol::Static && !self.fabric.has_tables(at.dpid);
+            if !is_up || !waits {
+                self.bonding.set_up(now, place, (at.port, is_up));
+            }
             self.follow_one(now, place);
         }
+    }
+
+    /// Takes over the bonds of a switch as it holds them, as far as its ports are up.
+    pub(super) fn adopt_bonds(&mut self, now: Instant, dpid: DatapathId, bodies: &[ReplyBody]) {
+        let bonds = self.outbox.bonds.clone();
+        for bond in bonds.of_switch(dpid) {
+            let is_up = |port: &PortNo| self.network.is_up(bond.at(*port));
+            if let Some([mut collecting, distributing]) = self.fabric.bond_held(bond, bodies) {
+                collecting.retain(is_up);
+                self.bonding.adopt(now, bond, (&collecting, &distributing));
+            }
+        }
+    }
+
+    /// Has all ports of bonds take part that waited for their switch to report what it holds.
+    pub(super) fn start_ports(&mut self, now: Instant, dpid: DatapathId) {
+        let bonds = self.outbox.bonds.clone();
+        let ports = bonds
+            .of_switch(dpid)
+            .flat_map(|bond| bonds.ports(bond.place()));
+        for at in ports
+            .filter(|at| self.network.is_up(*at))
+            .collect::<Vec<_>>()
+        {
+            self.bond_port(now, at, true);
+        }
+    }
+
+    /// Whether a port is up, or any of its bond if it is the bond's place.
+    pub(super) fn is_port_up(&self, at: Location) -> bool {
+        let ports = self.outbox.bonds.ports(at);
+        ports.into_iter().any(|port| self.network.is_up(port))
     }
 
     /// Handles a message of LACP. Returns whether its port belongs to a bond that speaks LACP.
     pub(super) fn handle_lacp(&mut self, now: Instant, at: Location, data: &[u8]) -> bool {
         let place = self.outbox.bonds.place(at);
-        let state = self.bonding.states.get_mut(&place);
-        let Some(machine) = state.and_then(|state| state.lacp.as_mut()) else {
+        let states = &mut self.bonding.states;
+        let systems: BTreeSet<MacAddr> = states.values().map(|state| state.system).collect();
+        let state = states.get_mut(&place);
+        let Some((own, machine)) = state.and_then(|it| Some((it.system, it.lacp.as_mut()?))) else {
             return false;
         };
+        if !self.fabric.has_tables(at.dpid) {
+            return true;
+        }
         let before = machine.dropped;
-        let is_heard = lacp::read(data).is_some_and(|pdu| {
+        let is_heard = lacp::read(data).is_some_and(|mut pdu| {
+            // A cable between two of our bonds is a loop like one within a bond.
+            if systems.contains(&pdu.actor.system) {
+                pdu.actor.system = own;
+            }
             machine.handle_pdu(now, number(at.port), &pdu);
             machine.dropped == before
         });
@@ -315,9 +394,8 @@ impl Controller {
         let mut outputs = Vec::new();
         if let Some(lacp) = &mut state.lacp {
             outputs.extend(std::iter::from_fn(|| lacp.poll_output()));
-            state.collecting = ports(&lacp.collecting());
-            state.distributing = ports(&lacp.distributing());
         }
+        state.follow_lacp();
         for output in outputs {
             self.carry_out(now, bond, output);
         }
@@ -331,7 +409,7 @@ impl Controller {
                 let at = at(port);
                 let own = self.network.port(at).map(|port| port.hw_addr);
                 let source = own.filter(|mac| *mac != MacAddr::default() && !mac.is_multicast());
-                let frame = pdu.frame(source.unwrap_or(self.bonding.system));
+                let frame = pdu.frame(source.unwrap_or(pdu.actor.system));
                 self.outbox.send_at_port(at, frame);
             }
             Output::OtherPartner { port, heard } => {
@@ -378,6 +456,7 @@ impl Controller {
             self.ingress.handle_port(now, place, true);
             self.ingress.forget_edge_ports();
             self.topology_soon(now);
+            self.ask_at(is_open.then_some(place));
         }
         if was_open != is_open || has_changed || is_new {
             self.tell_bonds(dpid);

@@ -144,12 +144,19 @@ impl Controller {
     }
 
     pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
-        let bodies = self.read_mirrored_groups(dpid, bodies);
+        let mut bodies = self.read_mirrored_groups(dpid, bodies);
+        for body in &mut bodies {
+            if let ReplyBody::GroupDesc(groups) = body {
+                self.outbox.bonds.unlead_groups(dpid, groups);
+            }
+        }
+        self.adopt_bonds(now, dpid, &bodies);
         // A switch that has lost its entries needs those of hosts that only receive, too.
         let mut of_bonds = self.bonding.parts(dpid, &self.fabric, &self.outbox.bonds);
         let others = (&mut of_bonds, &mut self.outbox);
         let is_new = self.fabric.read_groups(now, dpid, bodies, others);
         self.bonding.handle_held(dpid, of_bonds);
+        self.start_ports(now, dpid);
         self.follow_bonds(now);
         self.update_closed(dpid);
         if is_new {
@@ -198,6 +205,7 @@ impl Controller {
         let mut rows = rows.unwrap_or_default();
         let taps = self.taps.reconcile(dpid, &mut rows, &mut self.outbox);
         self.read_mirrored_rows(dpid, &mut rows);
+        self.outbox.bonds.unlead_rows(dpid, &mut rows);
         let stated = self.reconcile_static(dpid, known, &mut rows);
         let guests = self
             .guests
@@ -392,7 +400,7 @@ impl Controller {
             if entry.kind == EntryKind::Infrastructure {
                 continue;
             }
-            let up = |port: PortNo| self.network.is_up(Location { dpid, port });
+            let up = |port: PortNo| self.is_port_up(Location { dpid, port });
             let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
             // A port may be in a VLAN by now. Entries between its hosts look at their tags.
             let vlans = &self.outbox.vlans.ports;
@@ -476,7 +484,8 @@ impl Controller {
                 };
                 let at = key.in_port.map(|port| Location { dpid: *dpid, port });
                 let at = at.filter(|_| !entry.kind.is_drop());
-                let at = at.filter(|at| self.adopted_role(*at) == PortRole::Edge);
+                let place = |at| self.outbox.bonds.place(at);
+                let at = at.filter(|at| self.adopted_role(place(*at)) == PortRole::Edge);
                 if let Some(at) = at {
                     beginnings.entry(pair).or_default().insert(at);
                 }
@@ -485,15 +494,18 @@ impl Controller {
         for (pair, places) in beginnings {
             // A path seems to begin in two places if the switch between them is not here yet: a
             // port towards it looks like one with hosts, and neither end is what it seems.
-            let mut places = places.into_iter();
-            if let (Some(at), None) = (places.next(), places.next())
-                && !self
-                    .paths
-                    .owns(at.dpid, EntryKey::pair(at.port, pair.0, pair.1))
-            {
-                // A panic in these entries is attributed to their switch.
-                self.in_hand = Some(at.dpid);
-                self.adopt_path(now, pair, at);
+            // The ports of a bond are one place.
+            let place = |at: &Location| self.outbox.bonds.place(*at);
+            if places.iter().map(place).collect::<BTreeSet<_>>().len() > 1 {
+                continue;
+            }
+            for at in places {
+                let key = EntryKey::pair(at.port, pair.0, pair.1);
+                if !self.paths.owns(at.dpid, key) {
+                    // A panic in these entries is attributed to their switch.
+                    self.in_hand = Some(at.dpid);
+                    self.adopt_path(now, pair, at);
+                }
             }
         }
         self.in_hand = None;
@@ -512,9 +524,11 @@ impl Controller {
             Trace::Broken => true,
             Trace::Whole(hops, end) => {
                 let (src, dst) = pair;
-                self.adopt_host(now, HostKey::untagged(src), at);
+                let begin = self.outbox.bonds.place(at);
+                self.adopt_host(now, HostKey::untagged(src), begin);
                 self.adopt_host(now, HostKey::untagged(dst), end);
-                let right = self.hosts.place(src) == Some(at) && self.hosts.place(dst) == Some(end);
+                let right =
+                    self.hosts.place(src) == Some(begin) && self.hosts.place(dst) == Some(end);
                 if is_local {
                     // Its hosts are known now; the rest of it is not kept.
                     self.forget_entry(at, pair);
@@ -523,7 +537,7 @@ impl Controller {
                     self.adopt_rules(now, pair);
                 }
                 // Two places known only from entries are equally doubtful.
-                self.heard_elsewhere(src, at) || self.heard_elsewhere(dst, end)
+                self.heard_elsewhere(src, begin) || self.heard_elsewhere(dst, end)
             }
         };
         if broken {

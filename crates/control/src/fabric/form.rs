@@ -554,6 +554,16 @@ impl Holdings {
         is_there
     }
 
+    /// Takes a part out, if it is there as it is, or a group with its number. Returns it as it is
+    /// there.
+    pub fn claim_place(&mut self, part: Part) -> Option<Part> {
+        let is_group = part.is_group();
+        let (place, wanted) = placed(part.clone());
+        let is_same = *self.0.get(&place)? == wanted;
+        let held = (is_same || is_group).then(|| self.0.remove(&place))?;
+        if is_same { Some(part) } else { held }
+    }
+
     /// Whether all of these parts are there, as they are.
     pub fn has(&self, parts: Vec<Part>) -> bool {
         let mut parts = parts.into_iter().map(placed);

@@ -288,3 +288,124 @@ proptest! {
         }
     }
 }
+
+/// The process behind one end starts again, with what its switch holds.
+fn restart(pair: &mut Pair, ports: std::ops::RangeInclusive<u16>) {
+    let mut end = Lacp::new(pair.ends[0].config, all(ports.clone()));
+    for port in ports {
+        end.adopt(pair.now, port, true);
+    }
+    pair.ends[0] = end;
+    pair.sent.clear();
+    pair.drain();
+}
+
+#[test]
+fn a_restart_that_adopts_breaks_nothing() {
+    for active in [[true, true], [true, false], [false, true]] {
+        let mut pair = Pair::new([config(1, active[0]), config(2, active[1])], 2, 1);
+        pair.run(Duration::from_secs(5));
+        pair.run(Duration::from_millis(500));
+        restart(&mut pair, 1..=2);
+        assert!(
+            pair.sent.is_empty(),
+            "{active:?}: nothing before it has heard"
+        );
+        for _ in 0..1000 {
+            pair.run(Duration::from_millis(10));
+            for found in pair.active().iter().flatten() {
+                assert_eq!(*found, all(1..=2), "{active:?} at {:?}", pair.now);
+            }
+        }
+        assert_eq!(pair.ends[0].partner().map(|it| it.key), Some(2));
+        assert!(pair.ends[0].ports().all(|port| port.partner.is_some()));
+        assert_eq!(pair.problems, []);
+    }
+}
+
+#[test]
+fn an_adopted_port_that_hears_nobody_ends_after_the_timeout() {
+    for (is_fast, before, after) in [(true, 2900, 200), (false, 89_900, 200)] {
+        let ours = Config {
+            is_fast,
+            ..config(1, true)
+        };
+        let mut pair = Pair::new([ours, config(2, true)], 2, 1);
+        pair.run(Duration::from_secs(5));
+        pair.cut = all(1..=2);
+        pair.wire.clear();
+        restart(&mut pair, 1..=2);
+        pair.run(Duration::from_millis(before));
+        assert_eq!(pair.ends[0].distributing(), all(1..=2), "fast: {is_fast}");
+        assert!(!pair.sent.contains_key(&(0, 1)));
+        pair.run(Duration::from_millis(after));
+        assert_eq!(
+            pair.ends[0].collecting(),
+            BTreeSet::new(),
+            "fast: {is_fast}"
+        );
+        pair.cut.clear();
+        pair.run(Duration::from_secs(4));
+        assert_eq!(pair.ends[0].distributing(), all(1..=2), "it agrees anew");
+    }
+}
+
+#[test]
+fn an_adopted_port_leaves_with_a_partner_that_has_left_or_is_another() {
+    let mut pair = Pair::new([config(1, true), config(2, true)], 3, 1);
+    pair.run(Duration::from_secs(5));
+    restart(&mut pair, 1..=3);
+    let ours = actor(&pair.ends[0]);
+    let heard = |key, state: State| Pdu {
+        actor: End {
+            system: MacAddr([2, 0, 0, 0, 0, key]),
+            key: u16::from(key),
+            state,
+            ..End::default()
+        },
+        partner: ours,
+    };
+    let synced = [
+        State::ACTIVITY,
+        State::AGGREGATION,
+        State::SYNCHRONIZATION,
+        State::COLLECTING,
+    ];
+    let synced = synced
+        .into_iter()
+        .fold(State::default(), |all, bit| all.with(bit, true));
+    let now = pair.now;
+    let end = &mut pair.ends[0];
+    end.handle_pdu(now, 1, &heard(2, synced));
+    end.handle_pdu(
+        now,
+        2,
+        &heard(2, synced.with(State::SYNCHRONIZATION, false)),
+    );
+    end.handle_pdu(now, 3, &heard(3, synced));
+    assert!(!end.collecting().contains(&2), "out of step");
+    assert!(!end.collecting().contains(&3), "another device");
+    assert!(
+        std::iter::from_fn(|| end.poll_output())
+            .any(|it| matches!(it, Output::OtherPartner { port: 3, .. }))
+    );
+}
+
+/// The first port of an end, as a partner knows it.
+fn actor(end: &Lacp) -> End {
+    end.ports[&1].actor((&end.config, 1))
+}
+
+#[test]
+fn only_a_port_that_has_just_come_up_adopts() {
+    let mut end = Lacp::new(config(1, true), 1..=2);
+    end.set_up(START, 1, true);
+    end.adopt(START, 1, true);
+    end.adopt(START, 2, false);
+    assert_eq!(
+        (end.collecting(), end.distributing()),
+        (all(2..=2), BTreeSet::new())
+    );
+    end.set_up(START, 2, false);
+    assert_eq!(end.collecting(), BTreeSet::new());
+}

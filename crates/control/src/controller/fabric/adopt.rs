@@ -5,7 +5,7 @@
 //! says may be wrong: a label that two switches claim, or one switch for two VLANs, is the first
 //! one's, and entries in one VLAN towards a label of another are deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
 use openflow::message::{FlowMod, FlowModCommand, MultipartRequest};
@@ -13,6 +13,7 @@ use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, GroupId, Match, Message, PortNo};
 
 use crate::Location;
+use crate::bond::{self, Bond};
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
 use crate::fabric::form::{self, Holdings, HostPort, Part};
 use crate::fabric::{Exit, Label, tree};
@@ -100,7 +101,7 @@ impl Fabric {
 
     /// Takes over what a switch holds, and deletes what it should not. Returns whether the switch
     /// takes part from now on. `others`: parts of another machine, of which those remain that the
-    /// switch holds.
+    /// switch holds, groups as it holds them.
     pub(in crate::controller) fn read_groups(
         &mut self,
         now: Instant,
@@ -123,9 +124,7 @@ impl Fabric {
         });
         held.add_groups(groups.collect::<Vec<GroupDesc>>());
         let wanted = wanted.into_iter().filter(|_| is_capable);
-        *others = wanted
-            .filter(|part| held.claim(vec![part.clone()]))
-            .collect();
+        *others = wanted.filter_map(|part| held.claim_place(part)).collect();
         if is_capable {
             let sent = self.adopt(dpid, &mut held, outbox);
             if !sent.inlets.is_empty() {
@@ -146,6 +145,36 @@ impl Fabric {
             outbox.send(dpid, message);
         }
         is_new
+    }
+
+    /// The ports of a bond at which a switch takes packets, and those out of which it sends them,
+    /// as it holds them from an earlier process. `None` unless it holds the bond's group as auster
+    /// sets it.
+    pub(in crate::controller) fn bond_held(
+        &self,
+        bond: &Bond,
+        bodies: &[ReplyBody],
+    ) -> Option<[BTreeSet<PortNo>; 2]> {
+        let node = self.nodes.get(&bond.dpid).filter(|node| node.is_capable)?;
+        let entries = node.holdings.as_ref()?;
+        let place = bond.place().port;
+        let mut groups = bodies.iter().flat_map(|body| match body {
+            ReplyBody::GroupDesc(groups) => &groups[..],
+            _ => &[],
+        });
+        let group = groups.find(|it| it.group_id == bond::group(place))?;
+        let distributing: BTreeSet<PortNo> = group.buckets.iter().map(|it| it.watch_port).collect();
+        let mut held = Holdings::default();
+        held.add_groups(vec![group.clone()]);
+        let is_right = |shares| held.has(vec![form::bond(place, &distributing, shares)]);
+        if !distributing.is_subset(&bond.ports) || !(is_right(true) || is_right(false)) {
+            return None;
+        }
+        let takes = |port: &&PortNo| {
+            entries.has(vec![form::lacp(**port)]) && !entries.has(vec![form::closed(**port)])
+        };
+        let collecting = bond.ports.iter().filter(takes).copied().collect();
+        Some([collecting, distributing])
     }
 
     /// Takes over what is right of a switch's holdings.
