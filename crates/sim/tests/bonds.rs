@@ -690,7 +690,7 @@ fn a_restart_keeps_a_bond_as_it_is() {
     }
 }
 
-/// What a switch holds of a bond is believed only as long as LACP would.
+/// A bond that a switch holds is believed only as long as LACP would.
 #[test]
 fn a_partner_that_leaves_while_nobody_controls_is_left_after_its_time() {
     let mut world = settled(Protocol::Active, Some(true), false);
