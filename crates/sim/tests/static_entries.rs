@@ -510,7 +510,7 @@ fn packets_go_on_to_austers_forwarding() {
     let at = net.switches[0];
     let [one, two] = [(); 2].map(|()| net.network.add_host(at));
     let to = net.network.host(two).address.ip;
-    let mut pongs = |net: &mut Net, seq| {
+    let pongs = |net: &mut Net, seq| {
         net.network.ping(one, two, seq);
         net.network.run_for(Duration::from_secs(3));
         net.network.host(one).pongs.get(&(to, seq)).copied()

@@ -201,10 +201,8 @@ impl<'a> MatchReader<'a> {
     ) -> Result<(), TextError> {
         match self.fields.insert(field, (value & mask, mask)) {
             Some(before) if before != (value & mask, mask) => {
-                let name = self.named.get(&field).map_or(item.key, |first| first.key);
-                Err(item.unknown(format!(
-                    "{name} once: it is matched to something else before"
-                )))
+                let wanted = format!("{} once: it is matched to something else before", item.key);
+                Err(item.unknown(wanted))
             }
             _ => {
                 self.named.insert(field, *item);
