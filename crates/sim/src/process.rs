@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
-    Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
+    Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
 use control::edge::{Edge, Verdict, shown};
 use control::inbox::{Inbox, InboxConfig};
@@ -50,6 +50,8 @@ pub struct Process {
     outputs: VecDeque<ProcessOutput>,
     /// Every event of the controller, in order.
     pub events: Vec<(Instant, Event)>,
+    /// The reasons for which the controller has closed connections, in order.
+    pub closed: Vec<RefusedReason>,
 }
 
 struct Line {
@@ -78,6 +80,7 @@ impl Process {
             busy_until: Instant::START,
             outputs: VecDeque::new(),
             events: Vec::new(),
+            closed: Vec::new(),
             config,
         }
     }
@@ -261,7 +264,8 @@ impl Process {
                     self.outputs
                         .push_back(ProcessOutput::Send(connection, frame));
                 }
-                ControllerOutput::Close { connection, .. } => {
+                ControllerOutput::Close { connection, reason } => {
+                    self.closed.push(reason);
                     self.outputs.push_back(ProcessOutput::Close(connection));
                     self.forget(now, connection);
                 }

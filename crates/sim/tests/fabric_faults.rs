@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Duration, Instant, SplitMix64, ms};
 use control::Location;
-use control::controller::{ControllerConfig, Drained, FabricConfig};
+use control::controller::{ControllerConfig, Drained, FabricConfig, RefusedReason};
 use control::entry::EntryKind;
 use control::fabric::plan::PORTS_MAX;
 use control::fabric::{Label, form, tree};
-use control::pipeline::{HOST_TABLE, Numbering};
+use control::pipeline::{HOST_TABLE, LABEL_TABLE, Numbering, PATH_TABLE};
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
 use openflow::packet::build::ethernet;
 use openflow::table::FlowEntry;
@@ -73,6 +73,12 @@ impl Random {
     }
 }
 
+/// The number of tables of each switch: with those of mirrors and access, or without. Descriptions
+/// of 254 take a quarter of the time.
+fn tables(seed: u64) -> u8 {
+    if seed % 8 == 3 { 8 } else { 16 }
+}
+
 fn network(seed: u64) -> Network {
     let controller = ControllerConfig {
         fabric: Some(FabricConfig {
@@ -84,9 +90,7 @@ fn network(seed: u64) -> Network {
         ..ControllerConfig::default()
     };
     let mut config: NetworkConfig = controller.into();
-    // With the tables of mirrors and access, or without. Descriptions of 254 take a quarter of the
-    // time.
-    config.n_tables = if seed % 8 == 3 { 8 } else { 16 };
+    config.n_tables = tables(seed);
     if seed % 4 == 2 {
         config.activation_delay = ms(17);
     }
@@ -280,10 +284,20 @@ fn run(seed: u64) -> Result<(), String> {
     changes_as_planned(&mut network, &topology, random.one(&topology.links))?;
     equal_paths_are_shared(&network, &topology)?;
     let lapsing = holds_nothing_stale(&network, &topology, quiet_since)?;
+    // The controller's own deletions look like nobody else's.
+    if network.process().closed.contains(&RefusedReason::Emptied) {
+        return Err("nobody has emptied a switch".to_owned());
+    }
     is_adopted(&mut network, &topology, lapsing, random.0.next())?;
     is_computed_anew(&mut network, &topology, &mut random)?;
     let homes = homes(&network, &topology);
-    for emptied in [Emptied::ByPowerLoss, Emptied::ByDeletion] {
+    let numbering = match tables(seed) {
+        16.. => Numbering::Access,
+        _ => Numbering::Plain,
+    };
+    let single = [PATH_TABLE, LABEL_TABLE, HOST_TABLE].map(|table| numbering.switch_number(table));
+    let whole = [Emptied::ByPowerLoss, Emptied::ByDeletion, Emptied::OfGroups];
+    for emptied in whole.into_iter().chain(single.map(Emptied::OfTable)) {
         is_filled_again(&mut network, homes[&random.one(&topology.hosts)], emptied)?;
     }
     let errors: Vec<_> = network.errors().collect();
@@ -673,6 +687,10 @@ enum Emptied {
     ByPowerLoss,
     /// Somebody deletes all entries by another connection, as `ovs-ofctl del-flows` does.
     ByDeletion,
+    /// The same of one table, by the number that the switch has for it.
+    OfTable(TableId),
+    /// Somebody deletes all groups. The switch deletes the entries that lead to them.
+    OfGroups,
 }
 
 /// A switch that was emptied is sent all again, also what leads to hosts that say nothing.
@@ -703,7 +721,10 @@ fn is_filled_again(
     let before = held(network);
     let all = FlowMod {
         command: FlowModCommand::Delete,
-        table_id: TableId::ALL,
+        table_id: match emptied {
+            Emptied::OfTable(table) => table,
+            _ => TableId::ALL,
+        },
         ..FlowMod::add(0, Match::any(), Vec::new())
     };
     let groups = GroupMod::new(
@@ -712,7 +733,13 @@ fn is_filled_again(
         GroupId::ALL,
         Vec::new(),
     );
-    network.apply(switch, &Message::FlowMod(all));
+    if emptied != Emptied::OfGroups {
+        network.apply(switch, &Message::FlowMod(all));
+    }
+    if emptied == Emptied::OfGroups {
+        network.apply(switch, &Message::GroupMod(groups.clone()));
+        set_foreign(network, switch);
+    }
     if emptied == Emptied::ByPowerLoss {
         network.apply(switch, &Message::GroupMod(groups));
         if network.switch(switch).group_count() > 0 {
@@ -727,7 +754,7 @@ fn is_filled_again(
         let missing: Vec<_> = before.0.difference(&after.0).collect();
         let new: Vec<_> = after.0.difference(&before.0).collect();
         return Err(format!(
-            "{switch:?} came back without entries, and lacks {missing:?}; new: {new:?}; groups: \
+            "{switch:?} was emptied ({emptied:?}), and lacks {missing:?}; new: {new:?}; groups: \
              {} and {}",
             before.1, after.1
         ));

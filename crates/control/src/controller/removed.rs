@@ -7,6 +7,7 @@ use openflow::message::{FlowRemoved, FlowRemovedReason};
 use crate::access::tables;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours, is_tap};
 
+use crate::fabric::form;
 use crate::guest;
 use crate::pipeline::PATH_TABLE;
 
@@ -32,6 +33,9 @@ impl Controller {
         let is_known = is_ours(removed.cookie) && self.network.knows(dpid);
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Infrastructure) {
             return self.infrastructure_removed(now, dpid, removed);
+        }
+        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Fabric) {
+            return self.fabric_removed(now, dpid, removed);
         }
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Guard) {
             return self.guard_removed(dpid, removed);
@@ -120,8 +124,26 @@ impl Controller {
         if removed.reason == FlowRemovedReason::DELETE
             && removed.table_id == PATH_TABLE
             && wanted.any(|entry| Some(entry.key) == key)
-            && let Some(connection) = self.network.note_emptied(dpid)
         {
+            self.emptied(now, dpid);
+        }
+    }
+
+    /// The same of what every switch of the fabric has in its further tables, and of an entry whose
+    /// group is gone: a deletion of ours takes the entries before their group.
+    fn fabric_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
+        let is_lost = match removed.reason {
+            FlowRemovedReason::GROUP_DELETE => true,
+            FlowRemovedReason::DELETE => form::is_base(removed.priority, &removed.r#match),
+            _ => false,
+        };
+        if is_lost && self.fabric.has_tables(dpid) {
+            self.emptied(now, dpid);
+        }
+    }
+
+    fn emptied(&mut self, now: Instant, dpid: DatapathId) {
+        if let Some(connection) = self.network.note_emptied(dpid) {
             let timer = Timer::Emptied(connection);
             self.outbox.timer(now + EMPTIED_AFTER, timer);
         }

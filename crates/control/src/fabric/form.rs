@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{
-    ErrorMessage, FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType,
+    ErrorMessage, FlowMod, FlowModCommand, FlowModFlags, GroupMod, GroupModCommand, GroupType,
 };
 use openflow::multipart::{FlowStats, GroupDesc};
 use openflow::packet::lacp;
@@ -147,6 +147,26 @@ fn apply(actions: Vec<Action>) -> Vec<Instruction> {
 pub fn base() -> Vec<Part> {
     let miss = |table| entry(table, 0, Match::any(), apply(vec![Action::controller()]));
     vec![miss(HOST_TABLE), miss(LABEL_TABLE)]
+}
+
+/// Whether an entry of ours with this priority and match is one of [`base`].
+pub fn is_base(priority: u16, r#match: &Match) -> bool {
+    priority == 0 && r#match.fields.is_empty()
+}
+
+/// The flags of an entry: the switch reports the end of one by which others of its table were
+/// deleted as well, or the group that it leads to.
+fn flags(priority: u16, r#match: &Match, instructions: &[Instruction]) -> FlowModFlags {
+    let leads_to_route = match instructions {
+        [Instruction::ApplyActions(actions)] => {
+            matches!(actions[..], [Action::Group(id)] if label_of(id).is_some())
+        }
+        _ => false,
+    };
+    match is_base(priority, r#match) || leads_to_route {
+        true => FlowModFlags::SEND_FLOW_REM,
+        false => FlowModFlags::empty(),
+    }
 }
 
 /// The entry of an egress for its own label in a VLAN, or outside of all.
@@ -332,6 +352,7 @@ impl Part {
                 instructions,
             } => Message::FlowMod(FlowMod {
                 table_id,
+                flags: flags(priority, &r#match, &instructions),
                 cookie: match tree::is_led_by(&instructions) {
                     true => EntryKind::Tree.cookie(generation),
                     false => EntryKind::Fabric.cookie(generation),
