@@ -5,7 +5,7 @@
 //! and `worker` put it on a connection and a thread; `conduct` leads a run through its phases;
 //! `rounds` runs controllers in turn; `report` writes.
 
-mod answers;
+pub(super) mod answers;
 mod attack;
 pub mod cbench;
 mod churn;
