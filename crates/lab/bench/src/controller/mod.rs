@@ -26,6 +26,7 @@ pub(super) mod wire;
 pub(super) mod worker;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use openflow::Version;
 use serde::Serialize;
 
@@ -102,8 +103,8 @@ pub struct Args {
     window: Option<usize>,
 
     /// OpenFlow version
-    #[arg(long, value_enum, default_value = "1.3")]
-    of: OfVersion,
+    #[arg(long, value_parser = versions(), default_value = "1.3")]
+    of: Version,
 
     /// The switches keep the packets and send a buffer id with them, as cbench's do
     #[arg(long)]
@@ -222,27 +223,14 @@ pub enum Workload {
     Churn,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OfVersion {
-    #[value(name = "1.0")]
-    V10,
-    #[value(name = "1.3")]
-    V13,
-    #[value(name = "1.4")]
-    V14,
-    #[value(name = "1.5")]
-    V15,
-}
-
-impl OfVersion {
-    pub fn version(self) -> Version {
-        match self {
-            OfVersion::V10 => Version::V10,
-            OfVersion::V13 => Version::V13,
-            OfVersion::V14 => Version::V14,
-            OfVersion::V15 => Version::V15,
-        }
-    }
+/// Reads the versions that the emulated switches speak.
+fn versions() -> impl TypedValueParser<Value = Version> {
+    PossibleValuesParser::new(["1.0", "1.3", "1.4", "1.5"]).map(|name| match name.as_str() {
+        "1.0" => Version::V10,
+        "1.4" => Version::V14,
+        "1.5" => Version::V15,
+        _ => Version::V13,
+    })
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
