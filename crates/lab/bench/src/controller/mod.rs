@@ -35,7 +35,7 @@ use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use outstanding::Wanted;
-use settings::Settings;
+use settings::{SWITCHES_MAX, Settings};
 use switch::Announce;
 
 /// Measures an OpenFlow controller with emulated switches: what it answers, how soon, and whether
@@ -189,6 +189,33 @@ pub struct SubjectArgs {
     /// Names of the controllers, in their order
     #[arg(long = "name", value_name = "NAME")]
     pub names: Vec<String>,
+}
+
+// The numbers of switches that are emulated one after the other.
+#[derive(clap::Args)]
+pub struct CountArgs {
+    /// Numbers of emulated switches, each 1 to 10000
+    #[arg(
+        short = 's',
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "100,300,1000,3000,10000"
+    )]
+    switches: Vec<u32>,
+}
+
+impl CountArgs {
+    /// The numbers, if all of them can be emulated.
+    pub fn checked(&self) -> Result<&[u32], Failure> {
+        let mut counts = self.switches.iter();
+        match counts.find(|n| !(1..=SWITCHES_MAX).contains(*n)) {
+            None => Ok(&self.switches),
+            Some(wrong) => Err(Failure::usage(format!(
+                "--switches {wrong}: 1 to {SWITCHES_MAX} can be emulated"
+            ))),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
