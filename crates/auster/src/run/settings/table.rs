@@ -46,6 +46,12 @@ pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     lines().filter_map(setting).collect()
 });
 
+/// The keys of a section, in their order.
+pub fn keys_of(section: &str) -> Vec<&'static str> {
+    let key = |setting: &Setting| setting.path.strip_prefix(section)?.strip_prefix('.');
+    SETTINGS.iter().filter_map(key).collect()
+}
+
 fn lines() -> impl Iterator<Item = &'static str> {
     let lines = TABLE.lines();
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
