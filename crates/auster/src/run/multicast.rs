@@ -10,15 +10,8 @@ use control::multicast::{Config, QuerierAddresses};
 use toml::de::DeTable;
 
 use super::fields::Fields;
+use super::settings::table::keys_of;
 use super::topology;
-
-const KEYS: [&str; 5] = [
-    "snooping",
-    "querier",
-    "query_interval_s",
-    "fast_leave",
-    "router_ports",
-];
 
 const QUERY_INTERVAL_S: RangeInclusive<u64> = 10..=3600;
 
@@ -31,7 +24,7 @@ const OWN_IPV6: [u16; 8] = [0xfe80, 0, 0, 0, 0x0061, 0x75ff, 0xfe73, 0x7472];
 
 /// Reads the table. `None`: multicast is flooded.
 pub(super) fn read(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<MulticastConfig> {
-    fields.only(table, "multicast", &KEYS);
+    fields.only(table, "multicast", &keys_of("multicast"));
     let is_on = fields.bool(table, "snooping").unwrap_or(true);
     let querier = fields.parsed(table, "querier", "10.0.0.1", |text| match text {
         "off" => Ok(None),

@@ -669,26 +669,7 @@ const OLD_TIMEOUTS: [&str; 2] = ["idle_timeout_s", "hard_timeout_s"];
 pub(super) const IDLE_TIMEOUT_S: u16 = 60;
 
 fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
-    let known = [
-        "idle_timeout_s",
-        "hard_timeout_s",
-        "lldp_interval_ms",
-        "port_hold_ms",
-        "switch_grace_ms",
-        "switch_count_max",
-        "host_count_max",
-        "hosts_per_switch_max",
-        "hosts_per_port_max",
-        "host_idle_s",
-        "path_count_max",
-        "arp_inspection",
-        "paths_per_switch_max",
-        "paths_per_port_max",
-        "path_rate_max",
-        "flood_rate_max",
-        "flood_packet_outs_max",
-    ];
-    fields.only(table, "controller", &known);
+    fields.only(table, "controller", &table::keys_of("controller"));
     config.arp_inspection = fields.bool(table, "arp_inspection").unwrap_or(false);
     let mut seconds = |key, to: &mut u16| {
         let found = fields.integer(table, key, 0..=u64::from(u16::MAX));
@@ -747,20 +728,7 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
 
 fn read_session(settings: &mut Settings, fields: &mut Fields<'_>, table: &DeTable<'_>) {
     let config = &mut settings.driver;
-    let known = [
-        "hello_timeout_ms",
-        "features_timeout_ms",
-        "message_timeout_ms",
-        "echo_interval_ms",
-        "echo_unanswered_max",
-        "guard",
-        "packet_ins_max",
-        "messages_max",
-        "packet_in_rate_max",
-        "versions",
-        "bundles",
-    ];
-    fields.only(table, "session", &known);
+    fields.only(table, "session", &table::keys_of("session"));
     let has_bundles = fields.parsed(table, "bundles", "off", |text| match text {
         "auto" => Ok(true),
         "off" => Ok(false),

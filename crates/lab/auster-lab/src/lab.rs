@@ -176,8 +176,7 @@ fn up(args: UpArgs) -> Result<(), Failure> {
         patch: args.patch,
         seed: args.seed,
         control,
-        port_buffer_bytes: None,
-        version: None,
+        ..Options::default()
     };
     let mut network = Network::start(topology, &controller.to_string(), &options)?;
     Plane::start(&mut network, &controller)?;

@@ -45,7 +45,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(20);
 const WAIT_REST: Duration = Duration::from_millis(5);
 const LINK_COUNTERS: &str = "links.json";
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// Join switches by OVS patch ports: cheap at scale, but OVS walks the whole path in one
     /// lookup, so there are no hops to measure.

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use crate::papers::figure::{Figure, plain};
-use crate::papers::list::{
-    Bound, Entry, List, Operand, Paper, Relation, Rule, Said, Source, Value, anchor,
-};
+use crate::papers::list::{Bound, Entry, List, Operand, Paper, Rule, Said, Source, Value, anchor};
 use crate::papers::path::Path;
 use crate::papers::store::{Store, Stored};
 use crate::papers::template;
@@ -236,32 +234,24 @@ fn relate(rows: &mut [Row]) {
         let Some(relation) = &value.relation else {
             continue;
         };
-        let name = relation.other();
+        let name = relation.other.as_str();
         let other = (rows.iter()).find(|row| row.value.name.as_deref() == Some(name));
         let label = other.map_or(name, |row| row.value.label.as_str());
         let theirs = other.and_then(|row| row.figure.as_ref());
         let both = rows[at].figure.as_ref().zip(theirs);
-        let verdict = match (relation, both) {
-            (_, None) => Verdict::NotMeasured,
-            (Relation::MoreThan(_), Some((ours, theirs))) if ours.is_above(theirs) => {
-                Verdict::Reproduced
-            }
-            (Relation::LessThan(_), Some((ours, theirs))) if theirs.is_above(ours) => {
-                Verdict::Reproduced
-            }
+        let verdict = match (both, relation.is_more) {
+            (None, _) => Verdict::NotMeasured,
+            (Some((ours, theirs)), true) if ours.is_above(theirs) => Verdict::Reproduced,
+            (Some((ours, theirs)), false) if theirs.is_above(ours) => Verdict::Reproduced,
             _ => Verdict::Not,
         };
-        rows[at].rule = format!("{}: {label}", relation.words());
+        let words = if relation.is_more {
+            "more than"
+        } else {
+            "less than"
+        };
+        rows[at].rule = format!("{words}: {label}");
         rows[at].verdict = Some(verdict);
-    }
-}
-
-impl Relation {
-    fn words(&self) -> &'static str {
-        match self {
-            Relation::MoreThan(_) => "more than",
-            Relation::LessThan(_) => "less than",
-        }
     }
 }
 

@@ -132,20 +132,13 @@ pub enum Rule {
     Bound(Bound),
 }
 
-/// A rule against the value of this name in the same entry. The spreads must not overlap.
+/// A rule against another value of the same entry. The spreads must not overlap.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Relation {
-    MoreThan(String),
-    LessThan(String),
-}
-
-impl Relation {
+pub struct Relation {
     /// The name of the other value.
-    pub fn other(&self) -> &str {
-        match self {
-            Relation::MoreThan(other) | Relation::LessThan(other) => other,
-        }
-    }
+    pub other: String,
+    /// Ours is to be more, and not less.
+    pub is_more: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -298,7 +298,10 @@ impl<'a> Reader<'a> {
             }
         }
         for value in &entry.values {
-            let other = value.relation.as_ref().map(Relation::other);
+            let other = value
+                .relation
+                .as_ref()
+                .map(|relation| relation.other.as_str());
             if let Some(other) = other.filter(|other| !names.contains(other)) {
                 wrong(&format!(
                     "more_than, less_than: no value has the name '{other}'"
@@ -442,7 +445,8 @@ impl<'a> Reader<'a> {
         if (more.is_some() || less.is_some()) && table.get("checks").is_some() {
             self.fields.problem(at, "checks hold or not: no other rule");
         }
-        (more.map(Relation::MoreThan)).or(less.map(Relation::LessThan))
+        let relation = |is_more| move |other| Relation { other, is_more };
+        (more.map(relation(true))).or(less.map(relation(false)))
     }
 
     /// `paper`, a number or words.

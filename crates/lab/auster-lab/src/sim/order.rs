@@ -102,16 +102,6 @@ struct Found {
     digest: String,
 }
 
-const SCHEDULERS: [(&str, Algorithm); 7] = [
-    ("fifo", Algorithm::Fifo),
-    ("strict", Algorithm::Strict),
-    ("wfq", Algorithm::Wfq),
-    ("drr", Algorithm::Drr),
-    ("min-rate", Algorithm::MinRate),
-    ("edf", Algorithm::Edf),
-    ("hierarchy", Algorithm::Hierarchy),
-];
-
 /// The number of messages of a run without the order layer: enough to see it break.
 const UNORDERED_MESSAGES: u64 = 20_000;
 
@@ -136,7 +126,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let progress = Progress::start();
     let mut rows = Vec::new();
-    for (name, algorithm) in SCHEDULERS {
+    for algorithm in Algorithm::ALL {
+        let name = algorithm.name();
         let plain = RelayTerms::default();
         let copied = RelayTerms {
             is_copied: true,

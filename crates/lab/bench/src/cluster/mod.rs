@@ -13,7 +13,8 @@ use net::method::Transport;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::controller::settings::{SWITCHES_MAX, SubjectKind};
+use crate::controller::CountArgs;
+use crate::controller::settings::SubjectKind;
 use crate::controller::target::Server;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -45,15 +46,8 @@ pub struct Args {
     #[arg(long = "move", value_name = "CMD")]
     hand_over: Option<String>,
 
-    /// Numbers of emulated switches, each 1 to 10000
-    #[arg(
-        short = 's',
-        long,
-        value_name = "N,N",
-        value_delimiter = ',',
-        default_value = "100,300,1000,3000,10000"
-    )]
-    switches: Vec<u32>,
+    #[command(flatten)]
+    counts: CountArgs,
 
     /// Rounds of each number, all with new processes
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -90,15 +84,7 @@ struct Step {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let members = members(&args.members)?;
-    let wrong = args
-        .switches
-        .iter()
-        .find(|n| !(1..=SWITCHES_MAX).contains(*n));
-    if let Some(wrong) = wrong {
-        return Err(Failure::usage(format!(
-            "--switches {wrong}: 1 to {SWITCHES_MAX} can be emulated"
-        )));
-    }
+    let counts = args.counts.checked()?;
     if !(0.0..=3600.0).contains(&args.settle) {
         return Err(Failure::usage("--settle: 0 to 3600 seconds"));
     }
@@ -107,7 +93,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let mut steps = Vec::new();
     let mut failed = None;
-    'all: for switches in &args.switches {
+    'all: for switches in counts {
         for round in 1..=args.rounds {
             args.output.say(format_args!(
                 "{switches} switches, round {round} of {}",

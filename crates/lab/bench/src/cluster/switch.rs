@@ -2,17 +2,16 @@
 //! vSwitch. No socket and no clock.
 
 use clock::Instant;
-use openflow::hello::{Hello, negotiate};
-use openflow::message::{ErrorMessage, Role, RoleMessage, RoleReason, RoleStatus};
+use openflow::hello::Hello;
+use openflow::message::{Role, RoleMessage, RoleReason, RoleStatus};
 use openflow::table::{Switch as Tables, SwitchOptions, plain_port};
 use openflow::{DatapathId, ErrorKind, Frame, Message, PortNo, Version, Xid, decode, encode};
 
-use crate::controller::switch::Broken;
+use crate::controller::answers::refusal;
+use crate::controller::switch::{Broken, check_hello};
 
 const VERSION: Version = Version::V13;
 const PORTS: u32 = 2;
-/// Bytes of the message that an error quotes.
-const QUOTED_BYTES: usize = 64;
 
 /// One controller's connection.
 #[derive(Default)]
@@ -108,13 +107,7 @@ impl Switch {
             }
         };
         match &message {
-            Message::Hello(hello) => {
-                let theirs = frame.version_byte();
-                return match negotiate(&[VERSION], theirs, hello) {
-                    Some(_) => Ok(()),
-                    None => Err(Broken::Version { theirs }),
-                };
-            }
+            Message::Hello(hello) => return check_hello(VERSION, frame.version_byte(), hello),
             Message::RoleRequest(request) => {
                 self.change_role(now, line, frame, *request);
                 return Ok(());
@@ -197,11 +190,7 @@ impl Switch {
     }
 
     fn refuse(&mut self, line: usize, frame: &Frame, kind: ErrorKind) {
-        let error = Message::Error(ErrorMessage::new(
-            kind,
-            frame.bytes().slice(..frame.len().min(QUOTED_BYTES)),
-        ));
-        self.push(line, frame.xid(), &error);
+        self.push(line, frame.xid(), &refusal(kind, frame));
     }
 
     fn push(&mut self, line: usize, xid: Xid, message: &Message) {

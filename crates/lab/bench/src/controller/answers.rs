@@ -77,7 +77,8 @@ pub fn answer_control(
     })
 }
 
-fn refusal(kind: ErrorKind, frame: &Frame) -> Message {
+/// The error that answers a message which is refused.
+pub fn refusal(kind: ErrorKind, frame: &Frame) -> Message {
     let quoted = frame.len().min(QUOTED_BYTES);
     Message::Error(ErrorMessage::new(kind, frame.bytes().slice(..quoted)))
 }

@@ -5,7 +5,7 @@
 //! and `worker` put it on a connection and a thread; `conduct` leads a run through its phases;
 //! `rounds` runs controllers in turn; `report` writes.
 
-mod answers;
+pub(super) mod answers;
 mod attack;
 pub mod cbench;
 mod churn;
@@ -26,6 +26,7 @@ pub(super) mod wire;
 pub(super) mod worker;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use openflow::Version;
 use serde::Serialize;
 
@@ -34,7 +35,7 @@ use ::report::output::OutputArgs;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use outstanding::Wanted;
-use settings::Settings;
+use settings::{SWITCHES_MAX, Settings};
 use switch::Announce;
 
 /// Measures an OpenFlow controller with emulated switches: what it answers, how soon, and whether
@@ -102,8 +103,8 @@ pub struct Args {
     window: Option<usize>,
 
     /// OpenFlow version
-    #[arg(long, value_enum, default_value = "1.3")]
-    of: OfVersion,
+    #[arg(long, value_parser = versions(), default_value = "1.3")]
+    of: Version,
 
     /// The switches keep the packets and send a buffer id with them, as cbench's do
     #[arg(long)]
@@ -190,6 +191,33 @@ pub struct SubjectArgs {
     pub names: Vec<String>,
 }
 
+// The numbers of switches that are emulated one after the other.
+#[derive(clap::Args)]
+pub struct CountArgs {
+    /// Numbers of emulated switches, each 1 to 10000
+    #[arg(
+        short = 's',
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "100,300,1000,3000,10000"
+    )]
+    switches: Vec<u32>,
+}
+
+impl CountArgs {
+    /// The numbers, if all of them can be emulated.
+    pub fn checked(&self) -> Result<&[u32], Failure> {
+        let mut counts = self.switches.iter();
+        match counts.find(|n| !(1..=SWITCHES_MAX).contains(*n)) {
+            None => Ok(&self.switches),
+            Some(wrong) => Err(Failure::usage(format!(
+                "--switches {wrong}: 1 to {SWITCHES_MAX} can be emulated"
+            ))),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
     /// A window of packet-ins per switch: answers a second
@@ -222,27 +250,14 @@ pub enum Workload {
     Churn,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OfVersion {
-    #[value(name = "1.0")]
-    V10,
-    #[value(name = "1.3")]
-    V13,
-    #[value(name = "1.4")]
-    V14,
-    #[value(name = "1.5")]
-    V15,
-}
-
-impl OfVersion {
-    pub fn version(self) -> Version {
-        match self {
-            OfVersion::V10 => Version::V10,
-            OfVersion::V13 => Version::V13,
-            OfVersion::V14 => Version::V14,
-            OfVersion::V15 => Version::V15,
-        }
-    }
+/// Reads the versions that the emulated switches speak.
+fn versions() -> impl TypedValueParser<Value = Version> {
+    PossibleValuesParser::new(["1.0", "1.3", "1.4", "1.5"]).map(|name| match name.as_str() {
+        "1.0" => Version::V10,
+        "1.4" => Version::V14,
+        "1.5" => Version::V15,
+        _ => Version::V13,
+    })
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {

@@ -4,9 +4,10 @@
 use serde::Serialize;
 use serde_json::json;
 
+use super::CountArgs;
 use super::conduct::Setup;
 use super::rounds::measure;
-use super::settings::{SWITCHES_MAX, Settings};
+use super::settings::Settings;
 use super::target::Server;
 use crate::certificates::CredentialArgs;
 use cli::failure::Failure;
@@ -26,15 +27,8 @@ pub struct Args {
     #[arg(long, value_name = "CMD")]
     start: String,
 
-    /// Numbers of emulated switches, each 1 to 10000
-    #[arg(
-        short = 's',
-        long,
-        value_name = "N,N",
-        value_delimiter = ',',
-        default_value = "100,300,1000,3000,10000"
-    )]
-    switches: Vec<u32>,
+    #[command(flatten)]
+    counts: CountArgs,
 
     /// Packet-ins a second of each switch
     #[arg(long, value_name = "N", default_value_t = 10.0)]
@@ -73,24 +67,16 @@ struct Step {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(wrong) = args
-        .switches
-        .iter()
-        .find(|n| !(1..=SWITCHES_MAX).contains(*n))
-    {
-        return Err(Failure::usage(format!(
-            "--switches {wrong}: 1 to {SWITCHES_MAX} can be emulated"
-        )));
-    }
+    let counts = args.counts.checked()?;
     // Whatever is wrong is told before anything runs.
-    let plans = args.switches.iter().map(|n| settings(args, *n));
+    let plans = counts.iter().map(|n| settings(args, *n));
     let plans = plans.collect::<Result<Vec<Settings>, Failure>>()?;
     let measurement = args.output.begin()?;
     cli::process::raise_file_limit();
     let interrupt = Interrupt::take()?;
     args.output.say(format_args!(
         "{} switches in turn, {} packet-ins/s and 1 echo/s of each: {}",
-        list(&args.switches),
+        list(counts),
         args.rate_per_switch,
         args.start
     ));

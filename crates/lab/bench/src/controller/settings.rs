@@ -128,7 +128,7 @@ impl Settings {
             method: nobody,
             security,
             profile: Profile {
-                version: args.of.version(),
+                version: args.of,
                 is_buffered: args.buffered,
                 wanted: args.answer,
                 window,

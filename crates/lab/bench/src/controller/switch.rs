@@ -155,6 +155,17 @@ impl fmt::Display for Broken {
     }
 }
 
+/// Checks that the controller's HELLO takes the version that was offered.
+///
+/// # Errors
+/// It does not: the connection cannot go on.
+pub fn check_hello(offered: Version, theirs: u8, hello: &Hello) -> Result<(), Broken> {
+    match negotiate(&[offered], theirs, hello) {
+        Some(_) => Ok(()),
+        None => Err(Broken::Version { theirs }),
+    }
+}
+
 pub struct Switch {
     profile: Rc<Profile>,
     layout: Layout,
@@ -410,9 +421,7 @@ impl Switch {
         };
         match &message {
             Message::Hello(hello) => {
-                return negotiate(&[version], theirs, hello)
-                    .map(drop)
-                    .ok_or(Broken::Version { theirs });
+                return check_hello(version, theirs, hello);
             }
             Message::EchoReply(data) => {
                 let sent_ns = data.first_chunk().map(|ns| u64::from_be_bytes(*ns));

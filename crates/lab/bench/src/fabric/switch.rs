@@ -3,15 +3,16 @@
 
 use bytes::Bytes;
 use clock::Instant;
-use openflow::hello::{Hello, negotiate};
-use openflow::message::{ErrorMessage, FlowModCommand, PacketIn};
+use openflow::hello::Hello;
+use openflow::message::{FlowModCommand, PacketIn};
 use openflow::table::{Output, Switch as Tables, SwitchOptions, plain_port};
 use openflow::{
     DatapathId, ErrorKind, Field, Frame, Match, Message, PortNo, Version, Xid, decode, encode,
 };
 use serde::Serialize;
 
-use crate::controller::switch::{Broken, is_lldp};
+use crate::controller::answers::refusal;
+use crate::controller::switch::{Broken, check_hello, is_lldp};
 
 /// Unsent bytes above which packets for the controller are dropped, and nothing is read: it asks
 /// and does not read.
@@ -19,8 +20,6 @@ pub const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Entries that Open vSwitch reports as the size of a table.
 const ENTRIES_MAX: usize = 1_000_000;
 const GROUPS_MAX: usize = 1 << 16;
-/// Bytes of the message that an error quotes.
-const QUOTED_BYTES: usize = 64;
 const VERSION: Version = Version::V13;
 const ECHO_XID: Xid = Xid(0x6563_686f);
 
@@ -150,11 +149,8 @@ impl Switch {
         };
         match &message {
             Message::Hello(hello) => {
-                let theirs = frame.version_byte();
-                return match negotiate(&[VERSION], theirs, hello) {
-                    Some(_) => Ok(Effect::Nothing),
-                    None => Err(Broken::Version { theirs }),
-                };
+                check_hello(VERSION, frame.version_byte(), hello)?;
+                return Ok(Effect::Nothing);
             }
             Message::EchoReply(data) => {
                 let sent = data.first_chunk().map(|ns| u64::from_be_bytes(*ns));
@@ -180,11 +176,9 @@ impl Switch {
                 self.is_admitted = true;
                 self.counts.others += 1;
             }
-            Message::EchoRequest(_) | Message::Error(_) => {}
+            Message::Error(_) => return Ok(Effect::Nothing),
+            Message::EchoRequest(_) => {}
             _ => self.counts.others += 1,
-        }
-        if matches!(message, Message::Error(_)) {
-            return Ok(Effect::Nothing);
         }
         match self.tables.apply(now, &message) {
             Ok(answers) => answers.iter().for_each(|answer| self.report(xid, answer)),
@@ -244,11 +238,7 @@ impl Switch {
 
     fn refuse(&mut self, frame: &Frame, kind: ErrorKind) {
         self.counts.refused += 1;
-        let error = Message::Error(ErrorMessage::new(
-            kind,
-            frame.bytes().slice(..frame.len().min(QUOTED_BYTES)),
-        ));
-        self.push(frame.xid(), &error);
+        self.push(frame.xid(), &refusal(kind, frame));
     }
 
     fn push(&mut self, xid: Xid, message: &Message) {

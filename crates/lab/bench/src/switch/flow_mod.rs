@@ -62,24 +62,11 @@ impl Record {
         let ms = |from: u64, to: u64| (to as f64 - from as f64) / 1e6;
         let sent_at = |seen: &Seen| self.sent.get(seen.probe.sequence as usize).copied();
         let arrived = self.new.iter().map(|seen| seen.at_ns).min()?;
-        let stale: Vec<u64> = self
-            .old
-            .iter()
-            .filter_map(sent_at)
-            .filter(|at| *at > self.barrier)
-            .collect();
-        let last_old = self
-            .old
-            .iter()
-            .filter_map(sent_at)
-            .max()
-            .unwrap_or(self.written);
-        let first_new = self
-            .new
-            .iter()
-            .filter_map(sent_at)
-            .min()
-            .unwrap_or(last_old);
+        let sent_old = || self.old.iter().filter_map(sent_at);
+        let stale: Vec<u64> = sent_old().filter(|at| *at > self.barrier).collect();
+        let last_old = sent_old().max().unwrap_or(self.written);
+        let first_new = self.new.iter().filter_map(sent_at).min();
+        let first_new = first_new.unwrap_or(last_old);
         Some(Outcome {
             barrier_ms: ms(self.written, self.barrier),
             data_plane_ms: ms(self.written, arrived),

@@ -20,7 +20,7 @@ use clock::{Fnv1a, SplitMix64};
 use measure::distinct;
 use measure::quantiles::Quantiles;
 use testbed::ledger::Ledger;
-use testbed::network::{Network, Options, SWITCHES};
+use testbed::network::{Network, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
 use testbed::tools::Shell;
@@ -391,15 +391,9 @@ impl<'a> Experiment<'a> {
             topology.links.len(),
             topology.hosts.len()
         );
-        let options = Options {
-            patch: false,
-            seed: cell.network.seed,
-            control: cell.network.control.clone(),
-            port_buffer_bytes: cell.network.port_buffer_bytes,
-            version: cell.network.version,
-        };
+        let options = &cell.network.options;
         let begun = Instant::now();
-        let mut network = Network::start(topology, &cell.network.controller.to_string(), &options)?;
+        let mut network = Network::start(topology, &cell.network.controller.to_string(), options)?;
         outcome.network_up_s = seconds(begun.elapsed());
         note!(
             "  {:6.2} s  network up, as lab {}",
@@ -605,7 +599,7 @@ fn one_run(
     prober: &mut Prober,
     outcome: &mut Outcome,
 ) -> Result<(Vec<Row>, Option<String>, Lateness), Failure> {
-    let planned = &timeline::draw(&cell.moments, cell.network.seed, run.number);
+    let planned = &timeline::draw(&cell.moments, cell.network.options.seed, run.number);
     let Some(end) = time_of(planned, END) else {
         // Nothing but readiness is measured.
         return Ok((Vec::new(), None, Lateness::default()));
@@ -697,7 +691,7 @@ fn one_run(
 
 /// Traffic of one run without a network, and the rows that come of it.
 pub fn run_alone(cell: &Cell, run: &Run) -> Result<(Vec<Row>, Lateness), Failure> {
-    let planned = timeline::draw(&cell.moments, cell.network.seed, run.number);
+    let planned = timeline::draw(&cell.moments, cell.network.options.seed, run.number);
     let retries = cell.valid.as_ref().map(|valid| valid.retries);
     let mut repeats = 0;
     loop {
@@ -744,11 +738,11 @@ fn stages<'c>(
             let ends = pairs.iter();
             ends.map(|(from, to)| Ends::of(network, *from, *to))
         });
-        let seed = cell.network.seed ^ Fnv1a::of(stream.id.as_bytes());
+        let seed = cell.network.options.seed ^ Fnv1a::of(stream.id.as_bytes());
         let [begins, end] = [stream.begins.as_str(), &stream.ends];
         let mut waits = timeline::waits_between(&cell.moments, planned, [begins, end]);
         let course = here.filter(|_| waits.next().is_some());
-        let mut draws = SplitMix64::new(cell.network.seed);
+        let mut draws = SplitMix64::new(cell.network.options.seed);
         Stage {
             pairs: pairs.clone(),
             ends: ends.collect(),
@@ -757,7 +751,7 @@ fn stages<'c>(
             until: at(end),
             end: course.map(|(_, course)| (course, end)),
             switches: here.map_or_else(String::new, |(network, _)| network.namespace(SWITCHES)),
-            seed: cell.network.seed + run.number - 1,
+            seed: cell.network.options.seed + run.number - 1,
             draw: (0..run.number).fold(0, |_, _| draws.next()),
             random: SplitMix64::new(seed).fork(run.number as u32),
         }
@@ -864,7 +858,7 @@ fn later_changes(
         let Some(ends) = event.until().and_then(|until| time_of(planned, until)) else {
             continue;
         };
-        let seed = cell.network.seed ^ Fnv1a::of(id.as_bytes());
+        let seed = cell.network.options.seed ^ Fnv1a::of(id.as_bytes());
         let random = SplitMix64::new(seed).fork(run as u32);
         let later = event.later(ends.saturating_sub(begins), random);
         changes.extend(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use auster::run;
 use measure::distinct;
 use openflow::Version;
-use sim::link::LinkConfig;
+use testbed::network::Options;
 use testbed::plane::{Controller, Site, Transport};
 use testbed::topology::Topology;
 use testbed::topology_file::topology;
@@ -77,9 +77,7 @@ pub struct NetworkSpec {
     pub topology: Topology,
     /// Each run has a network of its own.
     fresh: bool,
-    pub port_buffer_bytes: Option<usize>,
-    /// The version of OpenFlow that switches speak with auster, if it is not 1.3.
-    pub version: Option<Version>,
+    pub options: Options,
     /// The configuration file of auster.
     pub config: toml::Table,
     /// Hosts know each other's hardware addresses from the start.
@@ -89,9 +87,6 @@ pub struct NetworkSpec {
     pub prepare: Option<String>,
     /// Commands that follow the start of the controller.
     pub setup: Vec<Step>,
-    /// The impairment of the link between switches and controller.
-    pub control: LinkConfig,
-    pub seed: u64,
 }
 
 /// The conditions before each run.
@@ -739,15 +734,15 @@ impl NetworkSpec {
         NetworkSpec {
             topology: Topology::new("sim"),
             fresh: false,
-            port_buffer_bytes: None,
-            version: None,
+            options: Options {
+                seed,
+                ..Options::default()
+            },
             config: toml::Table::new(),
             static_arp: false,
             controller: Controller::Standalone,
             prepare: None,
             setup: Vec::new(),
-            control: LinkConfig::default(),
-            seed,
         }
     }
 
@@ -762,7 +757,7 @@ impl NetworkSpec {
             let versions = vec![toml::Value::from(version.to_string())];
             session.insert("versions".to_owned(), versions.into());
         }
-        self.version = Some(version);
+        self.options.version = Some(version);
         true
     }
 
@@ -848,14 +843,16 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         setup: steps.collect(),
         topology,
         fresh,
-        port_buffer_bytes: buffer.map(|bytes| bytes as usize),
-        version: None,
+        options: Options {
+            seed,
+            control,
+            port_buffer_bytes: buffer.map(|bytes| bytes as usize),
+            ..Options::default()
+        },
         config,
         static_arp,
         controller,
         prepare,
-        control,
-        seed,
     })
 }
 
