@@ -563,14 +563,13 @@ impl Found<'_> {
             }
         };
         let to = dst.seen.as_ref().and_then(|seen| seen.at);
-        let text = match (outcome, to.filter(|_| self.start.has_no_way)) {
+        let has_copies = outcome != Outcome::Controller && self.course.has_copies_to_controller();
+        let (outcome, text) = match (outcome, to.filter(|_| self.start.has_no_way)) {
             (Outcome::Controller | Outcome::Dropped, Some(to)) => {
-                format!(
-                    "{text}; there is no way through links to switch {}",
-                    to.dpid
-                )
+                let why = format!("there is no way through links to switch {}", to.dpid);
+                (Outcome::Dropped, format!("{text}; {why}"))
             }
-            _ => text,
+            _ => (outcome, text),
         };
         VerdictDocument {
             outcome: name_of(outcome).to_owned(),
@@ -578,8 +577,7 @@ impl Found<'_> {
             at: port.map(|port| port.to_string()),
             hop: hop as u64,
             step: step.map(|step| step as u64),
-            also_to_controller: outcome != Outcome::Controller
-                && self.course.has_copies_to_controller(),
+            also_to_controller: has_copies,
             doubts: self.doubts(),
         }
     }
