@@ -1264,6 +1264,8 @@ mod tests {
             assert_eq!(restarts(text, text), [""; 0]);
         }
         assert_eq!(restarts("", paths[0]), ["forwarding"]);
+        assert_eq!(restarts("", "[multicast]\n"), ["multicast.snooping"]);
+        assert_eq!(restarts("", "[multicast]\nsnooping = false\n"), [""; 0]);
     }
 
     #[test]

@@ -253,6 +253,8 @@ fn default(setting: &Setting, settings: &Settings) -> Json {
         // It is a setting of paths, and choosing one chooses them.
         "mode" if settings.forwarding() != Forwarding::Paths => Json::Null,
         "threads" => json!(settings.threads),
+        // The table alone turns it on.
+        "multicast.snooping" => json!(settings.controller.multicast.is_some()),
         "session.guard" => json!(settings.driver.session.is_guarded),
         "timeouts.policy" => json!(lifetime.name()),
         _ if is_of_lease
