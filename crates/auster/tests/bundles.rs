@@ -191,7 +191,7 @@ fn count(served: &Served, state: &str) -> usize {
 
 #[test]
 fn a_refused_bundle_goes_message_by_message_and_is_reported_once() {
-    let switch = DummySwitch::start(2);
+    let switch = DummySwitch::start(3);
     let mut served = Served::start(&switch, "", "");
     let [committed, _] = served.bundles();
     let (status, body) = served.ask("PATCH", "/v1/flows/ann", &entries(20, 1));
