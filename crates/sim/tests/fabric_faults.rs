@@ -750,7 +750,9 @@ fn is_filled_again(
     }
     network.run_for(ms(4000));
     let after = held(network);
-    if after != before {
+    // Nothing reports the end of a group to which no entry leads.
+    let is_led_to = before.0.iter().any(|entry| entry.contains("Group("));
+    if after.0 != before.0 || is_led_to && after.1 != before.1 {
         let missing: Vec<_> = before.0.difference(&after.0).collect();
         let new: Vec<_> = after.0.difference(&before.0).collect();
         return Err(format!(

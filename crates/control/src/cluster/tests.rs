@@ -24,6 +24,15 @@ struct Fixture {
     requests: u64,
 }
 
+/// The entry of a member that is ready.
+fn entry() -> Member {
+    Member {
+        address: String::new(),
+        is_ready: true,
+        reads: 1,
+    }
+}
+
 impl Fixture {
     fn new(shards: u16, high_water: Option<HighWater>) -> Fixture {
         let config = ClusterConfig {
@@ -38,7 +47,7 @@ impl Fixture {
             has_store: true,
             revision: 10,
             own: BTreeMap::new(),
-            members: BTreeMap::new(),
+            members: BTreeMap::from([(id("a"), entry())]),
             outputs: Vec::new(),
             requests: 0,
         }
@@ -173,12 +182,7 @@ fn a_member_says_how_it_stands() {
             .cluster
             .handle_peer_message(member.now, &id("b"), beat);
     };
-    let other = Member {
-        address: String::new(),
-        is_ready: true,
-        reads: 1,
-    };
-    member.members.insert(id("b"), other);
+    member.members.insert(id("b"), entry());
     member.run_for(ms(100));
     assert_eq!(stands(&member), (false, Standing::Deaf));
     beat(&mut member, true);
@@ -217,12 +221,7 @@ fn a_member_says_how_it_stands() {
 fn a_member_that_does_not_use_its_place_is_passed_over() {
     let mut member = Fixture::new(1, None);
     for other in ["b", "c"] {
-        let entry = Member {
-            address: String::new(),
-            is_ready: true,
-            reads: 1,
-        };
-        member.members.insert(id(other), entry);
+        member.members.insert(id(other), entry());
     }
     let order = Order::repeating(&[id("c"), id("b"), id("a")]);
     member.own.insert(ShardId(0), Own { order, revision: 4 });
@@ -375,12 +374,7 @@ fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
         let owner = if is_owner { id("a") } else { id("b") };
         let order = Order::repeating(&[owner]);
         member.own.insert(ShardId(0), Own { order, revision: 4 });
-        let other = Member {
-            address: String::new(),
-            is_ready: true,
-            reads: 1,
-        };
-        member.members.insert(id("b"), other);
+        member.members.insert(id("b"), entry());
         member.cluster.set_ready(member.now, true);
         member.run_for(ms(200));
         member
