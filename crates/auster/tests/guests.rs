@@ -577,6 +577,8 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
         });
         while one.receive().is_some() {}
         let mut one = one.again();
+        // A port's change before the guest has greeted is in what it asks for.
+        one.rows();
         switch.vsctl(&["set", "interface", "p1", "mtu_request=1400"]);
         switch.ofctl("mod-port", &["p1", "no-forward"]);
         let status = one.receive();
