@@ -7,8 +7,8 @@ use clock::{Duration, Instant};
 
 /// Maximum number of restarts of one relay within [`WINDOW`].
 pub const EVICTIONS_MAX: usize = 3;
-/// Two that take turns come after pauses of 1, 1, 2 and 2 s. On a busy machine their handshakes take
-/// some seconds more.
+/// Two that take turns come after pauses of 1, 1, 2 and 2 s. On a busy machine their handshakes
+/// take some seconds more.
 pub const WINDOW: Duration = Duration::from_secs(30);
 /// Minimum time between two warnings about one name.
 pub const WARNING_PAUSE: Duration = Duration::from_secs(60);
