@@ -577,6 +577,9 @@ async fn serve(
     {
         tracing::warn!("{}: {error}; the next start holds all ports", dir.display());
     }
+    driver
+        .ask(move |controller| controller.refresh_bonds(clock.now()))
+        .await;
     match can_keep {
         true => driver.stop_and_keep(),
         false => driver.stop(),

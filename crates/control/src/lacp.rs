@@ -247,6 +247,15 @@ impl Lacp {
         self.follow(now);
     }
 
+    /// Has every port send a message now, as far as the limit allows: from then on partners wait
+    /// their whole timeout.
+    pub fn refresh(&mut self, now: Instant) {
+        for port in self.ports.values_mut() {
+            port.needs_send = true;
+        }
+        self.follow(now);
+    }
+
     /// The next deadline.
     pub fn next_due(&self) -> Option<Instant> {
         let ports = self.ports.values();

@@ -359,6 +359,18 @@ impl Controller {
         true
     }
 
+    /// Has all ports of bonds send LACP, before this process ends: devices wait for the next one as
+    /// long as their timeout lets them.
+    pub fn refresh_bonds(&mut self, now: Instant) {
+        self.outbox.now = now;
+        for state in self.bonding.states.values_mut() {
+            if let Some(lacp) = &mut state.lacp {
+                lacp.refresh(now);
+            }
+        }
+        self.follow_bonds(now);
+    }
+
     pub(super) fn bonds_due(&mut self, now: Instant) {
         self.bonding.due = None;
         for state in self.bonding.states.values_mut() {

@@ -323,6 +323,32 @@ fn a_restart_that_adopts_breaks_nothing() {
     }
 }
 
+/// A process that ends half a second before a partner's timeout is over leaves it only that half.
+#[test]
+fn a_partner_waits_its_whole_timeout_after_a_refresh() {
+    for is_refreshed in [true, false] {
+        let mut pair = Pair::new([config(1, true), config(2, true)], 2, 1);
+        pair.run(Duration::from_millis(5900));
+        if is_refreshed {
+            pair.ends[0].refresh(pair.now);
+            pair.drain();
+        }
+        for (_, to, port, pdu) in std::mem::take(&mut pair.wire) {
+            pair.ends[to].handle_pdu(pair.now, port, &pdu);
+        }
+        let mut silent = Duration::ZERO;
+        while pair.ends[1].distributing() == all(1..=2) {
+            silent += Duration::from_millis(10);
+            pair.now += Duration::from_millis(10);
+            let now = pair.now;
+            pair.ends[1].due(now);
+            while pair.ends[1].poll_output().is_some() {}
+        }
+        let whole = Duration::from_secs(3);
+        assert_eq!(silent >= whole, is_refreshed, "{silent:?}");
+    }
+}
+
 #[test]
 fn an_adopted_port_that_hears_nobody_ends_after_the_timeout() {
     for (is_fast, before, after) in [(true, 2900, 200), (false, 89_900, 200)] {
