@@ -71,6 +71,10 @@ const PACE: Pace = Pace::new(100, Duration::from_millis(5));
 /// that half of the turns are left to ports that come up and links that are late.
 const INTERVAL_PER_PORT: Duration = Duration::from_micros(100);
 
+/// LLDP is sent at multiples of this time only, so that a large network wakes the controller 200
+/// times a second and not for each frame.
+const SLOT_NS: u64 = 5_000_000;
+
 /// LLDP frames of one switch: 4,000 a second, so that a switch with many ports that come and go
 /// takes no more than a fifth of the turns.
 const SWITCH_PACE: Pace = Pace::new(100, Duration::from_millis(25));
@@ -407,11 +411,13 @@ impl Discovery {
         } else if !late.is_empty() {
             interval / SENDS_WHILE_LATE
         } else {
-            // 90 to 110 %, so that the ports of a network do not send in step.
-            let jitter = outbox.random() % 100;
+            // 90 to 110 %, so that the switches of a network do not send in step. The ports of one
+            // do: one write takes all of their frames.
+            let jitter = clock::mix(at.dpid.0 ^ clock::mix(now.0)) % 100;
             interval * (900 + 2 * jitter as u32) / 1000
         };
         let due = now + next.max(SEND_INTERVAL_MIN.min(interval));
+        let due = Instant(due.as_nanos().next_multiple_of(SLOT_NS));
         if let Some(port) = self.ports.get_mut(&at) {
             port.lldp_due = due;
         }

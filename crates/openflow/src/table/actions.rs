@@ -4,8 +4,6 @@
 //! changed (RFC 1624), so that a packet that was wrong stays wrong, and SCTP's CRC is computed
 //! anew.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 
 use crate::actions::Action;
@@ -237,7 +235,9 @@ impl Packet {
         let old = self.bytes.clone();
         let mut bytes = old.to_vec();
         bytes[at..at + new.len()].copy_from_slice(new);
-        if self.fields.ip_proto().is_some() {
+        let layout = self.fields.layout();
+        let is_in_packet = layout.l3.is_some_and(|l3| at + new.len() > l3);
+        if is_in_packet && self.fields.ip_proto().is_some() {
             self.adjust_transport(&mut bytes, &old, at, new.len());
             if self.fields.eth_type() == Some(ETH_IPV4) {
                 self.sum_ipv4_header(&mut bytes);
@@ -361,22 +361,26 @@ pub(super) fn sum_sctp(bytes: &mut [u8], at: usize, end: usize) {
 /// Actions in the order an action set is carried out (OpenFlow 1.3.1, 5.10), one of each type and
 /// one SET_FIELD per field.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ActionSet {
-    /// Keyed by step, and by field within SET_FIELD.
-    slots: BTreeMap<(u8, u8), Action>,
+pub(super) struct ActionSet<'a> {
+    /// Sorted by step, and by field within SET_FIELD.
+    slots: Vec<((u8, u8), &'a Action)>,
 }
 
-impl ActionSet {
-    pub fn of(actions: &[Action]) -> ActionSet {
+impl<'a> ActionSet<'a> {
+    pub fn of(actions: &'a [Action]) -> ActionSet<'a> {
         let mut set = ActionSet::default();
         set.write(actions);
         set
     }
 
-    pub fn write(&mut self, actions: &[Action]) {
+    pub fn write(&mut self, actions: &'a [Action]) {
         for action in actions {
-            if let Some(slot) = set_slot(action) {
-                self.slots.insert(slot, action.clone());
+            let Some(slot) = set_slot(action) else {
+                continue;
+            };
+            match self.slots.binary_search_by_key(&slot, |(slot, _)| *slot) {
+                Ok(at) => self.slots[at].1 = action,
+                Err(at) => self.slots.insert(at, (slot, action)),
             }
         }
     }
@@ -386,10 +390,11 @@ impl ActionSet {
     }
 
     /// In order; an output beside a group is left out.
-    pub fn actions(&self) -> Vec<Action> {
-        let grouped = self.slots.values().any(|a| matches!(a, Action::Group(_)));
-        let kept = |a: &&Action| !(grouped && matches!(a, Action::Output { .. }));
-        self.slots.values().filter(kept).cloned().collect()
+    pub fn actions(&self) -> impl Iterator<Item = &'a Action> {
+        let mut actions = self.slots.iter().map(|(_, action)| *action);
+        let grouped = actions.any(|a| matches!(a, Action::Group(_)));
+        let kept = move |a: &&Action| !(grouped && matches!(a, Action::Output { .. }));
+        self.slots.iter().map(|(_, action)| *action).filter(kept)
     }
 }
 

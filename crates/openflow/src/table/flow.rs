@@ -5,7 +5,6 @@
 //! search; Srinivasan, Suri, Varghese 1999). Kinds of higher priority come first, and the lookup
 //! ends where no better entry can follow.
 
-use super::index::Index;
 use crate::actions::{Action, Instruction};
 use crate::error::ErrorKind;
 use crate::match_fields::{Field, Match, MatchField, Prereq, VLAN_PRESENT};
@@ -14,6 +13,7 @@ use crate::multipart::FlowStats;
 use crate::packet::PacketFields;
 use crate::types::{Cookie, GroupId, MeterId, PortNo, TableId};
 use clock::{Duration, Instant, mix};
+use hashbrown::HashTable;
 
 /// An entry of a flow table, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,7 +200,22 @@ struct Shape {
     fields: Vec<(Field, u128)>,
     /// No entry of the shape has a higher priority.
     priority_max: u16,
-    ids: Index<EntryId>,
+    places: HashTable<Place>,
+}
+
+/// An entry in the index of its shape: enough to pass over it without a look at the entry.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    hash: u64,
+    priority: u16,
+    id: EntryId,
+}
+
+impl Shape {
+    fn get(&self, hash: u64) -> impl Iterator<Item = &Place> {
+        let places = self.places.iter_hash(hash);
+        places.filter(move |place| place.hash == hash)
+    }
 }
 
 /// Entries of one table. At equal priority the oldest matching entry wins: OpenFlow leaves open
@@ -255,15 +270,13 @@ impl FlowTable {
             let Some(hash) = hash_of_packet(&shape.fields, packet) else {
                 continue;
             };
-            for id in shape.ids.get(hash) {
-                let Some(entry) = self.get(id) else {
-                    continue;
-                };
-                let better = best.is_none_or(|(priority, oldest)| {
-                    entry.priority > priority || entry.priority == priority && id < oldest
+            for place in shape.get(hash) {
+                let is_better = best.is_none_or(|(priority, oldest)| {
+                    place.priority > priority || place.priority == priority && place.id < oldest
                 });
-                if better && entry.pattern.matches(packet) {
-                    best = Some((entry.priority, id));
+                let entry = is_better.then(|| self.get(place.id)).flatten();
+                if entry.is_some_and(|entry| entry.pattern.matches(packet)) {
+                    best = Some((place.priority, place.id));
                 }
             }
         }
@@ -285,10 +298,12 @@ impl FlowTable {
     /// The entry of just this match and priority.
     pub fn find_strict(&self, pattern: &Pattern, priority: u16) -> Option<EntryId> {
         let shape = &self.shapes[self.find_shape(pattern)?];
-        shape.ids.get(pattern.hash()).find(|id| {
-            let entry = self.get(*id);
-            entry.is_some_and(|it| it.priority == priority && it.pattern == *pattern)
-        })
+        let mut places = shape.get(pattern.hash());
+        let place = places.find(|place| {
+            let entry = self.get(place.id);
+            place.priority == priority && entry.is_some_and(|it| it.pattern == *pattern)
+        });
+        place.map(|place| place.id)
     }
 
     /// Reports whether a packet could match both `pattern` and an entry of this priority.
@@ -311,12 +326,18 @@ impl FlowTable {
             self.shapes.push(Shape {
                 fields: entry.pattern.shape().collect(),
                 priority_max: 0,
-                ids: Index::default(),
+                places: HashTable::new(),
             });
             self.shapes.len() - 1
         });
         let shape = &mut self.shapes[at];
-        shape.ids.insert(entry.pattern.hash(), id);
+        let place = Place {
+            hash: entry.pattern.hash(),
+            priority: entry.priority,
+            id,
+        };
+        let hash_of = |place: &Place| place.hash;
+        shape.places.insert_unique(place.hash, place, hash_of);
         if entry.priority > shape.priority_max {
             shape.priority_max = entry.priority;
             self.shapes
@@ -331,9 +352,12 @@ impl FlowTable {
         let (_, entry) = self.slots[id.slot].take()?;
         self.free.push(id.slot);
         if let Some(at) = self.find_shape(&entry.pattern) {
-            let ids = &mut self.shapes[at].ids;
-            ids.remove(entry.pattern.hash(), id);
-            if ids.len == 0 {
+            let places = &mut self.shapes[at].places;
+            let place = places.find_entry(entry.pattern.hash(), |place| place.id == id);
+            if let Ok(place) = place {
+                place.remove();
+            }
+            if places.is_empty() {
                 self.shapes.remove(at);
             }
         }

@@ -12,7 +12,6 @@ pub mod explain;
 mod flow;
 mod flow_mod;
 mod group;
-mod index;
 mod pipeline;
 mod stats;
 

@@ -132,7 +132,8 @@ impl<'a> Walk<'a> {
         let mut next = Some(TableId(0));
         let mut origin = None;
         while let Some(table_id) = next {
-            let table = &self.switch.tables[usize::from(table_id.0)];
+            let switch = self.switch;
+            let table = &switch.tables[usize::from(table_id.0)];
             let hit = table.lookup(&packet.fields);
             self.trace.lookups.push((table_id, hit));
             let entry = hit.and_then(|id| table.get(id));
@@ -167,7 +168,7 @@ impl<'a> Walk<'a> {
             return;
         };
         let outputs = self.trace.outputs.len();
-        let ran = self.actions(&mut packet, &set.actions(), origin, 0);
+        let ran = self.actions(&mut packet, set.actions(), origin, 0);
         let silent = self.trace.outputs.len() == outputs && outputs == 0;
         let is_unended = self.notes.as_ref().is_none_or(|notes| notes.ends() == 0);
         if ran.is_ok() && silent && is_unended && self.trace.drops.is_empty() {
@@ -196,8 +197,8 @@ impl<'a> Walk<'a> {
     fn entry(
         &mut self,
         packet: &mut Packet,
-        instructions: &[Instruction],
-        set: &mut ActionSet,
+        instructions: &'a [Instruction],
+        set: &mut ActionSet<'a>,
         origin: Origin,
     ) -> Result<Option<TableId>, TtlExpired> {
         let mut goto = None;
@@ -220,10 +221,10 @@ impl<'a> Walk<'a> {
         Ok(goto)
     }
 
-    fn actions(
+    fn actions<'b>(
         &mut self,
         packet: &mut Packet,
-        actions: &[Action],
+        actions: impl IntoIterator<Item = &'b Action>,
         origin: Origin,
         depth: usize,
     ) -> Result<(), TtlExpired> {
@@ -261,12 +262,9 @@ impl<'a> Walk<'a> {
 
     /// Each bucket works on a packet of its own; the one that came in goes on unchanged.
     fn group(&mut self, packet: &Packet, id: GroupId, origin: Origin, depth: usize) {
-        let Some(group) = self
-            .switch
-            .groups
-            .get(id)
-            .filter(|_| depth < GROUP_DEPTH_MAX)
-        else {
+        let switch = self.switch;
+        let group = switch.groups.get(id);
+        let Some(group) = group.filter(|_| depth < GROUP_DEPTH_MAX) else {
             return self.drop(DropReason::NoBucket);
         };
         if let Some(notes) = &mut self.notes
@@ -301,8 +299,8 @@ impl<'a> Walk<'a> {
             let actions = &group.buckets[*bucket].actions;
             let notes = self.notes.as_mut();
             if notes.is_none_or(|notes| notes.bucket(actions)) {
-                let actions = ActionSet::of(actions).actions();
-                let _ = self.actions(&mut packet.clone(), &actions, origin, depth + 1);
+                let set = ActionSet::of(actions);
+                let _ = self.actions(&mut packet.clone(), set.actions(), origin, depth + 1);
             }
             if let Some(ends) = ends {
                 // A bucket without an output drops the packet.
