@@ -519,7 +519,6 @@ impl Facts<'_> {
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
-        let distances = self.net.links.distances(to.dpid, connected);
         // Where switches report, the packets before the entry take the route of its destination, so
         // the path is the same: otherwise later packets could be faster. Where entries are coarse,
         // all paths of one route share them.
@@ -527,7 +526,7 @@ impl Facts<'_> {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
         };
-        let mut hops = self.net.links.path(from, to, &distances, hash)?;
+        let mut hops = self.net.links.path(from, to, connected, hash)?;
         if self.mode == Mode::Hybrid {
             hops.truncate(1);
         }
