@@ -18,7 +18,7 @@ const DISTANCES_MAX: usize = 4 << 20;
 
 const UNREACHED: u32 = u32::MAX;
 
-/// What is known of shortest paths since the last change.
+/// The shortest paths that are known since the last change.
 #[derive(Default)]
 pub(super) struct Graph(RefCell<Option<Searches>>);
 
