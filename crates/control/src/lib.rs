@@ -26,6 +26,7 @@ pub mod guard;
 pub mod guest;
 pub mod histogram;
 pub mod inbox;
+mod indexed;
 pub mod lacp;
 mod lldp;
 mod location;

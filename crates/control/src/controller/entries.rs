@@ -10,9 +10,10 @@ use std::ops::RangeFrom;
 use clock::{Duration, Instant};
 use openflow::message::{FlowMod, FlowModCommand, FlowRemoved};
 use openflow::multipart::FlowStats;
-use openflow::{Match, TableId};
+use openflow::{MacAddr, Match, TableId};
 
 use crate::entry::{self, COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey};
+use crate::indexed::{Indexed, Keyed};
 
 /// Time before entries are deleted that no packet should use any more.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
@@ -26,8 +27,12 @@ pub(super) const SETTLE: Duration = Duration::from_millis(20);
 /// between two reports, and with this bound no sum overflows.
 pub(super) const FRESH_MAX: u64 = 1 << 32;
 
-#[derive(Default)]
-pub(super) struct Entries(BTreeMap<EntryKey, Wanted>);
+pub(super) struct Entries {
+    /// Those without a rule.
+    plain: Indexed<Wanted>,
+    /// Those with one, in their order.
+    rules: BTreeMap<EntryKey, Wanted>,
+}
 
 struct Wanted {
     entry: Entry,
@@ -35,52 +40,105 @@ struct Wanted {
     sent_at: Option<Instant>,
 }
 
+impl Keyed for Wanted {
+    type Key = EntryKey;
+
+    fn key(&self) -> EntryKey {
+        self.entry.key
+    }
+
+    fn words(key: EntryKey) -> [u64; 2] {
+        let mac = |mac: Option<MacAddr>| mac.map_or(0, MacAddr::to_u64);
+        let port = u64::from(key.in_port.map_or(0, |port| port.0));
+        // An entry with a type has no addresses.
+        let number = u64::from(key.priority) << 16 | u64::from(key.eth_type.unwrap_or(0));
+        let first = mac(key.eth_src) | port << 48;
+        [first, mac(key.eth_dst) ^ port >> 16 ^ number << 32]
+    }
+}
+
+impl Default for Entries {
+    fn default() -> Entries {
+        Entries::new(0)
+    }
+}
+
 impl Entries {
+    /// Makes an empty table. With a secret `seed` no host can choose addresses that collide.
+    pub(super) fn new(seed: u64) -> Entries {
+        Entries {
+            plain: Indexed::new(seed),
+            rules: BTreeMap::new(),
+        }
+    }
+
+    fn insert(&mut self, wanted: Wanted) -> Option<Wanted> {
+        match wanted.entry.key.rule {
+            None => self.plain.insert(wanted),
+            Some(_) => self.rules.insert(wanted.entry.key, wanted),
+        }
+    }
+
+    fn wanted(&self, key: &EntryKey) -> Option<&Wanted> {
+        match key.rule {
+            None => self.plain.get(*key),
+            Some(_) => self.rules.get(key),
+        }
+    }
+
     /// Notes that an entry is sent. Returns the entry of its key that was wanted before.
     pub(super) fn handle_sent(&mut self, now: Instant, entry: Entry) -> Option<Entry> {
         let sent_at = Some(now);
-        let old = self.0.insert(entry.key, Wanted { entry, sent_at });
+        let old = self.insert(Wanted { entry, sent_at });
         old.map(|old| old.entry)
     }
 
     /// Notes that the switch has an entry that this process has not sent.
     pub(super) fn adopt(&mut self, entry: Entry) {
         let sent_at = None;
-        self.0.insert(entry.key, Wanted { entry, sent_at });
+        self.insert(Wanted { entry, sent_at });
     }
 
     pub(super) fn remove(&mut self, key: &EntryKey) -> Option<Entry> {
-        self.0.remove(key).map(|wanted| wanted.entry)
+        let old = match key.rule {
+            None => self.plain.remove(*key),
+            Some(_) => self.rules.remove(key),
+        };
+        old.map(|old| old.entry)
     }
 
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {
-        self.0.retain(|_, wanted| is_kept(&wanted.entry));
+        self.plain.retain(|wanted| is_kept(&wanted.entry));
+        self.rules.retain(|_, wanted| is_kept(&wanted.entry));
     }
 
     pub(super) fn get(&self, key: &EntryKey) -> Option<&Entry> {
-        self.0.get(key).map(|wanted| &wanted.entry)
+        self.wanted(key).map(|wanted| &wanted.entry)
     }
 
     pub(super) fn contains_key(&self, key: &EntryKey) -> bool {
-        self.0.contains_key(key)
+        self.wanted(key).is_some()
     }
 
+    /// All of them. Those with a rule are the last, in their order.
     pub(super) fn values(&self) -> impl Iterator<Item = &Entry> {
-        self.0.values().map(|wanted| &wanted.entry)
+        let all = self.plain.values().chain(self.rules.values());
+        all.map(|wanted| &wanted.entry)
     }
 
-    pub(super) fn from(&self, from: EntryKey) -> impl Iterator<Item = &Entry> {
+    /// Those with a rule, from one on, in their order.
+    pub(super) fn rules_from(&self, from: EntryKey) -> impl Iterator<Item = &Entry> {
         let range: RangeFrom<EntryKey> = from..;
-        self.0.range(range).map(|(_, wanted)| &wanted.entry)
+        self.rules.range(range).map(|(_, wanted)| &wanted.entry)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.plain.len() + self.rules.len()
     }
 
     /// Whether the removed entry was an earlier one than the wanted entry of this key.
     pub(super) fn is_earlier(&self, now: Instant, key: &EntryKey, removed: &FlowRemoved) -> bool {
-        let Some(Wanted { entry, sent_at }) = self.0.get(key) else {
+        let Some(Wanted { entry, sent_at }) = self.wanted(key) else {
             return false;
         };
         let age = sent_at.map(|at| now.since(at));
@@ -106,8 +164,8 @@ pub(super) fn delete_of(table_id: TableId, priority: u16, r#match: &Match) -> Fl
 
 #[cfg(test)]
 mod tests {
+    use openflow::PortNo;
     use openflow::message::FlowRemovedReason;
-    use openflow::{MacAddr, PortNo};
 
     use crate::entry::EntryKind;
 

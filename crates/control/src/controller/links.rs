@@ -7,6 +7,8 @@
 //! A link that an administrator drains, or that is in doubt, is used only where there is no other
 //! path: it counts as very many hops.
 
+mod graph;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
@@ -18,6 +20,7 @@ use crate::Location;
 
 use super::known::{Link, News};
 use super::port_state::Ends;
+use graph::Graph;
 
 #[derive(Default)]
 pub(super) struct Links {
@@ -32,6 +35,7 @@ pub(super) struct Links {
     /// Changes with every change of `ends`.
     revision: u64,
     news: News<Link>,
+    graph: Graph,
 }
 
 /// Proof that LLDP passes from one port to another, and how well it passes.
@@ -260,6 +264,7 @@ impl Links {
 
     /// Adds one direction of a link whose other direction exists.
     fn set_usable(&mut self, from: Location, to: Location) {
+        self.graph.forget();
         let neighbour = Neighbour {
             dpid: to.dpid,
             out_port: from.port,
@@ -273,6 +278,7 @@ impl Links {
     }
 
     fn set_unusable(&mut self, from: Location, to: Location) {
+        self.graph.forget();
         if let Some(neighbours) = self.neighbours.get_mut(&from.dpid) {
             let is_it =
                 |n: &Neighbour| (n.dpid, n.out_port, n.in_port) == (to.dpid, from.port, to.port);
@@ -284,6 +290,7 @@ impl Links {
     pub(super) fn set_drained(&mut self, drained: Drained) -> bool {
         let is_new = self.drained != drained;
         self.drained = drained;
+        self.graph.forget();
         is_new
     }
 
@@ -303,6 +310,7 @@ impl Links {
 
     /// Doubts the link at these ports until then: it carries only packets without another path.
     pub(super) fn doubt(&mut self, ends: [Location; 2], until: Instant) {
+        self.graph.forget();
         for end in ends {
             if self.doubted.len() >= DOUBTED_MAX && !self.doubted.contains_key(&end) {
                 let first = self.doubted.iter().min_by_key(|(_, until)| **until);
@@ -315,14 +323,19 @@ impl Links {
 
     /// Ends the doubt about a link. Returns whether there was one.
     pub(super) fn trust(&mut self, ends: [Location; 2]) -> bool {
-        let trusted = ends.map(|end| self.doubted.remove(&end).is_some());
+        let trusted = ends.map(|end| self.end_doubt_at(end));
         trusted.contains(&true)
     }
 
     /// Ends the doubt about this port if its time is over. Returns whether it was.
     pub(super) fn end_doubt(&mut self, now: Instant, end: Location) -> bool {
         let is_over = self.doubted.get(&end).is_some_and(|until| *until <= now);
-        is_over && self.doubted.remove(&end).is_some()
+        is_over && self.end_doubt_at(end)
+    }
+
+    fn end_doubt_at(&mut self, end: Location) -> bool {
+        self.graph.forget();
+        self.doubted.remove(&end).is_some()
     }
 
     pub(super) fn has_doubts(&self) -> bool {
@@ -478,35 +491,6 @@ impl Links {
         hash: u64,
     ) -> Option<PortNo> {
         self.next(from, distances, hash).map(|n| n.out_port)
-    }
-
-    /// A shortest path from port to port, ends included.
-    pub(super) fn path(
-        &self,
-        from: Location,
-        to: Location,
-        distances: &Distances,
-        hash: u64,
-    ) -> Option<Vec<Hop>> {
-        let (mut dpid, mut in_port) = (from.dpid, from.port);
-        let mut hops = Vec::new();
-        while dpid != to.dpid {
-            let next = self.next(dpid, distances, hash)?;
-            let out_port = next.out_port;
-            hops.push(Hop {
-                dpid,
-                in_port,
-                out_port,
-            });
-            (dpid, in_port) = (next.dpid, next.in_port);
-        }
-        let out_port = to.port;
-        hops.push(Hop {
-            dpid,
-            in_port,
-            out_port,
-        });
-        Some(hops)
     }
 }
 

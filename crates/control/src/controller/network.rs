@@ -334,6 +334,7 @@ impl Network {
     /// Notes that a switch has connected. Its entries are unknown.
     pub(super) fn handle_up(&mut self, now: Instant, connection: ConnectionId, up: &SwitchUp) {
         self.revision += 1;
+        self.links.forget_paths();
         let dpid = up.features.datapath_id;
         let ports = match self.switches.remove(&dpid) {
             Some(known) => known.ports,
@@ -361,6 +362,7 @@ impl Network {
     /// Notes that a switch's connection has ended. Returns whether there is such a switch.
     pub(super) fn handle_down(&mut self, now: Instant, dpid: DatapathId) -> bool {
         self.revision += 1;
+        self.links.forget_paths();
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return false;
         };
@@ -373,6 +375,7 @@ impl Network {
     /// Ends the use of a switch's connection. Returns it.
     pub(super) fn take_connection(&mut self, dpid: DatapathId) -> Option<ConnectionId> {
         self.revision += 1;
+        self.links.forget_paths();
         self.switches.get_mut(&dpid)?.connection.take()
     }
 
@@ -404,6 +407,7 @@ impl Network {
     /// Forgets a switch, and returns what was known.
     pub(super) fn forget(&mut self, dpid: DatapathId) -> Option<Switch> {
         self.revision += 1;
+        self.links.forget_paths();
         let switch = self.switches.remove(&dpid)?;
         self.port_addresses.retain(|_, of| *of != dpid);
         Some(switch)

@@ -17,6 +17,7 @@ use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::Location;
 use crate::entry::EntryKey;
+use crate::indexed::{Indexed, Keyed};
 use crate::timeouts::leases::RowKey;
 
 use super::config::{ControllerConfig, Mode};
@@ -43,8 +44,9 @@ pub(super) const BEHIND_MAX: usize = 1024;
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) struct Paths {
-    paths: BTreeMap<Pair, Path>,
-    /// The same pairs, destination first.
+    paths: Indexed<Path>,
+    /// The same pairs in their order, and destination first.
+    by_src: BTreeSet<Pair>,
     by_dst: BTreeSet<Pair>,
     /// The number of paths by the port that asked for them.
     asked_by: Counts,
@@ -55,6 +57,7 @@ pub(super) struct Paths {
 }
 
 pub(super) struct Path {
+    pair: Pair,
     /// The hops from the ingress on; in hybrid mode the ingress only.
     hops: Vec<Hop>,
     /// The port whose share the path uses: where the conversation began.
@@ -119,9 +122,11 @@ pub(super) enum Progress {
 }
 
 impl Paths {
-    pub(super) fn new(config: &ControllerConfig) -> Paths {
+    /// Makes a table without paths. With a secret `seed` no host can choose addresses that collide.
+    pub(super) fn new(config: &ControllerConfig, seed: u64) -> Paths {
         Paths {
-            paths: BTreeMap::new(),
+            paths: Indexed::new(seed),
+            by_src: BTreeSet::new(),
             by_dst: BTreeSet::new(),
             asked_by: Counts::default(),
             revisions: 0,
@@ -142,26 +147,31 @@ impl Paths {
         self.paths.len()
     }
 
+    /// All paths, in the order of their pairs.
+    fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.by_src.iter().filter_map(|pair| self.paths.get(*pair))
+    }
+
     pub(super) fn contains(&self, pair: Pair) -> bool {
-        self.paths.contains_key(&pair)
+        self.paths.contains(pair)
     }
 
     /// Pairs that begin or end at a host.
     pub(super) fn of_host(&self, mac: MacAddr) -> Vec<Pair> {
         let to = self.by_dst.range(pairs_from(mac));
-        let from = self.paths.range(pairs_from(mac));
+        let from = self.by_src.range(pairs_from(mac));
         let to = to.map(|(dst, src)| (*src, *dst));
-        from.map(|(pair, _)| *pair).chain(to).collect()
+        from.copied().chain(to).collect()
     }
 
     /// Whether a pair begins or ends at a host.
     pub(super) fn has_host(&self, mac: MacAddr) -> bool {
-        let from = self.paths.range(pairs_from(mac)).next();
+        let from = self.by_src.range(pairs_from(mac)).next();
         from.is_some() || self.by_dst.range(pairs_from(mac)).next().is_some()
     }
 
     pub(super) fn revision(&self, pair: Pair) -> Option<u64> {
-        self.paths.get(&pair).map(|path| path.revision)
+        self.paths.get(pair).map(|path| path.revision)
     }
 
     /// Whether the pair's path has this entry, or an entry that its rules may belong to.
@@ -169,7 +179,7 @@ impl Paths {
         let key = key.without_rule();
         let held = |hop: &Hop| hop.dpid == dpid && hop.key(pair) == key;
         self.paths
-            .get(&pair)
+            .get(pair)
             .is_some_and(|path| path.hops.iter().any(held))
     }
 
@@ -185,15 +195,13 @@ impl Paths {
     /// The out-port of the path that has this entry of a switch.
     pub(super) fn way(&self, dpid: DatapathId, key: EntryKey) -> Option<PortNo> {
         let pair = key.eth_src.zip(key.eth_dst)?;
-        let hops = &self.paths.get(&pair)?.hops;
+        let hops = &self.paths.get(pair)?.hops;
         let here = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == key;
         hops.iter().find(here).map(|hop| hop.out_port)
     }
 
     pub(super) fn hops(&self) -> impl Iterator<Item = (Pair, &[Hop])> {
-        self.paths
-            .iter()
-            .map(|(pair, path)| (*pair, &path.hops[..]))
+        self.iter().map(|path| (path.pair, &path.hops[..]))
     }
 
     /// Whether paths begin at either port.
@@ -203,12 +211,12 @@ impl Paths {
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = Pair> {
-        self.paths.keys().copied()
+        self.by_src.iter().copied()
     }
 
     /// When this revision of a path was sent.
     pub(super) fn sent_at(&self, pair: Pair, revision: u64) -> Option<Instant> {
-        let path = self.paths.get(&pair);
+        let path = self.paths.get(pair);
         path.filter(|path| path.revision == revision)
             .map(|path| path.sent_at)
     }
@@ -221,7 +229,7 @@ impl Paths {
 
     /// Notes that every switch has confirmed the entries sent under this name.
     pub(super) fn confirmed(&mut self, pair: Pair, token: Token) {
-        let path = self.paths.get_mut(&pair);
+        let path = self.paths.get_mut(pair);
         if let Some(path) = path.filter(|path| path.setup == Setup::UnderWay(token)) {
             path.setup = Setup::Confirmed;
         }
@@ -238,22 +246,23 @@ impl Paths {
     /// The pairs whose path is broken, or one of whose hosts (`moved`) is elsewhere. `moved` is in
     /// order.
     pub(super) fn broken(&self, net: &Network, hosts: &Hosts, moved: &[MacAddr]) -> Vec<Pair> {
-        let broken = |(pair, path): (&Pair, &Path)| {
-            (has_moved(moved, *pair) || !path.is_whole(net, hosts, *pair)).then_some(*pair)
+        let broken = |path: &Path| {
+            let pair = path.pair;
+            (has_moved(moved, pair) || !path.is_whole(net, hosts, pair)).then_some(pair)
         };
-        self.paths.iter().filter_map(broken).collect()
+        self.iter().filter_map(broken).collect()
     }
 
     /// Whether the pair's entries were sent a moment ago.
     pub(super) fn is_recent(&self, now: Instant, pair: Pair) -> bool {
-        let path = self.paths.get(&pair);
+        let path = self.paths.get(pair);
         path.is_some_and(|path| now.since(path.sent_at) < REPAIR_INTERVAL)
     }
 
     /// The progress of a path, for a caller that waits until it is active. `missed`: a packet has
     /// come up for want of it.
     pub(super) fn progress(&self, now: Instant, pair: Pair, missed: bool) -> Progress {
-        let Some(path) = self.paths.get(&pair) else {
+        let Some(path) = self.paths.get(pair) else {
             return Progress::Unsent;
         };
         let is_recent = self.is_recent(now, pair);
@@ -267,7 +276,7 @@ impl Paths {
     }
 
     pub(super) fn hops_of(&self, pair: Pair) -> Option<&[Hop]> {
-        self.paths.get(&pair).map(|path| &path.hops[..])
+        self.paths.get(pair).map(|path| &path.hops[..])
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -296,7 +305,7 @@ impl Paths {
             rules.clone_from(&old_rules);
         }
         self.set_rules(pair, rules.clone());
-        if let Some(path) = self.paths.get_mut(&pair) {
+        if let Some(path) = self.paths.get_mut(pair) {
             path.setup = how.token().map_or(Setup::Unasked, Setup::UnderWay);
         }
         Replacement {
@@ -350,7 +359,8 @@ impl Paths {
     ) -> Vec<Change> {
         let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
         let mut astray = Vec::new();
-        for (pair, path) in &self.paths {
+        for path in self.iter() {
+            let pair = &path.pair;
             let (Some(to), [hop]) = (facts.hosts.place(pair.1), &path.hops[..]) else {
                 continue;
             };
@@ -432,25 +442,25 @@ impl Paths {
         self.remove(pair);
         self.revisions += 1;
         let revision = self.revisions;
+        self.by_src.insert(pair);
         self.by_dst.insert((pair.1, pair.0));
         self.asked_by.add(asked_by);
-        self.paths.insert(
+        self.paths.insert(Path {
             pair,
-            Path {
-                hops,
-                asked_by,
-                rules: Vec::new(),
-                revision,
-                sent_at: now,
-                setup: Setup::Unasked,
-                yielding: None,
-            },
-        );
+            hops,
+            asked_by,
+            rules: Vec::new(),
+            revision,
+            sent_at: now,
+            setup: Setup::Unasked,
+            yielding: None,
+        });
         revision
     }
 
     pub(super) fn remove(&mut self, pair: Pair) -> Option<Path> {
-        let path = self.paths.remove(&pair)?;
+        let path = self.paths.remove(pair)?;
+        self.by_src.remove(&pair);
         self.by_dst.remove(&(pair.1, pair.0));
         self.asked_by.remove(path.asked_by);
         Some(path)
@@ -459,17 +469,29 @@ impl Paths {
     /// The port whose share a new path uses, if `asker` sends its first packet. An answer belongs
     /// to the conversation that it answers: a host that many others ask does not pay for it.
     pub(super) fn asker(&self, (src, dst): Pair, asker: Location) -> Location {
-        let asked = self.paths.get(&(dst, src));
+        let asked = self.paths.get((dst, src));
         asked.map_or(asker, |path| path.asked_by)
     }
 
     pub(super) fn asked_by(&self, pair: Pair) -> Option<Location> {
-        self.paths.get(&pair).map(|path| path.asked_by)
+        self.paths.get(pair).map(|path| path.asked_by)
     }
 
     pub(super) fn is_over_share(&self, asked_by: Location) -> bool {
         self.asked_by.of_port(asked_by) >= self.per_port_max
             || self.asked_by.of_switch(asked_by.dpid) >= self.per_switch_max
+    }
+}
+
+impl Keyed for Path {
+    type Key = Pair;
+
+    fn key(&self) -> Pair {
+        self.pair
+    }
+
+    fn words((src, dst): Pair) -> [u64; 2] {
+        [src.to_u64(), dst.to_u64()]
     }
 }
 
@@ -519,7 +541,6 @@ impl Facts<'_> {
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
-        let distances = self.net.links.distances(to.dpid, connected);
         // Where switches report, the packets before the entry take the route of its destination, so
         // the path is the same: otherwise later packets could be faster. Where entries are coarse,
         // all paths of one route share them.
@@ -527,7 +548,7 @@ impl Facts<'_> {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
         };
-        let mut hops = self.net.links.path(from, to, &distances, hash)?;
+        let mut hops = self.net.links.path(from, to, connected, hash)?;
         if self.mode == Mode::Hybrid {
             hops.truncate(1);
         }

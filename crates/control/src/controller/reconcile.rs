@@ -377,7 +377,7 @@ impl Controller {
                 && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
         });
         let mut missing: Vec<Entry> = missing.copied().collect();
-        missing.sort_by_key(|entry| !entry.kind.is_drop());
+        missing.sort_unstable_by_key(|entry| (!entry.kind.is_drop(), entry.key));
         for entry in missing {
             tally.added += 1;
             if let Some(table) = self.tables.get_mut(dpid) {

@@ -334,8 +334,8 @@ impl Controller {
 /// that some rule has, and not at the rules of all other pairs.
 pub(super) fn of_rules(entries: &Entries, key: EntryKey) -> impl Iterator<Item = &Entry> {
     let in_use = |from: EntryKey| {
-        let next = entries.from(from).next()?.key;
-        next.rule.is_some().then_some(next.priority)
+        let next = entries.rules_from(from).next()?.key;
+        Some(next.priority)
     };
     let above = move |priority: &u16| {
         in_use(EntryKey {
@@ -345,7 +345,7 @@ pub(super) fn of_rules(entries: &Entries, key: EntryKey) -> impl Iterator<Item =
     };
     let priorities = std::iter::successors(in_use(EntryKey::RULES_FROM), above);
     priorities.flat_map(move |priority| {
-        let from = entries.from(EntryKey { priority, ..key });
+        let from = entries.rules_from(EntryKey { priority, ..key });
         let is_its = move |its: EntryKey| its.priority == priority && its.without_rule() == key;
         from.take_while(move |entry| is_its(entry.key))
     })

@@ -140,10 +140,12 @@ pub(super) struct Tables {
     renewals: Budget,
     delays: Delays,
     readings: Readings,
+    seed: u64,
 }
 
 impl Tables {
-    pub(super) fn new(timeouts: &Timeouts) -> Tables {
+    /// Makes the tables of no switch. `seed` is secret ([`Entries::new`]).
+    pub(super) fn new(timeouts: &Timeouts, seed: u64) -> Tables {
         Tables {
             tables: BTreeMap::new(),
             limits: BTreeMap::new(),
@@ -153,6 +155,7 @@ impl Tables {
             renewals: renewal_budget(Instant::START, timeouts),
             delays: Delays::new(Instant::START),
             readings: Readings::default(),
+            seed,
         }
     }
 
@@ -169,7 +172,11 @@ impl Tables {
     }
 
     pub(super) fn handle_up(&mut self, dpid: DatapathId) {
-        self.tables.entry(dpid).or_default().handle_up();
+        let fresh = || Table {
+            entries: Entries::new(self.seed),
+            ..Table::default()
+        };
+        self.tables.entry(dpid).or_insert_with(fresh).handle_up();
     }
 
     pub(super) fn forget(&mut self, dpid: DatapathId) {

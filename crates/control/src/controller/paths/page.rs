@@ -29,7 +29,7 @@ impl Paths {
                 pairs.map(|(dst, src)| (*src, *dst)).take(max).collect()
             }
             (src, None) => {
-                let pairs = self.paths.range(behind(src, after)).map(|(pair, _)| *pair);
+                let pairs = self.by_src.range(behind(src, after)).copied();
                 let pairs = pairs.take_while(|(of, _)| src.is_none_or(|src| *of == src));
                 pairs.take(max).collect()
             }
@@ -38,7 +38,7 @@ impl Paths {
 
     /// The hops of a path, and whether the switches have confirmed them.
     pub(in crate::controller) fn detail(&self, pair: Pair) -> Option<(&[Hop], Option<bool>)> {
-        let path = self.paths.get(&pair)?;
+        let path = self.paths.get(pair)?;
         let is_confirmed = match path.setup {
             Setup::Unasked => None,
             Setup::UnderWay(_) => Some(false),
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn pages_of_a_source_a_destination_or_all_join_without_a_gap() {
-        let mut paths = Paths::new(&ControllerConfig::default());
+        let mut paths = Paths::new(&ControllerConfig::default(), 7);
         let hop = Hop {
             dpid: DatapathId(1),
             in_port: PortNo(1),

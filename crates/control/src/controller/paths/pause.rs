@@ -93,7 +93,7 @@ impl Paths {
         dpid: DatapathId,
         key: EntryKey,
     ) -> bool {
-        let path = self.paths.get(&pair);
+        let path = self.paths.get(pair);
         let yielding = path.and_then(|path| path.yielding.as_ref());
         yielding.is_some_and(|yielding| {
             let is_its = |entry: &PauseEntry| entry.key.successor() == key;
@@ -108,7 +108,7 @@ impl Paths {
         dpid: DatapathId,
         entry: &Entry,
     ) -> PauseOutcome {
-        let Some(path) = self.paths.get_mut(&pair) else {
+        let Some(path) = self.paths.get_mut(pair) else {
             return PauseOutcome::Not;
         };
         let Some(yielding) = &path.yielding else {
@@ -134,7 +134,7 @@ impl Paths {
         key: EntryKey,
         is_idle: bool,
     ) -> PauseOutcome {
-        let path = self.paths.get_mut(&pair);
+        let path = self.paths.get_mut(pair);
         let yielding = path.and_then(|path| path.yielding.as_mut());
         let Some(yielding) = yielding.filter(|yielding| yielding.dpid == dpid) else {
             return PauseOutcome::Not;
@@ -176,7 +176,7 @@ impl Paths {
         if leads.is_empty() || table.is_filling() {
             return None;
         }
-        let path = self.paths.get_mut(&pair)?;
+        let path = self.paths.get_mut(pair)?;
         debug_assert_eq!(path.revision, revision);
         let guard = Guard::Path(pair, revision);
         let set = |entry: Entry| Change {

@@ -14,7 +14,7 @@ use super::{Pair, Paths};
 impl Paths {
     /// The first hop and the rules that have entries of their own there.
     pub(in crate::controller) fn beginning(&self, pair: Pair) -> Option<(&Hop, &[PairRule])> {
-        let path = self.paths.get(&pair)?;
+        let path = self.paths.get(pair)?;
         Some((path.hops.first()?, &path.rules))
     }
 
@@ -32,14 +32,14 @@ impl Paths {
     }
 
     pub(in crate::controller) fn set_rules(&mut self, pair: Pair, rules: Vec<PairRule>) {
-        if let Some(path) = self.paths.get_mut(&pair) {
+        if let Some(path) = self.paths.get_mut(pair) {
             path.rules = rules;
         }
     }
 
     /// Notes that the ended entry of a rule is set again.
     pub(in crate::controller) fn keep(&mut self, pair: Pair, rule: Rule) {
-        let rules = self.paths.get_mut(&pair).map(|path| &mut path.rules);
+        let rules = self.paths.get_mut(pair).map(|path| &mut path.rules);
         let mut rules = rules.into_iter().flatten();
         if let Some(kept) = rules.find(|known| known.rule == rule) {
             kept.kept = true;
@@ -48,7 +48,7 @@ impl Paths {
 
     /// Whether an entry at its ingress drops some of the pair's packets.
     pub(in crate::controller) fn has_barrier(&self, pair: Pair) -> bool {
-        let path = self.paths.get(&pair);
+        let path = self.paths.get(pair);
         path.is_some_and(|path| path.rules.iter().any(|rule| rule.drops))
     }
 }

@@ -32,7 +32,7 @@ impl Setup {
             per_port_max: 16,
         };
         Setup {
-            tables: Tables::new(&config.timeouts),
+            tables: Tables::new(&config.timeouts, 7),
             net: Network::new(&config),
             hosts: Hosts::new(crate::vlan::VlanId::NONE, shares, 1, 1),
             outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
