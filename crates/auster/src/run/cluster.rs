@@ -397,6 +397,12 @@ impl Joining {
         let (etcd, members) = (self.etcd.clone(), self.stated.etcd.clone());
         let tasks = vec![
             tokio::spawn(follow),
+            tokio::spawn(store::watch_room(
+                etcd.clone(),
+                members.len(),
+                named.clone(),
+                handle.clone(),
+            )),
             tokio::spawn(store::warn_if_old(etcd, members, named.clone())),
             tokio::spawn(store::carry_out(
                 self.etcd,
