@@ -33,7 +33,7 @@ class Network:
         self.of_port, self.bell_port = free_port(), free_port()
         self.etcd_ports = [(free_port(), free_port()) for _ in NAMES]
         self.ends = ",".join(f"http://{ETCD}:{c}" for c, _ in self.etcd_ports)
-        self.cuts, self.disks = set(), []
+        self.cuts, self.disks, self.disk_mib = set(), [], DISK_MIB
 
     def start(self, name, *words, env=None):
         with open(self.dir / f"{name}.log", "ab") as log:
@@ -100,9 +100,10 @@ class Network:
             run("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "etcd", str(disk))
             self.disks.append(disk)
 
-    def size_disks(self, mib):
+    def enlarge_disks(self):
+        self.disk_mib += DISK_MIB
         for disk in self.disks:
-            run("mount", "-o", f"remount,size={mib}m", str(disk))
+            run("mount", "-o", f"remount,size={self.disk_mib}m", str(disk))
 
     def etcd_dir(self, n):
         return self.dir / f"disk{n}" / "etcd"
