@@ -19,6 +19,8 @@ NAMES = ("a", "b", "c")
 ETCD = "10.78.0.1"
 # Small enough to be filled.
 ETCD_BYTES_MAX = 16 << 20
+# Two files of etcd's log of 64 MiB each, and its database.
+DISK_MIB = 150
 
 
 def address(name):
@@ -31,7 +33,7 @@ class Network:
         self.of_port, self.bell_port = free_port(), free_port()
         self.etcd_ports = [(free_port(), free_port()) for _ in NAMES]
         self.ends = ",".join(f"http://{ETCD}:{c}" for c, _ in self.etcd_ports)
-        self.cuts = set()
+        self.cuts, self.disks, self.disk_mib = set(), [], DISK_MIB
 
     def start(self, name, *words, env=None):
         with open(self.dir / f"{name}.log", "ab") as log:
@@ -90,8 +92,21 @@ class Network:
                    f"--quota-backend-bytes={ETCD_BYTES_MAX}",
                    "--heartbeat-interval=50", "--election-timeout=500")
 
+    def make_disks(self):
+        """Gives each etcd a small disk of its own, in memory."""
+        for n in range(len(NAMES)):
+            disk = self.etcd_dir(n).parent
+            disk.mkdir()
+            run("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "etcd", str(disk))
+            self.disks.append(disk)
+
+    def enlarge_disks(self):
+        self.disk_mib += DISK_MIB
+        for disk in self.disks:
+            run("mount", "-o", f"remount,size={self.disk_mib}m", str(disk))
+
     def etcd_dir(self, n):
-        return self.dir / f"etcd{n}"
+        return self.dir / f"disk{n}" / "etcd"
 
     def etcd_members(self):
         return ",".join(f"m{i}=http://127.0.0.1:{p}" for i, (_, p) in enumerate(self.etcd_ports))
@@ -235,5 +250,7 @@ class Network:
     def end(self):
         for process in reversed(self.processes.values()):
             end(process)
+        for disk in self.disks:
+            run("umount", str(disk), check=False)
         for name in NAMES:
             run("ip", "netns", "del", self.space(name), check=False)

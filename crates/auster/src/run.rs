@@ -49,6 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use cli::process::raise_file_limit;
+use control::cluster::ClusterEvent;
 use control::clustered::Clustered;
 use control::controller::Controller;
 use driver::{Driver, Notice};
@@ -540,7 +541,12 @@ async fn serve(
                 let vlans = &mut running.vlans;
                 use_vlans(ALL_SOURCES, vlans, &driver, clock, &mut printer).await;
             }
-            Some(event) = cluster::next_event(&mut joined) => printer.cluster(&event),
+            Some(event) = cluster::next_event(&mut joined) => {
+                printer.cluster(&event);
+                if let (ClusterEvent::Yielded { to, .. }, Some(joined)) = (event, &joined) {
+                    joined.end_taps(taps.clone(), to);
+                }
+            }
             Some(event) = intent_events.recv() => printer.intent(&event),
             Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, &driver, clock) => break true,

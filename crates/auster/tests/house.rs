@@ -2,7 +2,7 @@
 //! kept pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -132,4 +132,53 @@ fn every_pure_crate_bans_what_is_impure() {
         );
         assert!(!manifest.contains("tokio"), "{name} waits for nothing");
     }
+}
+
+/// The code that members of a cluster run for each other and for etcd.
+const OF_MEMBERS: [&str; 10] = [
+    "clock/src",
+    "control/src",
+    "relay/src",
+    "etcd/src",
+    "driver/src",
+    "auster/src/run/cluster.rs",
+    "auster/src/run/cluster",
+    "auster/src/run/intent/mod.rs",
+    "auster/src/run/intent/etcd.rs",
+    "auster/src/run/intent/known.rs",
+];
+
+/// A clock that jumps by a day changes nothing of a cluster: its members never ask for the time of
+/// day, so they compare it with nothing. What they wait for is measured by the monotonic clock.
+#[test]
+fn members_of_a_cluster_do_not_ask_for_the_time_of_day() {
+    let asks = |text: &str| {
+        let words = ["SystemTime", "UNIX_EPOCH", "unix_seconds", "now_ns"];
+        let lines = text
+            .lines()
+            .filter(|line| words.iter().any(|word| line.contains(word)));
+        lines.map(str::trim).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let crates = root().join("crates");
+    for place in OF_MEMBERS {
+        for file in files(&crates.join(place)) {
+            let found = asks(&std::fs::read_to_string(&file).unwrap());
+            assert!(found.is_empty(), "{}: {found:?}", file.display());
+        }
+    }
+    // A document says for its readers when it was written. Nobody compares that.
+    let document = crates.join("auster/src/run/intent/document.rs");
+    let found = asks(&std::fs::read_to_string(document).unwrap());
+    assert_eq!(found, ["at: time_of_day(date::unix_seconds()),"]);
+}
+
+/// A file, or all files below a folder.
+fn files(place: &Path) -> Vec<PathBuf> {
+    if place.is_file() {
+        return vec![place.to_owned()];
+    }
+    let entries = std::fs::read_dir(place).unwrap();
+    entries
+        .flat_map(|entry| files(&entry.unwrap().path()))
+        .collect()
 }

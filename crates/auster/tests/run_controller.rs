@@ -5,9 +5,13 @@
 mod alerts;
 #[path = "run/cluster.rs"]
 mod cluster;
+#[path = "run/cluster_faults.rs"]
+mod cluster_faults;
 #[path = "../../etcd/tests/common/etcd.rs"]
 #[allow(dead_code, reason = "each test uses its part of it")]
 mod etcd_server;
+#[path = "run/faults.rs"]
+mod faults;
 #[path = "run/guard.rs"]
 mod guard;
 #[path = "run/hostile.rs"]
@@ -136,6 +140,12 @@ impl Auster {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
         pages * 4096
+    }
+
+    /// Whether its process is stopped (`T` behind the name in `stat`).
+    pub fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        stat.is_ok_and(|stat| stat.contains(") T "))
     }
 
     /// Sends `signal` and waits for the exit code.

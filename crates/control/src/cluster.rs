@@ -290,6 +290,12 @@ impl Cluster {
         self.store.note_problem(why);
     }
 
+    /// Whether the store says that it has no room for writes.
+    pub fn set_store_full(&mut self, now: Instant, is_full: bool) {
+        self.store.set_full(is_full);
+        self.settle(now);
+    }
+
     /// The connection to a peer was closed or reset by it. Do not call this for a connection that
     /// could not be opened, nor if another to the same peer is there.
     pub fn handle_peer_reset(&mut self, now: Instant, peer: &MemberId) {
@@ -458,7 +464,8 @@ impl Cluster {
         }
     }
 
-    fn holds_any(&self) -> bool {
+    /// Whether this member serves any switches by an order.
+    pub fn holds_any(&self) -> bool {
         self.shards.values().any(|shard| shard.is_held)
     }
 

@@ -227,6 +227,53 @@ fn take_overs_go_on_while_the_store_is_away() {
     is_clean(&mut world);
 }
 
+/// A disk that takes two seconds for each write: the store does what it was asked for when nobody
+/// waits for it any more.
+#[test]
+fn a_slow_store_delays_no_take_over_and_is_in_sync_when_it_is_quick_again() {
+    for delay in [100, 250, 290, 310, 600, 2000, 5000] {
+        let mut world = World::started(delay, 3, 5, 1);
+        world.set_store_delay(ms(delay));
+        world.run_for(ms(4000));
+        assert!(world.takeovers.is_empty(), "nobody dies of a slow store");
+        let (first, at) = (master(&world), world.now());
+        world.kill(first);
+        world.run_for(ms(1000));
+        assert!(taken_after(&world, at) < ms(80), "{delay} ms");
+        // What is stopped and goes on yields, as ever.
+        let (second, at) = (master(&world), world.now());
+        world.set_stopped(second, true);
+        world.start(first);
+        world.run_for(ms(10_000));
+        let taken = world.takeovers.iter().filter(|t| t.at > at).count();
+        assert!(taken <= 1, "{delay} ms: {:?}", world.takeovers);
+        world.set_stopped(second, false);
+        world.run_for(ms(3000));
+        assert!(world.faults.is_empty(), "{delay} ms: {:#?}", world.faults);
+        world.set_store_delay(Duration::ZERO);
+        world.run_for(ms(3000));
+        is_clean(&mut world);
+    }
+}
+
+#[test]
+fn take_overs_go_on_while_the_store_is_full() {
+    let mut world = World::started(24, 3, 3, 1);
+    world.set_store_full(true);
+    for round in 0..8 {
+        let owner = master(&world);
+        world.set_stopped(owner, true);
+        world.run_for(ms(1000));
+        assert_ne!(master(&world), owner, "round {round}");
+        world.set_stopped(owner, false);
+        world.run_for(ms(1000));
+    }
+    assert!(world.faults.is_empty(), "{:#?}", world.faults);
+    world.set_store_full(false);
+    world.run_for(ms(5000));
+    is_clean(&mut world);
+}
+
 #[test]
 fn a_stopped_owner_gets_its_switches_back_by_rank_while_the_store_is_away() {
     let mut world = World::started(7, 3, 3, 1);
@@ -684,6 +731,15 @@ fn fault(world: &mut World, random: &mut Random) {
     }
 }
 
+/// A fault of the store itself, in some seeds: the others are as they were before.
+fn store_fault(world: &mut World, random: &mut Random) {
+    let delays = [0, 0, 40, 200, 290, 310, 500, 2000, 4000];
+    match random.below(4) {
+        0 => world.set_store_full(random.below(2) == 0),
+        _ => world.set_store_delay(ms(delays[random.below(delays.len())])),
+    }
+}
+
 /// After a quiet time one member becomes deaf, and a little later one that serves dies: the others
 /// take over within a second, with and without the store.
 fn one_dies_while_another_is_deaf(world: &mut World, random: &mut Random) {
@@ -744,6 +800,9 @@ fn run(seed: u64, has_log: bool) -> Result<(), String> {
     world.back_up();
     for _ in 0..4 + random.below(8) {
         fault(&mut world, &mut random);
+        if seed % 4 == 2 {
+            store_fault(&mut world, &mut random);
+        }
         let pause = [5, 100, 700, 2500][random.below(4)];
         world.run_for(ms(random.below(pause) as u64));
     }

@@ -29,6 +29,7 @@ use toml::de::DeTable;
 use super::fields::{self, Fields};
 use super::intent::etcd::Etcd;
 use super::intent::{self, Intent, Store};
+use super::tapped::Rings;
 use cli::failure::Failure;
 use documents::Identity;
 use store::Presence;
@@ -397,6 +398,12 @@ impl Joining {
         let (etcd, members) = (self.etcd.clone(), self.stated.etcd.clone());
         let tasks = vec![
             tokio::spawn(follow),
+            tokio::spawn(store::watch_room(
+                etcd.clone(),
+                members.len(),
+                named.clone(),
+                handle.clone(),
+            )),
             tokio::spawn(store::warn_if_old(etcd, members, named.clone())),
             tokio::spawn(store::carry_out(
                 self.etcd,
@@ -438,6 +445,34 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// Ends all taps of a member that serves the switches no more, and their streams: it gets no
+    /// packets for them. `to` has the switches now, if that is known.
+    pub fn end_taps(&self, rings: Arc<Rings>, to: Option<MemberId>) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let served_by = to.as_ref().map(ToString::to_string);
+            let ended = handle.application(move |application, now| {
+                // It may serve again.
+                if application.cluster().is_none_or(Cluster::holds_any) {
+                    return 0;
+                }
+                let taps = application.taps(None);
+                for view in &taps {
+                    application.remove_tap(now, &view.id);
+                }
+                rings.end_all(served_by.as_deref());
+                taps.len()
+            });
+            if let Some(count) = ended.await.filter(|count| *count > 0) {
+                let by =
+                    to.map_or_else(|| "another member".to_owned(), |id| format!("member {id}"));
+                tracing::warn!(
+                    "cluster: {count} taps end: {by} serves the switches; set them there"
+                );
+            }
+        });
+    }
+
     /// Hands the switches over to the others, for two seconds at most, and ends.
     pub async fn leave(self) {
         self.presence

@@ -597,6 +597,18 @@ fn describe_cluster(event: &ClusterEvent) -> (&'static str, String, String) {
             "etcd".to_owned(),
         ),
         ClusterEvent::StoreBack => ("store_back", "etcd answers".to_owned(), "etcd".to_owned()),
+        ClusterEvent::StoreFull => (
+            "store_full",
+            "etcd's database is full: the API changes nothing, and switches are served and taken \
+             over as before: compact and defragment it, or raise its quota, and disarm the alarm"
+                .to_owned(),
+            "etcd".to_owned(),
+        ),
+        ClusterEvent::StoreRoom => (
+            "store_room",
+            "etcd's database has room again".to_owned(),
+            "etcd".to_owned(),
+        ),
     }
 }
 

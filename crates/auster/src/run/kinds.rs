@@ -3,7 +3,7 @@
 use super::fields::nearest;
 
 /// Every kind that a reader can get, by name.
-pub const KINDS: [&str; 70] = [
+pub const KINDS: [&str; 72] = [
     "access",
     "address_moved",
     "alarm",
@@ -24,7 +24,9 @@ pub const KINDS: [&str; 70] = [
     "cluster_restored",
     "cluster_schema",
     "cluster_store_back",
+    "cluster_store_full",
     "cluster_store_lost",
+    "cluster_store_room",
     "cluster_suspected",
     "cluster_took_over",
     "cluster_yielded",

@@ -43,7 +43,7 @@ struct Kept {
     /// The last number that some reader has been given.
     read: u64,
     counts: Counts,
-    is_over: bool,
+    over: Option<Over>,
     packets_max: usize,
     bytes_max: usize,
 }
@@ -72,8 +72,16 @@ pub struct Batch {
     pub packets: Vec<Arc<Packet>>,
     /// Every number up to this one is one of them, or left out.
     pub until: u64,
-    /// No more will come behind that: the owner has no taps any more.
-    pub is_over: bool,
+    /// No more will come behind that.
+    pub over: Option<Over>,
+}
+
+/// Why an owner has no taps any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    Ended,
+    /// Another member of the cluster has the switches' packets, if it is known which.
+    Moved(Option<String>),
 }
 
 impl Rings {
@@ -106,8 +114,14 @@ impl Rings {
     /// Ends the ring of an owner, which has no taps any more, and its readers.
     pub fn end(&self, owner: &str) {
         if let Some(ring) = lock(&self.0).remove(owner) {
-            lock(&ring.kept).is_over = true;
-            ring.last.send_modify(|_| {});
+            ring.end(Over::Ended);
+        }
+    }
+
+    /// Ends the rings of all owners: a member of the cluster has the packets of their taps now.
+    pub fn end_all(&self, served_by: Option<&str>) {
+        for ring in std::mem::take(&mut *lock(&self.0)).into_values() {
+            ring.end(Over::Moved(served_by.map(str::to_owned)));
         }
     }
 
@@ -165,12 +179,17 @@ impl Ring {
                 last: base,
                 read: base,
                 counts: Counts::default(),
-                is_over: false,
+                over: None,
                 packets_max,
                 bytes_max,
             }),
             last: watch::channel(base).0,
         }
+    }
+
+    fn end(&self, over: Over) {
+        lock(&self.kept).over = Some(over);
+        self.last.send_modify(|_| {});
     }
 
     fn take(&self, tapped: Tapped) {
@@ -249,7 +268,7 @@ impl Kept {
         Batch {
             packets,
             until,
-            is_over: is_whole && self.is_over,
+            over: self.over.clone().filter(|_| is_whole),
         }
     }
 }
@@ -331,7 +350,26 @@ mod tests {
         rings.end("a");
         sink(packet(60));
         let batch = ring.after(since, 100, 1 << 20);
-        assert_eq!((batch.packets.len(), batch.is_over), (1, true));
+        assert_eq!((batch.packets.len(), batch.over), (1, Some(Over::Ended)));
         assert!(rings.of("a").is_none());
+    }
+
+    #[test]
+    fn all_rings_end_when_another_member_has_the_packets() {
+        let rings = Arc::new(Rings::default());
+        let mut sink = rings.sink();
+        let both = ["a", "b"].map(|owner| {
+            rings.begin(&owner.into());
+            rings.of(owner).expect("it has begun")
+        });
+        let since = both[0].numbers().0;
+        sink(packet(60));
+        rings.end_all(Some("c"));
+        let moved = Some(Over::Moved(Some("c".to_owned())));
+        let batch = both[0].after(since, 100, 1 << 20);
+        assert_eq!((batch.packets.len(), &batch.over), (1, &moved));
+        let rest = both[1].after(both[1].numbers().1, 100, 1 << 20);
+        assert_eq!((rest.packets.len(), &rest.over), (0, &moved));
+        assert!(rings.of("a").is_none() && rings.of("b").is_none());
     }
 }

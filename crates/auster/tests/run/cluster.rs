@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::etcd_server::Etcd;
+use super::etcd_server::{Etcd, Options};
+use super::faults::Between;
 use super::guard::broadcast;
 use super::intent::{eventually, get, metric};
 use super::ovs::Ovs;
@@ -32,26 +34,58 @@ pub struct Members {
     /// Where each listens for switches, and for the others; the same when it is started again.
     ports: Vec<u16>,
     bells: Vec<u16>,
-    /// The member that says an address at which nobody hears.
-    deaf: Option<usize>,
+    /// The port at which the others dial each, and that at which each dials etcd.
+    dialled: Vec<u16>,
+    etcd_ports: Vec<u16>,
+    pub names: [&'static str; 3],
+    /// Relays between the members, and between them and etcd.
+    pub between: Between,
     pub ovs: Ovs,
+}
+
+/// Differences from most tests.
+#[derive(Default)]
+pub struct Setup {
+    /// The member that says an address at which nobody hears.
+    pub deaf: Option<usize>,
+    /// Faults can be set between members, and between them and etcd.
+    pub has_faults: bool,
+    pub etcd: Options,
 }
 
 impl Members {
     /// Starts all, with a bridge that dials each of them.
     pub fn start() -> Members {
-        Members::start_with(None)
+        Members::start_with(&Setup::default())
     }
 
-    fn start_with(deaf: Option<usize>) -> Members {
+    pub fn start_with(setup: &Setup) -> Members {
+        let (etcd, between) = (Etcd::start(&setup.etcd), Between::default());
+        let bells: Vec<u16> = NAMES.iter().map(|_| free_port()).collect();
+        let at: SocketAddr = etcd.endpoints()[0].parse().unwrap();
+        let mut dialled = bells.clone();
+        let mut etcd_ports = vec![at.port(); NAMES.len()];
+        if setup.has_faults {
+            for (n, name) in NAMES.iter().enumerate() {
+                let bell = SocketAddr::from(([127, 0, 0, 1], bells[n]));
+                dialled[n] = between.members(bell, name);
+                etcd_ports[n] = between.etcd(at, name);
+            }
+        }
+        if let Some(deaf) = setup.deaf {
+            dialled[deaf] = 1;
+        }
         let mut members = Members {
             dir: tempfile::tempdir().unwrap(),
-            etcd: Etcd::one(),
+            etcd,
             running: Vec::new(),
             apis: Vec::new(),
             ports: Vec::new(),
-            bells: (0..NAMES.len()).map(|_| free_port()).collect(),
-            deaf,
+            bells,
+            dialled,
+            etcd_ports,
+            names: NAMES,
+            between,
             ovs: Ovs::start(),
         };
         for n in 0..NAMES.len() {
@@ -74,9 +108,12 @@ impl Members {
 
     /// The file of a member that listens for switches on a port.
     fn config(&self, member: usize, port: u16) -> String {
-        let (name, bell) = (NAMES[member], self.bells[member]);
-        let dialled = if self.deaf == Some(member) { 1 } else { bell };
-        let endpoint = &self.etcd.endpoints()[0];
+        let (name, bell) = (self.names[member], self.bells[member]);
+        let dialled = self.dialled[member];
+        let mut endpoint: SocketAddr = self.etcd.endpoints()[0].parse().unwrap();
+        if self.etcd_ports[member] != endpoint.port() {
+            endpoint = SocketAddr::from(([127, 0, 0, 1], self.etcd_ports[member]));
+        }
         let text = format!(
             "listen = \"ptcp:{port}:127.0.0.1\"\n\
              api = \"0\"\n\
@@ -94,7 +131,8 @@ impl Members {
 
     /// The place of a member's file.
     pub fn file(&self, member: usize) -> PathBuf {
-        self.dir.path().join(format!("{}.toml", NAMES[member]))
+        let name = self.names[member];
+        self.dir.path().join(format!("{name}.toml"))
     }
 
     pub fn restart(&mut self, member: usize) {
@@ -102,6 +140,34 @@ impl Members {
         let auster = Auster::start(&["--config", &config]);
         self.apis[member] = auster.api();
         self.running[member] = Some(auster);
+    }
+
+    /// The file of a member, as it is started again.
+    pub fn file_of(&self, member: usize) -> String {
+        self.config(member, self.ports[member])
+    }
+
+    /// Stops a member's process until it is continued.
+    pub fn signal(&self, member: usize, signal: Signal) {
+        let auster = self.running[member].as_ref().expect("it runs");
+        kill(Pid::from_raw(auster.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// The members that say that they serve the switch. One that is stopped says nothing.
+    pub fn serving(&self) -> Vec<usize> {
+        let terms = self.terms();
+        (0..terms.len()).filter(|n| terms[*n].0).collect()
+    }
+
+    /// The order of members that etcd has.
+    pub fn order(&self) -> Vec<String> {
+        let key = ["get", "/auster/v1/own/0", "--print-value-only"];
+        let own: Value = serde_json::from_str(&self.etcd.ctl(&key)).unwrap_or_default();
+        let order = own["order"].as_array().cloned().unwrap_or_default();
+        order
+            .iter()
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect()
     }
 
     pub fn end(&mut self, member: usize, signal: Signal) -> Option<i32> {
@@ -131,7 +197,7 @@ impl Members {
     /// Has broadcasts counted once the members have settled: each arrives once. Returns the master.
     /// If the role went from hand to hand meanwhile, the machine stood still for longer than
     /// members wait, and what came says nothing.
-    fn serve_once(&self, first: u16) -> usize {
+    pub fn serve_once(&self, first: u16) -> usize {
         let give_up = Instant::now() + PATIENCE;
         for first in (first..).step_by(100) {
             let before = self.terms();
@@ -152,7 +218,8 @@ impl Members {
     fn terms(&self) -> Vec<Term> {
         let of = |(running, api): (&Option<Auster>, &SocketAddr)| {
             let count = |name| metric(*api, &format!("auster_cluster_{name}")) as u64;
-            running.as_ref().map_or((false, 0, 0), |_| {
+            let running = running.as_ref().filter(|auster| !auster.is_stopped());
+            running.map_or((false, 0, 0), |_| {
                 let serves = count("serves") == 1;
                 (serves, count("takeovers_total"), count("yields_total"))
             })
@@ -183,7 +250,7 @@ impl Members {
     pub fn wait_for_order(&self) {
         let give_up = Instant::now() + PATIENCE;
         let has_all = |order: &str| {
-            NAMES
+            self.names
                 .iter()
                 .zip(&self.running)
                 .all(|(name, running)| running.is_none() || order.contains(&format!("\"{name}\"")))
@@ -251,7 +318,10 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
 /// The others hear it, and it hears nobody. It gets no place, and nobody waits for it.
 #[test]
 fn a_member_that_nobody_can_dial_gets_no_switches() {
-    let mut members = Members::start_with(Some(2));
+    let mut members = Members::start_with(&Setup {
+        deaf: Some(2),
+        ..Setup::default()
+    });
     let order = || {
         members
             .etcd
@@ -441,7 +511,7 @@ fn a_link_that_fails_while_etcd_is_down_has_another_way() {
 }
 
 /// Runs the command of an operator. Returns its exit code and its lines.
-fn ask(config: &str, words: &[&str]) -> (i32, String) {
+pub fn ask(config: &str, words: &[&str]) -> (i32, String) {
     auster(&[&["cluster"], words, &["--config", config]].concat())
 }
 

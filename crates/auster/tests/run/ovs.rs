@@ -101,6 +101,13 @@ impl Ovs {
         ]);
     }
 
+    /// The entries of a bridge, each with its age.
+    pub fn flows_with_age(&self, bridge: &str) -> String {
+        let management = format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display());
+        let arguments = ["-O", "OpenFlow13", "dump-flows", &management];
+        String::from_utf8(self.run("ovs-ofctl", &arguments).stdout).unwrap()
+    }
+
     pub fn flows(&self, bridge: &str) -> String {
         let management = format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display());
         let arguments = ["-O", "OpenFlow13", "--no-stats", "dump-flows", &management];

@@ -7,8 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
+use super::cluster::{Members, ask as operate};
 use super::guard::broadcast;
-use super::intent::{ask, eventually, put};
+use super::intent::{ask, eventually, get, put};
 use super::ovs::Ovs;
 use super::{Auster, PATIENCE};
 
@@ -277,6 +278,41 @@ fn with_forwarding_off_links_are_found_and_an_application_forwards() {
 }
 
 /// Two applications are killed: what one of them has set stays, as it has not asked for anything.
+/// Its stream says who has the packets from then on, and a tap that is set there has them.
+#[test]
+fn taps_of_a_member_end_when_another_one_serves() {
+    let members = Members::start();
+    let first = members.serve_once(0);
+    members.wait_for_order();
+    let [api, other] = [first, (first + 1) % 3].map(|n| members.apis[n]);
+    let next = members.names[(first + 1) % 3];
+    let asked = json!({"match": "arp", "copy": false, "at": ["00000000000000c0"]});
+    assert_eq!(put(api, "/v1/taps/lesson/arp", asked.clone()).status, 201);
+    assert_eq!(put(other, "/v1/taps/lesson/arp", asked.clone()).status, 503);
+    eventually("an entry", || members.ovs.flows("br0").contains(TAPPED));
+    let mut stream = Stream::open(api, "lesson");
+    members.ovs.receive("p1", &arp(1));
+    stream.expect(&arp(1), "arp");
+
+    let (code, said) = operate(&members.file_of(first), &["move", next]);
+    assert_eq!(code, 0, "{said}");
+    let moved = stream.next().expect("a last event");
+    assert_eq!(
+        (&moved["event"], &moved["served_by"]),
+        (&json!("moved"), &json!(next))
+    );
+    assert_eq!(stream.next(), None);
+    assert_eq!(get(api, "/v1/taps").body, json!({"taps": []}));
+    eventually("the entry goes", || {
+        !members.ovs.flows("br0").contains(TAPPED)
+    });
+    assert_eq!(put(other, "/v1/taps/lesson/arp", asked).status, 201);
+    let mut stream = Stream::open(other, "lesson");
+    eventually("an entry", || members.ovs.flows("br0").contains(TAPPED));
+    members.ovs.receive("p1", &arp(2));
+    stream.expect(&arp(2), "arp");
+}
+
 #[test]
 fn what_an_application_has_set_goes_with_it_where_it_has_asked_for_that() {
     let (_auster, api, ovs) = start(&[]);

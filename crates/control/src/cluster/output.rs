@@ -111,6 +111,10 @@ pub enum ClusterEvent {
     StoreLost { why: String },
     /// The store answers again.
     StoreBack,
+    /// The store has no room: it takes no order and no request of the API. Take-overs go on.
+    StoreFull,
+    /// The store has room again.
+    StoreRoom,
 }
 
 /// The use that this member is of now, for whoever watches over it.

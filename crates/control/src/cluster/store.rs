@@ -62,6 +62,9 @@ pub enum StoreAnswer {
     Conflict { cluster_id: u64, revision: u64 },
     /// No answer, or this error. Whether a write was done is unknown.
     Unreachable(String),
+    /// The store has no room for a write, and answers reads. It may have done this one, but takes
+    /// no other.
+    Full,
 }
 
 /// The whole prefix at one revision.
@@ -177,6 +180,9 @@ pub(super) struct Store {
     is_restore_reported: bool,
     retry_at: Instant,
     failures: u32,
+    /// Writes refused for want of room since the last one that was done.
+    refusals: u32,
+    is_full: bool,
     is_lost: bool,
     /// Why the store does not answer, or does not take this member.
     problem: Option<String>,
@@ -236,6 +242,8 @@ impl Store {
             is_restore_reported: false,
             retry_at: now,
             failures: 0,
+            refusals: 0,
+            is_full: false,
             is_lost: false,
             problem: None,
             reads: 0,
@@ -355,9 +363,41 @@ impl Store {
             let why = self.problem.clone().unwrap_or_default();
             self.events.push(ClusterEvent::StoreLost { why });
         }
-        let pause = (BACK_OFF * 2u32.pow(self.failures.min(6))).min(BACK_OFF_MAX);
+        self.pause(now, self.failures);
         self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Asks nothing for a while, which is longer after more failures.
+    fn pause(&mut self, now: Instant, failures: u32) {
+        let pause = (BACK_OFF * 2u32.pow(failures.min(6))).min(BACK_OFF_MAX);
         self.retry_at = now + pause.mul_f64(0.8 + 0.4 * self.random.uniform());
+    }
+
+    /// Whether the store has room for writes, as it says itself.
+    pub(super) fn set_full(&mut self, is_full: bool) {
+        if std::mem::replace(&mut self.is_full, is_full) != is_full {
+            self.events.push(match is_full {
+                true => ClusterEvent::StoreFull,
+                false => ClusterEvent::StoreRoom,
+            });
+        }
+    }
+
+    /// The store refused a write for want of room. What the last one before did is unknown.
+    fn refuse(&mut self, now: Instant) {
+        self.wants_read = true;
+        self.pause(now, self.refusals);
+        self.refusals = self.refusals.saturating_add(1);
+        self.set_full(true);
+    }
+
+    /// The store answers.
+    fn recover(&mut self) {
+        self.failures = 0;
+        self.problem = None;
+        if std::mem::take(&mut self.is_lost) {
+            self.events.push(ClusterEvent::StoreBack);
+        }
     }
 
     pub(super) fn handle_answer(
@@ -382,16 +422,21 @@ impl Store {
                 self.fail(now);
                 return None;
             }
+            StoreAnswer::Full => {
+                self.recover();
+                self.refuse(now);
+                return None;
+            }
         };
-        self.failures = 0;
-        self.problem = None;
-        if std::mem::take(&mut self.is_lost) {
-            self.events.push(ClusterEvent::StoreBack);
-        }
+        self.recover();
         let is_behind = asked
             .floor
             .is_some_and(|floor| floor.cluster_id != cluster_id || revision < floor.revision);
         let is_written = matches!(answer, StoreAnswer::Written { .. });
+        if is_written {
+            self.refusals = 0;
+            self.set_full(false);
+        }
         let is_epoch = matches!(asked.request, StoreRequest::PutEpoch { .. });
         self.counts.epochs_raised += u64::from(is_written && is_epoch);
         match (answer, asked.request) {

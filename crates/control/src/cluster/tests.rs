@@ -17,6 +17,7 @@ struct Fixture {
     now: Instant,
     cluster: Cluster,
     has_store: bool,
+    is_full: bool,
     revision: u64,
     own: BTreeMap<ShardId, Own>,
     members: BTreeMap<MemberId, Member>,
@@ -45,6 +46,7 @@ impl Fixture {
             now: Instant::START,
             cluster: Cluster::new(Instant::START, config, high_water),
             has_store: true,
+            is_full: false,
             revision: 10,
             own: BTreeMap::new(),
             members: BTreeMap::from([(id("a"), entry())]),
@@ -59,6 +61,7 @@ impl Fixture {
             revision,
         };
         match request {
+            request if self.is_full && request != StoreRequest::Read => StoreAnswer::Full,
             StoreRequest::Read => StoreAnswer::Read(Snapshot {
                 cluster_id: CLUSTER_ID,
                 revision: self.revision,
@@ -159,6 +162,48 @@ fn a_store_that_is_silent_is_asked_at_a_slowing_rate() {
     alone.cluster.note_store_problem("the name is taken");
     let said = alone.cluster.standing().to_string();
     assert_eq!(said, "has not read etcd: the name is taken");
+}
+
+/// It answers reads, and is no store that does not answer.
+#[test]
+fn a_store_without_room_is_asked_at_a_slowing_rate_and_reported_once() {
+    let mut alone = Fixture::new(1, None);
+    alone.is_full = true;
+    alone.cluster.set_ready(alone.now, true);
+    alone.run_for(ms(60_000));
+    // A read and a write each time.
+    assert!((50..90).contains(&alone.requests), "{}", alone.requests);
+    let counted = |alone: &Fixture| {
+        let of = |event| {
+            let wanted = ClusterOutput::Event(event);
+            alone
+                .outputs
+                .iter()
+                .filter(|output| **output == wanted)
+                .count()
+        };
+        [
+            of(ClusterEvent::StoreFull),
+            of(ClusterEvent::StoreRoom),
+            of(ClusterEvent::StoreBack),
+        ]
+    };
+    assert_eq!(counted(&alone), [1, 0, 0]);
+    assert!(alone.own.is_empty());
+    alone.is_full = false;
+    alone.run_for(ms(3000));
+    assert_eq!(counted(&alone), [1, 1, 0]);
+    assert!(!alone.cluster.holds_nothing());
+
+    // Nobody writes for days, and the store says it itself.
+    for (is_full, expected) in [(false, [1, 1, 0]), (true, [2, 1, 0]), (true, [2, 1, 0])] {
+        alone.cluster.set_store_full(alone.now, is_full);
+        alone.run_for(ms(100));
+        assert_eq!(counted(&alone), expected);
+    }
+    alone.cluster.set_store_full(alone.now, false);
+    alone.run_for(ms(100));
+    assert_eq!(counted(&alone), [2, 2, 0]);
 }
 
 /// It has one word for each state in which it could take over, and others where it could not.

@@ -154,6 +154,33 @@ impl Etcd {
         self.wait_for(member, |_| true);
     }
 
+    /// Puts the state of a file that `etcdctl snapshot save` has written in place of a member's, as
+    /// an operator does after a disaster. For clusters of one member.
+    pub fn restore(&mut self, member: usize, snapshot: &Path) {
+        self.kill(member);
+        let folder = self.folder.path().join(format!("m{member}"));
+        std::fs::remove_dir_all(folder).unwrap();
+        let kept = [
+            "--name=",
+            "--data-dir=",
+            "--initial-cluster=",
+            "--initial-cluster-token=",
+            "--initial-advertise-peer-urls=",
+        ];
+        let flags = self.members[member].arguments.iter();
+        let flags = flags.filter(|flag| kept.iter().any(|kept| flag.starts_with(kept)));
+        let output = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .args(flags)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        self.restart(member);
+    }
+
     /// Stops a member as a machine without a processor for it does, until it is resumed.
     pub fn stop(&self, member: usize) {
         self.signal(member, Signal::SIGSTOP);
@@ -173,6 +200,11 @@ impl Etcd {
     pub fn ctl(&self, arguments: &[&str]) -> String {
         self.try_ctl(&self.endpoints().join(","), arguments)
             .unwrap_or_else(|words| panic!("etcdctl {arguments:?}: {words}"))
+    }
+
+    /// The same, for what may fail: its words then.
+    pub fn asked(&self, arguments: &[&str]) -> Result<String, String> {
+        self.try_ctl(&self.endpoints().join(","), arguments)
     }
 
     /// The files of a client whose certificate has this common name.

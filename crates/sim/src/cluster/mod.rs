@@ -63,10 +63,21 @@ enum Input {
 
 #[derive(Clone, Debug)]
 enum ToStore {
-    Request(u32, StoreRequest),
+    Request(Request),
     /// A keepalive with the entry, and whether the watch runs.
     Register(bool),
     Revoke,
+}
+
+/// A request to the store, with what its member knew when it sent it.
+#[derive(Clone, Debug)]
+struct Request {
+    number: u32,
+    request: StoreRequest,
+    /// The schema in use.
+    form: u32,
+    /// Whether there was a reason to move a shard, if the request does.
+    has_reason: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +90,8 @@ enum ToSwitch {
 enum Event {
     /// For a member, if it is still the same process.
     Node(usize, u32, Input),
-    Store(usize, u32, ToStore),
+    /// For the process of the store to which it was sent, from that of a member.
+    Store(u32, usize, u32, ToStore),
     Switch(usize, usize, ConnectionId, ToSwitch),
     Connect(usize, usize, u32),
     Expiry,
@@ -115,9 +127,6 @@ struct Node {
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
-    /// Whether it had a reason for the write that it sent last, and the schema in which it was.
-    has_reason: bool,
-    form: u32,
     /// Connections on which it has heard that it is no longer master.
     demoted: BTreeSet<ConnectionId>,
     /// When each peer was heard last; `None` once it was reset.
@@ -151,6 +160,10 @@ pub struct World {
     nodes: Vec<Node>,
     pub store: ModelStore,
     backup: Option<ModelStore>,
+    /// Counts the store's processes: a request ends with the one that has it.
+    store_process: u32,
+    /// The time that the store takes for each request.
+    store_delay: Duration,
     /// Until when members may not have noticed a restore.
     unnoticed_until: Instant,
     /// The greatest epoch of the store before it was restored last.
@@ -213,8 +226,6 @@ impl World {
             high_water: None,
             watch: 0,
             is_watching: false,
-            has_reason: false,
-            form: 1,
             demoted: BTreeSet::new(),
             heard: vec![None; members],
             sent: Sent::default(),
@@ -230,6 +241,8 @@ impl World {
             nodes: (0..members).map(node).collect(),
             store: ModelStore::new(1),
             backup: None,
+            store_process: 0,
+            store_delay: Duration::ZERO,
             unnoticed_until: Instant::START,
             lost_epoch: None,
             unfenced: 0,
@@ -493,8 +506,22 @@ impl World {
         self.store.is_up = is_up;
         self.store.extend_leases(self.now);
         if !is_up {
+            self.store_process += 1;
             self.lose_watches();
         }
+    }
+
+    /// Has the store take this long for each request, as one whose disk is slow. Members have given
+    /// up by then, and it does what they asked for all the same.
+    pub fn set_store_delay(&mut self, delay: Duration) {
+        self.note(|| format!("store takes {delay:?}"));
+        self.store_delay = delay;
+    }
+
+    /// Fills the store, or empties it: it then refuses whatever needs room, and answers reads.
+    pub fn set_store_full(&mut self, is_full: bool) {
+        self.note(|| format!("store full: {is_full}"));
+        self.store.is_full = is_full;
     }
 
     /// Ends all watches: the store was compacted, say.
@@ -526,6 +553,7 @@ impl World {
             let id = self.store.cluster_id + u64::from(has_new_id);
             self.lost_epoch = self.lost_epoch.max(Some(self.store.epoch()));
             self.store.restore(self.now, &backup, id);
+            self.store_process += 1;
             self.unnoticed_until = self.now + UNNOTICED_MAX;
             self.lose_watches();
         }
@@ -586,6 +614,8 @@ impl World {
         if !self.store.is_up {
             self.set_store(true);
         }
+        self.store_delay = Duration::ZERO;
+        self.store.is_full = false;
         if self.store.drained.len() == self.nodes.len() {
             self.store.drained.pop_last();
         }
@@ -623,7 +653,11 @@ impl World {
                     false => self.handle(member, input),
                 }
             }
-            Event::Store(member, process, message) => self.handle_store(member, process, message),
+            Event::Store(at, member, process, message) => {
+                if at == self.store_process {
+                    self.handle_store(member, process, message);
+                }
+            }
             Event::Switch(switch, member, connection, message) => {
                 let at = self.switches[switch].connections[member];
                 if at.is_some_and(|at| at.id == connection) {
@@ -689,13 +723,14 @@ impl World {
                 }
             }
             ToStore::Revoke => self.store.revoke(&id),
-            ToStore::Request(number, request) => {
-                let reason = self.reason(member, &request);
+            ToStore::Request(sent) => {
+                let (number, request) = (sent.number, &sent.request);
+                let reason = self.reason(member, request);
                 let is_too_old = self.is_too_old(member);
-                let answer = self.store.handle(&request);
+                let answer = self.store.handle(request);
                 if matches!(answer, StoreAnswer::Written { .. }) {
-                    self.check_form(member, is_too_old, &request);
-                    self.check_write(member, reason, &request);
+                    self.check_form(member, is_too_old, &sent);
+                    self.check_write(member, reason, &sent);
                     let is_order = matches!(request, StoreRequest::PutOwn { .. });
                     let is_fenced = self
                         .lost_epoch
@@ -733,8 +768,8 @@ impl World {
     }
 
     /// Every member that is there reads the schema in use, and all writes are in it.
-    fn check_form(&mut self, member: usize, is_too_old: bool, request: &StoreRequest) {
-        let (form, in_use) = (self.nodes[member].form, self.store.schema());
+    fn check_form(&mut self, member: usize, is_too_old: bool, sent: &Request) {
+        let (form, request, in_use) = (sent.form, &sent.request, self.store.schema());
         if let StoreRequest::PutSchema { schema, .. } = request {
             self.note(|| format!("{member} writes {request:?}"));
             let mut there = self.store.members().iter();
@@ -748,14 +783,15 @@ impl World {
         }
     }
 
-    fn check_write(&mut self, member: usize, reason: Option<bool>, request: &StoreRequest) {
+    fn check_write(&mut self, member: usize, reason: Option<bool>, sent: &Request) {
         let Some(has_reason) = reason else {
             return;
         };
+        let request = &sent.request;
         self.note(|| format!("{member} writes {request:?}"));
         self.handovers += 1;
         let is_noticed = self.unnoticed_until < self.now;
-        if is_noticed && !has_reason && !self.nodes[member].has_reason {
+        if is_noticed && !has_reason && !sent.has_reason {
             self.fault(format!(
                 "member {member} moves a shard without a suspicion: {request:?}"
             ));
@@ -952,8 +988,9 @@ impl World {
 
     fn send_to_store(&mut self, member: usize, message: ToStore) {
         let process = self.nodes[member].process;
-        let at = self.arrival(Place::Node(member), Place::Store);
-        self.events.push(at, Event::Store(member, process, message));
+        let at = self.arrival(Place::Node(member), Place::Store) + self.store_delay;
+        let event = Event::Store(self.store_process, member, process, message);
+        self.events.push(at, event);
     }
 
     fn send_to_switch(&mut self, dpid: DatapathId, member: usize, id: ConnectionId, to: ToSwitch) {
@@ -1011,10 +1048,14 @@ impl World {
         self.count(member, &output);
         match output {
             ClusterOutput::Store { number, request } => {
-                self.nodes[member].has_reason = self.reason(member, &request) == Some(true);
                 let cluster = self.nodes[member].cluster.as_ref();
-                self.nodes[member].form = cluster.and_then(Cluster::schema).unwrap_or(1);
-                self.send_to_store(member, ToStore::Request(number, request));
+                let sent = Request {
+                    number,
+                    form: cluster.and_then(Cluster::schema).unwrap_or(1),
+                    has_reason: self.reason(member, &request) == Some(true),
+                    request,
+                };
+                self.send_to_store(member, ToStore::Request(sent));
             }
             ClusterOutput::Peer { to, message } => {
                 let Some(other) = self.nodes.iter().position(|node| node.id == to) else {

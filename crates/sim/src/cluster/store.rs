@@ -17,6 +17,8 @@ pub const LEASE: Duration = Duration::from_secs(3);
 pub struct ModelStore {
     /// It answers.
     pub is_up: bool,
+    /// It has no room (NOSPACE): it refuses what needs some, and keeps leases alive.
+    pub is_full: bool,
     pub cluster_id: u64,
     pub revision: u64,
     pub own: BTreeMap<ShardId, Own>,
@@ -39,6 +41,7 @@ impl ModelStore {
     pub fn new(cluster_id: u64) -> ModelStore {
         ModelStore {
             is_up: true,
+            is_full: false,
             cluster_id,
             revision: 1,
             own: BTreeMap::new(),
@@ -109,8 +112,11 @@ impl ModelStore {
 
     /// Keeps a member's entry alive, and puts it if it is not there or another.
     pub fn register(&mut self, now: Instant, id: &MemberId, member: Member) {
-        self.leases.insert(id.clone(), now + LEASE);
-        if self.members.get(id) != Some(&member) {
+        let is_known = self.leases.contains_key(id);
+        if is_known || !self.is_full {
+            self.leases.insert(id.clone(), now + LEASE);
+        }
+        if !self.is_full && self.members.get(id) != Some(&member) {
             self.members.insert(id.clone(), member.clone());
             self.changed_at.insert(id.clone(), now);
             let revision = self.change(Changed::Member(id.clone(), Some(member)));
@@ -146,6 +152,7 @@ impl ModelStore {
     pub fn restore(&mut self, now: Instant, backup: &ModelStore, cluster_id: u64) {
         *self = ModelStore {
             is_up: self.is_up,
+            is_full: self.is_full,
             cluster_id,
             changes: Vec::new(),
             ..backup.clone()
@@ -159,6 +166,9 @@ impl ModelStore {
             cluster_id,
             revision: store.revision,
         };
+        if self.is_full && *request != StoreRequest::Read {
+            return StoreAnswer::Full;
+        }
         match request {
             StoreRequest::Read => StoreAnswer::Read(Snapshot {
                 cluster_id,

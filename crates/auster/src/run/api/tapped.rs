@@ -16,7 +16,7 @@ use super::Api;
 use super::problem::Problem;
 use super::query::Query;
 use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
-use crate::run::tapped::{Batch, Packet, Ring};
+use crate::run::tapped::{Batch, Over, Packet, Ring};
 
 /// Packets between two looks at the reader. The controller's thread may wait for so many to be
 /// noted: both lock the ring.
@@ -170,7 +170,10 @@ impl Reader {
                 written = Instant::now();
                 continue;
             }
-            if batch.is_over {
+            if let Some(over) = batch.over {
+                if let Over::Moved(to) = over {
+                    writer.write(self.moved(to), || false).await?;
+                }
                 return Ok(());
             }
             tokio::select! {
@@ -207,6 +210,18 @@ impl Reader {
             self.form.write(chunk, Some(seq), &document.to_string());
             self.at = seq;
         }
+    }
+
+    /// The last event of a member that no longer serves the switches.
+    fn moved(&self, served_by: Option<String>) -> String {
+        let detail = "another member of the cluster serves the switches: set the taps there";
+        let document = json!({
+            "seq": self.at, "event": "moved", "served_by": served_by, "detail": detail,
+        });
+        let mut text = String::new();
+        self.form
+            .write(&mut text, Some(self.at), &document.to_string());
+        text
     }
 
     fn cut(&self) -> String {
@@ -262,7 +277,7 @@ mod tests {
         let batch = Batch {
             packets: vec![packet(11), packet(14)],
             until: 16,
-            is_over: false,
+            over: None,
         };
         let text = reader.take(&batch);
         let seq_11 = r#"{"seq":11,"event":"packet_in","tap":"arp","at":"0000000000000001:2","#;

@@ -25,6 +25,11 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// deletion in a watch.
 const REPAIR: Duration = Duration::from_secs(300);
 
+/// The time between two looks at etcd's alarms.
+const LOOK_AT_ROOM: Duration = Duration::from_secs(10);
+/// etcd's word for a full database.
+const NO_ROOM: &str = "NOSPACE";
+
 /// Warns once of members of etcd whose watches can lose a deletion.
 pub async fn warn_if_old(client: Client, members: Vec<Endpoint>, mut named: watch::Receiver<bool>) {
     if named.wait_for(|is_named| *is_named).await.is_err() {
@@ -45,6 +50,34 @@ pub async fn warn_if_old(client: Client, members: Vec<Endpoint>, mut named: watc
             old.join(", "),
             REPAIR.as_secs(),
         );
+    }
+}
+
+/// Looks whether etcd's database is full. Members write so little that they would not notice for
+/// days.
+pub async fn watch_room(
+    client: Client,
+    members: usize,
+    mut named: watch::Receiver<bool>,
+    handle: Handle,
+) {
+    if named.wait_for(|is_named| *is_named).await.is_err() {
+        return;
+    }
+    loop {
+        let mut is_full = None;
+        for n in 0..members {
+            if let Ok(status) = client.status(n).await {
+                let full = status.alarms.iter().any(|alarm| alarm.contains(NO_ROOM));
+                is_full = Some(full || is_full == Some(true));
+            }
+        }
+        if let Some(is_full) = is_full {
+            handle
+                .cluster(move |cluster, now| cluster.set_store_full(now, is_full))
+                .await;
+        }
+        sleep(LOOK_AT_ROOM).await;
     }
 }
 
@@ -224,7 +257,10 @@ async fn put(client: &Client, compares: Vec<Compare>, key: &Key, value: Vec<u8>)
 
 fn failed(error: &Error) -> StoreAnswer {
     tracing::debug!("cluster: etcd: {error}");
-    StoreAnswer::Unreachable(error.to_string())
+    match error {
+        Error::Full => StoreAnswer::Full,
+        error => StoreAnswer::Unreachable(error.to_string()),
+    }
 }
 
 /// The state of this member that its key follows.
