@@ -572,6 +572,19 @@ impl Cluster {
         }
     }
 
+    /// Takes over what switches have reported before: the members at those places may not be heard
+    /// any more, and say nothing themselves.
+    fn learn_again(&mut self) {
+        let switches = self.switches.values();
+        let seen = switches.filter_map(|switch| Some((switch.shard, switch.seen?.0)));
+        for (id, seen) in seen.collect::<BTreeSet<_>>() {
+            let seen = Generation(seen);
+            if seen.epoch() == self.epoch && self.is_believed(id, seen) {
+                self.note_in_use(id, seen.revision(), seen.rank());
+            }
+        }
+    }
+
     /// Whether the place that a switch reports counts for the whole shard. A switch may lie, so the
     /// member at that place says it itself, if it is heard. Otherwise a second switch has to agree,
     /// if there is one.
@@ -708,6 +721,10 @@ impl Cluster {
         }
         self.beat(now);
         self.peers.evaluate(now);
+        let is_suspicion = |event: &ClusterEvent| matches!(event, ClusterEvent::Suspected(_));
+        if self.peers.events.iter().any(is_suspicion) {
+            self.learn_again();
+        }
         self.evaluate_shards(now);
         let is_due = self.roles_due.is_some_and(|due| due <= now);
         let touched = std::mem::take(&mut self.touched);

@@ -213,16 +213,15 @@ fn is_cut_without_a_fight(members: &Members, shape: &str, number: u16) -> bool {
     if shape == "each alone" {
         members.between.cut(b, c);
     }
-    // Whoever is alone may say that it serves: it cannot know. The switch does not obey it.
-    let knows = |n: &usize| shape != "one alone" || *n != first;
-    let serving = || -> Vec<usize> { members.serving().into_iter().filter(knows).collect() };
-    eventually("one that is not alone serves", || serving().len() == 1);
-    let serves = serving()[0];
+    if shape == "one alone" {
+        eventually("only its heir serves", || members.serving() == [heir]);
+    }
+    let serves = one_serves(members);
     let mut is_steady = true;
     // Four suspicions' time.
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(1200) {
-        is_steady &= serving() == [serves];
+        is_steady &= members.serving() == [serves];
     }
     let copies = members.ovs.copies(number);
     let taken = takeovers() - before;

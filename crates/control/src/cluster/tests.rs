@@ -441,6 +441,51 @@ fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
     }
 }
 
+/// It is cut from the others, and its switch reports the next place while they still count as heard.
+#[test]
+fn a_member_cut_off_learns_from_its_switch_that_another_serves() {
+    let (dpid, connection) = (DatapathId(5), ConnectionId(1));
+    let mut member = Fixture::new(1, None);
+    member.members.insert(id("b"), entry());
+    let order = Order::repeating(&[id("a"), id("b")]);
+    member.own.insert(ShardId(0), Own { order, revision: 4 });
+    member.cluster.set_ready(member.now, true);
+    let beat = PeerMessage::Heartbeat(Heartbeat {
+        is_ready: true,
+        ..Heartbeat::default()
+    });
+    for _ in 0..10 {
+        let (now, beat) = (member.now, beat.clone());
+        member.cluster.handle_peer_message(now, &id("b"), beat);
+        member.run_for(ms(100));
+    }
+    let now = member.now;
+    member
+        .cluster
+        .handle_switch_up(now, dpid, connection, ShardId(0));
+    member.run_for(ms(1));
+    let (number, request) = member.role_request(dpid).expect("a request");
+    member
+        .cluster
+        .handle_role_reply(member.now, dpid, connection, number, request);
+    assert!(member.cluster.serves(dpid) && member.cluster.holds_any());
+
+    member.has_store = false;
+    let status = RoleMessage {
+        role: Role::Secondary,
+        generation_id: Generation::new(0, 4, 1).0,
+        ..request
+    };
+    member
+        .cluster
+        .handle_role_status(member.now, dpid, connection, status);
+    assert!(!member.cluster.serves(dpid));
+    member.run_for(ms(1000));
+    assert!(!member.cluster.holds_any(), "it still says that it serves");
+    let next = id("b");
+    assert_eq!(member.cluster.holder(ShardId(0)), Some(&next));
+}
+
 #[test]
 fn a_request_without_an_answer_is_repeated_at_a_slowing_rate() {
     let (dpid, connection) = (DatapathId(5), ConnectionId(1));
