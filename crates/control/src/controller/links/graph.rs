@@ -219,7 +219,7 @@ mod tests {
                     excess: None,
                 };
                 for (from, to) in [(a, b), (b, a)] {
-                    if random.next() % 8 > 0 && a.dpid != b.dpid {
+                    if !random.next().is_multiple_of(8) && a.dpid != b.dpid {
                         links.note(now, (from, to), heard);
                         links.establish(from, to);
                     }
@@ -229,7 +229,7 @@ mod tests {
             7 => {
                 let mut drained = Drained::default();
                 drained.links.insert(a);
-                if random.next() % 2 == 0 {
+                if random.next().is_multiple_of(2) {
                     drained.switches.insert(b.dpid);
                 }
                 links.set_drained(drained);
