@@ -171,12 +171,13 @@ fn events_are_followed_beyond_a_restart() {
         let words = ["events", "--follow", "--api", &api];
         Running::start(&[&words, more].concat())
     };
-    let mut quiet = follow(&["--kind", "link_up"]);
+    served.reload_with(good);
+    let mut quiet = follow(&["--since", "0", "--kind", "reloaded"]);
     let mut seen = follow(&["--since", "0", "--kind", "reloaded,reload_refused"]);
-    served.reload_with(good);
-    let line = seen.wait_for(" reloaded ");
-    assert!(line.starts_with("20") && line.contains("Z "), "{line}");
-    served.reload_with(good);
+    for follower in [&mut quiet, &mut seen] {
+        let line = follower.wait_for(" reloaded ");
+        assert!(line.starts_with("20") && line.contains("Z "), "{line}");
+    }
 
     served.running.child.kill().unwrap();
     served.running.child.wait().unwrap();
