@@ -6,6 +6,7 @@
 //! can have a secret seed, with which nobody can choose keys that collide.
 
 use clock::mix;
+use hashbrown::HashTable;
 
 /// A value that has its own key.
 pub(crate) trait Keyed {
@@ -19,19 +20,25 @@ pub(crate) trait Keyed {
 
 pub(crate) struct Indexed<V> {
     values: Vec<V>,
-    /// Open addressing with linear probing, at most half full. Empty, or a power of two. Zero is
-    /// free; otherwise one more than the place of a value.
-    index: Vec<u32>,
+    /// Where each value is.
+    places: HashTable<u32>,
     seed: u64,
 }
 
-const INDEX_MIN: usize = 8;
+/// The map shrinks when it has room for so many times the values in it.
+const ROOM_MAX: usize = 8;
+const ROOM_MIN: usize = 64;
+
+fn hash<V: Keyed>(seed: u64, key: V::Key) -> u64 {
+    let [first, second] = V::words(key);
+    mix(mix(seed ^ first) ^ second)
+}
 
 impl<V: Keyed> Indexed<V> {
     pub(crate) fn new(seed: u64) -> Indexed<V> {
         Indexed {
             values: Vec::new(),
-            index: Vec::new(),
+            places: HashTable::new(),
             seed,
         }
     }
@@ -62,44 +69,31 @@ impl<V: Keyed> Indexed<V> {
         if let Some(at) = self.place(key) {
             return Some(std::mem::replace(&mut self.values[at], value));
         }
-        if 2 * (self.values.len() + 1) > self.index.len() {
-            self.resize((2 * self.index.len()).max(INDEX_MIN));
-        }
-        let slot = self.free_slot(key);
+        let at = self.values.len() as u32;
         self.values.push(value);
-        self.index[slot] = self.values.len() as u32;
+        let (seed, values) = (self.seed, &self.values);
+        let hash_of = |at: &u32| hash::<V>(seed, values[*at as usize].key());
+        self.places.insert_unique(hash::<V>(seed, key), at, hash_of);
         None
     }
 
     pub(crate) fn remove(&mut self, key: V::Key) -> Option<V> {
-        let mut gap = self.slot(key)?;
-        let at = self.index[gap] as usize - 1;
-        let last = self.values.len();
-        let moved = self.slot(self.values[last - 1].key())?;
-        self.index[moved] = at as u32 + 1;
-        // What stands behind the gap moves into it, unless that is before its own place.
-        let mask = self.index.len() - 1;
-        let mut next = gap;
-        loop {
-            next = (next + 1) & mask;
-            let number = self.index[next] as usize;
-            if number == 0 {
-                break;
-            }
-            let home = match number == at + 1 {
-                true => self.home(self.values[last - 1].key()),
-                false => self.home(self.values[number - 1].key()),
-            };
-            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(gap) & mask) {
-                self.index[gap] = self.index[next];
-                gap = next;
-            }
+        let (seed, values) = (self.seed, &self.values);
+        let is_it = |at: &u32| values[*at as usize].key() == key;
+        let found = self.places.find_entry(hash::<V>(seed, key), is_it);
+        let (at, _) = found.ok()?.remove();
+        let last = values.len() as u32 - 1;
+        let moved = hash::<V>(seed, values[last as usize].key());
+        if let Some(place) = self.places.find_mut(moved, |at| *at == last) {
+            *place = at;
         }
-        self.index[gap] = 0;
-        let removed = self.values.swap_remove(at);
-        if self.index.len() > INDEX_MIN && 16 * self.values.len() < self.index.len() {
-            self.values.shrink_to(2 * self.values.len());
-            self.resize(self.index.len() / 4);
+        let removed = self.values.swap_remove(at as usize);
+        let len = self.values.len();
+        if self.places.capacity() > (ROOM_MAX * len).max(ROOM_MIN) {
+            self.values.shrink_to(2 * len);
+            let values = &self.values;
+            let hash_of = |at: &u32| hash::<V>(seed, values[*at as usize].key());
+            self.places.shrink_to(2 * len, hash_of);
         }
         Some(removed)
     }
@@ -112,48 +106,10 @@ impl<V: Keyed> Indexed<V> {
         }
     }
 
-    fn home(&self, key: V::Key) -> usize {
-        let [first, second] = V::words(key);
-        mix(mix(self.seed ^ first) ^ second) as usize & (self.index.len() - 1)
-    }
-
-    /// The place of a key's number in the index.
-    fn slot(&self, key: V::Key) -> Option<usize> {
-        if self.index.is_empty() {
-            return None;
-        }
-        let mut at = self.home(key);
-        loop {
-            let number = self.index[at] as usize;
-            if number == 0 {
-                return None;
-            }
-            if self.values[number - 1].key() == key {
-                return Some(at);
-            }
-            at = (at + 1) & (self.index.len() - 1);
-        }
-    }
-
     fn place(&self, key: V::Key) -> Option<usize> {
-        let slot = self.slot(key)?;
-        Some(self.index[slot] as usize - 1)
-    }
-
-    fn free_slot(&self, key: V::Key) -> usize {
-        let mut at = self.home(key);
-        while self.index[at] != 0 {
-            at = (at + 1) & (self.index.len() - 1);
-        }
-        at
-    }
-
-    fn resize(&mut self, len: usize) {
-        self.index = vec![0; len];
-        for at in 0..self.values.len() {
-            let slot = self.free_slot(self.values[at].key());
-            self.index[slot] = at as u32 + 1;
-        }
+        let is_it = |at: &u32| self.values[*at as usize].key() == key;
+        let place = self.places.find(hash::<V>(self.seed, key), is_it);
+        place.map(|at| *at as usize)
     }
 }
 
