@@ -441,7 +441,8 @@ fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
     }
 }
 
-/// It is cut from the others, and its switch reports the next place while they still count as heard.
+/// It is cut from the others, and its switch reports the next place while they still count as
+/// heard.
 #[test]
 fn a_member_cut_off_learns_from_its_switch_that_another_serves() {
     let (dpid, connection) = (DatapathId(5), ConnectionId(1));
