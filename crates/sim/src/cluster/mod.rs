@@ -893,7 +893,7 @@ impl World {
                 }
             }
             Input::Store(number, answer) => {
-                if let StoreAnswer::Read(_) = answer {
+                if cluster.awaits_store(number) {
                     self.watch(member, &answer);
                 }
                 if let Some(cluster) = &mut self.nodes[member].cluster {
