@@ -209,12 +209,6 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// Whether an answer to the request with this number counts: it has not been given up. A late
-    /// snapshot begins no watch.
-    pub fn awaits_store(&self, number: u32) -> bool {
-        self.store.awaits(number)
-    }
-
     /// An answer of the store to the request with this number.
     pub fn handle_store_answer(&mut self, now: Instant, number: u32, answer: StoreAnswer) {
         self.advance(now);

@@ -256,18 +256,23 @@ fn a_slow_store_delays_no_take_over_and_is_in_sync_when_it_is_quick_again() {
     }
 }
 
+/// Whoever serves stands still for a second, eight times.
+fn owners_stand_still_in_turn(world: &mut World) {
+    for round in 0..8 {
+        let owner = master(world);
+        world.set_stopped(owner, true);
+        world.run_for(ms(1000));
+        assert_ne!(master(world), owner, "round {round}");
+        world.set_stopped(owner, false);
+        world.run_for(ms(1000));
+    }
+}
+
 #[test]
 fn take_overs_go_on_while_the_store_is_full() {
     let mut world = World::started(24, 3, 3, 1);
     world.set_store_full(true);
-    for round in 0..8 {
-        let owner = master(&world);
-        world.set_stopped(owner, true);
-        world.run_for(ms(1000));
-        assert_ne!(master(&world), owner, "round {round}");
-        world.set_stopped(owner, false);
-        world.run_for(ms(1000));
-    }
+    owners_stand_still_in_turn(&mut world);
     assert!(world.faults.is_empty(), "{:#?}", world.faults);
     world.set_store_full(false);
     world.run_for(ms(5000));
@@ -278,14 +283,7 @@ fn take_overs_go_on_while_the_store_is_full() {
 fn a_stopped_owner_gets_its_switches_back_by_rank_while_the_store_is_away() {
     let mut world = World::started(7, 3, 3, 1);
     world.set_store(false);
-    for _ in 0..8 {
-        let owner = master(&world);
-        world.set_stopped(owner, true);
-        world.run_for(ms(1000));
-        assert_ne!(master(&world), owner);
-        world.set_stopped(owner, false);
-        world.run_for(ms(1000));
-    }
+    owners_stand_still_in_turn(&mut world);
     world.set_store(true);
     world.run_for(ms(5000));
     is_clean(&mut world);

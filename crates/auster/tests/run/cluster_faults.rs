@@ -76,6 +76,13 @@ fn with_faults() -> Members {
     })
 }
 
+/// Waits until the members have an order and one of them serves. Returns that one.
+fn settled(members: &Members) -> usize {
+    let serves = broadcasts_come_once(members, 0);
+    members.wait_for_order();
+    serves
+}
+
 /// A service and a policy that drops it: the switch has an entry for its port.
 fn drop_service(members: &Members, at: usize, name: &str, port: u16) {
     let at = members.apis[at];
@@ -133,8 +140,7 @@ fn broadcasts_come_once(members: &Members, first: u16) -> usize {
 #[test]
 fn a_member_that_stood_still_changes_nothing_when_it_goes_on() {
     let mut members = Members::start();
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     drop_service(&members, first, "voice", 5060);
 
     members.signal(first, Signal::SIGSTOP);
@@ -241,8 +247,7 @@ fn is_cut_without_a_fight(members: &Members, shape: &str, number: u16) -> bool {
 #[test]
 fn a_slow_etcd_delays_no_take_over_and_loses_nothing() {
     let mut members = with_faults();
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     drop_service(&members, first, "voice", 5060);
 
     members.between.delay_etcd(SLOW);
@@ -280,8 +285,7 @@ fn a_full_etcd_is_reported_and_delays_no_take_over() {
         },
         ..Setup::default()
     });
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     let value = "x".repeat(100 << 10);
     let mut revision = 0;
     eventually("etcd is full", || {
@@ -329,8 +333,7 @@ fn a_full_etcd_is_reported_and_delays_no_take_over() {
 #[test]
 fn a_restored_etcd_takes_nothing_away_and_its_old_orders_are_not_obeyed() {
     let mut members = Members::start();
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     drop_service(&members, first, "voice", 5060);
     let backup = members.file(0).with_extension("backup");
     let file = backup.display().to_string();
@@ -392,8 +395,7 @@ fn a_restored_etcd_takes_nothing_away_and_its_old_orders_are_not_obeyed() {
 #[test]
 fn a_member_that_was_cut_from_etcd_while_it_was_compacted_knows_all() {
     let members = with_faults();
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     drop_service(&members, first, "gone", 5059);
     let [second, third] = [1, 2].map(|n| (first + n) % 3);
     members.between.cut(members.names[third], ETCD);
@@ -435,8 +437,7 @@ fn a_member_that_was_cut_from_etcd_while_it_was_compacted_knows_all() {
 #[test]
 fn all_members_that_are_started_again_take_over_what_the_switch_has() {
     let mut members = Members::start();
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     drop_service(&members, first, "voice", 5060);
     let age = |members: &Members| {
         let flows = members.ovs.flows_with_age("br0");
@@ -470,8 +471,7 @@ fn all_members_that_are_started_again_take_over_what_the_switch_has() {
 #[test]
 fn members_are_replaced_by_others_with_other_names() {
     let mut members = Members::start();
-    let first = broadcasts_come_once(&members, 0);
-    members.wait_for_order();
+    let first = settled(&members);
     drop_service(&members, first, "voice", 5060);
     for (member, name) in ["d", "e", "f"].into_iter().enumerate() {
         assert_eq!(members.end(member, Signal::SIGTERM), Some(0));

@@ -277,7 +277,6 @@ fn with_forwarding_off_links_are_found_and_an_application_forwards() {
     drop(auster);
 }
 
-/// Two applications are killed: what one of them has set stays, as it has not asked for anything.
 /// Its stream says who has the packets from then on, and a tap that is set there has them.
 #[test]
 fn taps_of_a_member_end_when_another_one_serves() {
@@ -313,6 +312,7 @@ fn taps_of_a_member_end_when_another_one_serves() {
     stream.expect(&arp(2), "arp");
 }
 
+/// Two applications are killed: what one of them has set stays, as it has not asked for anything.
 #[test]
 fn what_an_application_has_set_goes_with_it_where_it_has_asked_for_that() {
     let (_auster, api, ovs) = start(&[]);

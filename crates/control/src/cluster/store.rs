@@ -400,12 +400,6 @@ impl Store {
         }
     }
 
-    pub(super) fn awaits(&self, number: u32) -> bool {
-        self.asked
-            .as_ref()
-            .is_some_and(|asked| asked.number == number)
-    }
-
     pub(super) fn handle_answer(
         &mut self,
         now: Instant,

@@ -201,7 +201,6 @@ impl Network {
         };
     }
 
-    /// Closes a port to hosts, or opens it.
     /// The ports of a switch that are closed to hosts.
     pub(super) fn closed_of(&self, dpid: DatapathId) -> impl Iterator<Item = PortNo> {
         let at = |port| Location { dpid, port };
@@ -209,6 +208,7 @@ impl Network {
         closed.map(|at| at.port)
     }
 
+    /// Closes a port to hosts, or opens it.
     pub(super) fn set_closed(&mut self, at: Location, is_closed: bool) {
         self.revision += 1;
         match is_closed {

@@ -124,6 +124,8 @@ struct Node {
     /// The last timer, and how many have come at that time.
     timers: (Instant, u32),
     high_water: Option<HighWater>,
+    /// The number of the latest request to the store.
+    asked: u32,
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
@@ -224,6 +226,7 @@ impl World {
             timer_at: None,
             timers: (Instant::START, 0),
             high_water: None,
+            asked: 0,
             watch: 0,
             is_watching: false,
             demoted: BTreeSet::new(),
@@ -893,7 +896,9 @@ impl World {
                 }
             }
             Input::Store(number, answer) => {
-                if cluster.awaits_store(number) {
+                // A member's requests are carried out one after the other: the answer to an earlier
+                // one begins no watch.
+                if number == node.asked {
                     self.watch(member, &answer);
                 }
                 if let Some(cluster) = &mut self.nodes[member].cluster {
@@ -1048,6 +1053,7 @@ impl World {
         self.count(member, &output);
         match output {
             ClusterOutput::Store { number, request } => {
+                self.nodes[member].asked = number;
                 let cluster = self.nodes[member].cluster.as_ref();
                 let sent = Request {
                     number,
