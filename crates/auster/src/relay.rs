@@ -546,16 +546,33 @@ async fn bind_udp(agent: &str, method: &UdpMethod) -> Result<DatagramListener, F
     Ok(listener)
 }
 
-/// SIGINT or SIGTERM.
-pub async fn stop_signal() {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// SIGINT or SIGTERM. They are caught from this call on, not from the first poll on: whoever has
+/// heard that a relay is ready may end it at once.
+pub fn stop_signal() -> impl Future<Output = ()> {
+    let interrupt = signal(SignalKind::interrupt());
+    let terminate = signal(SignalKind::terminate());
+    async {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::{Signal, raise};
+
+    use super::*;
+
+    /// Uncaught, it would end the process of the tests.
+    #[tokio::test]
+    async fn a_signal_is_caught_before_anybody_waits_for_it() {
+        let stopped = stop_signal();
+        raise(Signal::SIGTERM).unwrap();
+        stopped.await;
     }
 }

@@ -449,10 +449,11 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
 async fn keep(args: KeepArgs, manager: Manager) -> Result<(), Failure> {
     cli::output::become_service();
     let keeper = Keeper::new(keep::database("--db", &args.db)?);
+    let stopped = stop_signal();
     manager.ready();
     tokio::select! {
         () = keeper.run() => {}
-        () = stop_signal() => {}
+        () = stopped => {}
     }
     manager.stopping();
     Ok(())
