@@ -1020,7 +1020,7 @@ mod tests {
             let wait = Duration::from_secs(1);
             let policy = PolicyMap::auster();
             let shared = Arc::new(Shared::new(clock, config, policy, wait, notices));
-            let line = Line::new(ConnectionId(3), memory(1).0.peer);
+            let line = Line::new(ConnectionId(3), memory(1).0.peer, None);
             shared.add(&line);
             line.facts().datapath_id = Some(DatapathId(7));
             line.facts().has_been_up = has_been_up;

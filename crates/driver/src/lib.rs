@@ -427,7 +427,8 @@ impl<A: Application> Driver<A> {
         resumed: Option<Version>,
     ) -> (ConnectionId, JoinHandle<()>) {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let line = Line::new(id, connection.peer.clone());
+        let calls = connection.place.as_ref().map(|place| place.calls().clone());
+        let line = Line::new(id, connection.peer.clone(), calls);
         self.shared.add(&line);
         let runtime = workers::runtime_of(connection.place.as_ref());
         let config = lock(&self.config).clone();

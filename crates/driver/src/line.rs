@@ -12,6 +12,7 @@ use openflow::{DatapathId, Version};
 use super::Ended;
 use super::outbox::Outbox;
 use net::transport::PeerIdentity;
+use net::workers::Calls;
 
 pub(super) struct Line {
     pub(super) id: ConnectionId,
@@ -19,6 +20,8 @@ pub(super) struct Line {
     /// Ring the bell after what was put in here.
     pub(super) outbox: Outbox,
     pub(super) bell: Bell,
+    /// Of its worker, if it has one.
+    calls: Option<Arc<Calls>>,
     /// The task has messages for which the inbox had no room; the bell is rung when it has.
     pub(super) waits_for_room: AtomicBool,
     facts: Mutex<Facts>,
@@ -45,12 +48,17 @@ pub(super) struct Facts {
 }
 
 impl Line {
-    pub(super) fn new(id: ConnectionId, peer: PeerIdentity) -> Arc<Line> {
+    pub(super) fn new(
+        id: ConnectionId,
+        peer: PeerIdentity,
+        calls: Option<Arc<Calls>>,
+    ) -> Arc<Line> {
         Arc::new(Line {
             id,
             peer,
             outbox: Outbox::default(),
             bell: Bell::default(),
+            calls,
             waits_for_room: AtomicBool::new(false),
             facts: Mutex::default(),
         })
@@ -65,6 +73,19 @@ impl Line {
         self.outbox.end(reason);
         self.bell.ring();
     }
+
+    /// Rings the bell, together with those of other connections of its worker if it has one: make
+    /// what this adds to `calls` when all are rung.
+    pub(super) fn ring_among(&self, calls: &mut Vec<Arc<Calls>>) {
+        let Some(own) = &self.calls else {
+            return self.bell.ring();
+        };
+        if let Some(waker) = self.bell.pull()
+            && own.add(waker)
+        {
+            calls.push(own.clone());
+        }
+    }
 }
 
 /// Wakes the connection's task. However often it is rung before the task hears it, that is one
@@ -77,11 +98,15 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) fn ring(&self) {
-        if !self.is_rung.swap(true, Ordering::AcqRel)
-            && let Some(waker) = &*super::lock(&self.waker)
-        {
-            waker.wake_by_ref();
+        if let Some(waker) = self.pull() {
+            waker.wake();
         }
+    }
+
+    /// Rings it, and returns whom to wake for it.
+    fn pull(&self) -> Option<Waker> {
+        let was_rung = self.is_rung.swap(true, Ordering::AcqRel);
+        (!was_rung).then(|| super::lock(&self.waker).clone())?
     }
 
     /// Sets the waker that the bell wakes from now on. Ask [`Bell::was_rung`] afterwards.

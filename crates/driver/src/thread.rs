@@ -20,6 +20,7 @@ use super::shared::{Down, News, Shared, Work};
 use super::{ASKS_MAX, Application, Ask, Ended, Notice};
 use net::tls::Role;
 use net::transport;
+use net::workers::Calls;
 
 pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Receiver<Ask<A>>) {
     let mut thread = Thread {
@@ -27,6 +28,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         shared,
         admitted: HashMap::new(),
         touched: Vec::new(),
+        calls: Vec::new(),
         hosts: HostNotices::new(shared.clock.now()),
         probes: VecDeque::new(),
         given_up: HashSet::new(),
@@ -60,6 +62,8 @@ struct Thread<'a, A> {
     admitted: HashMap<ConnectionId, Admitted>,
     /// Lines whose bell is to be rung.
     touched: Vec<Arc<Line>>,
+    /// Workers with lines whose bells have been rung.
+    calls: Vec<Arc<Calls>>,
     hosts: HostNotices,
     /// Probes whose tasks may not have taken them yet, oldest first.
     probes: VecDeque<Probe>,
@@ -348,11 +352,12 @@ impl<A: Application> Thread<'_, A> {
             }
         }
         for line in self.touched.drain(..) {
-            line.bell.ring();
+            line.ring_among(&mut self.calls);
             if let Some(admitted) = self.admitted.get_mut(&line.id) {
                 admitted.is_touched = false;
             }
         }
+        self.calls.drain(..).for_each(|calls| calls.make());
     }
 }
 
@@ -461,7 +466,7 @@ mod tests {
                 notices,
             );
             let id = ConnectionId(3);
-            let line = Line::new(id, transport::memory(1).0.peer);
+            let line = Line::new(id, transport::memory(1).0.peer, None);
             line.facts().datapath_id = Some(DatapathId(7));
             shared.add(&line);
             let mut thread = Thread {
@@ -475,6 +480,7 @@ mod tests {
                     },
                 )]),
                 touched: Vec::new(),
+                calls: Vec::new(),
                 hosts: HostNotices::new(Instant::START),
                 probes: VecDeque::new(),
                 given_up: HashSet::new(),

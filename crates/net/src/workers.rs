@@ -4,10 +4,11 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// The threads. They end when the last clone and the last [`Place`] are gone.
 #[derive(Clone)]
@@ -16,7 +17,7 @@ pub struct Workers {
 }
 
 struct Pool {
-    runtimes: Vec<Handle>,
+    threads: Vec<(Handle, Arc<Calls>)>,
     /// Connections of each thread.
     loads: Mutex<Vec<usize>>,
     /// The threads run until it is dropped.
@@ -37,21 +38,27 @@ impl Workers {
 
     pub fn start(count: NonZeroUsize) -> io::Result<Workers> {
         let (running, ended) = watch::channel(());
-        let mut runtimes = Vec::new();
+        let mut threads = Vec::new();
         for worker in 0..count.get() {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            runtimes.push(runtime.handle().clone());
+            let calls = Arc::new(Calls::default());
+            threads.push((runtime.handle().clone(), calls.clone()));
             let mut ended = ended.clone();
             std::thread::Builder::new()
                 .name(format!("worker-{worker}"))
                 .spawn(move || {
-                    // Nothing is ever sent: an error says that the sender is gone.
-                    let _ = runtime.block_on(ended.changed());
+                    runtime.block_on(async {
+                        tokio::select! {
+                            // Nothing is ever sent: an error says that the sender is gone.
+                            _ = ended.changed() => {}
+                            () = calls.carry_out() => {}
+                        }
+                    });
                 })?;
         }
         Ok(Workers {
             pool: Arc::new(Pool {
-                runtimes,
+                threads,
                 loads: Mutex::new(vec![0; count.get()]),
                 _running: running,
             }),
@@ -78,8 +85,44 @@ impl Workers {
 }
 
 impl Pool {
-    fn loads(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+    fn loads(&self) -> MutexGuard<'_, Vec<usize>> {
         self.loads.lock().expect("no panic while it is held")
+    }
+}
+
+/// Tasks of one thread that are to be woken. To wake them one by one from another thread costs a
+/// system call each; here all of them cost one.
+#[derive(Default)]
+pub struct Calls {
+    waiting: Mutex<Vec<Waker>>,
+    made: Notify,
+}
+
+impl Calls {
+    /// Has a task woken at the next [`Calls::make`]. True if no other waits for it.
+    pub fn add(&self, task: Waker) -> bool {
+        let mut waiting = self.waiting();
+        waiting.push(task);
+        waiting.len() == 1
+    }
+
+    /// Wakes the thread, which wakes the tasks.
+    pub fn make(&self) {
+        self.made.notify_one();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes tasks, for ever.
+    async fn carry_out(&self) {
+        let mut tasks = Vec::new();
+        loop {
+            self.made.notified().await;
+            std::mem::swap(&mut tasks, &mut self.waiting());
+            tasks.drain(..).for_each(Waker::wake);
+        }
     }
 }
 
@@ -90,7 +133,12 @@ impl Place {
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
-        &self.pool.runtimes[self.worker]
+        &self.pool.threads[self.worker].0
+    }
+
+    /// The way to wake several tasks of its thread together.
+    pub fn calls(&self) -> &Arc<Calls> {
+        &self.pool.threads[self.worker].1
     }
 }
 
@@ -139,5 +187,33 @@ mod tests {
             ended.recv_timeout(patience),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
         );
+    }
+
+    #[test]
+    fn tasks_of_a_thread_are_woken_together() {
+        let workers = Workers::start(NonZeroUsize::MIN).unwrap();
+        let place = workers.place();
+        let (wakers, waiting) = std::sync::mpsc::channel();
+        let tasks = [0; 3].map(|_| {
+            let wakers = wakers.clone();
+            let mut is_first = true;
+            place.runtime().spawn(std::future::poll_fn(move |context| {
+                if !std::mem::take(&mut is_first) {
+                    return std::task::Poll::Ready(());
+                }
+                wakers.send(context.waker().clone()).unwrap();
+                std::task::Poll::Pending
+            }))
+        });
+        let adds: Vec<bool> = (waiting.iter().take(3))
+            .map(|waker| place.calls().add(waker))
+            .collect();
+        assert_eq!(adds, [true, false, false]);
+        place.calls().make();
+        let patience = std::time::Duration::from_secs(20);
+        for task in tasks {
+            let ended = async { tokio::time::timeout(patience, task).await.is_ok() };
+            assert!(place.runtime().block_on(ended));
+        }
     }
 }
