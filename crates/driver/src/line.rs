@@ -20,7 +20,7 @@ pub(super) struct Line {
     /// Ring the bell after what was put in here.
     pub(super) outbox: Outbox,
     pub(super) bell: Bell,
-    /// Of its worker, if it has one.
+    /// The calls of its worker, if it has one.
     calls: Option<Arc<Calls>>,
     /// The task has messages for which the inbox had no room; the bell is rung when it has.
     pub(super) waits_for_room: AtomicBool,
