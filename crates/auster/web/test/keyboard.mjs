@@ -1,7 +1,7 @@
 // What can be focused, and what the Tab key reaches.
 
 /** Marks each element that takes input and is seen; their marks. */
-export function focusables(page) {
+function focusables(page) {
   return page.evaluate(() => {
     const kinds = "a[href], button, input, select, summary, [tabindex='0']";
     const all = [...document.querySelectorAll(kinds)].filter((element) => {
@@ -17,7 +17,7 @@ export function focusables(page) {
 }
 
 /** The marks of the elements that have the focus after each press of Tab. */
-export async function walk(page, presses) {
+async function walk(page, presses) {
   const reached = [];
   for (let press = 0; press < presses; press += 1) {
     await page.keyboard.press("Tab");
@@ -28,4 +28,19 @@ export async function walk(page, presses) {
     if (mark !== null) reached.push(mark);
   }
   return reached;
+}
+
+const WALKS_MAX = 5;
+
+/** The marks of what Tab does not reach. What the page has replaced on the way is looked for again. */
+export async function unreached(page) {
+  for (let walks = 1; ; walks += 1) {
+    const all = await focusables(page);
+    const reached = await walk(page, all.length + 10);
+    const missed = all.filter((one) => !reached.includes(one));
+    const there = await page.evaluate(() =>
+      [...document.querySelectorAll("[data-mark]")].map((element) => element.dataset.mark),
+    );
+    if (walks === WALKS_MAX || missed.every((one) => there.includes(one))) return missed;
+  }
 }

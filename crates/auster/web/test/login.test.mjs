@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { WAIT_MS, launch, open, violations } from "./browser.mjs";
-import { focusables, walk } from "./keyboard.mjs";
+import { unreached } from "./keyboard.mjs";
 
 const AUSTER = process.env.AUSTER ?? "../../../target/debug/auster";
 /** The streams that the controller opens at most. */
@@ -220,12 +220,7 @@ for (const colorScheme of ["light", "dark"]) {
         };
         await page.getByLabel("Token").waitFor();
         await check("the form");
-        const all = await focusables(page);
-        const reached = await walk(page, all.length + 10);
-        assert.deepEqual(
-          all.filter((one) => !reached.includes(one)),
-          [],
-        );
+        assert.deepEqual(await unreached(page), []);
         await enter(page, "no token");
         await alert(page, "Wrong token");
         await check("a wrong token");
