@@ -17,7 +17,7 @@ const VIEWS = [
   { name: "switches", path: "/switches", shows: "text=0000000000000004" },
   { name: "switch", path: `/switch/${DPID}`, shows: "table:has-text('Match')" },
   { name: "qos", path: "/qos", shows: "table:has-text('voice-marked')" },
-  { name: "channel", path: "/channel", shows: "text=names no relay" },
+  { name: "channel", path: "/channel", shows: "main:has-text('names no relay'):has(table)" },
   { name: "events", path: "/events", shows: "table:has-text('link_up')" },
   { name: "cluster", path: "/cluster", shows: "text=serves alone" },
 ];

@@ -1,8 +1,8 @@
 // What can be focused, and what the Tab key reaches.
 
-/** Marks each element that takes input and is seen; their marks. */
-function focusables(page) {
-  return page.evaluate(() => {
+/** The marks of the elements that take input and are seen, or null where one has none yet. */
+function marks(page, marksAll) {
+  return page.evaluate((marksAll) => {
     const kinds = "a[href], button, input, select, summary, [tabindex='0']";
     const all = [...document.querySelectorAll(kinds)].filter((element) => {
       if (element.matches(":disabled")) return false;
@@ -10,10 +10,10 @@ function focusables(page) {
     });
     return all.map((element, place) => {
       const name = element.getAttribute("aria-label") ?? element.textContent.trim();
-      element.dataset.mark = `${place}: ${element.tagName} ${name.slice(0, 40)}`;
-      return element.dataset.mark;
+      if (marksAll) element.dataset.mark = `${place}: ${element.tagName} ${name.slice(0, 40)}`;
+      return element.dataset.mark ?? null;
     });
-  });
+  }, marksAll);
 }
 
 /** The marks of the elements that have the focus after each press of Tab. */
@@ -32,15 +32,14 @@ async function walk(page, presses) {
 
 const WALKS_MAX = 5;
 
-/** The marks of what Tab does not reach. What the page has replaced on the way is looked for again. */
+/** The marks of what Tab does not reach. If the page has changed on the way, it is walked again. */
 export async function unreached(page) {
   for (let walks = 1; ; walks += 1) {
-    const all = await focusables(page);
+    const all = await marks(page, true);
     const reached = await walk(page, all.length + 10);
     const missed = all.filter((one) => !reached.includes(one));
-    const there = await page.evaluate(() =>
-      [...document.querySelectorAll("[data-mark]")].map((element) => element.dataset.mark),
-    );
-    if (walks === WALKS_MAX || missed.every((one) => there.includes(one))) return missed;
+    const now = await marks(page, false);
+    const isSame = now.length === all.length && now.every((one) => all.includes(one));
+    if (isSame || missed.length === 0 || walks === WALKS_MAX) return missed;
   }
 }
