@@ -507,6 +507,9 @@ impl World {
     pub fn set_store(&mut self, is_up: bool) {
         self.note(|| format!("store {is_up}"));
         self.store.is_up = is_up;
+        if self.unnoticed_until > self.now {
+            self.unnoticed_until = self.noticed_at();
+        }
         self.store.extend_leases(self.now);
         if !is_up {
             self.store_process += 1;
@@ -557,8 +560,16 @@ impl World {
             self.lost_epoch = self.lost_epoch.max(Some(self.store.epoch()));
             self.store.restore(self.now, &backup, id);
             self.store_process += 1;
-            self.unnoticed_until = self.now + UNNOTICED_MAX;
+            self.unnoticed_until = self.noticed_at();
             self.lose_watches();
+        }
+    }
+
+    /// When all members have noticed that the store was restored: nobody does while it is down.
+    fn noticed_at(&self) -> Instant {
+        match self.store.is_up {
+            true => self.now + UNNOTICED_MAX,
+            false => Instant::START + Duration::MAX,
         }
     }
 

@@ -38,7 +38,7 @@ export function Cluster() {
       {problem?.status === 404 ? (
         <p class="empty">
           This controller serves alone. With [cluster] in its configuration, several controllers
-          share their switches through etcd, and one takes over when another fails.
+          connect to the same switches: one serves them, and another takes over when it fails.
         </p>
       ) : (
         <Trouble problem={problem} />
