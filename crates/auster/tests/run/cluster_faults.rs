@@ -521,7 +521,7 @@ fn the_list_above_is_true() {
             }
         }
     }
-    for place in ["cluster.rs", "upgrade.rs"] {
+    for place in ["cluster.rs", "testsuite/upgrade.rs"] {
         sources.push_str(&read(&root.join("crates/sim/tests").join(place)));
     }
     let comment = include_str!("cluster_faults.rs").lines();

@@ -1,14 +1,12 @@
 //! A network in parts: the controller carries nothing between switches without a way through
 //! links, once that is certain. It carries everything before, and where something else joins them.
 //!
-//! `PARTS_SEEDS=17..18 cargo test -p auster-sim --test parts` runs one that has failed.
+//! `PARTS_SEEDS=17..18 cargo test -p auster-sim --test testsuite parts::` runs one seed.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "a test reads its environment and uses all cores"
 )]
-
-mod seeds;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +17,8 @@ use openflow::MacAddr;
 use openflow::packet::build::ethernet;
 use sim::network::{HostId, LinkId, Network};
 use sim::topology::{self, Topology};
+
+use crate::seeds;
 
 /// The EtherType of frames here, one for experiments (IEEE 802, 9.2.3).
 const ETH_TYPE: u16 = 0x88b5;

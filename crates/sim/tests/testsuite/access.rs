@@ -1,7 +1,6 @@
 //! Access lists, bindings and guards on whole networks: they hold whatever happens to links and
 //! controllers, a change costs what it changes, and nothing else is disturbed.
 
-#[path = "access/routed.rs"]
 mod routed;
 
 use std::collections::BTreeSet;

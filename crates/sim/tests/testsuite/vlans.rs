@@ -1,13 +1,12 @@
 //! VLANs: the same addresses in two of them are different hosts, and whatever happens no frame goes
 //! from one to the other.
 //!
-//! `VLAN_SEEDS=0..1000 cargo test --release -p auster-sim --test vlans` runs more random faults.
+//! `VLAN_SEEDS=0..1000 cargo test --release -p auster-sim --test testsuite vlans::` runs more random
+//! faults.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
 
-#[path = "vlans/restart.rs"]
 mod restart;
-mod seeds;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +19,8 @@ use openflow::table::{FlowEntry, Switch};
 use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, Network, SwitchId};
 use sim::topology::{self, Topology};
+
+use crate::seeds;
 
 /// The EtherType of broadcasts that begin with the VLAN of their sender.
 const MARKED: u16 = 0x1234;

@@ -1,17 +1,18 @@
 //! A cluster whose members are upgraded to a version with another schema of the store, one after
 //! the other: the rules of `cluster.rs` hold, and no member meets a schema that it does not read.
 //!
-//! `UPGRADE_SEEDS=0..10000 cargo test --release -p auster-sim --test upgrade random` runs many.
+//! `UPGRADE_SEEDS=0..10000 cargo test --release -p auster-sim --test testsuite upgrade::random`
+//! runs many.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "a test reads its environment and uses all cores"
 )]
 
-mod seeds;
-
 use clock::{SplitMix64, ms};
 use sim::cluster::{LEASE, World};
+
+use crate::seeds;
 
 /// Seeds in `cargo test` without a range.
 const SEEDS: std::ops::Range<u64> = 0..100;
