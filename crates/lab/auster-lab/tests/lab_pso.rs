@@ -46,8 +46,15 @@ fn no_message_of_the_target_is_lost_by_the_default() {
     };
     for (algorithm, load) in [("fifo", "0.2"), ("hierarchy", "0.2"), ("hierarchy", "1.05")] {
         let figure = row(algorithm, load);
-        let counts = ["target_sent", "target_asked", "target_lost", "unseen"].map(&figure);
-        assert_eq!(counts, [150.0, 150.0, 0.0, 0.0], "{algorithm} {load}");
+        let [sent, asked, lost, unseen] =
+            ["target_sent", "target_asked", "target_lost", "unseen"].map(&figure);
+        assert_eq!(
+            [asked, lost, unseen],
+            [sent, 0.0, 0.0],
+            "{algorithm} {load}"
+        );
+        // A busy machine sends some of 150 too late to count.
+        assert!((50.0..=150.0).contains(&sent), "{algorithm} {load}: {sent}");
     }
     assert_eq!(row("hierarchy", "0.2")("cross_lost"), 0.0);
     // The link was overloaded, or all this shows nothing.

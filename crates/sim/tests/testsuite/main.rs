@@ -3,6 +3,10 @@
 //! many seeds in release (`cluster`, `fabric_faults`) and what a fuzzer shares are their own.
 
 #[path = "../seeds/mod.rs"]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test reads its environment and uses all cores"
+)]
 mod seeds;
 
 mod access;
