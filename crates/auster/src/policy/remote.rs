@@ -1,7 +1,7 @@
 //! Policy maps of running relays, by their status sockets: `push` and `status`.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use cli::failure::Failure;
 
 /// A push waits for every relay's other end in turn.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How often a request is made that a relay took for none.
+const ATTEMPTS_MAX: u32 = 10;
 
 #[derive(clap::Args)]
 pub struct PushArgs {
@@ -188,21 +191,98 @@ fn in_words(relay: &Value) -> String {
     text
 }
 
-/// Sends `request` to a status socket and reads the answer.
+/// Sends `request` to a status socket and reads the answer. A relay takes a client that says
+/// nothing at once for one that wants the status, so a request that began late is made again: a map
+/// that is pushed twice is in use once.
 fn ask(relay: &Path, request: &str) -> Result<Value, Failure> {
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(answer) = ask_once(relay, request)? {
+            return Ok(answer);
+        }
+    }
+    Err(Failure::network(format!(
+        "{}: the relay answered {ATTEMPTS_MAX} requests before it had read them; this machine is \
+         too busy",
+        relay.display()
+    )))
+}
+
+/// `None`: the relay took the request for none.
+fn ask_once(relay: &Path, request: &str) -> Result<Option<Value>, Failure> {
     let lost = |e: std::io::Error| Failure::network(format!("{}: {e}", relay.display()));
+    let is_late = |e: &std::io::Error| {
+        let closed = [
+            ErrorKind::BrokenPipe,
+            ErrorKind::ConnectionReset,
+            ErrorKind::NotConnected,
+        ];
+        !request.is_empty() && closed.contains(&e.kind())
+    };
     let mut socket = UnixStream::connect(relay).map_err(lost)?;
     socket
         .set_read_timeout(Some(ANSWER_TIME_MAX))
         .map_err(lost)?;
-    socket.write_all(request.as_bytes()).map_err(lost)?;
-    socket.shutdown(Shutdown::Write).map_err(lost)?;
     let mut answer = String::new();
-    socket.read_to_string(&mut answer).map_err(lost)?;
-    serde_json::from_str(&answer)
-        .map_err(|_| Failure::network(format!("{}: no relay answers there", relay.display())))
+    let asked = socket
+        .write_all(request.as_bytes())
+        .and_then(|()| socket.shutdown(Shutdown::Write))
+        .and_then(|()| socket.read_to_string(&mut answer));
+    match asked {
+        Err(error) if is_late(&error) => return Ok(None),
+        asked => asked.map_err(lost)?,
+    };
+    let answer: Value = serde_json::from_str(&answer)
+        .map_err(|_| Failure::network(format!("{}: no relay answers there", relay.display())))?;
+    let is_status = answer.get("relays").is_some();
+    Ok(Some(answer).filter(|_| request.is_empty() || !is_status))
 }
 
 fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// What `ask` returns from a relay that takes the first `late` requests for none.
+    fn asked(request: &str, late: u32) -> Result<Value, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("status");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            for (n, socket) in (0..).zip(listener.incoming()) {
+                let mut socket = socket.unwrap();
+                let mut request = String::new();
+                if n < late {
+                    // It answers before the request comes, at its first byte, or when it is there.
+                    let bytes = [0, 1, usize::MAX][n as usize % 3];
+                    let mut unheeded = Vec::new();
+                    let mut reader = (&mut socket).take(bytes as u64);
+                    reader.read_to_end(&mut unheeded).unwrap();
+                } else {
+                    socket.read_to_string(&mut request).unwrap();
+                }
+                let answer = match request.as_str() {
+                    "" => r#"{"relays": []}"#,
+                    _ => r#"{"pushed": []}"#,
+                };
+                let _ = socket.write_all(answer.as_bytes());
+            }
+        });
+        ask(&path, request)
+    }
+
+    #[test]
+    fn a_request_that_is_taken_for_none_is_made_again() {
+        for late in [0, 1, 2, 3, ATTEMPTS_MAX - 1] {
+            let answer = asked("policy push\nmap", late).unwrap();
+            assert!(answer.get("pushed").is_some(), "{late}: {answer}");
+        }
+        let failure = asked("policy push\nmap", ATTEMPTS_MAX).unwrap_err();
+        assert!(format!("{failure:?}").contains("too busy"), "{failure:?}");
+        assert!(asked("", 0).unwrap().get("relays").is_some());
+    }
 }
