@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// What `ask` returns from a relay that takes the first `late` requests for none.
+    /// The answer to `ask` from a relay that takes the first `late` requests for none.
     fn asked(request: &str, late: u32) -> Result<Value, Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("status");
