@@ -5,7 +5,6 @@ use control::controller::{Alarm, ControllerConfig, Event, Mode};
 use openflow::packet::build::{Host as Address, arp_request};
 use openflow::{Field, MacAddr, Match, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 use sim::topology;
 
 const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
@@ -20,15 +19,10 @@ fn network_of(mode: Mode, version: Version) -> Network {
         mode,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     Network::new(
         NetworkConfig {
-            process,
             version,
-            ..NetworkConfig::default()
+            ..controller.into()
         },
         1,
     )
@@ -169,12 +163,8 @@ fn switches_that_come_back_late_cost_established_flows_nothing() {
             ..ControllerConfig::default()
         };
         let config = NetworkConfig {
-            process: ProcessConfig {
-                controller,
-                ..ProcessConfig::default()
-            },
             reconnect_delay: ms(3000),
-            ..NetworkConfig::default()
+            ..controller.into()
         };
         let mut network = Network::new(config, 1);
         let switches = [(); 3].map(|()| network.add_switch());
@@ -260,12 +250,8 @@ fn a_lost_switch_is_left_without_loss() {
             ..ControllerConfig::default()
         };
         let config = NetworkConfig {
-            process: ProcessConfig {
-                controller,
-                ..ProcessConfig::default()
-            },
             reconnect_delay: Duration::from_secs(600),
-            ..NetworkConfig::default()
+            ..controller.into()
         };
         let mut network = Network::new(config, 1);
         let ring = topology::ring(&mut network, 5);

@@ -5,7 +5,6 @@ use control::controller::{ControllerConfig, Mode};
 use openflow::Version;
 use proptest::prelude::*;
 use sim::network::{Network, NetworkConfig};
-use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};
 
 const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
@@ -15,15 +14,10 @@ fn network(mode: Mode, version: Version, seed: u64) -> Network {
         mode,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     Network::new(
         NetworkConfig {
-            process,
             version,
-            ..NetworkConfig::default()
+            ..controller.into()
         },
         seed,
     )
@@ -98,12 +92,8 @@ fn a_distant_controller_changes_the_delay_and_nothing_else() {
             ..ControllerConfig::default()
         };
         let config = NetworkConfig {
-            process: ProcessConfig {
-                controller,
-                ..ProcessConfig::default()
-            },
             control_delay: Duration::from_millis(2),
-            ..NetworkConfig::default()
+            ..controller.into()
         };
         let mut network = Network::new(config, 3);
         let topology = topology::ring(&mut network, 4);

@@ -5,7 +5,6 @@ use control::controller::ControllerConfig;
 use control::timeouts::{FirstPackets, Timeouts};
 use openflow::{DatapathId, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
 
@@ -23,13 +22,9 @@ fn crowd(version: Version) -> (Network, SwitchId, u64) {
         ..ControllerConfig::default()
     };
     let config = NetworkConfig {
-        process: ProcessConfig {
-            controller,
-            ..ProcessConfig::default()
-        },
         version,
         entries_max: LIMIT as usize,
-        ..NetworkConfig::default()
+        ..controller.into()
     };
     let mut network = Network::new(config, 1);
     let at = network.add_switch();

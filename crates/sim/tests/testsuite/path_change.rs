@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use clock::{Duration, ms};
 use control::controller::{ControllerConfig, Drained, Mode};
 use control::entry::{Entry, EntryKind};
-use control::timeouts::{FlowClass, HostName, Lifetime, Proto, Service, Timeouts};
+use control::timeouts::{FlowClass, HostName, Lifetime, Timeouts};
 use openflow::packet::build::udp;
 use openflow::{DatapathId, MacAddr};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};
+
+use crate::services_order::class;
 
 const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
 
@@ -32,15 +33,10 @@ fn config(mode: Mode, control_delay: Duration) -> NetworkConfig {
         mode,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     NetworkConfig {
-        process,
         control_delay,
         activation_delay: ms(17),
-        ..NetworkConfig::default()
+        ..controller.into()
     }
 }
 
@@ -249,20 +245,6 @@ fn who_does_not_pause_is_moved_under_traffic_when_the_wait_is_over() {
 /// Lets streams pass and forbids all other UDP traffic.
 fn only_streams() -> Timeouts {
     const STREAM_PORT: u16 = 4001;
-    let class = |name: &str, dst_ports: &[u16], forbid| FlowClass {
-        name: name.to_owned(),
-        src: None,
-        dst: None,
-        service: Some(Service {
-            proto: Proto::UDP,
-            src_ports: Vec::new(),
-            dst_ports: dst_ports.to_vec(),
-        }),
-        lifetime: None,
-        first_packets: None,
-        forbid,
-        priority: false,
-    };
     Timeouts {
         classes: vec![
             class("streams", &[STREAM_PORT], false),

@@ -9,7 +9,6 @@ use openflow::MacAddr;
 use openflow::PortNo;
 use openflow::packet::build::{Host as Address, arp_request};
 use sim::network::{HostId, Network, NetworkConfig, Part, SwitchId};
-use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};
 
 /// All links and pairs are back within this time after the end.
@@ -33,13 +32,8 @@ fn config(mode: Mode) -> NetworkConfig {
         mode,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     NetworkConfig {
-        process,
-        ..NetworkConfig::default()
+        ..controller.into()
     }
 }
 

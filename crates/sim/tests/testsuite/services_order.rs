@@ -33,7 +33,8 @@ fn host(n: u8) -> Address {
     Address::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n))
 }
 
-fn class(name: &str, dst_ports: &[u16], forbid: bool) -> FlowClass {
+/// The class of UDP to these ports.
+pub fn class(name: &str, dst_ports: &[u16], forbid: bool) -> FlowClass {
     FlowClass {
         name: name.to_owned(),
         src: None,

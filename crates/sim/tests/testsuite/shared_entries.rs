@@ -14,7 +14,6 @@ use openflow::packet::build::udp;
 use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Version};
 use proptest::prelude::*;
 use sim::network::{HostId, LinkId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
 
@@ -62,12 +61,8 @@ impl Star {
             ..ControllerConfig::default()
         };
         let config = NetworkConfig {
-            process: ProcessConfig {
-                controller,
-                ..ProcessConfig::default()
-            },
             version,
-            ..NetworkConfig::default()
+            ..controller.into()
         };
         let mut network = Network::new(config, seed);
         let cores = dpids
