@@ -87,7 +87,7 @@ fn network(seed: u64) -> Network {
             ..FabricConfig::default()
         }),
         host_idle: HOST_IDLE,
-        // In most networks, as LLDP is most of what a quiet one says, and takes a fifth of the time.
+        // Slower in most networks: LLDP is most of what a quiet one says, a fifth of the time.
         lldp_interval: ms(if seed % 4 == 1 { 1000 } else { 3000 }),
         ..ControllerConfig::default()
     };
@@ -529,9 +529,10 @@ fn equal_paths_are_shared(network: &Network, topology: &Topology) -> Result<(), 
     Ok(())
 }
 
-/// The tables name hosts where they are, and egresses that exist; others' entries are there. An
-/// ingress's entry that no packet has used since may lapse by itself, as may what is left of a path.
-/// Returns the number of those that lead elsewhere, or led a path.
+/// The tables name hosts where they are, and egresses that exist; others' entries are there.
+///
+/// An ingress's entry that no packet has used since may lapse by itself, as may what is left of a
+/// path. Returns the number of those that lead elsewhere, or led a path.
 fn holds_nothing_stale(
     network: &Network,
     topology: &Topology,
