@@ -179,6 +179,7 @@ struct Task {
     barriers: u64,
     is_paused: bool,
     share: Share,
+    /// The first echo request since a reply: the slowest replies come after the next request.
     echo_sent: Option<(Xid, Instant)>,
     /// The reason of the end. Once it is set nothing more is read; queued messages are written,
     /// then the connection closes.
@@ -554,14 +555,13 @@ impl Task {
     }
 
     fn handle_message(&mut self, now: Instant, frame: Frame) {
-        if let Some((xid, sent)) = self.echo_sent
-            && frame.kind() == MessageKind::EchoReply
+        if frame.kind() == MessageKind::EchoReply
+            && let Some((xid, sent)) = self.echo_sent.take()
             && frame.xid() == xid
         {
             let rtt = now.since(sent);
             self.facts.echo_rtt = Some(rtt);
             self.shared.count_echo(rtt);
-            self.echo_sent = None;
         }
         self.session.handle_frame(now, frame);
         self.drain_session(now);
@@ -574,7 +574,7 @@ impl Task {
             match output {
                 SessionOutput::Transmit(frame) => {
                     if frame.kind() == MessageKind::EchoRequest {
-                        self.echo_sent = Some((frame.xid(), now));
+                        self.echo_sent.get_or_insert((frame.xid(), now));
                     }
                     self.facts.messages_sent += 1;
                     self.output.answer(&frame);
