@@ -54,6 +54,8 @@ fn linux_takes_the_answers_of_the_edge_and_routers_answer_themselves() {
             "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0",
             // What is known stays known for this test: nobody confirms it by another question.
             "sysctl -qw net.ipv6.neigh.eth0.base_reachable_time_ms=3600000",
+            // Nor five seconds after its first packet to a host whose question it has heard.
+            "sysctl -qw net.ipv6.neigh.eth0.delay_first_probe_time=3600",
         ];
         for command in commands {
             must(&lab, host, command);
