@@ -84,8 +84,16 @@ impl FlowCache {
             return;
         }
         self.due = None;
+        let mut last = None;
         self.flows.retain(|key, flow| {
-            let mask = Mask::of(switch, key.in_port);
+            if now.since(flow.used_at) >= IDLE_MAX {
+                return false;
+            }
+            // Flows are in the order of their ports.
+            let mask = match last {
+                Some((in_port, mask)) if in_port == key.in_port => mask,
+                _ => last.insert((key.in_port, Mask::of(switch, key.in_port))).1,
+            };
             let is_wide = mask.is_none_or(|mask| {
                 (mask.src && key.src.is_none())
                     || (mask.dst && key.dst.is_none())
@@ -93,7 +101,7 @@ impl FlowCache {
                     || (mask.hash && key.hash.is_none())
             });
             flow.outputs = switch.output_of(key.in_port, &flow.packet);
-            !is_wide && now.since(flow.used_at) < IDLE_MAX
+            !is_wide
         });
     }
 
@@ -110,13 +118,14 @@ impl FlowCache {
         }
         let fields = PacketFields::parse(in_port, packet);
         let tag = fields.get(Field::VlanVid).zip(fields.get(Field::VlanPcp));
+        let hash = fields.flow_key();
         let of = |mask: Mask| FlowKey {
             in_port,
             eth_type: fields.eth_type(),
             vlan: tag.filter(|_| mask.vlan),
             src: fields.eth_src().filter(|_| mask.src),
             dst: fields.eth_dst().filter(|_| mask.dst),
-            hash: mask.hash.then(|| fields.flow_key()),
+            hash: Some(hash).filter(|_| mask.hash),
         };
         for mask in Mask::all() {
             let is_kept =
