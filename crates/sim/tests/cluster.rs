@@ -1,8 +1,8 @@
 //! Clusters of controllers under faults: directed ones, and random ones by seed. Whatever has
 //! happened, a switch takes writes of one member at a time, and in quiet times it has one master.
 //!
-//! `CLUSTER_SEEDS=0..10000 cargo test --release -p auster-sim --test cluster random` runs many, and
-//! `CLUSTER_SEEDS=17..18` one that has failed, with what it did.
+//! `CLUSTER_SEEDS=0..10000 cargo test --profile checked -p auster-sim --test cluster random` runs
+//! many, and `CLUSTER_SEEDS=17..18` one that has failed, with what it did.
 
 #![allow(
     clippy::disallowed_methods,

@@ -3,8 +3,8 @@
 //! stale is left. At no time does a packet go in circles, or reach a host twice. A planned change
 //! loses and reorders nothing.
 //!
-//! `FABRIC_SEEDS=1000..11000 cargo test --release -p auster-sim --test fabric_faults` runs those of
-//! `make test`, and `FABRIC_SEEDS=17..18` one that has failed.
+//! `FABRIC_SEEDS=1000..11000 cargo test --profile checked -p auster-sim --test fabric_faults` runs
+//! those of `make test`, and `FABRIC_SEEDS=17..18` one that has failed.
 
 #![allow(
     clippy::disallowed_methods,

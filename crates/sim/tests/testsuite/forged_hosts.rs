@@ -4,8 +4,8 @@
 //! *Whole again* means here: only hosts that are there are known, each IP address is that of its
 //! host, and the switches hold the entries that they held before.
 //!
-//! `FORGED=1000000 cargo test --release -p auster-sim --test testsuite forged_hosts::` forges a
-//! million.
+//! `FORGED=1000000 cargo test --profile checked -p auster-sim --test testsuite forged_hosts::`
+//! forges a million.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
 

@@ -1,7 +1,7 @@
 //! Gateways: hosts of VLANs with one reach each other by routing alone, and no other VLAN does.
 //!
-//! `GATEWAY_SEEDS=0..1000 cargo test --release -p auster-sim --test testsuite gateways::` runs more
-//! random faults.
+//! `GATEWAY_SEEDS=0..1000 cargo test --profile checked -p auster-sim --test testsuite gateways::`
+//! runs more random faults.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
 

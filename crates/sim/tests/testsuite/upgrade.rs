@@ -1,7 +1,7 @@
 //! A cluster whose members are upgraded to a version with another schema of the store, one after
 //! the other: the rules of `cluster.rs` hold, and no member meets a schema that it does not read.
 //!
-//! `UPGRADE_SEEDS=0..10000 cargo test --release -p auster-sim --test testsuite upgrade::random`
+//! `UPGRADE_SEEDS=0..10000 cargo test --profile checked -p auster-sim --test testsuite upgrade::`
 //! runs many.
 
 #![allow(

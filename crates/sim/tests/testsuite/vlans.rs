@@ -1,8 +1,8 @@
 //! VLANs: the same addresses in two of them are different hosts, and whatever happens no frame goes
 //! from one to the other.
 //!
-//! `VLAN_SEEDS=0..1000 cargo test --release -p auster-sim --test testsuite vlans::` runs more
-//! random faults.
+//! `VLAN_SEEDS=0..1000 cargo test --profile checked -p auster-sim --test testsuite vlans::` runs
+//! more random faults.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its environment")]
 
