@@ -8,13 +8,15 @@ use serde_json::json;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::say;
-use scenario::experiment;
+use scenario::experiment::{self, Owner};
 use testbed::impairment::Impairment;
 use testbed::ledger::Ledger;
 use testbed::network::{Network, Options};
 use testbed::plane::{Controller, ForwardArgs, Plane, Transport};
 use testbed::topology_file::topology;
 use testbed::{link, plane, tools};
+
+use crate::{model, papers};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -135,6 +137,13 @@ pub struct ExecArgs {
     command: Vec<String>,
 }
 
+fn check(args: &experiment::CheckArgs) -> Result<(), Failure> {
+    experiment::check(args, |owner, path| match owner {
+        Owner::Model => model::check(path),
+        Owner::Papers => papers::check(path),
+    })
+}
+
 pub fn run(command: Command) -> Result<(), Failure> {
     let is_part_of_a_lab = matches!(command, Command::Link(_) | Command::Forward(_));
     if !is_part_of_a_lab && nix::unistd::geteuid().is_root() {
@@ -142,7 +151,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
     match command {
         Command::Run(args) => experiment::run(&args),
-        Command::Check(args) => experiment::check(&args),
+        Command::Check(args) => check(&args),
         Command::Schema => {
             say!("{:#}", experiment::schema());
             Ok(())

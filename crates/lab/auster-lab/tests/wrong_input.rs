@@ -1,5 +1,5 @@
 //! Wrong input to every command: one line that says what to do, the exit code that `--help`
-//! promises, soon, and nothing left behind.
+//! promises, soon, and nothing left behind. The project's own scenarios are right.
 //!
 //! Each command runs in a mount namespace with an empty `/run`, so that what a lab would leave
 //! there is seen, and no lab of anybody else is.
@@ -282,6 +282,10 @@ fn lab_says_what_is_wrong() {
             RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
         ("lab check missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
         ("lab check broken.toml", Root, 2, "broken.toml: line 1: "),
+        ("lab check overhead.toml",
+            Root, 2, "paper.message_bytes is 1 to 65535; wire.methods: 'sctp' is no method"),
+        ("lab check list.toml",
+            Root, 2, "list.toml:3:11: minutes is \"ten\"; it must be a number from 0.01 to 600"),
         ("lab run missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
         ("lab run broken.toml", Root, 2, "broken.toml: "),
         ("lab run lab.toml --controller ssl:1.2.3.4",
@@ -345,6 +349,22 @@ fn bench_switch_says_what_is_wrong() {
         ("bench switch",
             RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
     ]);
+}
+
+#[test]
+fn every_scenario_of_the_project_is_right() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios");
+    let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<_> = files
+        .filter(|f| f.extension() == Some("toml".as_ref()))
+        .collect();
+    let mut words = vec!["lab", "check"];
+    words.extend(files.iter().map(|file| file.to_str().unwrap()));
+    let said = common::lab::auster(&words);
+    assert!(said.status.success(), "{said:?}");
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(said.matches(": ok\n").count(), files.len(), "{said}");
+    assert!(files.len() > 40, "{said}");
 }
 
 #[test]
@@ -518,6 +538,10 @@ impl Place {
         let overhead = include_str!("../../../../scenarios/overhead.toml")
             .replace("message_bytes = 500", "message_bytes = 0")
             .replace("\"tcp-nagle\"", "\"sctp\"");
+        place.write(
+            "list.toml",
+            b"[[measurement]]\nname = \"a\"\nminutes = \"ten\"\n",
+        );
         place.write("overhead.toml", overhead.as_bytes());
         place.write("empty.pcap", &no_packets);
         place.write("folder/file", b"");

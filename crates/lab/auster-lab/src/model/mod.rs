@@ -7,7 +7,7 @@ mod scenario;
 mod table;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -50,6 +50,11 @@ struct Runs {
     paper: Option<paper::Figures>,
     cells: Vec<wire::CellResult>,
     against: Option<against::Comparison>,
+}
+
+/// Reads a scenario of overhead without computing anything.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    scenario::read(path).map(drop)
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
