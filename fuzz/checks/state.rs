@@ -1237,11 +1237,11 @@ impl World {
     fn known(&self) -> Known {
         let controller = &self.process.controller;
         let is_honest = |at: &Location| at.dpid.0 <= HONEST.len() as u64;
-        let is_ours = |mac: MacAddr| self.hosts.iter().any(|host| host.address.mac == mac);
+        let is_host = |mac: MacAddr| self.hosts.iter().any(|host| host.address.mac == mac);
         let switches = controller.switches().into_iter();
         let switches = switches.filter(|s| s.dpid.0 <= HONEST.len() as u64);
         let hosts = controller.hosts().into_iter();
-        let hosts = hosts.filter(|host| is_honest(&host.at) && is_ours(host.mac));
+        let hosts = hosts.filter(|host| is_honest(&host.at) && is_host(host.mac));
         let links = controller.links().into_iter();
         Known {
             switches: switches

@@ -346,7 +346,7 @@ fn a_transaction_and_a_reply_above_ten_megabytes_pass() {
 }
 
 #[test]
-fn a_transaction_that_waits_can_be_cancelled_and_a_lock_is_ours() {
+fn a_transaction_that_waits_can_be_cancelled_and_a_lock_is_held() {
     let server = Server::start();
     server.vsctl(&["init"]);
     let mut client = Client::connect(&server.path("sock"), Config::default());

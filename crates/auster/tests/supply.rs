@@ -237,7 +237,7 @@ fn a_crate_is_there_once_or_deny_toml_says_why() {
 }
 
 #[test]
-fn every_crate_is_ours_or_of_the_registry() {
+fn every_crate_is_of_the_project_or_of_the_registry() {
     let allowed = listed("sources", "allow-registry", "url");
     for (name, version, source) in locked() {
         let is_allowed = match &source {

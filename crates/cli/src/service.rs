@@ -215,8 +215,8 @@ fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
 
 /// The watchdog's time, if it is for this process.
 fn watchdog(micros: Option<u64>, pid: Option<u64>) -> Option<Duration> {
-    let is_ours = pid.is_none_or(|pid| pid == u64::from(std::process::id()));
-    let micros = micros.filter(|micros| is_ours && *micros > 0)?;
+    let is_for_this = pid.is_none_or(|pid| pid == u64::from(std::process::id()));
+    let micros = micros.filter(|micros| is_for_this && *micros > 0)?;
     Some(Duration::from_micros(micros))
 }
 

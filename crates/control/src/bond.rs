@@ -11,7 +11,7 @@ use openflow::multipart::{FlowStats, GroupDesc};
 use openflow::{Action, DatapathId, GroupId, Instruction, MacAddr, Message, PortNo};
 
 use crate::Location;
-use crate::entry::{EntryKind, is_ours};
+use crate::entry::EntryKind;
 
 /// The upper half of the numbers of the groups of bonds; the lower half is the place.
 const GROUPS: u32 = 0x6176_0000;
@@ -178,8 +178,7 @@ impl Bonds {
             return;
         }
         let forwards = |row: &&mut FlowStats| {
-            let kind = EntryKind::of(row.cookie).filter(|_| is_ours(row.cookie));
-            kind.is_some_and(|kind| FORWARD.contains(&kind))
+            EntryKind::of(row.cookie).is_some_and(|kind| FORWARD.contains(&kind))
         };
         for instruction in rows
             .iter_mut()

@@ -173,8 +173,12 @@ impl EntryKind {
         }
     }
 
-    /// The kind of an entry of ours.
+    /// The kind of an entry by its cookie. `None` if auster has not given it, or to a policy or a
+    /// circuit.
     pub fn of(cookie: Cookie) -> Option<EntryKind> {
+        if !is_own(cookie) {
+            return None;
+        }
         Some(match cookie.0 >> 8 & 0xff {
             1 => EntryKind::Infrastructure,
             2 => EntryKind::Pair,
@@ -800,7 +804,7 @@ impl Guard {
 /// Whether an entry of a switch is a guard that drops.
 pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
     let drops = || read_actions(&row.instructions).is_some_and(|actions| actions.is_empty());
-    is_ours(row.cookie) && EntryKind::of(row.cookie) == Some(EntryKind::Guard) && drops()
+    EntryKind::of(row.cookie) == Some(EntryKind::Guard) && drops()
 }
 
 /// Whether an edge must leave a packet-in to the controller: an entry has sent it up for
@@ -854,7 +858,8 @@ fn host(value: u128) -> Option<MacAddr> {
     can_be_host(mac).then_some(mac)
 }
 
-pub fn is_ours(cookie: Cookie) -> bool {
+/// Whether auster has given a cookie. Anybody who may write a flow can give one the same.
+pub fn is_own(cookie: Cookie) -> bool {
     cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
 }
 
@@ -933,6 +938,9 @@ mod tests {
             let cookie = Cookie(COOKIE_PREFIX.0 | kind << 8);
             let is_qos = crate::qos::flow::Flow::is_its(cookie);
             assert!(!is_qos || EntryKind::of(cookie).is_none(), "{kind}");
+            // The same number in somebody else's cookie says nothing.
+            let foreign = [Cookie(kind << 8), Cookie(cookie.0 ^ 1 << 63)];
+            assert_eq!(foreign.map(EntryKind::of), [None, None], "{kind}");
         }
     }
 

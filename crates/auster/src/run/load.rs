@@ -103,7 +103,7 @@ impl Used {
 
     /// The time used by any process, from `/proc/stat`: `cpuN user nice system idle iowait irq
     /// softirq steal …`.
-    fn of_cores(stat: &str, is_ours: impl Fn(usize) -> bool) -> Used {
+    fn of_cores(stat: &str, is_counted: impl Fn(usize) -> bool) -> Used {
         const IDLE: usize = 3;
         const IOWAIT: usize = 4;
         const STEAL: usize = 7;
@@ -115,7 +115,7 @@ impl Used {
             let mut words = line.split_ascii_whitespace();
             let core = words.next().and_then(|name| name.strip_prefix("cpu"));
             let core = core.and_then(|number| number.parse().ok());
-            if !core.is_some_and(&is_ours) {
+            if !core.is_some_and(&is_counted) {
                 continue;
             }
             let ticks = words.take(STEAL + 1).map(|n| n.parse().unwrap_or(0.0));
@@ -172,9 +172,9 @@ mod tests {
                 1000 - second_busy,
             )
         };
-        let percent = |is_ours: fn(usize) -> bool| {
-            let before = Used::of_cores("cpu0 0 0 0 0\ncpu1 0 0 0 0 100\n", is_ours);
-            Used::of_cores(&stat(760, 100), is_ours).percent_since(before)
+        let percent = |is_counted: fn(usize) -> bool| {
+            let before = Used::of_cores("cpu0 0 0 0 0\ncpu1 0 0 0 0 100\n", is_counted);
+            Used::of_cores(&stat(760, 100), is_counted).percent_since(before)
         };
         assert_eq!(percent(|core| core == 0), 76.0);
         assert_eq!(percent(|core| core == 1), 10.0);

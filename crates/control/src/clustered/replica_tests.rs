@@ -235,8 +235,8 @@ fn links_are_bounded_confirmed_and_forgotten_with_their_ports() {
             ends,
             records,
         };
-        let is_ours = |dpid| dpid != DatapathId(3);
-        let learned = replica.learn(now, &mut following, &mut listener, &mut batch, is_ours);
+        let is_led = |dpid| dpid != DatapathId(3);
+        let learned = replica.learn(now, &mut following, &mut listener, &mut batch, is_led);
         assert_eq!(learned, Learned::Done);
     };
     let links = (1..=20).map(|n| link(n, true)).collect();

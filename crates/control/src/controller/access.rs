@@ -18,7 +18,7 @@ use crate::access::learned::Learned;
 use crate::access::tables::{self, Around, EntryKey, Orders, Owner, Plan, Planned, Step};
 use crate::access::{Access, RuleId, Verdict, can_decide, can_lead_onward};
 use crate::bond::Bonds;
-use crate::entry::is_ours;
+use crate::entry::is_own;
 use crate::mirror::Mirrors;
 use crate::pipeline::{MIRROR_TABLE, Numbering};
 use crate::routing::{Gateways, Routing};
@@ -328,7 +328,7 @@ impl AccessControl {
     ) -> [usize; 3] {
         // Also entries of a time when the tables had other numbers.
         let is_here = |row: &mut FlowStats| {
-            let is_in_place = row.table_id >= MIRROR_TABLE && is_ours(row.cookie);
+            let is_in_place = row.table_id >= MIRROR_TABLE && is_own(row.cookie);
             is_in_place || tables::is_access(row.cookie)
         };
         let held = rows.extract_if(.., is_here);

@@ -16,7 +16,7 @@ use openflow::{Bucket, Cookie, DatapathId, Field, GroupId, Instruction, MacAddr,
 use crate::Location;
 use crate::access::tables;
 use crate::edge::EdgeUpdate;
-use crate::entry::{EntryKind, is_ours, is_tap};
+use crate::entry::{EntryKind, is_own, is_tap};
 use crate::fabric::form::{self, Place};
 use crate::guest;
 use crate::mirror::{self, Mirrors};
@@ -89,7 +89,7 @@ fn send_group(
 /// Whether the outputs of an entry are followed by copies: those of access and of taps copy packets
 /// as they come in.
 fn may_lead(cookie: Cookie) -> bool {
-    is_ours(cookie) && !tables::is_access(cookie) && !is_tap(cookie)
+    is_own(cookie) && !tables::is_access(cookie) && !is_tap(cookie)
 }
 
 /// Takes copies out of a switch's rows. Those of its entries that should have others get them.

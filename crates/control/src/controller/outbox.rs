@@ -19,7 +19,7 @@ use openflow::{Action, Cookie, DatapathId, Frame, MacAddr, Message, PortNo, Vers
 
 use crate::bond::Bonds;
 use crate::edge::EdgeUpdate;
-use crate::entry::{Entry, EntryKind, is_ours};
+use crate::entry::{Entry, EntryKind};
 use crate::fabric::form::Place;
 use crate::guest::Ticket;
 use crate::mirror::Mirrors;
@@ -667,8 +667,7 @@ impl Outbox {
 
 /// Changes an entry of a path where paths lead on to policies.
 fn lead_on(flow_mod: &mut FlowMod) {
-    let is_path = is_ours(flow_mod.cookie)
-        && flow_mod.command == FlowModCommand::Add
+    let is_path = flow_mod.command == FlowModCommand::Add
         && EntryKind::of(flow_mod.cookie).is_some_and(EntryKind::leads_on);
     if is_path {
         Entry::lead_on(&mut flow_mod.instructions);

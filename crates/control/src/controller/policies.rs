@@ -53,11 +53,11 @@ impl Controller {
         let Some(shared) = self.shared.get_mut(&connection) else {
             return false;
         };
-        let is_ours = shared.talk.handle(frame, LineStatus::default);
-        if is_ours {
+        let is_taken = shared.talk.handle(frame, LineStatus::default);
+        if is_taken {
             self.drain_policy(connection);
         }
-        is_ours
+        is_taken
     }
 
     fn drain_policy(&mut self, connection: ConnectionId) {

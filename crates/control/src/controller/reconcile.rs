@@ -12,7 +12,7 @@ use openflow::message::MultipartReply;
 use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
 use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Version, Xid};
 
-use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+use crate::entry::{Entry, EntryKey, EntryKind, is_own};
 use crate::guest::Answer;
 use crate::pipeline::{MIRROR_TABLE, Numbering};
 use crate::requests::Reply;
@@ -182,7 +182,7 @@ impl Controller {
             return;
         }
         table.handle_unreadable(rows.len());
-        for row in rows.iter().filter(|row| is_ours(row.cookie)) {
+        for row in rows.iter().filter(|row| is_own(row.cookie)) {
             if let Some(r#match) = &row.r#match {
                 self.outbox
                     .send_flow_mod(dpid, delete_of(row.table_id, row.priority, r#match));
@@ -219,7 +219,7 @@ impl Controller {
         let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
         self.with_qos(|qos, around| qos.read_qos(around, now, dpid, &told, is_first));
         let (mut ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
-            rows.into_iter().partition(|row| is_ours(row.cookie));
+            rows.into_iter().partition(|row| is_own(row.cookie));
         self.name_foreign(now, dpid, &theirs);
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;

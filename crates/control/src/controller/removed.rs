@@ -5,7 +5,7 @@ use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
 use crate::access::tables;
-use crate::entry::{Entry, EntryKey, EntryKind, is_ours, is_tap};
+use crate::entry::{Entry, EntryKey, EntryKind, is_own, is_tap};
 
 use crate::fabric::form;
 use crate::guest;
@@ -30,7 +30,7 @@ impl Controller {
         dpid: DatapathId,
         removed: &FlowRemoved,
     ) {
-        let is_known = is_ours(removed.cookie) && self.network.knows(dpid);
+        let is_known = is_own(removed.cookie) && self.network.knows(dpid);
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Infrastructure) {
             return self.infrastructure_removed(now, dpid, removed);
         }
@@ -62,8 +62,7 @@ impl Controller {
             self.handle_put_out(now, dpid, removed.reason);
         }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
-        let key = key.filter(|_| is_ours(removed.cookie));
-        let Some(key) = key.filter(|_| self.network.knows(dpid)) else {
+        let Some(key) = key.filter(|_| is_known) else {
             self.outbox.counters.unsolicited += 1;
             return;
         };

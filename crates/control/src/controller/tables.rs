@@ -30,7 +30,7 @@ use openflow::{DatapathId, Message, TableId, Version};
 
 use crate::entry::{
     COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, ask_for_entries,
-    is_dropping_guard, is_ours,
+    is_dropping_guard,
 };
 use crate::timeouts::budget::{Overload, POLL_MAX, POLL_MIN, high_mark};
 use crate::timeouts::delays::Delays;
@@ -739,7 +739,7 @@ impl Tables {
                 forbidden += counts.handle(row.priority, &row.r#match, row.packet_count);
                 continue;
             }
-            let entry = Entry::from_stats(&row).filter(|_| is_ours(row.cookie));
+            let entry = Entry::from_stats(&row);
             if let (Some(told), Some(entry)) = (&mut told, &entry) {
                 told.insert(entry.key);
             }

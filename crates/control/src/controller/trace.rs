@@ -16,7 +16,7 @@ use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, TableId, Versio
 use crate::Location;
 use crate::access::tables::Owner as AccessOwner;
 use crate::access::{Access, Verdict as AccessVerdict};
-use crate::entry::{EntryKind, is_ours};
+use crate::entry::{EntryKind, is_own};
 use crate::fabric::form::ingress_exit;
 use crate::flows::parts::PartKind;
 use crate::pipeline::{
@@ -506,7 +506,7 @@ impl Controller {
             name: None,
             text,
         };
-        if !is_ours(row.cookie) {
+        if !is_own(row.cookie) {
             return owner("foreign", "somebody else has set it");
         }
         let row = self.outbox.numbering(dpid).read(row.clone());

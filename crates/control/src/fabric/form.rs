@@ -76,9 +76,9 @@ fn back_group(label: Label) -> GroupId {
 
 /// The egress of a group, if it is one of ours.
 pub fn label_of(group: GroupId) -> Option<Label> {
-    let is_ours = group.0 & 0xffff_e000 == GROUPS;
+    let is_egress = group.0 & 0xffff_e000 == GROUPS;
     let label = Label((group.0 & 0xfff) as u16);
-    (is_ours && (Label::MIN..=Label::MAX).contains(&label)).then_some(label)
+    (is_egress && (Label::MIN..=Label::MAX).contains(&label)).then_some(label)
 }
 
 /// The VLAN id of a label, as a match and an action have it.
@@ -425,9 +425,7 @@ pub fn is_refusal(error: &ErrorMessage) -> bool {
     let data = &error.data;
     let cookie = data.get(COOKIE).and_then(|bytes| bytes.try_into().ok());
     let cookie = Cookie(cookie.map_or(0, u64::from_be_bytes));
-    let is_ours = data.get(1) == Some(&FLOW_MOD)
-        && cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
-        && error.kind != ErrorKind::FLOW_MOD_TABLE_FULL;
+    let is_of_form = data.get(1) == Some(&FLOW_MOD) && error.kind != ErrorKind::FLOW_MOD_TABLE_FULL;
     // A port or a group may have gone meanwhile, and a refused group has its own error.
     let is_of_target = [
         ErrorKind::ACTION_BAD_OUT_PORT,
@@ -435,7 +433,7 @@ pub fn is_refusal(error: &ErrorMessage) -> bool {
     ]
     .contains(&error.kind);
     let is_of_actions = error.kind.ty == ErrorKind::ACTION_BAD_OUT_PORT.ty;
-    is_ours
+    is_of_form
         && !is_of_target
         && match EntryKind::of(cookie) {
             Some(EntryKind::Fabric) => true,
@@ -534,8 +532,7 @@ impl Holdings {
     pub fn take(rows: &mut Vec<FlowStats>) -> Holdings {
         let is_fabric = |cookie: Cookie| {
             let kind = EntryKind::of(cookie);
-            cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
-                && matches!(kind, Some(EntryKind::Fabric | EntryKind::Tree))
+            matches!(kind, Some(EntryKind::Fabric | EntryKind::Tree))
         };
         let own = rows.extract_if(.., |row| is_fabric(row.cookie));
         let parts = own.map(|row| Part::Entry {
@@ -709,7 +706,7 @@ impl Holdings {
 /// Whether a group has a number of those that lead somewhere: all of ours but those of mirrors.
 pub fn is_group(group: GroupId) -> bool {
     let leads = label_of(group).is_some() || tree::label_of(group).is_some();
-    leads || replication::is_ours(group) || bond::is_group(group)
+    leads || replication::is_group(group) || bond::is_group(group)
 }
 
 /// A part in the one form in which parts are compared: switches report fields in an order of their

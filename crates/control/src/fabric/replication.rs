@@ -68,7 +68,7 @@ pub fn group(slot: u16) -> GroupId {
 }
 
 /// Whether an OpenFlow group has a number of those that copy.
-pub fn is_ours(group: GroupId) -> bool {
+pub fn is_group(group: GroupId) -> bool {
     group.0 & !u32::from(SLOTS - 1) == GROUPS
 }
 
@@ -76,7 +76,7 @@ pub fn is_ours(group: GroupId) -> bool {
 pub fn is_refused(error: &ErrorMessage) -> bool {
     const GROUP_MOD: u8 = 15;
     let id = error.data.get(12..16).and_then(|id| id.try_into().ok());
-    let is_copying = id.is_some_and(|id| is_ours(GroupId(u32::from_be_bytes(id))));
+    let is_copying = id.is_some_and(|id| is_group(GroupId(u32::from_be_bytes(id))));
     error.data.get(1) == Some(&GROUP_MOD) && is_copying
 }
 

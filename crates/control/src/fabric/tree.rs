@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use openflow::message::{ErrorMessage, GroupType};
 use openflow::{Action, Bucket, Cookie, Field, GroupId, Instruction, MatchField, PortNo};
 
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
+use crate::entry::EntryKind;
 use crate::pipeline::LABEL_TABLE;
 use crate::vlan::{self, Form, VlanId};
 
@@ -88,8 +88,8 @@ pub fn group(label: Label) -> GroupId {
 /// The label of a tree's group, if it is one.
 pub fn label_of(group: GroupId) -> Option<Label> {
     let label = Label((group.0 & 0xfff) as u16);
-    let is_ours = group.0 & !0xfff == GROUPS && (Label::MIN..=Label::MAX).contains(&label);
-    is_ours.then_some(label)
+    let is_tree = group.0 & !0xfff == GROUPS && (Label::MIN..=Label::MAX).contains(&label);
+    is_tree.then_some(label)
 }
 
 /// Whether an entry leads to the group of a tree.
@@ -109,8 +109,7 @@ pub fn is_refused(error: &ErrorMessage) -> bool {
         Some(&FLOW_MOD) => {
             let cookie = data.get(8..16).and_then(|bytes| bytes.try_into().ok());
             let cookie = Cookie(cookie.map_or(0, u64::from_be_bytes));
-            cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
-                && EntryKind::of(cookie) == Some(EntryKind::Tree)
+            EntryKind::of(cookie) == Some(EntryKind::Tree)
         }
         Some(&GROUP_MOD) => {
             let id = data.get(12..16).and_then(|id| id.try_into().ok());

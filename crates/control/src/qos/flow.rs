@@ -16,7 +16,7 @@ use openflow::{
 };
 
 use super::{Exceeding, Meter, Rate};
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, is_ours};
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, is_own};
 use crate::pipeline::{PATH_TABLE, POLICY_TABLE};
 
 const ETH_TYPE_IPV6: u128 = 0x86dd;
@@ -228,7 +228,7 @@ impl Flow {
 
     /// Whether a cookie belongs to an entry of a policy or circuit.
     pub fn is_its(cookie: Cookie) -> bool {
-        is_ours(cookie) && [KIND_POLICY, KIND_CIRCUIT].contains(&kind(cookie))
+        is_own(cookie) && [KIND_POLICY, KIND_CIRCUIT].contains(&kind(cookie))
     }
 
     /// Reads an entry that [`Flow::to_add`] once made; `None` if it has another shape.

@@ -221,7 +221,6 @@ pub fn is_refused(error: &ErrorMessage) -> bool {
         ErrorKind::ACTION_BAD_OUT_GROUP,
     ];
     error.data.get(1) == Some(&FLOW_MOD)
-        && cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
         && EntryKind::of(cookie) == Some(EntryKind::Routed)
         && !is_passing.contains(&error.kind)
 }

@@ -132,10 +132,10 @@ impl Session {
 /// Whether the switch has refused a change of the application because it was slave. A packet that
 /// is lost is none.
 fn is_of_slave(xid: Xid, error: &ErrorMessage) -> bool {
-    let is_ours = xid.0 & SESSION_XID != 0;
+    let is_of_session = xid.0 & SESSION_XID != 0;
     let refused = match error.data[..] {
         [version, ty, ..] => MessageKind::from_wire(version, ty),
         _ => MessageKind::Unknown,
     };
-    error.kind == ErrorKind::IS_SLAVE && !is_ours && refused != MessageKind::PacketOut
+    error.kind == ErrorKind::IS_SLAVE && !is_of_session && refused != MessageKind::PacketOut
 }

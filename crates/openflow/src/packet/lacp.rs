@@ -133,7 +133,7 @@ pub fn is_lacp(frame: &[u8]) -> bool {
 pub fn read(frame: &[u8]) -> Option<Pdu> {
     let source = MacAddr(*frame.get(6..)?.first_chunk()?);
     let [subtype, version] = *frame.get(AT_SUBTYPE..)?.first_chunk()?;
-    let is_ours = is_lacp(frame) && subtype == SUBTYPE && version >= VERSION;
+    let is_known = is_lacp(frame) && subtype == SUBTYPE && version >= VERSION;
     let is_whole = frame.len() >= FRAME_LEN;
     let can_send = !source.is_multicast() && source != MacAddr::default();
     let parts = [
@@ -144,7 +144,7 @@ pub fn read(frame: &[u8]) -> Option<Pdu> {
     let has_part = |(at, kind): (usize, [u8; 2])| frame.get(at..at + 2) == Some(&kind[..]);
     // A terminator of another length would end later versions elsewhere.
     let has_end = version > VERSION || frame.get(AT_END..AT_END + 2) == Some(&[0, 0]);
-    if !is_ours || !is_whole || !can_send || !parts.into_iter().all(has_part) || !has_end {
+    if !is_known || !is_whole || !can_send || !parts.into_iter().all(has_part) || !has_end {
         return None;
     }
     let end = |at: usize| End::read(frame.get(at + 2..)?.first_chunk()?);

@@ -419,11 +419,11 @@ fn static_routes_lead_to_their_next_hop() {
         }
     }
     let own = campus.network.host(router);
-    let is_ours = |frame: &&Vec<u8>| {
+    let is_reply = |frame: &&Vec<u8>| {
         let (mac, from) = (own.address.mac.0, GATEWAY_MAC.0);
         frame[..12] == [mac, from].concat() && frame[26..30] == [10, 0, 10, 1]
     };
-    assert_eq!(own.recorded.iter().filter(is_ours).count(), sent);
+    assert_eq!(own.recorded.iter().filter(is_reply).count(), sent);
     let flows = campus.network.process().controller.routed_count();
     assert_eq!(flows, 1, "one entry for all of them");
     campus

@@ -98,9 +98,9 @@ fn got(network: &Network, host: HostId) -> Vec<u64> {
             host.vlan.is_some(),
             "the form of its port: {frame:02x?}"
         );
-        let is_ours =
+        let is_to_group =
             frame[12 + at..14 + at] == [8, 0] && frame[30 + at..34 + at] == GROUP.octets();
-        if is_ours && frame[23 + at] == 17 {
+        if is_to_group && frame[23 + at] == 17 {
             let number = frame[42 + at..50 + at].try_into().expect("eight bytes");
             numbers.push(u64::from_be_bytes(number));
         }

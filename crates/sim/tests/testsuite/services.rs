@@ -1,7 +1,7 @@
 //! Services: some of the packets between two hosts are forbidden, or live longer.
 
 use clock::ms;
-use control::entry::{EntryKey, EntryKind, is_ours};
+use control::entry::{EntryKey, EntryKind};
 use control::timeouts::{
     FirstPackets, FlowClass, HostName, Lease, Lifetime, Proto, Service, Timeouts,
 };
@@ -118,7 +118,7 @@ impl Two {
 
     fn entries(&self, kind: EntryKind) -> Vec<FlowEntry> {
         let all = self.network.switch(self.here).entries();
-        let its = all.filter(|e| is_ours(e.cookie) && EntryKind::of(e.cookie) == Some(kind));
+        let its = all.filter(|e| EntryKind::of(e.cookie) == Some(kind));
         its.cloned().collect()
     }
 

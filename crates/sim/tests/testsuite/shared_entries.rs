@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use clock::{Duration, Instant, ms};
 use control::controller::{ControllerConfig, TableView};
-use control::entry::{EntryKey, EntryKind, is_ours};
+use control::entry::{EntryKey, EntryKind};
 use control::timeouts::budget::high_mark;
 use control::timeouts::{
     FirstPackets, FlowClass, HostName, Lease, Lifetime, Proto, Service, Timeouts,
@@ -156,7 +156,6 @@ impl Star {
 
     fn coarse(&self, at: SwitchId) -> usize {
         let kinds = self.network.switch(at).entries();
-        let kinds = kinds.filter(|entry| is_ours(entry.cookie));
         kinds
             .filter(|entry| EntryKind::of(entry.cookie) == Some(EntryKind::Coarse))
             .count()

@@ -10,7 +10,7 @@ use control::controller::{
     TableCounters,
 };
 use control::edge::EdgeUpdate;
-use control::entry::{Entry, EntryKey, EntryKind, is_ours};
+use control::entry::{Entry, EntryKey, EntryKind};
 use control::session::SwitchUp;
 use control::timeouts::{FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Timeouts};
 use openflow::message::{FlowRemoved, FlowRemovedReason, Role};
@@ -134,8 +134,8 @@ fn the_end_of_an_earlier_entry_does_not_take_out_the_one_set_since() {
 fn between_hosts(network: &Network, at: SwitchId) -> Vec<FlowEntry> {
     let entries = network.switch(at).entries();
     let between = entries.filter(|entry| {
-        let kind = is_ours(entry.cookie).then(|| EntryKind::of(entry.cookie));
-        matches!(kind.flatten(), Some(EntryKind::Pair | EntryKind::Local))
+        let kind = EntryKind::of(entry.cookie);
+        matches!(kind, Some(EntryKind::Pair | EntryKind::Local))
     });
     between.cloned().collect()
 }

@@ -106,14 +106,14 @@ pub fn steps(
     let sets = plans.filter(|(name, plan)| is_due(name, plan));
     let sets = sets.map(|(name, plan)| (name.clone(), Step::Set(plan.clone())));
     // Those of other databases in this namespace are another's.
-    let is_ours = |name: &&String| asked.names.contains(*name) || known.contains_key(*name);
+    let is_asked = |name: &&String| asked.names.contains(*name) || known.contains_key(*name);
     let is_failed = |name: &String| {
         let last = known
             .get(name)
             .filter(|outcome| outcome.step == Step::Clear);
         last.is_some_and(|outcome| outcome.problem.is_some())
     };
-    let clears = present.iter().filter(is_ours);
+    let clears = present.iter().filter(is_asked);
     let clears = clears.filter(|name| !asked.interfaces.contains_key(*name));
     let clears = clears.filter(|name| tick.is_some() || !is_failed(name));
     let clears = clears.map(|name| (name.clone(), Step::Clear));

@@ -391,7 +391,7 @@ fn foreign(request: &Request, at: Option<IpAddr>, names: &[String]) -> Option<Pr
     // A target that names a host goes before the header (RFC 9112).
     let of_target = request.uri().authority().map(Authority::as_str);
     let mut hosts = texts(header::HOST).chain(of_target);
-    if let Some(host) = hosts.find(|host| !is_ours(host, at, names)) {
+    if let Some(host) = hosts.find(|host| !is_known(host, at, names)) {
         let detail = format!(
             "Host is {host}, a name that this API is not known by; ask for localhost or the \
              address it is served at, or start auster run with --api-host {}",
@@ -410,10 +410,10 @@ fn foreign(request: &Request, at: Option<IpAddr>, names: &[String]) -> Option<Pr
     Some(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
-fn is_ours(host: &str, at: Option<IpAddr>, names: &[String]) -> bool {
+fn is_known(host: &str, at: Option<IpAddr>, names: &[String]) -> bool {
     let name = without_port(host);
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    let is_ours = |ip: IpAddr| {
+    let is_here = |ip: IpAddr| {
         let ip = ip.to_canonical();
         ip.is_loopback() || at.is_some_and(|at| at.to_canonical() == ip)
     };
@@ -422,7 +422,7 @@ fn is_ours(host: &str, at: Option<IpAddr>, names: &[String]) -> bool {
             let known = known.trim_start_matches('[').trim_end_matches(']');
             known.eq_ignore_ascii_case(bare.trim_end_matches('.'))
         })
-        || bare.parse().is_ok_and(is_ours)
+        || bare.parse().is_ok_and(is_here)
 }
 
 fn without_port(host: &str) -> &str {

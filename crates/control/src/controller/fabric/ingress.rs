@@ -8,7 +8,7 @@ use openflow::multipart::FlowStats;
 use openflow::{Action, DatapathId, Field, Instruction, MacAddr, PortNo};
 
 use crate::Location;
-use crate::entry::{EntryKey, EntryKind, is_ours};
+use crate::entry::{EntryKey, EntryKind};
 use crate::fabric::Exit;
 use crate::fabric::form::{self, Place};
 use crate::pipeline::PATH_TABLE;
@@ -29,7 +29,7 @@ pub(super) fn is_ingress(tag: u16, row: &FlowStats) -> bool {
         _ => false,
     };
     let is_in_vlan = row.r#match.exact(Field::VlanVid).is_some();
-    let is_edges = is_ours(row.cookie) && EntryKind::of(row.cookie) == Some(EntryKind::Local);
+    let is_edges = EntryKind::of(row.cookie) == Some(EntryKind::Local);
     is_edges && (is_in_vlan || leads_to_egress())
 }
 

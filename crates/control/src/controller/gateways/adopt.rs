@@ -8,7 +8,7 @@ use openflow::multipart::FlowStats;
 use openflow::{DatapathId, PortNo};
 
 use crate::Location;
-use crate::entry::{EntryKind, generation, is_ours};
+use crate::entry::{EntryKind, generation};
 use crate::fabric::Exit;
 use crate::fabric::form::HostPort;
 use crate::routing::flow::{Flow, FlowKey};
@@ -28,9 +28,7 @@ impl Controller {
         rows: &mut Vec<FlowStats>,
         hosts: &BTreeMap<HostKey, HostPort>,
     ) -> [usize; 2] {
-        let is_routed = |row: &mut FlowStats| {
-            is_ours(row.cookie) && EntryKind::of(row.cookie) == Some(EntryKind::Routed)
-        };
+        let is_routed = |row: &mut FlowStats| EntryKind::of(row.cookie) == Some(EntryKind::Routed);
         let routed: Vec<FlowStats> = rows.extract_if(.., is_routed).collect();
         let mut counts = [0, 0];
         for row in routed {

@@ -49,7 +49,7 @@ impl QosRows {
             if !wants_plain && !Entry::is_led_on(&row.instructions) {
                 continue;
             }
-            let entry = Entry::from_stats(row).filter(|_| crate::entry::is_ours(row.cookie));
+            let entry = Entry::from_stats(row);
             let Some(entry) = entry.filter(|entry| EntryKind::leads_on(entry.kind)) else {
                 continue;
             };

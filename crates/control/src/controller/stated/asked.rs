@@ -9,7 +9,7 @@ use openflow::message::FlowRemoved;
 use openflow::multipart::{FlowStats, ReplyBody};
 use openflow::{DatapathId, PortNo};
 
-use crate::entry::{EntryKind, is_ours};
+use crate::entry::EntryKind;
 use crate::flows::parts::{
     PartEdit, PartId, PartKind, PartMod, PartName, PartProblem, PartView, StaticPart,
 };
@@ -94,7 +94,7 @@ impl Controller {
 
     /// The static entry that a switch reports in this row, in its own numbers.
     pub fn flow_of(&self, dpid: DatapathId, row: &FlowStats) -> Option<(&FlowName, &StaticEntry)> {
-        if !is_ours(row.cookie) || EntryKind::of(row.cookie) != Some(EntryKind::Static) {
+        if EntryKind::of(row.cookie) != Some(EntryKind::Static) {
             return None;
         }
         let row = self.outbox.numbering(dpid).read(row.clone());

@@ -7,7 +7,7 @@ use openflow::message::MultipartRequest;
 use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Cookie, DatapathId, Instruction, Message, Version, decode, encode};
 
-use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, is_ours};
+use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
 use crate::flows::{FlowEdit, FlowKey, FlowName, StaticEntry};
 use crate::pipeline::Numbering;
 
@@ -19,7 +19,7 @@ use super::{
 
 /// Whether a row has a static entry's cookie.
 fn is_static(row: &FlowStats) -> bool {
-    is_ours(row.cookie) && EntryKind::of(row.cookie) == Some(EntryKind::Static)
+    EntryKind::of(row.cookie) == Some(EntryKind::Static)
 }
 
 /// The key of a row where a static entry can be.

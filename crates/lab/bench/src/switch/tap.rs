@@ -67,10 +67,10 @@ impl Probe {
             let bytes = frame.get(at..at + 4)?;
             Some(u32::from_be_bytes(bytes.try_into().ok()?))
         };
-        let is_ours = frame.get(12..14)? == ETH_TYPE.to_be_bytes()
+        let is_probe = frame.get(12..14)? == ETH_TYPE.to_be_bytes()
             && frame.get(14..20)? == MARK
             && word(20)? == token;
-        is_ours.then_some(Probe {
+        is_probe.then_some(Probe {
             flow: word(24)?,
             sequence: word(28)?,
         })

@@ -97,9 +97,9 @@ impl Door {
 pub fn ipv4_to(frame: &[u8], to: MacAddr, protocol: u8) -> Option<&[u8]> {
     let (ethernet, packet) = frame.split_at_checked(14)?;
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
-    let is_ours =
+    let is_to_host =
         ethernet[..6] == to.0 && ethernet[12..14] == [0x08, 0x00] && *packet.get(9)? == protocol;
-    is_ours.then(|| packet.get(header_bytes..)).flatten()
+    is_to_host.then(|| packet.get(header_bytes..)).flatten()
 }
 
 #[cfg(test)]

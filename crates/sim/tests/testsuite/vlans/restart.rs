@@ -2,7 +2,7 @@
 //! switches, and nothing else.
 
 use clock::SplitMix64;
-use control::entry::{EntryKind, is_ours};
+use control::entry::{EntryKind, is_own};
 use control::fabric::Label;
 use control::fabric::form::{self, Part};
 use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand};
@@ -125,7 +125,7 @@ fn of_port(tenants: &Tenants, switch: SwitchId, port: PortNo) -> usize {
     let of_hosts = entries.filter(|e| {
         let kind = EntryKind::of(e.cookie);
         let is_from = kind == Some(EntryKind::Local) && e.r#match.in_port() == Some(port);
-        is_ours(e.cookie) && (is_from || e.instructions.iter().any(outputs))
+        is_own(e.cookie) && (is_from || e.instructions.iter().any(outputs))
     });
     of_hosts.count()
 }
@@ -291,7 +291,7 @@ fn corrupt(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
     }
     let kinds = [Some(EntryKind::Fabric), Some(EntryKind::Local)];
     let entries = tenants.network.switch(switch).entries();
-    let ours = entries.filter(|e| is_ours(e.cookie) && kinds.contains(&EntryKind::of(e.cookie)));
+    let ours = entries.filter(|e| kinds.contains(&EntryKind::of(e.cookie)));
     let ours: Vec<_> = ours.cloned().collect();
     if ours.is_empty() {
         return;

@@ -57,8 +57,8 @@ impl Switch {
     /// A FLOW_MOD without a buffer says by its match which packet it is for.
     fn find_flow(&mut self, answer: &Answer) -> Verdict {
         let layout = self.layout;
-        let is_ours = |mac: u64| layout.host_of(mac);
-        match (answer.eth_src.map(is_ours), answer.eth_dst.map(is_ours)) {
+        let host_of = |mac: u64| layout.host_of(mac);
+        match (answer.eth_src.map(host_of), answer.eth_dst.map(host_of)) {
             // The way back.
             (Some(Some(DESTINATION)), _) => Verdict::Companion,
             (Some(Some(source)), Some(Some(target))) if self.is_way_back(source, target) => {

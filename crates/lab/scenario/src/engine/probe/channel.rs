@@ -263,12 +263,12 @@ fn packet_to(frame: &[u8], to: Host) -> Option<Packet> {
     const UDP: u8 = 17;
     const PAYLOAD: usize = 14 + 20 + 8;
     let part = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();
-    let is_ours = part(0..6) == to.mac.0
+    let is_to_host = part(0..6) == to.mac.0
         && part(12..14) == [0x08, 0x00]
         && part(23..24) == [UDP]
         && part(30..34) == to.ip.octets();
     let packet = frame.get(PAYLOAD..)?.first_chunk()?;
-    is_ours.then_some(*packet)
+    is_to_host.then_some(*packet)
 }
 
 /// Whether a message's match says that the host is the destination: the OXM of eth_dst, bare.

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::entry::{EntryKind, is_ours};
+use control::entry::{EntryKind, is_own};
 use control::pipeline::{Numbering, POLICY_TABLE};
 use control::qos::check::QUEUE_NUMBER_MAX;
 use control::qos::flow::{Flow, OPENS};
@@ -43,7 +43,7 @@ pub struct Found {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Port {
     /// Made by auster.
-    is_ours: bool,
+    is_own: bool,
     settings: String,
     /// The settings of the queues by number.
     queues: BTreeMap<u32, String>,
@@ -106,7 +106,7 @@ impl Found {
 
     fn take_flow(&mut self, switch: &str, line: &str) {
         let cookie = cookie(line);
-        if !is_ours(cookie) {
+        if !is_own(cookie) {
             self.foreign.insert(format!("{switch}: {line}"));
             return;
         }
@@ -161,7 +161,7 @@ impl Found {
             });
             let name = port["name"].as_str().unwrap_or_default().to_string();
             let port = Port {
-                is_ours: is_marked(row),
+                is_own: is_marked(row),
                 settings: settings(row),
                 queues: queues.collect(),
             };
@@ -176,7 +176,7 @@ impl Found {
     }
 
     fn own_ports(&self) -> impl Iterator<Item = (&String, &Port)> {
-        self.ports.iter().filter(|(_, port)| port.is_ours)
+        self.ports.iter().filter(|(_, port)| port.is_own)
     }
 
     /// Whether all is as in `whole`, and nothing of auster's is beside it.
@@ -237,7 +237,7 @@ fn record_state(found: Option<&Port>, wanted: &Port) -> State {
         queues.retain(|number, _| *number <= u32::from(QUEUE_NUMBER_MAX));
         queues
     };
-    let is_same = found.is_ours && found.settings == wanted.settings;
+    let is_same = found.is_own && found.settings == wanted.settings;
     let is_of_it = |(number, queue): (&u32, _)| wanted.queues.get(number) == Some(queue);
     match is_same && found.queues.iter().all(is_of_it) {
         true if found.queues == wanted.queues => State::Whole,

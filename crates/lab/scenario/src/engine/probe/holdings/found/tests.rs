@@ -149,7 +149,7 @@ fn meters_entries_and_rows_of_others_are_told_apart() {
             .contains("s1: meter=7 kbps bands= type=drop rate=1")
     );
     assert_eq!(found.orphans, 1, "its port has no record");
-    assert!(!found.ports["p1"].is_ours);
+    assert!(!found.ports["p1"].is_own);
     assert!(Found::read("{\"data\":").is_err());
 }
 
