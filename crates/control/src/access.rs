@@ -1,14 +1,14 @@
-//! Access lists of ports and VLANs, and the addresses that ports are bound to: who may send what.
+//! Access lists of ports and VLANs, and the addresses bound to ports: which packets hosts may send.
 //!
-//! A packet that comes in at an edge port passes, in this order, the guards of the whole network
-//! (DHCP servers and routers only at stated ports), the bindings of its port, the lists of its
-//! port, the lists of its VLAN, and those of the VLAN that it is routed into, if it is. Each may
-//! drop it. A list is Faucet's: its first rule that matches decides, and a packet that no rule
-//! matches is dropped. Several lists at one place are one list in their order. Ends of links are
-//! not judged: their packets have been, where they came in.
+//! A packet that enters at an edge port passes these checks in order: the guards of the whole
+//! network (DHCP servers and routers only at stated ports), the bindings of its port, the lists of
+//! its port, the lists of its VLAN and, if it is routed, the lists of the VLAN that it is routed
+//! into. Each check may drop the packet. Lists work as in Faucet: the first matching rule decides,
+//! and a packet that matches no rule is dropped. Several lists at one place act as one list, in
+//! their order. Packets from ends of links are not checked: they were checked where they entered.
 //!
-//! [`Access::judge`] decides about one packet. [`tables`] makes the entries that let switches
-//! decide the same, and [`order`] the priorities that stay when rules change.
+//! [`Access::judge`] decides about one packet. [`tables`] makes the entries with which switches
+//! decide the same, and [`order`] makes priorities that stay when rules change.
 
 pub mod learned;
 pub mod order;
@@ -49,15 +49,15 @@ const DHCP_CLIENT: u16 = dhcp::CLIENT;
 const DHCPV6_CLIENT: u16 = 546;
 const DHCP_SERVER: u16 = dhcp::SERVER;
 
-/// The fewest tables of a switch that can decide about access and carry the fabric.
+/// The minimum number of tables of a switch that can decide about access and carry the fabric.
 pub const TABLES_MIN: u8 = ACCESS_TABLES + 4;
-/// The fewest tables of a switch with static entries that let packets go on.
+/// The minimum number of tables of a switch with static entries that pass packets on.
 pub const TABLES_MIN_ONWARD: u8 = TABLES_MIN + 1;
 
 /// One rule of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Shown with its counter. Empty: its number is.
+    /// The name shown with the rule's counter. If empty, the rule's number is shown.
     pub name: String,
     pub matching: Matching,
     pub allows: bool,
@@ -76,28 +76,28 @@ pub struct Acl {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Binding {
     pub mac: MacAddr,
-    /// Its IP addresses. Without any, it may use all.
+    /// Its IP addresses. If empty, the host may use any address.
     pub ips: BTreeSet<IpAddr>,
 }
 
-/// A rule by its list and its number in it, from 0 on.
+/// A rule: its list, and its number in that list, counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleId {
     pub acl: usize,
     pub rule: usize,
 }
 
-/// Everything that is stated about access.
+/// Everything configured about access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     pub acls: Vec<Acl>,
-    /// The lists of each port, by their places in `acls`.
+    /// The lists of each port, as indexes into `acls`.
     pub ports: BTreeMap<Location, Vec<usize>>,
     pub vlans: BTreeMap<VlanId, Vec<usize>>,
     /// The lists for packets that are routed into a VLAN.
     pub out: BTreeMap<VlanId, Vec<usize>>,
     pub bindings: BTreeMap<Location, Vec<Binding>>,
-    /// Ports that are bound to the addresses that their hosts have by DHCP, too.
+    /// Ports that are also bound to the addresses that their hosts get by DHCP.
     pub by_dhcp: BTreeSet<Location>,
     /// The ports with DHCP servers behind them. `None`: any port may have one.
     pub dhcp_servers: Option<BTreeSet<Location>>,
@@ -108,7 +108,8 @@ pub struct Access {
 /// The reason why a packet passes or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing that is stated concerns it, or all of it allows it: the rules that did.
+    /// Nothing configured concerns the packet, or everything that does allows it: the rules that
+    /// did.
     Allowed(Vec<RuleId>),
     /// A rule drops it.
     Denied(RuleId),
@@ -120,11 +121,11 @@ pub enum Verdict {
     DhcpServer,
     /// A router's message from a port without one.
     Router,
-    /// Its port is no member of the VLAN in its tag.
+    /// Its port is not a member of the VLAN in its tag.
     NoMember,
 }
 
-/// A thing that lists belong to.
+/// A port or a VLAN that lists belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Port(Location),
@@ -140,7 +141,7 @@ impl Verdict {
 }
 
 impl Access {
-    /// Whether anything is stated.
+    /// Whether anything is configured.
     pub fn is_on(&self) -> bool {
         let lists = self.ports.is_empty() && self.vlans.is_empty() && self.out.is_empty();
         !lists
@@ -150,7 +151,7 @@ impl Access {
             || self.routers.is_some()
     }
 
-    /// Whether a switch has to decide something.
+    /// Whether a switch has any access decision to make.
     pub fn concerns(&self, dpid: DatapathId, vlans: &Vlans, gateways: &Gateways) -> bool {
         let at = |port| Location { dpid, port };
         let ports = at(PortNo(0))..=at(PortNo(u32::MAX));
@@ -167,7 +168,7 @@ impl Access {
             || !self.out.is_empty() && gateways.vlans.keys().any(has_vlan)
     }
 
-    /// The same with all ports of a bond in place of the bond.
+    /// A copy with all ports of a bond in place of the bond.
     #[must_use]
     pub(crate) fn of_ports(&self, bonds: &Bonds) -> Access {
         fn each<T: Clone>(bonds: &Bonds, all: &BTreeMap<Location, T>) -> BTreeMap<Location, T> {
@@ -237,7 +238,7 @@ impl Access {
         }
     }
 
-    /// Decides about a packet that comes in at an edge port.
+    /// Decides about a packet that enters at an edge port.
     pub fn judge(
         &self,
         (vlans, routing): (&Vlans, &Routing),
@@ -285,7 +286,7 @@ impl Access {
             .is_ok()
     }
 
-    /// Asks the lists of one place.
+    /// Applies the lists of one place.
     fn decide(
         &self,
         place: Place,
@@ -316,7 +317,7 @@ impl Access {
         is_answer && self.dhcp_servers.is_some() && !self.trusts(at)
     }
 
-    /// Whether a DHCP server is stated to be behind a port.
+    /// Whether a DHCP server is configured behind a port.
     pub(crate) fn trusts(&self, at: Location) -> bool {
         let servers = self.dhcp_servers.as_ref();
         servers.is_some_and(|servers| servers.contains(&at))
@@ -330,19 +331,19 @@ impl Access {
     }
 }
 
-/// Whether a switch has the tables.
+/// Whether a switch has the tables to decide about access.
 pub(crate) fn can_decide(up: &SwitchUp) -> bool {
     let has_groups = up.features.capabilities.contains(Capabilities::GROUP_STATS);
     up.version >= Version::V13 && has_groups && up.features.n_tables >= TABLES_MIN
 }
 
-/// Whether a switch has the table of static entries that let packets go on, too.
+/// Whether a switch also has the table of static entries that pass packets on.
 pub(crate) fn can_lead_onward(up: &SwitchUp) -> bool {
     can_decide(up) && up.features.n_tables >= TABLES_MIN_ONWARD
 }
 
-/// Whether a packet is judged nowhere: LLDP, and what bridges and their neighbours say to each
-/// other (802.1D, 7.12.6). None of it is forwarded, but for spanning trees where ports pass them.
+/// Whether a packet is never checked: LLDP, and messages between bridges and their neighbours
+/// (802.1D, 7.12.6). None of them is forwarded, except for spanning trees where ports pass them.
 fn passes_always(packet: &PacketFields) -> bool {
     let is_reserved = |dst: MacAddr| {
         let [head @ .., last] = dst.0;
@@ -351,7 +352,7 @@ fn passes_always(packet: &PacketFields) -> bool {
     packet.eth_type() == Some(ETH_TYPE_LLDP) || packet.eth_dst().is_some_and(is_reserved)
 }
 
-/// Whether a packet is from a client of DHCP to a server.
+/// Whether a packet is from a DHCP client to a server.
 fn asks_server(packet: &PacketFields) -> bool {
     let is = |field, port: u16| packet.get(field) == Some(port.into());
     packet.eth_type() == Some(ETH_TYPE_IPV4)
@@ -408,7 +409,8 @@ impl Binding {
         }
     }
 
-    /// Whether the host has this address. It has the link-local one of its hardware address.
+    /// Whether the host has this address. It always has the link-local address of its hardware
+    /// address.
     fn has(&self, ip: IpAddr) -> bool {
         self.ips.is_empty() || self.ips.contains(&ip) || ip == IpAddr::V6(self.link_local())
     }
@@ -422,7 +424,7 @@ impl Binding {
         packet.get(Field::Ipv4Src) == Some(0) && asks_server(packet)
     }
 
-    /// The address that hosts make of their hardware address (RFC 4291, appendix A).
+    /// The address that hosts derive from their hardware address (RFC 4291, appendix A).
     pub(crate) fn link_local(&self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.mac.0;
         let word = |high, low| u16::from_be_bytes([high, low]);

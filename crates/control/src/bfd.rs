@@ -1,14 +1,14 @@
-//! Links that switches watch by BFD: which of them shall be watched now.
+//! The choice of links that switches watch with BFD.
 //!
 //! A port whose BFD was just enabled counts as dead until the port at the other end has answered,
-//! after some 1.2 s on Open vSwitch. So [`Watch`] starts one link at a time, and only a link
-//! without which the network still hangs together. A link without another path is not watched:
-//! nothing could leave it when it fails.
+//! after some 1.2 s on Open vSwitch. [`Watch`] therefore starts one link at a time, and only a link
+//! without which the network stays connected. A link without another path is not watched: traffic
+//! could not leave it when it fails.
 //!
-//! Every session of ours names the port at its other end, so the databases say what is to be taken
-//! back, also to a controller that has just started. Only what is certain is a reason: the port has
-//! no carrier, has become an edge or the end of another link, or its peer has no session with it.
-//! A link that is merely silent stays watched.
+//! Each of auster's sessions names the port at its other end, so even a controller that has just
+//! started can read from the databases which sessions to remove. A session is removed only for a
+//! certain reason: the port has no carrier, has become an edge or the end of another link, or its
+//! peer has no session with it. A link that is merely silent stays watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +17,17 @@ use openflow::DatapathId;
 
 use crate::Location;
 
-/// The time that a session has to come up.
+/// The maximum time for a session to come up.
 pub const START_MAX: Duration = Duration::from_secs(5);
-/// From the end of one start to the next: the controller notices that the link is back.
+/// The pause from the end of one start to the next: the controller notices that the link is back.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Links that are remembered as failed. Of more, one is tried again.
+/// The maximum number of links remembered as failed. Beyond it, one of them is tried again.
 const FAILED_MAX: usize = 4096;
 
 /// The two ends of a link, the lower one first.
 pub type Link = (Location, Location);
 
-/// A port as its switch's database has it.
+/// A port as its switch's database describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
     pub session: Session,
@@ -48,7 +48,7 @@ pub enum Session {
     Others,
 }
 
-/// The BFD that a port shall have. A port without an entry stays as it is.
+/// The BFD that a port should have. A port without an entry stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A session with this port.
@@ -61,29 +61,29 @@ pub enum Wanted {
 pub struct Facts {
     /// The links that are proven in both directions.
     pub links: BTreeSet<Link>,
-    /// Ports with sessions of ours that have certainly no switch behind them.
+    /// Ports with auster's sessions that certainly have no switch behind them.
     pub edges: BTreeSet<Location>,
     /// The ports of all databases that are connected.
     pub ports: BTreeMap<Location, Port>,
 }
 
-/// The choice of watched links. [`Watch::decide`] is to be called a few times a second.
+/// The choice of watched links. Call [`Watch::decide`] a few times a second.
 #[derive(Debug, Default)]
 pub struct Watch {
     starting: Option<Start>,
-    /// The link that was started last: the turn is the next one's.
+    /// The link that was started last: the next link has the next turn.
     last: Option<Link>,
     not_before: Option<Instant>,
-    /// Links whose sessions did not come up, and whether the link was there again since.
+    /// Links whose sessions did not come up, and whether the link has come back since.
     failed: BTreeMap<Link, bool>,
 }
 
-/// A link whose sessions come up.
+/// A link whose sessions are coming up.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     link: Link,
     until: Instant,
-    /// Whether the sessions were there before, of an earlier process say.
+    /// Whether the sessions existed before, for example from an earlier process.
     is_found: bool,
 }
 
@@ -101,13 +101,13 @@ pub fn link(a: Location, b: Location) -> Link {
 }
 
 impl Watch {
-    /// Tries again what has failed.
+    /// Lets failed links be tried again.
     pub fn retry(&mut self) {
         self.failed.clear();
     }
 
-    /// Decides what the ports shall have; links shall be watched if `is_on`. Also returns a link
-    /// that has just failed to come up.
+    /// Decides which BFD the ports should have; links are to be watched if `is_on`. Also returns a
+    /// link that has just failed to come up.
     pub fn decide(
         &mut self,
         now: Instant,
@@ -133,7 +133,7 @@ impl Watch {
         let decide = |(at, peer): (Location, Location)| {
             let has_failed = self.failed.contains_key(&link(at, peer));
             let is_moved = facts.is_moved(at, peer, partners.get(&at).copied());
-            // Both ends go together: one that is left would call the link dead.
+            // Remove both ends together: a single end that is left would call the link dead.
             let other = facts.ports.get(&peer);
             let ends = match other {
                 Some(other) => !is_on || has_failed || !other.has(at),
@@ -195,7 +195,7 @@ impl Start {
         let (a, b) = self.link;
         let is_known = [a, b].iter().all(|end| facts.ports.contains_key(end));
         let is_ready = facts.is_ready(a, b) && facts.is_ready(b, a);
-        // It was alive, so its silence is what it is watched for.
+        // The link was alive, so its silence is what BFD watches for.
         let is_silent = self.is_found && !facts.links.contains(&self.link);
         match () {
             () if facts.are_up(self.link) => Some(End::Up),
@@ -213,13 +213,13 @@ impl Port {
 }
 
 impl Facts {
-    /// The ports with sessions of ours.
+    /// The ports with auster's sessions.
     pub fn watched(&self) -> impl Iterator<Item = Location> + '_ {
         let all = self.ports.keys().copied();
         all.filter(|at| self.peer(*at).is_some())
     }
 
-    /// The port that a session of ours has at its other end.
+    /// The port at the other end of auster's session.
     fn peer(&self, at: Location) -> Option<Location> {
         match self.ports.get(&at)?.session {
             Session::Ours { peer, .. } => Some(peer),
@@ -243,7 +243,7 @@ impl Facts {
         })
     }
 
-    /// Whether the link of a session has certainly gone; the one at `at` now leads to `partner`.
+    /// Whether the link of a session is certainly gone; the link at `at` now connects to `partner`.
     fn is_moved(&self, at: Location, peer: Location, partner: Option<Location>) -> bool {
         let is_without = |end| self.ports.get(&end).is_some_and(|port| !port.has_carrier);
         let has_gone = |end| self.edges.contains(&end) || is_without(end);
@@ -256,7 +256,7 @@ impl Facts {
         both.collect()
     }
 
-    /// The links without which the network falls apart, as far as switches call links alive.
+    /// The links without which the network falls apart, not counting links that switches call dead.
     fn needed(&self) -> BTreeSet<Link> {
         let is_dead = |at, with| self.peer(at) == Some(with) && !self.is_up(at, with);
         let links = self.links.iter().copied();
@@ -270,8 +270,8 @@ impl Facts {
 
 /// The links without which the network falls apart.
 ///
-/// A tree leads to all switches. Each link beside the tree gets a random tag, which both its ends
-/// and so all tree links between them have. A tree link without any tag has no other path.
+/// A tree reaches all switches. Each link outside the tree gets a random tag, which both its ends
+/// have, and so all tree links between them. A tree link without any tag has no other path.
 fn needed_links(links: &BTreeSet<Link>) -> BTreeSet<Link> {
     let mut adjacent: BTreeMap<DatapathId, Vec<(Link, DatapathId)>> = BTreeMap::new();
     for (a, b) in links {
@@ -279,7 +279,7 @@ fn needed_links(links: &BTreeSet<Link>) -> BTreeSet<Link> {
         adjacent.entry(one).or_default().push(((*a, *b), other));
         adjacent.entry(other).or_default().push(((*a, *b), one));
     }
-    // Each switch after the one that leads to it.
+    // Each switch comes after its parent in the tree.
     let mut order: Vec<(DatapathId, Option<(Link, DatapathId)>)> = Vec::new();
     let mut seen = BTreeSet::new();
     let mut in_tree = BTreeSet::new();
@@ -343,7 +343,7 @@ mod tests {
         away: BTreeSet<DatapathId>,
         sessions: BTreeMap<Location, Session>,
         both_since: BTreeMap<Link, Instant>,
-        /// The link that began last, if nothing has happened since.
+        /// The link that started last, if nothing has happened since.
         last: Option<Link>,
         failures: Vec<Link>,
     }
@@ -411,7 +411,8 @@ mod tests {
             peer(a) == Some(b) && peer(b) == Some(a)
         }
 
-        /// One look of the controller, and a fifth of a second in which the switches do their part.
+        /// One decision of the controller, and a fifth of a second in which the switches carry it
+        /// out.
         fn step(&mut self) {
             let (facts, before) = (self.facts(), self.links());
             let (wanted, failed) = self.watch.decide(self.now, self.is_on, &facts);
@@ -525,7 +526,7 @@ mod tests {
         world.run(200);
         assert_eq!((world.up_count(), &world.failures[..]), (2, &[bad][..]));
         assert!(world.links().contains(&bad), "it carries traffic as before");
-        // Lost and found again, it has another try.
+        // After the link was lost and found again, it gets another try.
         world.cut.insert(bad);
         world.run(5);
         world.cut.clear();
@@ -556,7 +557,7 @@ mod tests {
         world.cut.insert(silent);
         world.run(100);
         assert!(world.pair(silent) && !world.is_up(silent));
-        // Nor does a process take it back that begins now.
+        // A process that starts now does not remove the sessions either.
         world.watch = Watch::default();
         world.run(100);
         assert!(world.pair(silent), "nobody knows better");
@@ -601,7 +602,7 @@ mod tests {
         assert_eq!(wanted, BTreeMap::from([(a, Wanted::Nothing)]));
     }
 
-    /// Sessions of a process that was killed come up or go, and are not left dead.
+    /// Sessions of a killed process come up or are removed, and are not left dead.
     #[test]
     fn a_start_of_an_earlier_process_is_ended() {
         let mut world = World::ring(3);
@@ -715,8 +716,8 @@ mod tests {
             }
         }
 
-        /// Checked at each step: one link starts at a time, and none that is needed; others'
-        /// sessions stay. In the end everything is as it should be.
+        /// Checked at each step: one link starts at a time, and none that is needed; the
+        /// administrator's sessions stay. In the end everything is as it should be.
         #[test]
         fn whatever_happens_the_right_links_are_watched_in_the_end(
             pairs in graph(),
@@ -751,7 +752,7 @@ mod tests {
                 let is_free = !ends.contains(&Session::Others);
                 let is_up = world.is_up(*cable);
                 match world.is_on && is_free {
-                    // One that became needed stays watched.
+                    // A link that became needed stays watched.
                     true => prop_assert!(is_up || needed.contains(cable), "{cable:?} {ends:?}"),
                     false => prop_assert!(ends.iter().all(
                         |end| matches!(end, Session::Absent | Session::Others)

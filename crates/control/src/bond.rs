@@ -1,8 +1,9 @@
-//! Bonds: ports of one switch that lead to the same device, and that the network sees as one port.
+//! Bonds: ports of one switch that connect to the same device, and that the network treats as one
+//! port.
 //!
-//! The lowest port of a bond is its place: hosts behind any of its ports are there. Packets to the
-//! place go to an OpenFlow group, which chooses one of the ports that carry packets. A match names
-//! the port by which a packet really comes in.
+//! The lowest port of a bond is its place: hosts behind any of its ports are located there. Packets
+//! to the place go to an OpenFlow group, which chooses one of the ports that carry packets. A match
+//! names the port at which a packet actually arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use openflow::{Action, DatapathId, GroupId, Instruction, MacAddr, Message, PortN
 use crate::Location;
 use crate::entry::EntryKind;
 
-/// The upper half of the numbers of the groups of bonds; the lower half is the place.
+/// The upper half of the group numbers of bonds; the lower half is the place.
 const GROUPS: u32 = 0x6176_0000;
 
 /// The highest port that may be in a bond: groups and LACP name it in 16 bits.
@@ -22,9 +23,9 @@ pub const PORT_MAX: u32 = 0xfeff;
 /// How the ends of a bond agree on its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// LACP, and we speak first.
+    /// LACP, and auster sends first.
     Active,
-    /// LACP, once the partner speaks.
+    /// LACP, once the partner sends.
     Passive,
     /// All ports that are up carry packets.
     Static,
@@ -38,12 +39,12 @@ pub struct Bond {
     /// At least one.
     pub ports: BTreeSet<PortNo>,
     pub protocol: Protocol,
-    /// Whether the partner is asked for a message each second, and not every thirty.
+    /// Whether the partner is asked for a message every second instead of every thirty.
     pub is_fast: bool,
 }
 
 impl Bond {
-    /// Where the hosts behind the bond are.
+    /// The place of the hosts behind the bond.
     pub fn place(&self) -> Location {
         let port = self.ports.first().copied().unwrap_or(PortNo::ANY);
         self.at(port)
@@ -74,7 +75,7 @@ pub(crate) fn is_group(group: GroupId) -> bool {
 }
 
 impl Bonds {
-    /// Takes bonds that share no port.
+    /// Makes the set of these bonds, which share no port.
     pub fn new(bonds: impl IntoIterator<Item = Bond>) -> Bonds {
         let bonds = bonds.into_iter().map(|bond| (bond.place(), bond));
         let bonds: BTreeMap<Location, Bond> = bonds.collect();
@@ -110,7 +111,7 @@ impl Bonds {
         Location { port, ..at }
     }
 
-    /// The ports of a place: all of its bond, or itself.
+    /// The ports of a place: all ports of its bond, or the place itself.
     pub(crate) fn ports(&self, place: Location) -> Vec<Location> {
         match self.bonds.get(&place) {
             Some(bond) => bond.ports.iter().map(|port| bond.at(*port)).collect(),
@@ -125,14 +126,14 @@ impl Bonds {
         bonds.map(|(_, bond)| bond)
     }
 
-    /// The bonds that are not the same in this and `other`.
+    /// The bonds that differ between this and `other`.
     pub(crate) fn changed<'a>(&'a self, other: &'a Bonds) -> impl Iterator<Item = &'a Bond> {
         let differs = |of: &'a Bonds| move |bond: &&Bond| of.bonds.get(&bond.place()) != Some(bond);
         let gone = other.iter().filter(differs(self));
         self.iter().filter(differs(other)).chain(gone)
     }
 
-    /// Leads outputs to places of bonds to their groups.
+    /// Replaces outputs to places of bonds with outputs to their groups.
     pub(crate) fn lead(&self, dpid: DatapathId, actions: &mut [Action]) {
         for action in actions {
             if let Action::Output { port, .. } = action {
@@ -144,8 +145,8 @@ impl Bonds {
         }
     }
 
-    /// The reverse, for actions that a switch reports: a group of a bond is its place again. An
-    /// output to the place itself leads to one port only, which is not what auster sets.
+    /// The reverse, for actions that a switch reports: the group of a bond becomes its place again.
+    /// An output to the place itself reaches one port only, which is not what auster sets.
     fn unlead(&self, dpid: DatapathId, actions: &mut [Action]) {
         for action in actions {
             let to = match action {
@@ -165,7 +166,7 @@ impl Bonds {
         }
     }
 
-    /// The same for rows of the kinds of entries that forward.
+    /// The same for rows of the entry kinds that forward.
     pub(crate) fn unlead_rows(&self, dpid: DatapathId, rows: &mut [FlowStats]) {
         const FORWARD: [EntryKind; 5] = [
             EntryKind::Fabric,
@@ -191,7 +192,7 @@ impl Bonds {
         }
     }
 
-    /// The same for groups, but those of bonds.
+    /// The same for groups, except the groups of bonds.
     pub(crate) fn unlead_groups(&self, dpid: DatapathId, groups: &mut [GroupDesc]) {
         let others = groups.iter_mut().filter(|it| !is_group(it.group_id));
         for bucket in others.flat_map(|it| &mut it.buckets) {
@@ -199,7 +200,7 @@ impl Bonds {
         }
     }
 
-    /// Leads the outputs of a message to groups, unless it sets the group of a bond.
+    /// Replaces a message's outputs to places with groups, unless it sets the group of a bond.
     pub(crate) fn lead_message(&self, dpid: DatapathId, message: &mut Message) {
         if self.of_switch(dpid).next().is_none() {
             return;
@@ -225,19 +226,19 @@ impl Bonds {
     }
 }
 
-/// The effect of a spanning tree's message that comes in at a port with hosts.
+/// The treatment of a spanning tree message that arrives at a port with hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bpdu {
     #[default]
     Drop,
-    /// Goes out of the other ports that pass them.
+    /// Sends it out of the other ports that pass such messages.
     Pass,
     /// Closes the port until it has been down, or for five minutes.
     Guard,
 }
 
-/// Whether only bridges that build a spanning tree use this address: IEEE 802.1D's, and Cisco's for
-/// a tree of each VLAN.
+/// Whether only bridges that build a spanning tree use this address: the address of IEEE 802.1D, or
+/// Cisco's for a tree per VLAN.
 pub(crate) fn is_bpdu(dst: MacAddr) -> bool {
     const STP: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
     const PVST: MacAddr = MacAddr([0x01, 0x00, 0x0c, 0xcc, 0xcc, 0xcd]);
@@ -305,7 +306,7 @@ mod tests {
         bonds.lead(DPID, &mut actions);
         bonds.unlead(DPID, &mut actions);
         assert_eq!(actions, sent);
-        // Neither one port of a bond nor the group of none is right.
+        // Neither an output to one port of a bond nor the group of no bond is right.
         let mut actions = vec![out(2), to(9)];
         bonds.unlead(DPID, &mut actions);
         assert_eq!(actions, [Action::output(PortNo::ANY), to(9)]);

@@ -1,36 +1,38 @@
-//! One member of a cluster of controllers: which switches it serves, and when it takes over those
-//! of another.
+//! One member of a cluster of controllers: decides which switches it serves, and when it takes over
+//! another member's switches.
 //!
-//! A key-value store (etcd) says who is a member and who owns each shard of switches, as an
-//! [`Order`] of owners. The store's revision of that order is the owner's term. The switches
-//! enforce it: [`Generation`] puts term and place in the order into `generation_id`, and a switch
-//! refuses an older one. Members hear each other directly, ten times a second. Who has the next
-//! place takes over as soon as the owner is suspected, also while the store is away, and writes
-//! the new order once the store allows it.
+//! A key-value store (etcd) lists the members and, for each shard of switches, an [`Order`] of
+//! owners. The store's revision of that order is the owner's term. The switches enforce the term:
+//! [`Generation`] puts term and place in the order into `generation_id`, and a switch refuses an
+//! older one. Members exchange heartbeats directly, ten times a second. The member at the next
+//! place takes over as soon as the owner is suspected, even while the store is unreachable. It
+//! writes the new order once the store allows it.
 //!
-//! [`Cluster`] is the machine: it takes the time, answers of the store, messages of peers and
-//! answers of switches. It returns messages, and the switches to serve. The driving contract is
-//! that of the crate: call one `handle_*` or `set_ready`, drain [`Cluster::poll_output`], then
-//! wait for input or for [`Cluster::poll_timeout`].
+//! [`Cluster`] is the state machine: its input is the time, the store's answers, and messages from
+//! peers and switches. It returns messages, and the switches to serve. It is driven like the rest
+//! of the crate: call one `handle_*` or `set_ready`, drain [`Cluster::poll_output`], then wait for
+//! input or for [`Cluster::poll_timeout`].
 //!
-//! Three rules keep members from fighting. A place is used once for each revision. A place is used
-//! only when the one in use is suspected, and others confirm it; whoever does not use an earlier
-//! place within a few heartbeats is passed over. A member that has taken over
-//! since it was heard last is alive, so it is replaced only after its connection was reset, it was
+//! Three rules keep members from fighting. Each place is used once per revision. A place is used
+//! only when the member at the place in use is suspected, and others confirm it; a member that does
+//! not use its earlier place within a few heartbeats is passed over. A member that has taken over
+//! since its last heartbeat is alive, so it is replaced only after its connection was reset, it was
 //! heard again, or its entry in the store has expired.
 //!
-//! A member that stands by asks for SLAVE with the generation *in use*, not with one of its own
+//! A standby member requests SLAVE with the generation *in use*, not with the generation of its own
 //! place: a switch notes the generation of a SLAVE request too, and would then refuse the owner.
 //!
-//! The assigner writes orders for shards whose owner is to leave or is gone for good. It is the
-//! least member, by name, that is ready and heard. Two members may both believe to be it for a
-//! while. Each write compares the revision that it replaces, so only one of them succeeds, and no
-//! key for an election is needed. Nothing is moved for balance. An operator moves a shard by a
-//! request in the store ([`Move`]), which its owner carries out once it hears that member.
+//! The assigner writes orders for shards whose owner is about to leave or is gone for good. It is
+//! the first member, by name, that is ready and heard. Two members may both take themselves for the
+//! assigner for a while. Each write compares the revision that it replaces, so only one of them
+//! succeeds, and no election key is needed. Shards are never moved for balance. An operator moves a
+//! shard with a request in the store ([`Move`]). The shard's owner carries out the request once it
+//! hears the new owner.
 //!
 //! Members of two versions may run together. All documents have the form of the *schema in use*,
-//! and each member's entry says up to which schema it reads. The assigner raises the schema once
-//! all have read the next one for a while; a member that does not read it serves nothing.
+//! and each member's entry names the greatest schema that it reads. The assigner raises the schema
+//! once all members have been able to read the next one for a while; a member that cannot read it
+//! serves nothing.
 
 mod assign;
 mod output;
@@ -63,24 +65,24 @@ pub use term::{
     ShardId,
 };
 
-/// The age of the application's tick above which no heartbeat leaves.
+/// The age of the application's last tick above which this member sends no heartbeat.
 const TICK_MAX: Duration = Duration::from_millis(100);
-/// The age of the application's tick above which this member takes nothing over.
+/// The age of the application's last tick above which this member takes over no shard.
 const STALLED: Duration = Duration::from_millis(300);
-/// How long an owner goes on at a switch that its successor has not asked for yet. Open vSwitch
-/// waits for up to 8 s between two attempts to connect, to a successor that has just started too.
+/// How long an owner keeps serving a switch that its successor has not requested yet. Open vSwitch
+/// waits up to 8 s between two attempts to connect, even to a successor that has just started.
 const HANDOVER_MAX: Duration = Duration::from_secs(10);
-/// How long members have to be there, or gone, until an owner renews its order.
+/// How long members must be present, or absent, before an owner renews its order.
 const STEADY: Duration = Duration::from_secs(1);
-/// Switches for which the epoch was raised are remembered, and how often each may be the reason.
+/// The number of remembered switches that caused a raise, and the raises allowed for each.
 const RAISED_SWITCHES_MAX: usize = 512;
 const RAISES_MAX: u8 = 8;
-/// The largest epoch for the sake of a switch. The rest is for restored stores: a hostile switch
-/// cannot use it up.
+/// The largest epoch that a switch can cause. The rest is reserved for restored stores: a hostile
+/// switch cannot use it up.
 const FOREIGN_EPOCH_MAX: u16 = 1024;
-/// How long a later place that a switch reports may stay unexplained by a member.
+/// How long a later place reported by a switch may stay unclaimed by any member.
 const UNEXPLAINED_MAX: Duration = Duration::from_secs(1);
-/// Questions to switches whether they answer, per second and at once.
+/// Liveness probes to switches: per second, and in one burst.
 const PROBES_PER_S: u32 = 50;
 const PROBES_BURST: u32 = 8;
 
@@ -93,7 +95,7 @@ pub struct ClusterConfig {
     pub shards: u16,
     /// Seed of the spread of retries; different in each process.
     pub seed: u64,
-    /// The greatest schema of the store that this member reads. It reads all before it too.
+    /// The greatest store schema that this member reads. It reads all earlier schemas too.
     pub reads: u32,
 }
 
@@ -110,15 +112,15 @@ pub struct Cluster {
     switches: BTreeMap<DatapathId, Switch>,
     members: BTreeMap<MemberId, Member>,
     epoch: u16,
-    /// The epoch that exceeds what a switch has seen.
+    /// The epoch to write: it exceeds the epoch that a switch has seen.
     raise: Option<u16>,
     raises: BTreeMap<DatapathId, u8>,
     gate: schema::Gate,
     probe_budget: Budget,
     number: u32,
-    /// Roles may have to change, and when they have to be looked at otherwise.
+    /// Whether roles may have to change; otherwise they are checked at `roles_due`.
     is_dirty: bool,
-    /// Switches whose own state has changed: their roles alone are looked at.
+    /// Switches whose own state has changed: only their roles are checked.
     touched: BTreeSet<DatapathId>,
     roles_due: Option<Instant>,
     /// When this member may take a shard over.
@@ -135,11 +137,12 @@ struct Shard {
     /// The place in use, as far as this member knows.
     in_use: Rank,
     is_held: bool,
-    /// This member has held it until now, and serves each switch until its successor asks for it.
+    /// This member held the shard until now, and serves each switch until the successor requests
+    /// it.
     handover_until: Option<Instant>,
-    /// Since when other members are there than the order has.
+    /// Since when the present members differ from those in the order.
     outdated_since: Option<Instant>,
-    /// A switch refuses the place in use: an earlier process used a later one.
+    /// A switch refuses the place in use, because an earlier process used a later place.
     must_renew: bool,
 }
 
@@ -159,8 +162,8 @@ impl Shard {
 }
 
 impl Cluster {
-    /// A member that has just started and is not ready. `high_water` is what an earlier process of
-    /// this member wrote last.
+    /// Creates a member that has just started and is not ready. `high_water` is the mark that an
+    /// earlier process of this member wrote last.
     pub fn new(now: Instant, config: ClusterConfig, high_water: Option<HighWater>) -> Cluster {
         let store = Store::new(now, config.seed, config.reads, high_water);
         let peers = Peers::new(now, config.id.clone());
@@ -190,9 +193,9 @@ impl Cluster {
         }
     }
 
-    /// Sets whether this member can serve switches. A member that serves and is no longer ready
-    /// goes on until others have taken its shards: see [`Cluster::holds_nothing`]. Write the same
-    /// into the member's entry in the store.
+    /// Sets whether this member can serve switches. A serving member that is no longer ready keeps
+    /// serving until others have taken its shards: see [`Cluster::holds_nothing`]. Write the same
+    /// value into the member's entry in the store.
     pub fn set_ready(&mut self, now: Instant, is_ready: bool) {
         self.advance(now);
         self.is_ready = is_ready;
@@ -200,16 +203,16 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// The application has taken its own tick. Call this at least each 50 ms from the thread that
-    /// serves switches: without it for 100 ms, no heartbeat leaves, so a stalled controller does
-    /// not keep its place.
+    /// Notes that the application has ticked. Call this at least every 50 ms from the thread that
+    /// serves switches: after 100 ms without a call, no heartbeat is sent, so a stalled controller
+    /// does not keep its place.
     pub fn handle_application_tick(&mut self, now: Instant) {
         self.advance(now);
         self.ticked_at = Some(now);
         self.settle(now);
     }
 
-    /// An answer of the store to the request with this number.
+    /// Handles the store's answer to the request with this number.
     pub fn handle_store_answer(&mut self, now: Instant, number: u32, answer: StoreAnswer) {
         self.advance(now);
         let news = self.store.handle_answer(now, number, answer);
@@ -225,8 +228,8 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// A change that the watch reports: one call for each event, in order. The watch runs from the
-    /// revision after that of the last [`Snapshot`]; each snapshot ends the watch before it.
+    /// Handles a change reported by the watch: one call for each event, in order. The watch runs
+    /// from the revision after the last [`Snapshot`]; each snapshot ends the previous watch.
     pub fn handle_store_change(&mut self, now: Instant, change: StoreChange) {
         self.advance(now);
         let news = self.store.handle_change(change);
@@ -234,15 +237,15 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// The watch has ended: compacted, closed, or its connection is gone. The machine reads
-    /// everything anew. Do not resume a watch in place of calling this.
+    /// Handles the end of the watch: it was compacted or closed, or its connection failed. The
+    /// machine reads everything again. Do not resume a watch instead of calling this.
     pub fn handle_watch_lost(&mut self, now: Instant) {
         self.advance(now);
         self.store.lose_watch();
         self.settle(now);
     }
 
-    /// A message of a peer, whose certificate or key has proven its name.
+    /// Handles a message from a peer whose certificate or key has proven its name.
     pub fn handle_peer_message(&mut self, now: Instant, from: &MemberId, message: PeerMessage) {
         self.advance(now);
         if *from == self.config.id || !self.peers.accept(now, from) {
@@ -284,28 +287,28 @@ impl Cluster {
         }
     }
 
-    /// The store does not take this member, which it needs before anything else, or does not
-    /// answer: `why` is for the operator.
+    /// Notes that the store does not accept this member, which it must do before anything else, or
+    /// does not answer. `why` is for the operator.
     pub fn note_store_problem(&mut self, why: &str) {
         self.store.note_problem(why);
     }
 
-    /// Whether the store says that it has no room for writes.
+    /// Sets whether the store reports that it has no room for writes.
     pub fn set_store_full(&mut self, now: Instant, is_full: bool) {
         self.store.set_full(is_full);
         self.settle(now);
     }
 
-    /// The connection to a peer was closed or reset by it. Do not call this for a connection that
-    /// could not be opened, nor if another to the same peer is there.
+    /// Handles a connection that a peer has closed or reset. Do not call this for a connection that
+    /// could not be opened, nor while another connection to the same peer is open.
     pub fn handle_peer_reset(&mut self, now: Instant, peer: &MemberId) {
         self.advance(now);
         self.peers.reset(now, peer);
         self.settle(now);
     }
 
-    /// A switch has completed its handshake, without a role request. A connection before is gone.
-    /// `shard` is [`ShardId::of`] or the operator's zone.
+    /// Handles a switch that has completed its handshake, without a role request. Any earlier
+    /// connection has ended. `shard` is [`ShardId::of`] or the operator's zone.
     pub fn handle_switch_up(
         &mut self,
         now: Instant,
@@ -320,7 +323,7 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// A switch's connection is gone.
+    /// Handles the end of a switch's connection.
     pub fn handle_switch_down(&mut self, now: Instant, dpid: DatapathId, connection: ConnectionId) {
         self.advance(now);
         if self.switch(dpid, connection).is_some() {
@@ -334,7 +337,7 @@ impl Cluster {
         (switch.connection == connection).then_some(switch)
     }
 
-    /// OFPT_ROLE_REPLY to the request with this number.
+    /// Handles OFPT_ROLE_REPLY to the request with this number.
     pub fn handle_role_reply(
         &mut self,
         now: Instant,
@@ -353,7 +356,8 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// An error in answer to the role request with this number, or IS_SLAVE to any other message.
+    /// Handles an error in answer to the role request with this number, or IS_SLAVE to any other
+    /// message.
     pub fn handle_role_refused(
         &mut self,
         now: Instant,
@@ -375,7 +379,7 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// OFPT_ROLE_STATUS, or its ONF extension 1911 of OpenFlow 1.3.
+    /// Handles OFPT_ROLE_STATUS, or its ONF extension 1911 of OpenFlow 1.3.
     pub fn handle_role_status(
         &mut self,
         now: Instant,
@@ -423,12 +427,12 @@ impl Cluster {
         switch.is_some_and(|switch| switch.is_served)
     }
 
-    /// Whether this member serves no shard and no switch: one that leaves may exit.
+    /// Whether this member serves no shard and no switch: a leaving member may then exit.
     pub fn holds_nothing(&self) -> bool {
         !self.holds_any() && !self.switches.values().any(|switch| switch.is_served)
     }
 
-    /// The use that this member is of now.
+    /// The current standing of this member.
     pub fn standing(&self) -> Standing {
         let me = &self.config.id;
         if self.store.view().is_none() {
@@ -469,13 +473,13 @@ impl Cluster {
         self.shards.values().any(|shard| shard.is_held)
     }
 
-    /// Whether another member is heard that can serve switches.
+    /// Whether another member that can serve switches is heard.
     pub fn has_ready_peer(&self) -> bool {
         let mut peers = self.peers.heard();
         peers.any(|(id, _)| self.peers.is_ready(id))
     }
 
-    /// The member that has a shard, as far as this one knows.
+    /// The member that serves a shard, as far as this member knows.
     pub fn holder(&self, shard: ShardId) -> Option<&MemberId> {
         self.shards.get(&shard)?.holder()
     }
@@ -497,17 +501,17 @@ impl Cluster {
         heard.map(|(id, is_heard)| (id.clone(), is_heard)).collect()
     }
 
-    /// The store as this member has read it last.
+    /// The store as this member last read it.
     pub fn view(&self) -> Option<&Snapshot> {
         self.store.view()
     }
 
-    /// The members that a peer hears, if it is heard and says so.
+    /// The members that a peer hears, if the peer is heard and names them.
     pub fn heard_by(&self, peer: &MemberId) -> Option<&BTreeSet<MemberId>> {
         self.peers.heard_by(peer)
     }
 
-    /// The schema in use, in which documents are written; `None` before the first reading.
+    /// The schema in use, in which documents are written; `None` before the first read.
     pub fn schema(&self) -> Option<u32> {
         self.store.schema()
     }
@@ -572,8 +576,8 @@ impl Cluster {
         }
     }
 
-    /// Takes over what switches have reported before: the members at those places may not be heard
-    /// any more, and say nothing themselves.
+    /// Applies the generations that switches reported earlier: the members at those places may no
+    /// longer be heard, and then report nothing themselves.
     fn learn_again(&mut self) {
         let switches = self.switches.values();
         let seen = switches.filter_map(|switch| Some((switch.shard, switch.seen?.0)));
@@ -585,11 +589,11 @@ impl Cluster {
         }
     }
 
-    /// Whether the place that a switch reports counts for the whole shard. A switch may lie, so the
-    /// member at that place says it itself, if it is heard. Otherwise a second switch has to agree,
-    /// if there is one.
+    /// Whether the place that a switch reports counts for the whole shard. A switch may lie, so if
+    /// the member at that place is heard, only its own report counts. Otherwise a second switch
+    /// must agree, if there is one.
     fn is_believed(&self, id: ShardId, seen: Generation) -> bool {
-        // Thousands of switches report the place that is known.
+        // Thousands of switches report a place that is already known.
         let is_new =
             |shard: &&Shard| shard.own.revision == seen.revision() && shard.in_use < seen.rank();
         let shard = self.shards.get(&id).filter(is_new);
@@ -605,7 +609,7 @@ impl Cluster {
         switches().filter(agrees).take(2).count() == switches().take(2).count()
     }
 
-    /// Notes the place of an order that is in use, if it is a later one.
+    /// Notes that a place of an order is in use, if it is a later one.
     fn note_in_use(&mut self, id: ShardId, revision: u64, rank: Rank) {
         let Some(shard) = self.shards.get_mut(&id) else {
             return;
@@ -656,8 +660,8 @@ impl Cluster {
         self.note_members(now);
     }
 
-    /// Takes over the order of a shard from the store. One that this member wrote itself shows
-    /// nothing of its first owner, who may have died a moment before.
+    /// Takes over a shard's order from the store. An order that this member wrote itself does not
+    /// prove its first owner alive: that owner may have died a moment before.
     fn note_own(&mut self, now: Instant, id: ShardId, is_restored: bool, is_written: bool) {
         let own = self.store.view().and_then(|view| view.own.get(&id));
         let Some(own) = own.filter(|own| !own.order.places().is_empty()) else {
@@ -694,7 +698,7 @@ impl Cluster {
         }
     }
 
-    /// Follows the members of the store and those of the orders.
+    /// Updates the peers from the members in the store and in the orders.
     fn note_members(&mut self, now: Instant) {
         let Some(view) = self.store.view() else {
             return;
@@ -713,7 +717,7 @@ impl Cluster {
         }
     }
 
-    /// Does what follows from the latest input and what is due.
+    /// Acts on the latest input and on everything that is due.
     fn settle(&mut self, now: Instant) {
         let has_new_terms = std::mem::take(&mut self.has_new_terms);
         if let Some(mark) = self.store.poll_high_water(now, has_new_terms) {
@@ -766,7 +770,7 @@ impl Cluster {
         }
     }
 
-    /// Whether this member may serve switches, as far as itself is concerned.
+    /// Whether this member, for its own part, may serve switches.
     fn can_serve(&self) -> bool {
         self.is_ready && !self.store.is_too_new()
     }
@@ -802,7 +806,7 @@ impl Cluster {
         }
     }
 
-    /// Holds the shards that are this member's, and takes over those of suspected members.
+    /// Starts to serve this member's shards, and takes over the shards of suspected members.
     fn evaluate_shards(&mut self, now: Instant) {
         self.shards_due = None;
         let may_hold = self.can_serve() && self.is_alive(now, STALLED);
@@ -932,7 +936,8 @@ impl Cluster {
         }
     }
 
-    /// A switch has seen more than the cluster gave: the epoch is raised to exceed it.
+    /// Handles a switch that has seen a generation greater than the cluster assigned: the epoch is
+    /// raised to exceed it.
     fn note_foreign(&mut self, dpid: DatapathId, generation: Generation) {
         let epoch = generation.epoch().max(self.epoch) + 1;
         if self.raise.is_some_and(|raise| epoch <= raise) {
@@ -951,8 +956,8 @@ impl Cluster {
         }
     }
 
-    /// A switch has seen a later place than the one in use, which nobody explains: members that
-    /// used it have forgotten it. A new order exceeds it.
+    /// Handles a switch that has seen a later place than the one in use, while no member claims
+    /// that place: the members that used it have forgotten it. A new order exceeds it.
     fn renew(&mut self, dpid: DatapathId, shard: ShardId) {
         let shard = self.shards.get(&shard);
         if shard.is_none_or(|shard| shard.must_renew) {
@@ -971,7 +976,7 @@ impl Cluster {
         }
     }
 
-    /// Whether terms may grow for the sake of a switch once more.
+    /// Whether a switch may make terms grow once more.
     fn may_raise(&mut self, dpid: DatapathId) -> bool {
         let has_room = self.raises.len() < RAISED_SWITCHES_MAX || self.raises.contains_key(&dpid);
         if !has_room {

@@ -1,7 +1,8 @@
 //! The application of the driver: a controller, alone or as a member of a cluster.
 //!
-//! The controller knows nothing of clusters. A switch that this member comes to serve is, for the
-//! controller, one that has just connected. A switch that another member serves has gone.
+//! The controller does not know about clusters. When this member starts to serve a switch, the
+//! controller sees a switch that has just connected. When another member takes over a switch, the
+//! controller sees it disconnect.
 
 mod late;
 mod replica;
@@ -38,37 +39,37 @@ use source::Source;
 pub use source::{Follower, Said};
 pub use wire::{Batch, FRAME_BYTES_MAX, LENGTH_BYTES};
 
-/// The time between two ticks of the application. The cluster wants one each 50 ms.
+/// The time between two ticks of the application. The cluster needs one every 50 ms.
 const TICK: Duration = Duration::from_millis(40);
-/// Role requests of one connection whose answers may be outstanding. Of more, the oldest is given
+/// The maximum number of unanswered role requests of one connection. Beyond it, the oldest is given
 /// up: the cluster asks again.
 const ASKED_MAX: usize = 8;
 /// OFPT_ROLE_REQUEST of OpenFlow 1.3, as an error quotes it.
 const ROLE_REQUEST_TYPE: u8 = 24;
 
-/// How long a member without any switch counts as able to serve. Switches that one restarts come
-/// back in this time.
+/// How long a member without any switch counts as able to serve. Restarted switches reconnect in
+/// this time.
 const EMPTY_MAX: Duration = Duration::from_secs(5);
 
-/// How often the member that serves a switch says which of its ports are edges.
+/// How often the member that serves a switch reports its edge ports.
 const EDGES_EVERY: Duration = Duration::from_millis(500);
-/// The switches whose edges are said at one tick.
+/// The number of switches whose edges are reported at one tick.
 const EDGES_AT_ONCE: usize = 250;
-/// How long that is believed.
+/// How long such a report is believed.
 const EDGES_FOR: Duration = Duration::from_secs(3);
 
 /// The ports of switches that have no switch behind them.
 pub type Edges = Vec<(DatapathId, Vec<PortNo>)>;
 
-/// Output of a member for others than its switches.
+/// Output of a member for recipients other than its switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outward {
     /// A request to the store, a message to a peer, the high-water mark, the peers, an event.
     Cluster(ClusterOutput),
-    /// The edges of the switches that this member serves, for all others. Each hands it to
-    /// [`Clustered::hear_edges`].
+    /// The edges of the switches that this member serves, for all other members. Each of them
+    /// passes the edges to [`Clustered::hear_edges`].
     Edges(Edges),
-    /// A packet for the member that has the switch by now, which hands it to
+    /// A packet for the member that now serves the switch. The member passes the packet to
     /// [`Clustered::hear_packet`].
     Packet {
         to: MemberId,
@@ -76,11 +77,11 @@ pub enum Outward {
         frame: Frame,
     },
     /// Whether this member reaches switches, and so can serve them. Call [`Cluster::set_ready`]
-    /// once the store has it.
+    /// once the store has this value.
     Reaches(bool),
 }
 
-/// Where that goes. The application's thread calls it, so it must not wait.
+/// The receiver of outward output. The application's thread calls it, so it must not block.
 pub type Sink = Box<dyn FnMut(Outward) + Send>;
 
 /// A controller, alone or as a member of a cluster. Its settings and its state are those of the
@@ -100,37 +101,37 @@ struct Membership {
     by_dpid: BTreeMap<DatapathId, ConnectionId>,
     outputs: VecDeque<ControllerOutput>,
     ticked: Instant,
-    /// When the last switch has gone; `None` while there is one.
+    /// When the last switch disconnected; `None` while one is connected.
     empty_since: Option<Instant>,
     reaches: bool,
     edges_due: Instant,
-    /// The last switch whose edges were said in this turn.
+    /// The last switch whose edges were reported in this round.
     edges_said: Option<DatapathId>,
     source: Source,
     replica: Replica,
     /// Changes whenever this member begins to serve.
     term: u64,
-    /// Messages of switches that another member serves.
+    /// Messages from switches that another member serves.
     passed_over: u64,
     sent: Sent,
     early: Early,
-    /// Packets that may still be handed over to others, and heard of them.
+    /// The budgets for packets handed over to other members, and for packets received from them.
     giving: Budget,
     hearing: Budget,
-    /// Packets that another member was given since it has their switch.
+    /// Packets handed over to the member that now serves their switch.
     handed_over: u64,
-    /// Packets that were one too many, or that this member was given and could not use.
+    /// Packets that exceeded a limit, or that this member received and could not use.
     packets_dropped: u64,
 }
 
 struct Line {
-    /// Kept up to date, for the controller that begins to serve it.
+    /// Kept up to date, for the moment when the controller starts to serve the switch.
     up: SwitchUp,
     peer: PeerIdentity,
     is_served: bool,
-    /// When this member has last yielded it to another.
+    /// When this member last yielded the switch to another member.
     yielded_at: Option<Instant>,
-    /// The ports that the member which serves the switch knows as edges, and since when.
+    /// The ports that the serving member reported as edges, and when it did.
     edges: Option<(Instant, BTreeSet<PortNo>)>,
     /// Role requests without an answer, oldest first, with their numbers.
     asked: VecDeque<(Xid, u32)>,
@@ -159,7 +160,7 @@ impl DerefMut for Clustered {
 }
 
 impl From<Controller> for Clustered {
-    /// A controller that serves every switch which connects.
+    /// Makes a controller that serves every switch that connects.
     fn from(controller: Controller) -> Clustered {
         Clustered {
             controller,
@@ -169,7 +170,7 @@ impl From<Controller> for Clustered {
 }
 
 impl Clustered {
-    /// A member that serves the switches which the cluster gives it. `cluster` is new.
+    /// Makes a member that serves the switches assigned by the cluster. `cluster` is new.
     pub fn member(
         now: Instant,
         mut controller: Controller,
@@ -218,29 +219,29 @@ impl Clustered {
             .map(|membership| &membership.cluster)
     }
 
-    /// Messages of switches that other members served.
+    /// The number of messages from switches that other members served.
     pub fn passed_over(&self) -> u64 {
         self.membership
             .as_ref()
             .map_or(0, |membership| membership.passed_over)
     }
 
-    /// Packets that another member was given since it had their switch by then.
+    /// The number of packets handed over to members that served their switch by then.
     pub fn handed_over(&self) -> u64 {
         self.membership
             .as_ref()
             .map_or(0, |membership| membership.handed_over)
     }
 
-    /// Packets that were not handed over since there were too many, and those that this member was
-    /// given and has dropped.
+    /// The number of packets not handed over because there were too many, and of packets that this
+    /// member received and dropped.
     pub fn packets_dropped(&self) -> u64 {
         self.membership
             .as_ref()
             .map_or(0, |membership| membership.packets_dropped)
     }
 
-    /// Hands something to the cluster, and carries out what follows. Does nothing alone.
+    /// Passes an input to the cluster, and carries out the outputs. Does nothing without a cluster.
     pub fn tell_cluster(&mut self, now: Instant, input: impl FnOnce(&mut Cluster)) {
         if let Some(membership) = &mut self.membership {
             input(&mut membership.cluster);
@@ -248,9 +249,9 @@ impl Clustered {
         }
     }
 
-    /// Another member says which ports of switches are edges. It is believed for three seconds, for
-    /// switches that it serves and ports that they have. If this member takes them over in this
-    /// time, it need not hold their ports until LLDP has had its chance.
+    /// Handles another member's report of edge ports. The report is believed for three seconds, for
+    /// switches that the sender serves and ports that they have. If this member takes over a switch
+    /// in this time, it need not hold the switch's ports until LLDP has had its chance.
     pub fn hear_edges(&mut self, now: Instant, from: &MemberId, edges: Edges) {
         let Some(membership) = &mut self.membership else {
             return;
@@ -271,8 +272,8 @@ impl Clustered {
         }
     }
 
-    /// Another member hands over a packet of a switch that this one has by now: a PACKET_OUT that
-    /// the switch has refused, or a PACKET_IN without an answer.
+    /// Handles a packet from another member, for a switch that this member now serves: a PACKET_OUT
+    /// that the switch has refused, or a PACKET_IN without an answer.
     pub fn hear_packet(&mut self, now: Instant, dpid: DatapathId, frame: Frame) {
         let Some(membership) = &mut self.membership else {
             return;
@@ -282,7 +283,7 @@ impl Clustered {
         }
     }
 
-    /// The next hosts and links for another member, if this one serves the switches.
+    /// Returns the next hosts and links for another member, if this member serves the switches.
     pub fn say(&mut self, now: Instant, follower: &mut Follower) -> Said {
         let Some(membership) = &mut self.membership else {
             return Said::NotServing;
@@ -295,8 +296,8 @@ impl Clustered {
         source.say(now, &mut self.controller, follower, term)
     }
 
-    /// Another member says which hosts and links there are: those of switches that it serves count,
-    /// while this member serves none.
+    /// Learns hosts and links from another member. Only those at switches that the sender serves
+    /// count, and only while this member serves none.
     pub fn learn(
         &mut self,
         now: Instant,
@@ -320,7 +321,7 @@ impl Clustered {
         replica.learn(now, &mut self.controller, listener, batch, is_of_sender)
     }
 
-    /// Counters of what other members have said of hosts and links, and its state.
+    /// Counters of the hosts and links received from other members, and the state of the copy.
     pub fn copy_counts(&self, now: Instant) -> CopyCounts {
         let membership = self.membership.as_ref();
         membership.map_or_else(CopyCounts::default, |membership| {
@@ -328,8 +329,8 @@ impl Clustered {
         })
     }
 
-    /// Handles a switch that is up, as [`Controller::handle_up`]. In a cluster the controller hears
-    /// of it once this member serves it.
+    /// Handles a switch that is up, like [`Controller::handle_up`]. In a cluster, the controller
+    /// learns of the switch once this member serves it.
     pub fn handle_up(
         &mut self,
         now: Instant,
@@ -428,7 +429,7 @@ impl Clustered {
         if let Some(output) = membership.outputs.pop_front() {
             return Some(output);
         }
-        // What the controller has said about a switch that another member serves by now is void.
+        // Drop the controller's output for a switch that another member serves by now.
         loop {
             match self.controller.poll_output()? {
                 ControllerOutput::Send { connection, .. }
@@ -459,7 +460,7 @@ impl Membership {
             .is_some_and(|line| line.is_served)
     }
 
-    /// The reasons of the controller, and those of a cluster.
+    /// Returns the reason to refuse a connection, either the controller's or the cluster's.
     fn refusal(
         &mut self,
         controller: &mut Controller,
@@ -508,7 +509,8 @@ impl Membership {
         self.cluster.handle_timeout(now);
     }
 
-    /// Some switches at each tick: with thousands, all at once would take too long.
+    /// Reports the edges of some switches at each tick: with thousands, all at once would take too
+    /// long.
     fn say_edges(&mut self, now: Instant, controller: &Controller) {
         if now < self.edges_due {
             return;
@@ -526,8 +528,8 @@ impl Membership {
         }
     }
 
-    /// Closes the connections of switches that are served and that the controller has lost in a
-    /// panic: they come again.
+    /// Closes the connections of served switches that the controller lost in a panic: they
+    /// reconnect.
     fn close_unserved(&mut self, controller: &Controller) {
         let lost = self.lines.iter().filter(|(connection, line)| {
             line.is_served && !controller.has_connection(**connection)
@@ -555,7 +557,7 @@ impl Membership {
         }
     }
 
-    /// Reads what the cluster needs of a switch's message.
+    /// Handles the parts of a switch's message that concern the cluster.
     fn take_frame(&mut self, now: Instant, connection: ConnectionId, frame: &Frame) -> Taken {
         let Some(line) = self.lines.get_mut(&connection) else {
             return Taken::Done;
@@ -598,7 +600,7 @@ impl Membership {
                     return Taken::Done;
                 }
             }
-            // A slave gets no packets: it was sent to the master that this member was.
+            // A slave gets no packets: the switch sent this one while this member was its master.
             None if frame.kind() == MessageKind::PacketIn
                 && line
                     .yielded_at
@@ -626,7 +628,8 @@ impl Membership {
         otherwise
     }
 
-    /// Gives the member that has a switch by now a packet that this one could not answer in time.
+    /// Hands a packet that this member could not answer in time to the member that now serves the
+    /// switch.
     fn hand_over(&mut self, now: Instant, dpid: DatapathId, frame: Frame) {
         let shard = ShardId::of(dpid, self.cluster.config().shards);
         let holder = self.cluster.holder(shard).cloned();
@@ -666,7 +669,7 @@ impl Membership {
         true
     }
 
-    /// Sends or answers a packet that the member before could not.
+    /// Sends or answers a packet that the previous member could not.
     fn take_over(
         &mut self,
         now: Instant,
@@ -683,7 +686,7 @@ impl Membership {
             .push_back(ControllerOutput::Send { connection, frame });
     }
 
-    /// Carries out what the cluster says.
+    /// Carries out the cluster's outputs.
     fn carry_out(&mut self, now: Instant, controller: &mut Controller) {
         while let Some(output) = self.cluster.poll_output() {
             match output {
@@ -727,7 +730,7 @@ impl Membership {
                         )
                     );
                     self.term += u64::from(begins);
-                    // Whoever gets switches by it should know their edges before.
+                    // A member that gets switches by this order should know their edges first.
                     if is_order {
                         (self.edges_said, self.edges_due) = (None, now);
                         self.say_edges(now, controller);
@@ -738,7 +741,7 @@ impl Membership {
         }
     }
 
-    /// OpenFlow 1.0 has no roles. To the cluster such a switch is one that refuses them.
+    /// Requests a role. OpenFlow 1.0 has no roles: to the cluster, such a switch refuses them.
     fn ask_role(
         &mut self,
         now: Instant,
@@ -798,14 +801,14 @@ impl Membership {
 }
 
 impl Line {
-    /// The number of the request with this xid, which is answered now.
+    /// Takes the number of the request with this xid, which is now answered.
     fn answered(&mut self, xid: Xid) -> Option<u32> {
         let at = self.asked.iter().position(|(asked, _)| *asked == xid)?;
         self.asked.remove(at).map(|(_, number)| number)
     }
 
-    /// Reads what an error says about this member. The controller's messages have xids of their
-    /// own, so an error counts as an answer to a role request only if it quotes one.
+    /// Returns the role refusal that an error reports. The controller's messages have xids of their
+    /// own, so an error answers a role request only if it quotes one.
     fn refused(&mut self, xid: Xid, error: &ErrorMessage) -> Option<RoleRefusal> {
         if error.kind == ErrorKind::IS_SLAVE {
             return Some(RoleRefusal::IsSlave);
@@ -825,10 +828,10 @@ impl Line {
         ports.binary_search_by_key(&number, |port| port.port_no)
     }
 
-    /// Keeps the ports that the controller is given when this member begins to serve the switch.
+    /// Updates the ports that the controller gets when this member starts to serve the switch.
     fn port_changed(&mut self, status: &PortStatus) {
         let at = self.port(status.port.port_no);
-        // Another switch may be behind it now.
+        // Another switch may be behind the port now.
         if let Some((_, edges)) = &mut self.edges {
             edges.remove(&status.port.port_no);
         }
@@ -871,9 +874,9 @@ mod tests {
         store: Snapshot,
         role: Role,
         generation: u64,
-        /// Messages to the switch but role requests, by kind.
+        /// Kinds of the messages to the switch, except role requests.
         sent: Vec<MessageKind>,
-        /// Questions of the controller without an answer.
+        /// The controller's multipart requests without an answer.
         asked: Vec<Xid>,
         closed: Vec<RefusedReason>,
         packets: Vec<Frame>,
@@ -1026,7 +1029,7 @@ mod tests {
             self.member.handle_frame(self.now, CONNECTION, frame);
         }
 
-        /// The switch answers the question for its entries: it has none.
+        /// Answers the controller's requests for the switch's entries: it has none.
         fn report_no_entries(&mut self) {
             use openflow::message::MultipartReply;
             use openflow::multipart::ReplyBody;
@@ -1045,8 +1048,8 @@ mod tests {
         }
     }
 
-    /// The controller hears nothing of a switch before this member is its master, and gets its
-    /// ports as they are then. When another member has it, the controller is done with it.
+    /// The controller sees a switch only once this member is its master, with the ports that the
+    /// switch has then. When another member takes the switch, the controller drops it.
     #[test]
     fn the_controller_has_a_switch_while_this_member_serves_it() {
         let mut trial = Trial::new();
@@ -1080,7 +1083,7 @@ mod tests {
         assert_eq!(trial.closed, []);
     }
 
-    /// It has no roles: the member that has its shard serves it, and no other.
+    /// A switch without roles is served by the member that has its shard, and by no other.
     #[test]
     fn a_switch_of_openflow_1_0_is_served_by_one_member() {
         let mut trial = Trial::new();
@@ -1129,7 +1132,7 @@ mod tests {
         assert_eq!(line.refused(Xid(5), &slave), Some(RoleRefusal::IsSlave));
     }
 
-    /// The packets that `b` is given after it has become master of the switch.
+    /// The packets handed over to `b` after it has become master of the switch.
     fn handed_over(trial: &mut Trial) -> Vec<Frame> {
         let outward: Vec<Outward> = trial.outward.try_iter().collect();
         let packet = |output| match output {
@@ -1142,7 +1145,7 @@ mod tests {
         outward.into_iter().filter_map(packet).collect()
     }
 
-    /// A broadcast, or what goes to the next device alone.
+    /// A broadcast, or a frame for the next device alone.
     fn packet_in(is_link_local: bool) -> Frame {
         let mut data = vec![0xff; 6];
         if is_link_local {
@@ -1157,7 +1160,7 @@ mod tests {
         encode(Version::V13, Xid(0), &message).unwrap()
     }
 
-    /// The switch has `b` as its master now.
+    /// Makes `b` the master of the switch.
     fn demoted(trial: &mut Trial) {
         let b = MemberId::new("b").unwrap();
         let order = crate::cluster::Order::repeating(&[b, MemberId::new("a").unwrap()]);
@@ -1181,7 +1184,7 @@ mod tests {
         trial.say(Xid(0), &Message::RoleStatus(status));
     }
 
-    /// A packet that the switch has sent before it had another master gets there once.
+    /// A packet that the switch sent before its master changed is handed over once.
     #[test]
     fn packets_that_are_late_go_to_the_next_master() {
         for (waits_ms, is_quoted, counts) in
@@ -1208,7 +1211,7 @@ mod tests {
                 error.data = error.data.slice(..12);
             }
             trial.say(sent[0].xid(), &Message::Error(error.clone()));
-            // A second refusal of it is none.
+            // A second refusal of the same packet does not count.
             trial.say(sent[0].xid(), &Message::Error(error));
             trial
                 .member
@@ -1228,7 +1231,7 @@ mod tests {
         }
     }
 
-    /// Hosts cannot flood the connection that heartbeats go over.
+    /// Hosts cannot flood the connection that carries heartbeats.
     #[test]
     fn a_flood_is_handed_over_within_a_budget_and_heartbeats_go() {
         let mut trial = Trial::new();
@@ -1238,7 +1241,7 @@ mod tests {
             .members
             .insert(MemberId::new("b").unwrap(), entry);
         let _ = trial.come_up();
-        // It hears the other one, so it may serve.
+        // The member hears `b`, so it may serve.
         let (now, b) = (trial.now, MemberId::new("b").unwrap());
         trial.member.tell_cluster(now, |cluster| {
             let beat = PeerMessage::Heartbeat(Heartbeat::default());
@@ -1274,7 +1277,7 @@ mod tests {
         assert!(beats >= 1, "{beats}");
     }
 
-    /// Another member cannot have a switch sent more than it may hand over.
+    /// Another member cannot make this one send a switch more packets than it may hand over.
     #[test]
     fn a_flood_of_another_member_is_heard_within_a_budget() {
         let mut trial = Trial::new();
@@ -1298,7 +1301,7 @@ mod tests {
         assert_eq!(trial.member.packets_dropped(), 1001 - sent as u64);
     }
 
-    /// The next master sends it on, also if it comes before its role does.
+    /// The next master sends a packet on, even if the packet arrives before the role.
     #[test]
     fn packets_of_the_member_before_are_sent_on() {
         let out = |trial: &mut Trial| {
@@ -1361,7 +1364,8 @@ mod tests {
                 };
                 trial.say(Xid(0), &Message::PortStatus(status));
             }
-            // Nobody else hears it: with two members, an own switch that answers is enough.
+            // No other member hears `b`: with two members, an answer from the member's own switch
+            // is enough.
             trial
                 .member
                 .tell_cluster(now, |cluster| cluster.handle_peer_reset(now, &b));
@@ -1439,8 +1443,8 @@ mod tests {
         assert!(matches!(said, Said::Frame { .. }), "{said:?}");
     }
 
-    /// Whoever gets the switches by an order knows their edges before, also if they have connected
-    /// to it since edges were said.
+    /// A member that gets switches by an order knows their edges first, even if they connected to
+    /// it after the last report of edges.
     #[test]
     fn edges_are_said_before_an_order_is_written() {
         let mut trial = Trial::new();
@@ -1448,7 +1452,7 @@ mod tests {
         trial.pass(Duration::from_secs(1));
         trial.report_no_entries();
         trial.pass(Duration::from_secs(1));
-        // A member comes, for which the order is written anew.
+        // A member joins, so the order is rewritten.
         let b = MemberId::new("b").unwrap();
         let entry = trial.store.members.values().next().unwrap().clone();
         trial.store.members.insert(b.clone(), entry);
@@ -1489,7 +1493,7 @@ mod tests {
         assert_eq!(edges.len(), 1);
     }
 
-    /// A switch cannot make a member that stands by hold more ports than the controller would.
+    /// A switch cannot make a standby member keep more ports than the controller would.
     #[test]
     fn a_switch_that_adds_ports_without_end_is_closed() {
         let mut trial = Trial::new();

@@ -2,18 +2,18 @@
 //! destination are known to be behind ports of the same switch.
 //!
 //! The [`Controller`](crate::controller::Controller) alone decides where a host is, and informs the
-//! edge. So an edge needs no lock and no requests, and as many of them run at once as there are
-//! threads. In the fabric it answers for hosts of other switches as well, whose egresses it reads
+//! edge. Therefore an edge needs no lock and no requests, and every thread can run one at the same
+//! time. In the fabric an edge also answers for hosts of other switches, whose egresses it reads
 //! from [`Places`], and answers questions for known addresses (`resolve.rs`). An edge leaves every
 //! uncertain packet to the controller: LLDP, other ARP, other multicasts, packets with VLAN tags,
-//! truncated packets, unknown hosts. Every five seconds it shows the controller one answered packet
-//! of each port, which proves that its hosts are alive.
+//! truncated packets, unknown hosts. Every five seconds an edge shows the controller one answered
+//! packet of each port, which proves that the port's hosts are alive.
 //!
-//! An answer is the packet itself, sent on, and then an entry for those that follow. The edge
-//! remembers only the kind in the cookie of its entries ([`EntryKind::Local`]): when a port goes or
-//! a host leaves, it deletes its entries by their match. OpenFlow 1.0 has no cookie mask. There,
-//! others' entries are deleted too if they are within the same match: from that port or host, or to
-//! it.
+//! An answer forwards the packet itself and then sets an entry for the packets that follow. The
+//! edge remembers only the kind in the cookie of its entries ([`EntryKind::Local`]): when a port
+//! goes or a host leaves, it deletes its entries by their match. OpenFlow 1.0 has no cookie mask.
+//! There, the edge also deletes entries of other owners within the same match: from that port or
+//! host, or to it.
 
 pub(crate) mod resolve;
 mod wire;
@@ -41,56 +41,56 @@ use resolve::Shown;
 use wire::{Answer, Crossing, Templates};
 
 /// Minimum time before an entry is sent again for the same pair: packets of a burst that were under
-/// way are sent on only. The same as for a path of the controller.
+/// way are only forwarded. The controller's paths use the same interval.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Pairs remembered for that; a newer one in the same place replaces an older one.
+/// Number of recent pairs remembered; a newer pair in the same slot replaces an older pair.
 const RECENT_PAIRS: usize = 64;
 
-/// Time between two packet-ins of a port that are shown to the controller. Its one thread spends
-/// most of its time on them at 10,000 switches. Important packets (ARP, hosts whose place is in
-/// question) reach it anyway.
+/// Time between two packet-ins of a port that are shown to the controller. The controller's one
+/// thread spends most of its time on them at 10,000 switches. Important packets (ARP, hosts whose
+/// place is in question) reach the controller anyway.
 pub(crate) const SHOW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The first number in 1.0 that is no ordinary port.
+/// The first port number in 1.0 that is not an ordinary port.
 const PORTS_V10: u32 = 0xff00;
 
 /// Maximum number of hosts of a closed port, in 1.0, whose entries are deleted one by one.
 const NAMED_HOSTS_MAX: usize = 256;
 
-/// Decisions of the controller, in its order.
+/// Decisions of the controller, in the order in which it made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeUpdate {
-    /// The edge may answer from now on, with no host. Comes when the switch is admitted.
+    /// The edge may answer from now on; it knows no hosts yet. Sent when the switch is admitted.
     Start(EdgeConfig),
-    /// The edge answers nothing any more, until it is started again: another controller has the
-    /// switch.
+    /// The edge answers nothing any more, until it is started again: another controller controls
+    /// the switch.
     Stop,
     /// The edge answers packet-ins of this port.
     Open(PortNo),
-    /// Closes a port: the edge deletes its entries from and to the port, also those of an earlier
-    /// edge. `hosts` were behind it.
+    /// Closes a port: the edge deletes its entries from and to the port, also the entries of an
+    /// earlier edge. `hosts` were behind the port.
     Close { port: PortNo, hosts: Vec<MacAddr> },
     /// A host is behind an open port.
     Host { host: HostKey, port: PortNo },
-    /// The host's packets are the controller's again; its entries stay.
+    /// The controller handles the host's packets again; the host's entries stay.
     Watch(HostKey),
     /// The host has left: the edge deletes its entries.
     Forget(HostKey),
-    /// The host is no longer where the entries to it lead: the edge deletes them.
+    /// The host is no longer where the entries to it forward packets: the edge deletes them.
     Stale(HostKey),
-    /// The VLANs of the switch's ports; those that are not named are outside of all.
+    /// The VLANs of the switch's ports; ports that are not named are outside all VLANs.
     Vlans(BTreeMap<PortNo, PortVlans>),
     /// The ports of the switch's bonds.
     Bonds(BTreeMap<PortNo, BondPort>),
-    /// The ports out of which packets go to other ports as well.
+    /// The mirrored ports: packets sent out of them go to other ports as well.
     Mirrors(BTreeMap<PortNo, Vec<PortNo>>),
-    /// The switch's table is full: until then the edge only sends packets on, and sets no entries.
+    /// The switch's table is full: until then the edge only forwards packets and sets no entries.
     Pause(Instant),
-    /// The number of entries that the edge may set until the next grant: nobody learns of them
-    /// before the table's statistics are read. Unlimited without a grant.
+    /// The number of entries that the edge may set until the next grant: the controller learns of
+    /// them only when it reads the table's statistics. Unlimited without a grant.
     Grant(u32),
-    /// Whether entries set from now on lead packets on to policies.
+    /// Whether entries set from now on send packets on to policies.
     LeadOn(bool),
     /// The timeouts of entries set from now on.
     Timeouts { idle_s: u16, hard_s: u16 },
@@ -103,9 +103,9 @@ pub enum EdgeUpdate {
         dst: MacAddr,
         exit: Exit,
     },
-    /// Sends on a packet that the controller has handled, between two such hosts.
+    /// Forwards a packet that the controller has handled, between two such hosts.
     Deliver(Box<Deliver>),
-    /// The switch is in the fabric, or another egress is in reach.
+    /// The switch is in the fabric, or another egress is reachable.
     Fabric(FabricView),
 }
 
@@ -114,19 +114,19 @@ pub enum EdgeUpdate {
 pub struct BondPort {
     /// Where hosts behind the bond are.
     pub place: PortNo,
-    /// Whether packets may come in.
+    /// Whether packets may enter by this port.
     pub is_open: bool,
 }
 
 /// The fabric as one edge sees it.
 #[derive(Clone, Debug)]
 pub struct FabricView {
-    /// The network outside of all VLANs.
+    /// The network outside all VLANs.
     pub untagged: DomainView,
     pub vlans: Arc<BTreeMap<VlanId, DomainView>>,
     /// Whether the entry of a pair is set before one host learns the other's address.
     pub presets: bool,
-    /// The egresses that this switch leads to.
+    /// The egresses reachable from this switch.
     pub reach: Labels,
     /// The EtherType of the tag.
     pub tag: u16,
@@ -157,7 +157,7 @@ impl PartialEq for FabricView {
 
 impl Eq for FabricView {}
 
-/// The entries that closing a port deletes in OpenFlow 1.0, which cannot name their owner.
+/// The entries that closing a port deletes in OpenFlow 1.0, which cannot name an entry's owner.
 pub(crate) struct Closed {
     port: PortNo,
     /// `None`: all entries of the port.
@@ -218,13 +218,13 @@ pub struct Deliver {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounters {
-    /// Packet-ins it has answered.
+    /// Packet-ins that the edge has answered.
     pub packet_ins: u64,
-    /// Those of them that were questions for an address.
+    /// Answered packet-ins that were questions for an address.
     pub questions: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
-    /// Packets sent on without an entry because the grant was used up.
+    /// Packets forwarded without an entry because the grant was used up.
     pub entries_withheld: u64,
     /// Packets dropped because no message of the version can carry them back.
     pub packet_outs_too_long: u64,
@@ -234,7 +234,7 @@ pub struct EdgeCounters {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Left to the controller: it passes through the session.
+    /// Left to the controller: the packet-in passes through the session.
     Left,
     Answered,
     /// Answered; the controller must see [`shown`] all the same.
@@ -252,7 +252,7 @@ pub(crate) fn port_of_plain(version: Version, packet_in: &[u8]) -> Option<PortNo
     wire::may_send_on(&packet, false).then_some(packet.in_port)
 }
 
-/// A packet-in for the controller to learn from: the same but for its reason.
+/// Returns a packet-in for the controller to learn from: the same message with another reason.
 pub fn shown(packet_in: &[u8]) -> Frame {
     let mut bytes = BytesMut::from(packet_in);
     wire::set_reason(&mut bytes, SHOWN);
@@ -270,22 +270,22 @@ struct Started {
     templates: Templates,
     leads_on: bool,
     fabric: Option<FabricView>,
-    /// The port of each host outside of VLANs, by its place in `ports`.
+    /// The port of each host outside of VLANs, by the port's index in `ports`.
     hosts: MacTable<PortIndex>,
     vlans: Members,
     bonds: BTreeMap<PortNo, BondPort>,
     mirrors: BTreeMap<PortNo, Vec<PortNo>>,
     ports: Vec<Port>,
     by_number: BTreeMap<PortNo, PortIndex>,
-    /// The port of the last packet: packets of a port come one after another.
+    /// The port of the last packet: packets of a port arrive one after another.
     last: (PortNo, PortIndex),
     recent: Box<[Recent; RECENT_PAIRS]>,
     paused_until: Instant,
-    /// Entries that it may still set.
+    /// Entries that the edge may still set.
     granted: u32,
-    /// Whether the controller must be shown that none are left.
+    /// Whether the grant is used up, so that the controller must be shown a packet.
     is_spent: bool,
-    /// The controller has been shown a packet since: it may grant more.
+    /// Whether the controller has been shown a packet since then: it may grant more.
     is_spent_shown: bool,
     xid: u32,
     shown: Shown,
@@ -297,7 +297,7 @@ type PortIndex = u16;
 struct Port {
     number: PortNo,
     is_open: bool,
-    /// When the controller last saw a packet-in of it.
+    /// When the controller last saw a packet-in of this port.
     shown_at: Option<Instant>,
 }
 
@@ -309,7 +309,7 @@ struct Recent {
 }
 
 impl Edge {
-    /// Takes a decision over. Messages to the switch that follow from it are appended to `out`.
+    /// Applies a decision of the controller. Appends the resulting messages to the switch to `out`.
     pub fn handle_update(&mut self, update: EdgeUpdate, out: &mut BytesMut) {
         if let EdgeUpdate::Start(config) = update {
             self.started = Some(Box::new(Started::new(config)));
@@ -329,7 +329,7 @@ impl Edge {
         verdict.unwrap_or(Verdict::Left)
     }
 
-    /// Prefetches the hosts of a packet-in that will come to [`Edge::handle_packet_in`] some
+    /// Prefetches the hosts of a packet-in that [`Edge::handle_packet_in`] will handle some
     /// messages later. With a hundred thousand hosts, an answer mostly waits for memory; prefetched
     /// memory has arrived by then.
     #[inline]
@@ -342,7 +342,7 @@ impl Edge {
         }
     }
 
-    /// Hosts it knows.
+    /// Number of hosts that the edge knows.
     pub fn host_count(&self) -> usize {
         let edge = self.started.as_ref();
         edge.map_or(0, |edge| edge.hosts.len() + edge.vlans.host_count())
@@ -362,7 +362,7 @@ struct Members {
 }
 
 impl Members {
-    /// Begins without hosts: the controller names those again whose ports have not changed.
+    /// Begins without hosts: the controller names again the hosts whose ports have not changed.
     fn new(ports: BTreeMap<PortNo, PortVlans>, seed: u64) -> Members {
         let vlans = ports.values().flat_map(PortVlans::all);
         let hosts = vlans.map(|vlan| (vlan, MacTable::new(seed ^ u64::from(vlan.number()))));
@@ -378,8 +378,8 @@ impl Members {
         self.hosts.values().map(MacTable::len).sum()
     }
 
-    /// The VLAN of a packet; `None` if its port is no member, or its tag gives a priority only: the
-    /// controller sees whether another tag is behind it.
+    /// The VLAN of a packet; `None` if its port is not a member, or its tag gives a priority only:
+    /// the controller checks whether another tag follows.
     fn classify(&self, in_port: PortNo, data: &[u8]) -> Option<VlanId> {
         match self.ports.get(&in_port) {
             Some(port) => {
@@ -503,7 +503,7 @@ impl Started {
                     return;
                 }
                 let index = self.inlet(packet.in_port);
-                // The controller has seen it; but ARP shows nothing about IPv4.
+                // The controller has seen the packet; but ARP shows nothing about IPv4.
                 let says = may_keep_ipv4_flow(&packet.data);
                 let index = index.filter(|_| says);
                 if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
@@ -537,7 +537,7 @@ impl Started {
         self.templates.set_mirrors(self.mirrors.clone());
     }
 
-    /// The ports by which packets from a place come in.
+    /// The ports by which packets from a place enter.
     fn inlets(&self, place: PortNo) -> Vec<PortNo> {
         let of_place = self.bonds.iter().filter(|(_, port)| port.place == place);
         let open = of_place.clone().filter(|(_, port)| port.is_open);
@@ -547,7 +547,7 @@ impl Started {
         }
     }
 
-    /// The open port, or the place of its bond, where packets of this port come from.
+    /// The open port, or the place of its bond, to which packets received on `in_port` belong.
     #[inline]
     fn inlet(&mut self, in_port: PortNo) -> Option<PortIndex> {
         if self.bonds.is_empty() {
@@ -591,7 +591,7 @@ impl Started {
         };
         self.answer(now, &answer, out);
         self.counters.packet_ins += 1;
-        // An answer to a question for an address may have used up the last one.
+        // An answer to a question for an address may have used up the last entry of the grant.
         let is_spent_now = self.is_spent && !self.is_spent_shown;
         self.is_spent_shown = self.is_spent;
         let shown_at = &mut self.ports[usize::from(index)].shown_at;
@@ -602,7 +602,7 @@ impl Started {
         Some(Verdict::Show)
     }
 
-    /// The way from a port to a host that is not behind it as well.
+    /// The exit from a port to a host that is not behind the same port.
     #[inline]
     fn exit(&self, from: PortIndex, vlan: VlanId, dst: MacAddr) -> Option<Exit> {
         match self.hosts(vlan)?.get(dst) {
@@ -612,7 +612,7 @@ impl Started {
         }
     }
 
-    /// The hosts of a VLAN, or those outside of all.
+    /// The hosts of a VLAN, or the hosts outside all VLANs.
     #[inline]
     fn hosts(&self, vlan: VlanId) -> Option<&MacTable<PortIndex>> {
         match vlan.is_none() {
@@ -634,19 +634,20 @@ impl Started {
         }
     }
 
-    /// The change of a packet from one port of a VLAN to another; `None` at a port outside of all.
+    /// The change of a packet from one port of a VLAN to another; `None` at a port outside all
+    /// VLANs.
     fn crossing(&self, in_port: PortNo, data: &[u8], exit: Exit) -> Option<Crossing> {
         let tag = vlan::tag_of(data);
         let vlan = self.vlans.ports.get(&in_port)?.classify(tag)?;
         let form = match exit {
             Exit::Port(port) => self.vlans.ports.get(&port)?.form(vlan)?,
-            // The egress sees to it.
+            // The egress sets the packet's form.
             Exit::Egress(_) => Form::Untagged,
         };
         Some(Crossing { vlan, tag, form })
     }
 
-    /// The way to a host of another switch. Packets that lead on to policies take no labels.
+    /// The exit to a host of another switch. Packets sent on to policies take no labels.
     #[inline]
     fn exit_to_egress(&self, vlan: VlanId, dst: MacAddr) -> Option<Exit> {
         let fabric = self.fabric.as_ref().filter(|_| !self.leads_on)?;
@@ -654,11 +655,11 @@ impl Started {
         fabric.reach.contains(label).then_some(Exit::Egress(label))
     }
 
-    /// Sends the packet first and the entry after it, so that no later packet is faster than the
-    /// first. Sends the entry alone without a packet, or if the packet was sent on already.
+    /// Sends the packet first and then the entry, so that no later packet overtakes the first.
+    /// Sends only the entry if there is no packet, or if the packet was forwarded already.
     fn answer(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
         let with_entry = now >= self.paused_until && self.may_add() && self.is_new(now, answer);
-        // An entry for a packet that the switch keeps sends that packet on as well.
+        // An entry that names the packet's buffer also forwards that packet.
         let by_entry = with_entry && answer.buffer_id.is_some();
         if !by_entry && !answer.is_copy {
             let xid = self.next_xid();
@@ -672,7 +673,7 @@ impl Started {
             let xid = self.next_xid();
             self.templates.flow_mod(xid, answer, out);
             self.counters.flow_mods += 1;
-            // The number that means no limit stays.
+            // `u32::MAX` means no limit and is not counted down.
             self.granted -= u32::from(self.granted < u32::MAX);
         }
     }
@@ -703,7 +704,7 @@ impl Started {
         self.config.version != Version::V10 || port.0 < PORTS_V10
     }
 
-    /// Whether the edge can write this way: labels need 1.3 and a tag.
+    /// Whether the edge can encode this exit: labels need 1.3 and a tag.
     fn has_words_to_go(&self, exit: Exit) -> bool {
         match exit {
             Exit::Port(port) => self.has_words_for(port),
@@ -724,7 +725,7 @@ impl Started {
             is_open: true,
             shown_at: None,
         };
-        // A closed port has no hosts, so its place is free.
+        // A closed port has no hosts, so its index is free.
         let free = self.ports.iter().position(|port| !port.is_open);
         let at = free.unwrap_or(self.ports.len());
         let Ok(index) = PortIndex::try_from(at) else {
@@ -766,7 +767,7 @@ impl Started {
         }
     }
 
-    /// The entries from all ports of a bond, and to its group.
+    /// Deletes the entries from all ports of a bond, and to its group.
     fn delete_of_bond(&mut self, place: PortNo, out: &mut BytesMut) {
         let of_place = self.bonds.iter().filter(|(_, port)| port.place == place);
         for in_port in of_place.map(|(number, _)| *number).collect::<Vec<_>>() {
@@ -776,12 +777,12 @@ impl Started {
         self.delete_to(Match::any(), (PortNo::ANY, bond::group(place)), out);
     }
 
-    /// Every entry of ours within `r#match` that outputs to `out_port`.
+    /// Deletes every entry of the edge within `r#match` that outputs to `out_port`.
     fn delete(&mut self, r#match: Match, out_port: PortNo, out: &mut BytesMut) {
         self.delete_to(r#match, (out_port, GroupId::ANY), out);
     }
 
-    /// The same for entries that lead to a group.
+    /// Deletes entries like `delete`, also by the group to which they output.
     fn delete_to(
         &mut self,
         r#match: Match,
@@ -804,7 +805,7 @@ impl Started {
         let xid = self.next_xid();
         let message = Message::FlowMod(flow_mod);
         // A port of an earlier connection may have a number that this version cannot encode. Then
-        // no entry of this switch can name it either.
+        // no entry of this switch can name the port either.
         if let Ok(frame) = encode(self.config.version, Xid(xid), &message) {
             self.counters.flow_mods += 1;
             out.extend_from_slice(frame.bytes());
@@ -888,7 +889,7 @@ mod tests {
         messages(out)
     }
 
-    /// The edge's answer to a packet-in, if it gives one.
+    /// The edge's answer to a packet-in, if any.
     fn asked(
         edge: &mut Edge,
         now: Instant,
@@ -965,7 +966,7 @@ mod tests {
         }
     }
 
-    /// The switch has sent the packet on: once more would be a duplicate.
+    /// The switch has forwarded the packet: forwarding it again would be a duplicate.
     #[test]
     fn a_copy_gets_its_entry_and_is_not_sent() {
         let mut edge = edge(Version::V13);
@@ -1107,7 +1108,7 @@ mod tests {
         }
         assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
         assert_eq!(edge.host_count(), 1);
-        // Another port takes its place, without any host of the old one.
+        // Another port takes its index, without any host of the old port.
         said(&mut edge, [EdgeUpdate::Open(PortNo(5))]);
         assert_eq!(asked(&mut edge, NOW, B, A, 5, None), None);
         assert_eq!(asked(&mut edge, NOW, B, A, 2, None), None);
@@ -1167,7 +1168,7 @@ mod tests {
         assert_eq!((entry.idle_timeout, entry.hard_timeout), (5, 9));
     }
 
-    /// A third pair's packet is sent on all the same, and shown once; the next grant begins anew.
+    /// A third pair's packet is still forwarded, and shown once; the next grant restarts the count.
     #[test]
     fn no_more_entries_are_made_than_were_granted() {
         let mut edge = edge(Version::V13);
@@ -1205,7 +1206,7 @@ mod tests {
         assert_eq!(kinds(&answer), ["packet-out", "add"]);
     }
 
-    /// A switch comes back in another version within its grace: its former ports may have numbers
+    /// A switch reconnects in another version within its grace: its former ports may have numbers
     /// that this version cannot encode.
     #[test]
     fn a_port_that_the_version_cannot_name_is_passed_over() {
@@ -1225,7 +1226,7 @@ mod tests {
                 data: Bytes::from_static(&[0; 20]),
             }))
         };
-        // Written into 16 bits it would be another port.
+        // Truncated to 16 bits, the number would name another port.
         for (in_port, out_port) in [(1, 0x1_0002), (0x1_0001, 2)] {
             assert!(said(&mut edge, [deliver(in_port, out_port)]).is_empty());
         }

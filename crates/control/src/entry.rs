@@ -1,7 +1,7 @@
 //! The flow entries that auster sets: their shape, their cookie, and their form on the wire.
 //!
-//! Every entry carries a cookie that marks it as auster's. So a restarted controller finds its
-//! entries again, and leaves those of others alone:
+//! Every entry carries a cookie that marks it as auster's. A restarted controller therefore finds
+//! its entries again, and leaves other entries alone:
 //!
 //! ```text
 //! 63            32 31        16 15     8 7      0
@@ -26,15 +26,15 @@ const ETH_TYPE_ARP: u16 = 0x0806;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
 
 const PRIORITY_LLDP: u16 = 0xffff;
-/// Above all entries that lead a host's packets on.
+/// Above all entries that forward a host's packets.
 const PRIORITY_WATCH: u16 = 3200;
-/// ARP and neighbour discovery, where all of it is inspected.
+/// ARP and neighbour discovery, where all their packets are inspected.
 const PRIORITY_INSPECT: u16 = 3150;
-/// Packets dropped whatever other entries there are, and one above it the packets inspected all the
-/// same.
+/// Packets dropped whatever other entries match; one priority above, packets that are still
+/// inspected.
 const PRIORITY_GUARD: u16 = 3100;
-/// The priority of the first rule. Those after it are below, and all of them above the pairs. Below
-/// each there is room for its successor.
+/// The priority of the first rule. Later rules have lower priorities, and all rules are above the
+/// pairs. Below each rule there is room for its successor.
 const PRIORITY_RULE: u16 = 3000;
 const PRIORITIES_PER_RULE: u16 = 2;
 const PRIORITY_RULE_MIN: u16 = PRIORITY_RULE - u8::MAX as u16 * PRIORITIES_PER_RULE - 1;
@@ -54,51 +54,53 @@ const REPORT_BYTES: u16 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EntryKind {
-    /// Table-miss and LLDP: present as long as the switch is ours.
+    /// Table-miss and LLDP: present as long as auster controls the switch.
     Infrastructure = 1,
     /// One hop of a path between two hosts.
     Pair = 2,
-    /// Leads towards one host, from anywhere.
+    /// Forwards towards one host, from any port.
     Destination = 3,
-    /// Leads between two hosts of one switch, set by its edge; the controller keeps no record of
+    /// Forwards between two hosts of one switch, set by its edge; the controller keeps no record of
     /// it.
     Local = 4,
     /// Drops packets between two hosts that may not reach each other.
     Barred = 5,
-    /// Leads towards one host, from anywhere, and sends the beginning of each packet to the
+    /// Forwards towards one host, from any port, and sends the beginning of each packet to the
     /// controller.
     Report = 6,
-    /// Leads all packets that come in by a link towards one host, in place of entries of pairs.
+    /// Forwards all packets received on a link towards one host, in place of entries of pairs.
     Coarse = 7,
-    /// Leads a service between two hosts, where their path begins.
+    /// Forwards a service between two hosts, where their path begins.
     Service = 8,
     /// Drops some packets, where their path begins, of two hosts that may exchange others.
     Barrier = 9,
-    /// Sends the packets of a host whose place is in question up from that place.
+    /// Sends the packets of a host from its place to the controller, while that place is in
+    /// question.
     Watch = 10,
-    /// Drops packets by their own addresses, or sends them up for inspection.
+    /// Drops packets by their own addresses, or sends them to the controller for inspection.
     Guard = 11,
-    /// Leads labelled packets.
+    /// Forwards labelled packets.
     Fabric = 12,
-    /// Leads a multicast sender's packets to the group that copies them.
+    /// Forwards a multicast sender's packets to the group that copies them.
     Sender = 13,
-    /// Decides whether packets may come in.
+    /// Decides whether packets may enter the network.
     Access = 14,
     /// Routes a host's packets into another VLAN.
     Routed = 15,
-    /// Somebody has stated it, in the words of OpenFlow. 16 and 17 are policies and circuits.
+    /// An owner has stated the entry, in the terms of OpenFlow. 16 and 17 are policies and
+    /// circuits.
     Static = 18,
-    /// Sends packets up for an application.
+    /// Sends packets to the controller for an application.
     Tap = 19,
-    /// Another controller has stated it, for its own packets.
+    /// Another controller has stated the entry, for its own packets.
     Guest = 20,
-    /// Leads labelled broadcasts along a tree.
+    /// Forwards labelled broadcasts along a tree.
     Tree = 21,
 }
 
-/// Whether an entry that a switch reports as ended is an earlier one of the same key. `age`: the
-/// time since the later one was sent, if that is known; its timeouts: when it is idle, and in any
-/// case, in seconds.
+/// Whether an entry that a switch reports as ended is an earlier entry of the same key. `age`: the
+/// time since the later entry was sent, if known; `(idle_s, hard_s)`: its idle and hard timeout, in
+/// seconds.
 pub(crate) fn is_earlier(
     removed: &FlowRemoved,
     age: Option<Duration>,
@@ -122,8 +124,8 @@ fn lived(removed: &FlowRemoved) -> Duration {
         + Duration::from_nanos(removed.duration_nsec.into())
 }
 
-/// Whether an ended entry has lived longer than the one of its key that was sent so long ago, also
-/// by a clock that runs faster than ours.
+/// Whether an ended entry has lived longer than `age`, the time since the entry of its key was
+/// sent, also by a clock that runs faster than ours.
 pub(crate) fn has_lived_longer(removed: &FlowRemoved, age: Option<Duration>) -> bool {
     age.is_some_and(|age| lived(removed) > age + age / CLOCK_PART)
 }
@@ -138,12 +140,12 @@ impl EntryKind {
         Cookie(COOKIE_PREFIX.0 | u64::from(generation) << 16 | (self as u64) << 8)
     }
 
-    /// Whether it drops packets.
+    /// Whether the entry drops packets.
     pub(crate) fn is_drop(self) -> bool {
         matches!(self, EntryKind::Barred | EntryKind::Barrier)
     }
 
-    /// Whether it leads towards one host, and lives as long as the host's place is known.
+    /// Whether the entry forwards towards one host, and lives as long as the host's place is known.
     pub(crate) fn is_route(self) -> bool {
         matches!(self, EntryKind::Destination | EntryKind::Report)
     }
@@ -173,8 +175,8 @@ impl EntryKind {
         }
     }
 
-    /// The kind of an entry by its cookie. `None` if auster has not given it, or to a policy or a
-    /// circuit.
+    /// The kind of an entry by its cookie. `None` if the cookie is not auster's, or is for a policy
+    /// or a circuit.
     pub fn of(cookie: Cookie) -> Option<EntryKind> {
         if !is_own(cookie) {
             return None;
@@ -284,7 +286,7 @@ impl EntryKey {
         }
     }
 
-    /// The key of the entry that takes over when a pair's entry ends, or that of one of its rules:
+    /// The key of the entry that takes over when the entry of a pair or of one of its rules ends:
     /// the same match, one priority below.
     pub fn successor(self) -> EntryKey {
         debug_assert!(!self.is_successor());
@@ -378,8 +380,8 @@ impl EntryKey {
         }
     }
 
-    /// Reads a match that a switch reports; `None` if no entry of ours has it. Ports are ordinary,
-    /// and addresses are ones that a host can have.
+    /// Reads a match that a switch reports; `None` if no entry of ours has this match. Ports are
+    /// ordinary, and addresses are valid for a host.
     pub fn from_match(priority: u16, m: &Match) -> Option<EntryKey> {
         let mut key = EntryKey {
             priority,
@@ -419,7 +421,7 @@ impl EntryKey {
                 dst_port: ports.1.unwrap_or(0),
             });
         }
-        // A match with further fields is none of ours: the key does not hold them.
+        // A match with further fields is not ours: the key does not contain them.
         let ours = key.to_match();
         let is_said = |field: Field| ours.exact(field) == m.exact(field);
         let is_whole = m.fields.iter().all(|said| match said {
@@ -466,8 +468,8 @@ impl EntryKey {
         ends.is_some_and(|(port, dst)| self == EntryKey::coarse(port, dst))
     }
 
-    /// Deletes this entry, and no other. 1.3 compares the cookie too, so that somebody else's entry
-    /// of the same match stays; 1.0 knows no cookie masks and trusts the match.
+    /// Deletes this entry, and no other. 1.3 also compares the cookie, so that another owner's
+    /// entry with the same match stays; 1.0 has no cookie masks and compares only the match.
     pub fn to_delete(self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,
@@ -550,8 +552,8 @@ impl Family {
 }
 
 impl Entry {
-    /// The entries of every switch of ours: LLDP goes to the controller and, where it forwards, so
-    /// do packets without a match. The switch reports when somebody deletes them.
+    /// The entries of every switch of ours: LLDP goes to the controller, and so do packets without
+    /// a match if the controller forwards. The switch reports when somebody deletes these entries.
     pub fn infrastructure(is_forwarding: bool) -> Vec<Entry> {
         let to_controller = |key| Entry {
             key,
@@ -610,15 +612,15 @@ impl Entry {
         instructions.extend(path_instructions(port));
     }
 
-    /// Whether an entry in a switch has that form.
+    /// Whether an entry in a switch has the form made by [`Entry::lead_on`].
     pub(crate) fn is_led_on(instructions: &[Instruction]) -> bool {
         let goes_on = |i: &Instruction| *i == Instruction::GotoTable(POLICY_TABLE);
         instructions.iter().any(goes_on)
     }
 
-    /// Reads an entry that [`Entry::to_add`] once made, perhaps led on; `None` if it has another
-    /// shape. Anybody who may write a flow can give one our cookie, so only entries that we could
-    /// have sent are accepted.
+    /// Reads an entry that [`Entry::to_add`] once made, perhaps changed by [`Entry::lead_on`];
+    /// `None` if it has another shape. Anybody who may write a flow can use our cookie, so only
+    /// entries that we could have sent are accepted.
     pub fn from_stats(stats: &FlowStats) -> Option<Entry> {
         let kind = EntryKind::of(stats.cookie)?;
         let actions = read_actions(&stats.instructions)?;
@@ -646,13 +648,13 @@ impl Entry {
                 EntryKind::Destination => key.is_destination(),
                 EntryKind::Report => key.is_report(),
                 EntryKind::Coarse => key.is_coarse_to_host(),
-                // The question behind it may have ended.
+                // The question that needed the entry may have ended.
                 EntryKind::Watch | EntryKind::Guard => false,
-                // Read in its own form.
+                // Read elsewhere, in its own form.
                 EntryKind::Fabric | EntryKind::Sender | EntryKind::Access | EntryKind::Static => {
                     false
                 }
-                // Compared by themselves.
+                // Compared elsewhere.
                 EntryKind::Routed | EntryKind::Tap | EntryKind::Guest | EntryKind::Tree => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
@@ -671,7 +673,7 @@ fn read_actions(instructions: &[Instruction]) -> Option<Vec<Action>> {
     if !Entry::is_led_on(instructions) {
         return match instructions {
             [Instruction::ApplyActions(actions)] => Some(actions.clone()),
-            // Without actions some switches leave out the instruction as well.
+            // Some switches also omit the instruction if there are no actions.
             [] => Some(Vec::new()),
             _ => None,
         };
@@ -706,16 +708,17 @@ pub struct Guard {
     pub r#match: Match,
 }
 
-/// The treatment of a guard's packets, and the entries before it. Classes have ranks as rules have.
+/// The treatment of a guard's packets, and the entries before the guard. Classes have ranks like
+/// rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardPlace {
-    /// Drops them: after the entries of this rank, or before all.
+    /// Drops packets: after the entries of this rank, or before all.
     Drop(Option<u8>),
-    /// Sends these to the controller, before the entry that drops there.
+    /// Sends packets to the controller, before the entry that drops at the same place.
     Look(Option<u8>),
-    /// Sends them to the controller, after the entries of this rank.
+    /// Sends packets to the controller, after the entries of this rank.
     Judge(u8),
-    /// Sends them to the controller, before all that are judged or dropped.
+    /// Sends packets to the controller, before all packets that are judged or dropped.
     Inspect,
 }
 
@@ -807,8 +810,8 @@ pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
     EntryKind::of(row.cookie) == Some(EntryKind::Guard) && drops()
 }
 
-/// Whether an edge must leave a packet-in to the controller: an entry has sent it up for
-/// inspection, or for an application.
+/// Whether an edge must leave a packet-in to the controller: an entry has sent the packet to the
+/// controller for inspection, or for an application.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     let kinds = [
@@ -835,14 +838,14 @@ pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
     entry.to_add(generation)
 }
 
-/// Whether an entry, or the one that has sent a packet up, is a tap's.
+/// Whether the cookie of an entry, or of the entry that sent a packet-in, is a tap's.
 pub(crate) fn is_tap(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     cookie.0 & MASK == EntryKind::Tap.cookie(0).0
 }
 
-/// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 cannot
-/// name its entry, and get none of this kind.
+/// Whether a packet-in is a copy of a packet that the switch has forwarded. Switches of 1.0 cannot
+/// name the packet-in's entry, and get no entries of this kind.
 pub(crate) fn is_report(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     cookie.0 & MASK == EntryKind::Report.cookie(0).0
@@ -858,13 +861,13 @@ fn host(value: u128) -> Option<MacAddr> {
     can_be_host(mac).then_some(mac)
 }
 
-/// Whether auster has given a cookie. Anybody who may write a flow can give one the same.
+/// Whether a cookie is auster's. Anybody who may write a flow can use the same cookie.
 pub fn is_own(cookie: Cookie) -> bool {
     cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
 }
 
-/// Whether a flow that the datapath keeps for this packet could match IPv4 packets as well: a flow
-/// is of one Ethernet type. For a tag it is unknown which fields the datapath looks at.
+/// Whether a flow that the datapath keeps for this packet could also match IPv4 packets: a flow has
+/// one Ethernet type. For a tag it is unknown which fields the datapath looks at.
 pub(crate) fn may_keep_ipv4_flow(packet: &[u8]) -> bool {
     const OTHERS: [u16; 3] = [ETH_TYPE_ARP, ETH_TYPE_IPV6, ETH_TYPE_LLDP];
     let eth_type = packet.get(12..14).map(|b| u16::from_be_bytes([b[0], b[1]]));
@@ -872,14 +875,14 @@ pub(crate) fn may_keep_ipv4_flow(packet: &[u8]) -> bool {
 }
 
 /// The request for all entries that a reconciliation must see: ours, and the two places of
-/// infrastructure that somebody else may have taken. 1.0 has no cookie in its request, so both
-/// versions ask for all.
+/// infrastructure that other entries may use. 1.0 has no cookie in its request, so both versions
+/// ask for all entries.
 pub(crate) fn ask_for_entries() -> FlowStatsRequest {
     FlowStatsRequest::all()
 }
 
-/// Instructions of 1.3 as a version says them: in 1.5 a meter is an action, the first of those that
-/// are applied.
+/// Converts instructions of 1.3 into the form of a version: in 1.5 a meter is an action, the first
+/// one applied.
 pub(crate) fn in_version(version: Version, instructions: &mut Vec<Instruction>) {
     let is_meter = |one: &Instruction| matches!(one, Instruction::Meter(_));
     let Some(at) = instructions.iter().position(is_meter) else {
@@ -938,7 +941,7 @@ mod tests {
             let cookie = Cookie(COOKIE_PREFIX.0 | kind << 8);
             let is_qos = crate::qos::flow::Flow::is_its(cookie);
             assert!(!is_qos || EntryKind::of(cookie).is_none(), "{kind}");
-            // The same number in somebody else's cookie says nothing.
+            // The same number in another owner's cookie means nothing.
             let foreign = [Cookie(kind << 8), Cookie(cookie.0 ^ 1 << 63)];
             assert_eq!(foreign.map(EntryKind::of), [None, None], "{kind}");
         }
@@ -954,8 +957,8 @@ mod tests {
         }
     }
 
-    /// The successor of a rule is below it and above the next one, and all are above the pair's
-    /// own.
+    /// The successor of a rule is below the rule and above the next rule, and all are above the
+    /// pair's own entry.
     #[test]
     fn rules_and_successors_are_in_their_order() {
         let mut before: Option<EntryKey> = None;

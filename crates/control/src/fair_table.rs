@@ -1,15 +1,15 @@
-//! A map from MAC addresses whose room is shared out to ports: what one port brings in never keeps
+//! A map from MAC addresses that shares its room among ports: addresses of one port never keep
 //! another port's address out.
 //!
-//! Each port has its addresses in the order in which they were last heard. Who needs room takes it
-//! from its own port where that has its share, from the greediest port of its switch where the
-//! switch has, and from the greediest port of the greediest switch where the table is full; there
-//! the address goes that was not heard for longest. Addresses that have answered a question at
-//! their place are *proven*, and go after all others of their port. A port that goes down leaves
-//! its addresses behind: they count to it still, and are the first to go.
+//! Each port has its addresses in the order in which they were last heard. A new address takes the
+//! room of another one: of its own port if that has its share, of the greediest port of its switch
+//! if the switch has its share, or of the greediest port of the greediest switch if the table is
+//! full. That port's address unheard for the longest time is evicted. Addresses that have answered
+//! a question at their place are *proven*, and are evicted after all others of their port. A port
+//! that goes down leaves its addresses behind: they still count to it, and are evicted first.
 //!
-//! The slots lie close together and nothing points at them but the index and their neighbours in a
-//! port's list, so that a host takes 20 bytes, and 5 to 10 in the index.
+//! The slots lie close together, and only the index and their neighbours in a port's list point at
+//! them, so that a host takes 20 bytes, and 5 to 10 in the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
@@ -20,7 +20,7 @@ use openflow::{DatapathId, MacAddr, PortNo};
 use crate::Location;
 use clock::Budget;
 
-/// How much of the table may be whose.
+/// The limits of the table: in all, for a switch and for a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     /// Addresses in all.
@@ -30,21 +30,21 @@ pub(crate) struct Shares {
 }
 
 /// Addresses that a port may put in the place of others, per second and at once. Each costs the
-/// switch of the other two messages.
+/// switch of the replaced address two messages.
 const REPLACED_PER_S: u32 = 100;
 const REPLACED_BURST: u32 = 1000;
 
-/// Addresses that are looked at for one that may go.
+/// Addresses that are examined to find one that may be evicted.
 const SPARED_MAX: usize = 8;
 
-/// The unit of `Slot::heard`: sixteen bits of it are three days.
+/// The unit of `Slot::heard`, whose sixteen bits cover three days.
 const TICK_S: u64 = 4;
 
 pub(crate) struct FairTable<V> {
     shares: Shares,
     slots: Vec<Slot<V>>,
     /// Open addressing with linear probing; empty, or a power of two. Zero is free; otherwise the
-    /// low three bytes are one more than the slot, and the high one is of its hash.
+    /// low three bytes are one more than the slot, and the high byte is part of its hash.
     index: Vec<u32>,
     seed: u64,
     owners: Vec<Owner>,
@@ -54,7 +54,7 @@ pub(crate) struct FairTable<V> {
     switches: BTreeMap<DatapathId, Switch>,
     /// Switches by the number of their addresses.
     greediest: BTreeSet<(u32, DatapathId)>,
-    /// Ports that have got one more address, or one less, if anybody wants to know.
+    /// Ports that have gained or lost an address, if changes are recorded.
     changes: Option<Vec<(Location, i32)>>,
 }
 
@@ -66,18 +66,18 @@ struct Slot<V> {
     owner: [u8; 4],
     prev: [u8; 4],
     next: [u8; 4],
-    /// When it was last heard, in `TICK_S`, which begins anew after three days.
+    /// The time when it was last heard, in `TICK_S`; wraps around after three days.
     heard: [u8; 2],
     value: V,
 }
 
-/// It has been heard at its place; otherwise an entry says so.
+/// The address has been heard at its place; otherwise its place comes from an entry.
 const HEARD: u8 = 1;
 /// Its port has gone since.
 const LEFT: u8 = 2;
-/// It was asked whether it is alive, and has not been heard since.
+/// The address was asked whether it is alive, and has not been heard since.
 const ASKED: u8 = 4;
-/// It has answered at its place.
+/// The address has answered at its place.
 const PROVEN: u8 = 8;
 /// A mark of the caller's.
 const MARKED: u8 = 16;
@@ -91,7 +91,7 @@ struct Owner {
     replaced: Budget,
 }
 
-/// From the one heard longest ago to the latest.
+/// The addresses from the one heard longest ago to the latest.
 #[derive(Clone, Copy)]
 struct List {
     head: u32,
@@ -119,15 +119,15 @@ pub(crate) struct Gone<V> {
     pub was_placed: bool,
 }
 
-/// The port has its share, or takes others' places too fast.
+/// The port has its share, or replaces others' addresses too fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
-    /// Which has too many.
+    /// The port that has too many addresses.
     pub of: Location,
 }
 
 impl<V> FairTable<V> {
-    /// With a secret `seed` nobody can choose addresses that all fall together.
+    /// Makes an empty table. With a secret `seed` nobody can choose addresses that all collide.
     pub(crate) fn new(shares: Shares, seed: u64) -> FairTable<V> {
         FairTable {
             shares: Shares {
@@ -146,7 +146,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// The same, with [`FairTable::take_changes`].
+    /// Makes an empty table that records changes for [`FairTable::take_changes`].
     pub(crate) fn with_changes(shares: Shares, seed: u64) -> FairTable<V> {
         FairTable {
             changes: Some(Vec::new()),
@@ -160,13 +160,13 @@ impl<V> FairTable<V> {
         self.set_count_max(shares.count_max);
     }
 
-    /// Changes the number of addresses that the table takes. Those beyond it stay until they go by
+    /// Changes the maximum number of addresses. Addresses beyond it stay until they go by
     /// themselves.
     pub(crate) fn set_count_max(&mut self, count_max: usize) {
         self.shares.count_max = count_max.min(SLOT_MASK as usize - 1);
     }
 
-    /// Ports that have got one more address, or one less, since this was last asked.
+    /// Ports that have gained or lost an address since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<(Location, i32)> {
         self.changes
             .as_mut()
@@ -195,7 +195,7 @@ impl<V> FairTable<V> {
         Some(&mut self.slots[at].value)
     }
 
-    /// Where it is, unless its port has gone.
+    /// The place of an address, unless its port has gone.
     pub(crate) fn place(&self, mac: MacAddr) -> Option<Location> {
         let (_, at) = self.find(mac)?;
         let slot = &self.slots[at];
@@ -207,12 +207,12 @@ impl<V> FairTable<V> {
             .is_some_and(|(_, at)| self.slots[at].has(HEARD))
     }
 
-    /// Those that have a place, in no particular order.
+    /// The addresses that have a place, in no particular order.
     pub(crate) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
         self.placed_in(0..self.slots.len())
     }
 
-    /// The same, of those in some of the slots.
+    /// The addresses that have a place, in some of the slots.
     pub(crate) fn placed_in(
         &self,
         slots: Range<usize>,
@@ -222,7 +222,7 @@ impl<V> FairTable<V> {
         placed.map(|slot| (MacAddr(slot.mac), self.owners[slot.owner()].at))
     }
 
-    /// Those that have a place at a switch.
+    /// The addresses that have a place at a switch.
     pub(crate) fn placed_at(&self, dpid: DatapathId) -> impl Iterator<Item = (MacAddr, Location)> {
         let port = |port| Location { dpid, port };
         let owners = self
@@ -240,8 +240,8 @@ impl<V> FairTable<V> {
         })
     }
 
-    /// The time since it was last heard at its place, in whole ticks. It begins anew after three
-    /// days.
+    /// The time since an address was last heard at its place, in whole ticks. It wraps around after
+    /// three days.
     pub(crate) fn heard_ago(&self, now: Instant, mac: MacAddr) -> Option<Duration> {
         let slot = &self.slots[self.find(mac)?.1];
         let age = u16::from_ne_bytes(tick(now)).wrapping_sub(u16::from_ne_bytes(slot.heard));
@@ -249,8 +249,8 @@ impl<V> FairTable<V> {
         slot.has(HEARD).then_some(age)
     }
 
-    /// The number of those that have their place at each port of these switches; ports without any
-    /// are left out.
+    /// The number of addresses that have their place at each port of these switches; ports without
+    /// any are left out.
     pub(crate) fn counts(
         &self,
         dpids: RangeInclusive<DatapathId>,
@@ -264,8 +264,8 @@ impl<V> FairTable<V> {
         owners.filter(|(_, count)| *count > 0)
     }
 
-    /// Takes in an address that is not known. What gave way to it is returned; of those that are
-    /// `spared` a few are passed over, and then none but another port's has to go all the same.
+    /// Adds an unknown address, and returns the address evicted for it. A few `spared` addresses
+    /// are passed over; after these, one of another port is evicted all the same.
     pub(crate) fn insert(
         &mut self,
         now: Instant,
@@ -298,7 +298,7 @@ impl<V> FairTable<V> {
         Ok(gone)
     }
 
-    /// It is at this place now.
+    /// Moves an address to this place.
     pub(crate) fn settle(
         &mut self,
         now: Instant,
@@ -314,7 +314,7 @@ impl<V> FairTable<V> {
             true => None,
             false => self.make_room(now, at, Some(old), spared)?,
         };
-        // Somebody who gave way may have lain before it.
+        // The eviction may have moved the address to another slot.
         let Some((_, slot)) = self.find(mac) else {
             return Ok(gone);
         };
@@ -334,7 +334,7 @@ impl<V> FairTable<V> {
         Ok(gone)
     }
 
-    /// It is alive. If it was asked at its place, it is proven from now on.
+    /// Notes that an address is alive. If it was asked at its place, it is proven from now on.
     pub(crate) fn touch(&mut self, now: Instant, mac: MacAddr) {
         let Some((_, at)) = self.find(mac) else {
             return;
@@ -354,7 +354,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// Puts it behind the others of its port, as if it had just come.
+    /// Moves an address behind the others of its port, as if it were new.
     pub(crate) fn renew(&mut self, now: Instant, mac: MacAddr) {
         if let Some((_, at)) = self.find(mac) {
             self.refresh(now, at as u32);
@@ -367,7 +367,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// Takes the mark off the address in a slot.
+    /// Removes the mark from the address in a slot.
     pub(crate) fn unmark(&mut self, slot: usize) {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.set(MARKED, false);
@@ -386,7 +386,7 @@ impl<V> FairTable<V> {
         owner.is_some_and(|owner| self.owners[*owner as usize].first_placed().is_some())
     }
 
-    /// Notes that it was asked; it goes behind the others of its port.
+    /// Notes that an address was asked, and moves it behind the others of its port.
     pub(crate) fn set_asked(&mut self, now: Instant, mac: MacAddr) {
         if let Some((_, at)) = self.find(mac) {
             self.refresh(now, at as u32);
@@ -394,7 +394,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// Whether it has a place and was not heard since it was asked.
+    /// Whether an address has a place and was not heard since it was asked.
     pub(crate) fn is_asked(&self, mac: MacAddr) -> bool {
         let at = self.find(mac);
         at.is_some_and(|(_, at)| self.slots[at].has(ASKED) && !self.slots[at].has(LEFT))
@@ -405,8 +405,8 @@ impl<V> FairTable<V> {
         Some(self.take(at as u32).value)
     }
 
-    /// Nobody is behind this port any more. What was there, by address; it is kept, without a
-    /// place, until its room is wanted.
+    /// Removes the place of all addresses at a port that nobody is behind any more. Returns them in
+    /// order; they are kept, without a place, until their room is wanted.
     pub(crate) fn unplace(&mut self, now: Instant, at: Location) -> Vec<MacAddr> {
         let Some(owner) = self.by_place.get(&at).copied() else {
             return Vec::new();
@@ -432,8 +432,8 @@ impl<V> FairTable<V> {
         next.map(|(at, _)| *at)
     }
 
-    /// The address of a port that was not heard for longest: among those that are not proven if
-    /// that is for `unproven`, and then among the proven ones if it is for `proven`.
+    /// The address of a port that was not heard for the longest time: first among those not proven,
+    /// if for at least `unproven`, and then among the proven ones, if for at least `proven`.
     pub(crate) fn oldest_here(
         &self,
         now: Instant,
@@ -445,7 +445,8 @@ impl<V> FairTable<V> {
         first.or_else(|| self.if_idle(now, owner.proven, proven))
     }
 
-    /// Among those without a place, the one whose port went first, if that is `idle` ago.
+    /// Among the addresses without a place, the one that lost its place first, if that is `idle`
+    /// ago.
     pub(crate) fn oldest_left(
         &self,
         now: Instant,
@@ -462,7 +463,7 @@ impl<V> FairTable<V> {
         (u64::from(age) * TICK_S >= idle.as_secs()).then_some(MacAddr(slot.mac))
     }
 
-    /// Room for one more at `at`, which comes from `from` if it is known already.
+    /// Makes room for one more address at `at`, which comes from `from` if it is known already.
     fn make_room(
         &mut self,
         now: Instant,
@@ -488,7 +489,7 @@ impl<V> FairTable<V> {
         self.evict(now, victim, own, spared).map(Some)
     }
 
-    /// Takes out an address of a port that has too many over several tables.
+    /// Evicts an address of a port that has too many over several tables.
     pub(crate) fn give_up(
         &mut self,
         now: Instant,
@@ -499,7 +500,7 @@ impl<V> FairTable<V> {
         self.evict(now, victim.ok_or(Full { of: at })?, victim, spared)
     }
 
-    /// Takes out the address of a port that goes first, for another one of the port `own`.
+    /// Evicts the first address in line at the port `victim`, for another one of the port `own`.
     fn evict(
         &mut self,
         now: Instant,
@@ -546,7 +547,7 @@ impl<V> FairTable<V> {
         ports.last().map(|(_, owner)| *owner)
     }
 
-    /// To the end of its list.
+    /// Moves a slot to the end of its list.
     fn refresh(&mut self, now: Instant, slot: u32) {
         let it = &mut self.slots[slot as usize];
         it.set(ASKED, false);
@@ -582,13 +583,13 @@ impl<V> FairTable<V> {
         number
     }
 
-    /// The owner has one more, or one less.
+    /// Counts one more address of an owner, or one less.
     fn count(&mut self, owner: u32, change: i32) {
         let at = self.owners[owner as usize].at;
         if let Some(changes) = &mut self.changes {
             changes.push((at, change));
         }
-        // It is linked, or not any more.
+        // The slot is linked or unlinked by now.
         let count = self.owners[owner as usize].count();
         let before = count.wrapping_add_signed(-change);
         let switch = self.switches.entry(at.dpid).or_default();
@@ -618,7 +619,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// At the end of the list that its owner and flags name.
+    /// Appends a slot to the list that its owner and flags name.
     fn link(&mut self, slot: u32) {
         let list = self.list_of(slot);
         let last = std::mem::replace(&mut list.tail, slot);
@@ -653,7 +654,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// Takes a slot out. The last one comes into its place.
+    /// Takes a slot out. The last slot moves into its place.
     fn take(&mut self, slot: u32) -> Slot<V> {
         let owner = self.slots[slot as usize].owner() as u32;
         self.unlink(slot);
@@ -672,7 +673,7 @@ impl<V> FairTable<V> {
         taken
     }
 
-    /// The index of an address, and its slot.
+    /// The position of an address in the index, and its slot.
     fn find(&self, mac: MacAddr) -> Option<(usize, usize)> {
         if self.index.is_empty() {
             return None;
@@ -695,7 +696,7 @@ impl<V> FairTable<V> {
         }
     }
 
-    /// The hash of a slot's address, and where in the index the slot is.
+    /// The hash of a slot's address, and the slot's position in the index.
     fn entry_of(&self, slot: u32) -> (u64, usize) {
         let hash = self.hash(MacAddr(self.slots[slot as usize].mac));
         let mask = self.index.len() - 1;
@@ -744,11 +745,11 @@ impl<V> FairTable<V> {
         mix(mac.to_u64() ^ self.seed)
     }
 
-    /// Room for one more slot; at most four of five places of the index are taken.
+    /// Makes room for one more slot; at most four of five places of the index are taken.
     fn grow(&mut self) {
         let len = self.slots.len();
         if len == self.slots.capacity() {
-            // An eighth more, so that little of it is not used.
+            // An eighth more, so that little of the memory is unused.
             self.slots.reserve_exact((len / 8).max(8));
         }
         if (len + 1) * 5 > self.index.len() * 4 {
@@ -819,7 +820,7 @@ impl Owner {
         self.unproven.len + self.proven.len + self.left.len
     }
 
-    /// The first to go of those that have their place here.
+    /// The first address to evict of those that have their place here.
     fn first_placed(&self) -> Option<u32> {
         self.unproven.first().or(self.proven.first())
     }
@@ -873,7 +874,7 @@ impl<V> FairTable<V> {
             .is_some_and(|(_, at)| self.slots[at].has(PROVEN))
     }
 
-    /// Bytes that are held for slots and index.
+    /// Bytes that are allocated for slots and index.
     fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<V>>() + self.index.capacity() * 4
     }
@@ -886,7 +887,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// The number of times that this thread has looked which port a slot is of.
+        /// The number of times that this thread has looked up the port of a slot.
         pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -964,8 +965,8 @@ mod tests {
         assert!(insert(&mut table, Instant::START, 3_000_000, at(2, 1)));
     }
 
-    /// Four hostile switches fill the table together; new hosts elsewhere still find room, and
-    /// theirs.
+    /// Four hostile switches fill the table together; new hosts elsewhere still find room, taken
+    /// from these switches.
     #[test]
     fn in_a_full_table_the_greediest_gives_way() {
         let mut table = FairTable::new(SHARES, 7);
@@ -1030,7 +1031,7 @@ mod tests {
         }
     }
 
-    /// A port that has its share exchanges a thousand at once and then a hundred a second.
+    /// A port that has its share replaces a thousand at once and then a hundred a second.
     #[test]
     fn a_port_with_its_share_takes_others_places_slowly() {
         let shares = Shares {
@@ -1082,13 +1083,13 @@ mod tests {
         }
         assert_eq!(idle(&table, 60, 600), None);
         assert_eq!(idle(&table, 60, 60), Some(mac(1)));
-        // Elsewhere it has proved nothing.
+        // At another place the address has proved nothing.
         let _ = table.settle(now, mac(1), at(1, 2), |_, ()| false);
         let _ = table.settle(now, mac(1), here, |_, ()| false);
         table.check(here, 4, 4);
         let changes: i32 = table.take_changes().iter().map(|(_, change)| change).sum();
         assert_eq!(changes, 4);
-        // The port gives the one up that would go first.
+        // The port gives up the address that would be evicted first.
         let gone = table.give_up(now, here, |_, ()| false);
         assert_eq!(gone.map(|gone| gone.mac), Ok(mac(6)));
         table.check(here, 3, 3);

@@ -1,5 +1,5 @@
-//! Static entries: flow entries that somebody states in the words of OpenFlow, each under the name
-//! of its owner and its own.
+//! Static entries: flow entries that their owners state in terms of OpenFlow, each under the name
+//! of its owner and a name of its own.
 //!
 //! All of them are in the table of paths. An entry is in one of three bands:
 //!
@@ -29,39 +29,39 @@ use parts::PartId;
 
 /// The owner of entries that programs for Ryu set.
 pub const OWNER_RYU: &str = "ryu";
-/// Overlapping entries that a view names, and entries of its priority that are compared for them.
+/// Overlapping entries that a view names, and entries of the same priority compared to find them.
 pub const OVERLAPS_MAX: usize = 8;
 pub(crate) const COMPARED_MAX: usize = 4096;
 /// Entries of a switch that may be mended at once.
 pub(crate) const MENDED_AT_ONCE: u32 = 4096;
 
-/// The share of owners in the switches.
+/// The limits of the owners' entries and changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowLimits {
     /// Entries that an owner may have.
     pub per_owner: usize,
     /// Entries that all owners may have together.
     pub all: usize,
-    /// Changes of switches that an owner may cause in a second, after as many at once as it may
-    /// have entries. Further ones wait.
+    /// Changes of switches that an owner may cause in a second, after a burst of as many as it may
+    /// have entries. Further changes wait.
     pub changes_per_s: u32,
 }
 
 impl FlowLimits {
-    /// Beside auster's own forwarding.
+    /// The limits beside auster's own forwarding.
     pub const BESIDE: FlowLimits = FlowLimits {
         per_owner: 4096,
         all: 20_000,
         changes_per_s: 200,
     };
-    /// Without it: all forwarding is theirs.
+    /// The limits without auster's own forwarding: the owners' entries do all forwarding.
     pub const ALONE: FlowLimits = FlowLimits {
         per_owner: 65_536,
         all: 131_072,
         changes_per_s: 50_000,
     };
 
-    /// The changes of an owner when it has caused nothing for long.
+    /// The budget of changes of an owner that has caused none for long.
     pub(crate) fn budget(self, now: Instant) -> Budget {
         Budget::new(now, self.changes_per_s, self.at_once())
     }
@@ -76,7 +76,7 @@ const AFTER: u16 = 1;
 const BEFORE: u16 = 9_000;
 const RYU: u16 = 10_000;
 
-/// The name of an entry: its owner's, and its own.
+/// The name of an entry: its owner's name, and its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowName {
     pub owner: String,
@@ -101,7 +101,7 @@ impl fmt::Display for FlowName {
     }
 }
 
-/// The place of an entry among auster's own.
+/// The place of an entry among auster's own entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Band {
     #[default]
@@ -120,7 +120,7 @@ impl Band {
         }
     }
 
-    /// The priority in the switch. A greater one is never below a smaller one.
+    /// The priority in the switch. A greater stated priority is never below a smaller one there.
     fn priority(self, stated: u16) -> u16 {
         match self {
             Band::Before => BEFORE + stated.min(self.priority_max()),
@@ -130,8 +130,8 @@ impl Band {
     }
 }
 
-/// Ryu's 65,536 priorities in fewer: two neighbours from 40,000 to 64,999 share one, where programs
-/// have the fewest.
+/// Maps Ryu's 65,536 priorities to fewer: from 40,000 to 64,999, where programs have the fewest,
+/// two neighbours share one.
 fn squeezed(stated: u16) -> u16 {
     const FROM: u16 = 40_000;
     const TO: u16 = 65_000;
@@ -142,7 +142,7 @@ fn squeezed(stated: u16) -> u16 {
     }
 }
 
-/// A flow entry that somebody wants a switch to have.
+/// A flow entry that its owner wants a switch to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticEntry {
     pub dpid: DatapathId,
@@ -151,10 +151,10 @@ pub struct StaticEntry {
     pub r#match: Match,
     /// The meter before the actions.
     pub meter: Option<MeterId>,
-    /// None of them: packets are dropped, unless they go on.
+    /// The actions. With none, packets are dropped, unless they go on.
     pub actions: Vec<Action>,
-    /// Packets go on to the table of paths behind the actions, where other static entries and
-    /// auster's own forwarding have them. Of an entry before auster's own.
+    /// Whether packets go on to the table of paths after the actions, where other static entries
+    /// and auster's own forwarding match them. Only for an entry before auster's own.
     pub goes_on: bool,
     pub idle_timeout_s: u16,
     pub hard_timeout_s: u16,
@@ -187,7 +187,7 @@ impl FlowKey {
 }
 
 impl StaticEntry {
-    /// Whether it is set again when it is gone.
+    /// Whether the entry is set again when it is missing.
     pub fn is_lasting(&self) -> bool {
         self.idle_timeout_s == 0 && self.hard_timeout_s == 0
     }
@@ -207,7 +207,7 @@ impl StaticEntry {
         }
     }
 
-    /// The message that sets it in a switch of this version.
+    /// The message that sets the entry in a switch of this version.
     pub(crate) fn to_add(&self, version: Version, generation: u16) -> FlowMod {
         let priority = self.band.priority(self.priority);
         let meter = self.meter.map(Instruction::Meter).into_iter();
@@ -227,7 +227,7 @@ impl StaticEntry {
         }
     }
 
-    /// The ports that it sends packets out of, but those with a special meaning.
+    /// The ports that the entry sends packets out of, except those with a special meaning.
     pub(crate) fn ports(&self) -> impl Iterator<Item = PortNo> {
         ports_of(&self.actions)
     }
@@ -236,7 +236,7 @@ impl StaticEntry {
         self.parts().any(|of| of == id)
     }
 
-    /// The groups and the meter that it leads to.
+    /// The groups and the meter that the entry leads to.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartId> {
         let groups = self.actions.iter().filter_map(|action| match action {
             Action::Group(group) => Some(PartId::Group(*group)),
@@ -245,7 +245,7 @@ impl StaticEntry {
         groups.chain(self.meter.map(PartId::Meter))
     }
 
-    /// Everything that is wrong with it whatever else there is, by field.
+    /// All problems of the entry by itself, whatever else there is, by field.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = Vec::new();
         let most = self.band.priority_max();
@@ -273,7 +273,7 @@ impl StaticEntry {
         problems
     }
 
-    /// The part that a switch of this version cannot have, by field.
+    /// The part of the entry that a switch of this version cannot have, by field.
     fn problem_in(&self, version: Version) -> Option<(&'static str, String)> {
         if self.goes_on && version < Version::V13 {
             let text = format!(
@@ -311,7 +311,7 @@ pub fn match_problem(m: &Match) -> Option<String> {
         .then(|| "LLDP goes to auster, which finds links by it; no entry can take it".to_owned())
 }
 
-/// Why no static entry of this match can have these actions. Without a match, whatever it is.
+/// Why no static entry of this match can have these actions. Without a match: with any match.
 pub fn action_problems(actions: &[Action], m: Option<&Match>) -> Vec<String> {
     let mut wrong: Vec<String> = actions.iter().filter_map(wrong_action).collect();
     if actions.len() > ACTIONS_MAX {
@@ -350,7 +350,7 @@ fn wrong_action(action: &Action) -> Option<String> {
     }
 }
 
-/// The ports that actions send packets out of, but those with a special meaning.
+/// The ports that actions send packets out of, except those with a special meaning.
 pub(crate) fn ports_of(actions: &[Action]) -> impl Iterator<Item = PortNo> {
     let ports = actions.iter().filter_map(|action| match action {
         Action::Output { port, .. } | Action::Enqueue { port, .. } => Some(*port),
@@ -359,7 +359,7 @@ pub(crate) fn ports_of(actions: &[Action]) -> impl Iterator<Item = PortNo> {
     ports.filter(|port| port.is_ordinary())
 }
 
-/// Why packets cannot go on to auster's own forwarding behind this action.
+/// Why packets cannot go on to auster's own forwarding after this action.
 fn not_before_going_on(action: &Action) -> Option<String> {
     let what = match action {
         Action::Output { port, .. } if *port == PortNo::CONTROLLER => {
@@ -406,10 +406,10 @@ fn action_text(error: ErrorKind) -> String {
     }
 }
 
-/// A change of what is wanted.
+/// A change of the wanted entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowEdit {
-    /// Puts an entry in the place of the one of this name, if there is one.
+    /// Puts an entry in the place of the entry of this name, if there is one.
     Put(FlowName, Box<StaticEntry>),
     Delete(FlowName),
 }
@@ -436,12 +436,12 @@ pub struct FlowProblem {
 pub enum FlowState {
     /// The switch is not connected, or has not been compared.
     Wanted,
-    /// It is on its way, or waits for its owner's turn.
+    /// The entry is under way, or waits for its owner's turn.
     Sent,
     InUse,
-    /// The switch has confirmed it, and has no such port to send packets out of.
+    /// The switch has confirmed the entry, but has no such port to send packets out of.
     NoPort(PortNo),
-    /// The switch does not take it, for this reason.
+    /// The switch refuses the entry, for this reason.
     Refused(String),
 }
 
@@ -453,9 +453,9 @@ pub struct FlowView {
     pub state: FlowState,
     /// Packets and bytes, as last read.
     pub counts: Option<(u64, u64)>,
-    /// Entries of other owners of the same priority that take some of its packets too, at most
-    /// [`OVERLAPS_MAX`]: the switch decides which of them a packet meets. Of one entry that is
-    /// asked for.
+    /// Other owners' entries of the same priority that match some of its packets too, at most
+    /// [`OVERLAPS_MAX`]: the switch decides which of them a packet meets. Only for one entry that
+    /// is asked for.
     pub overlaps: Vec<FlowName>,
 }
 
@@ -463,18 +463,18 @@ pub struct FlowView {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowPage {
     pub flows: Vec<FlowView>,
-    /// All that were asked for, on this page or not.
+    /// The number of all entries that were asked for, on this page or not.
     pub total: usize,
     pub has_more: bool,
 }
 
-/// A choice of entries on a switch by their match, as flow-mods have it.
+/// A selection of entries on a switch by their match, as in flow-mods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
     All,
-    /// Those that take none but packets of this match.
+    /// The entries that match no packets but those of this match.
     Within(Pattern),
-    /// The one of this match and stated priority.
+    /// The entry of this match and stated priority.
     One(Pattern, u16),
 }
 
@@ -488,7 +488,7 @@ impl Chosen {
     }
 }
 
-/// The entries of which changes are checked.
+/// The entries that changes are checked against.
 pub(crate) struct Around<'a> {
     /// The entry of a name.
     pub entry: &'a dyn Fn(&FlowName) -> Option<&'a StaticEntry>,
@@ -611,8 +611,8 @@ mod tests {
         }
     }
 
-    /// A greater priority of a band is never below a smaller one, and no band meets another or
-    /// auster's own.
+    /// A greater priority of a band is never below a smaller one, and no band overlaps another or
+    /// auster's own priorities.
     #[test]
     fn priorities_keep_their_order_and_their_bands() {
         for (band, range) in [
@@ -727,7 +727,7 @@ mod tests {
         assert_eq!(found(&[put(&b, &other), put(&a, &elsewhere)]), [""; 0]);
         let both = [put(&b, &elsewhere), put(&name("y", "c"), &elsewhere)];
         assert_eq!(found(&both), ["match"]);
-        // The owner of a has as many as it may have.
+        // The owner of a has the maximum number of entries.
         assert_eq!(found(&[put(&name("x", "c"), &elsewhere)]), [""]);
         let one_for_one = [
             put(&name("x", "c"), &elsewhere),

@@ -1,25 +1,26 @@
-//! One controller serves a switch: which one, by the generation ids of OpenFlow's roles.
+//! One controller serves a switch. The generation ids of OpenFlow's roles decide which.
 //!
 //! Controllers that share a switch do not know of each other. Each has a [`Guard`] for its
-//! connection. Whoever serves the switch is master and claims the role again every two seconds,
-//! under the next generation id (OpenFlow 1.3.5, 6.3.6). The switch reports the id to anyone who
-//! asks, and a lost role to whoever lost it (ROLE_STATUS).
+//! connection. The controller that serves the switch is master and claims the role again every two
+//! seconds, under the next generation id (OpenFlow 1.3.5, 6.3.6). The switch reports the id to any
+//! controller that asks, and a lost role to the controller that lost it (ROLE_STATUS).
 //!
-//! - A newcomer reads the id, claims the role with the next one, and serves after 250 ms without an
-//!   objection. So a restart costs no more than that.
-//! - A process that takes over a connection of the one before it, with the role of master, serves
+//! - A newcomer reads the id, claims the role with the next id, and serves after 250 ms without an
+//!   objection. So a restart costs no more than these 250 ms.
+//! - A process that takes over a connection of its predecessor, with the role of master, serves
 //!   without a claim.
-//! - A newcomer that stands by at other switches stands by at first: one controller should have
-//!   all.
-//! - Whoever serves and loses the role to a newcomer claims it again at once, unless it has not
-//!   been master for four seconds as far as it knows: then it was stopped, and another serves now.
-//! - Whoever stands by is slave, gets no packets, and reads the id each second. It claims the role
-//!   when the id has not moved for five seconds.
-//! - A claim far from the last id is no guard's. Such a controller does not show whether it lives,
-//!   so it is left alone until the id moves as a guard's does, or the switch connects again.
+//! - A newcomer that stands by at other switches stands by here too at first: one controller should
+//!   serve all switches.
+//! - A controller that serves and loses the role to a newcomer claims the role again at once,
+//!   unless its last confirmation as master is over four seconds old: then it was stopped, and
+//!   another controller serves now.
+//! - A controller that stands by is slave, gets no packets, and reads the id each second. It claims
+//!   the role when the id has not moved for five seconds.
+//! - A claim far from the last id is not a guard's. Such a controller gives no sign of life, so
+//!   guards leave it alone until the id moves in a guard's steps, or the switch connects again.
 //!
 //! A switch that refuses role requests, or does not answer the first within a second, has no roles:
-//! everyone serves it.
+//! every controller serves it.
 
 use std::collections::VecDeque;
 
@@ -29,29 +30,29 @@ use openflow::message::{Role, RoleMessage, RoleStatus};
 
 /// The time that the switch has to answer the first request.
 pub const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
-/// From a newcomer's claim to its service.
+/// The time from a newcomer's claim to its service.
 pub const PROBATION: Duration = Duration::from_millis(250);
-/// The interval at which whoever serves raises the generation id.
+/// The interval at which the serving controller raises the generation id.
 const TICK: Duration = Duration::from_secs(2);
-/// The interval at which whoever stands by reads the generation id.
+/// The interval at which a controller that stands by reads the generation id.
 const POLL: Duration = Duration::from_secs(1);
 /// An id that has not moved for this long has lost its owner.
 const STAGNANT: Duration = Duration::from_secs(5);
-/// Whoever has not been confirmed as master for this long may have been replaced for good.
+/// A controller not confirmed as master for this long may have been replaced for good.
 const BLIND: Duration = Duration::from_secs(4);
-/// Whoever loses the role again so soon after it claimed it yields.
+/// A controller that loses the role again so soon after it claimed it yields.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(500);
-/// Claims against newcomers within [`RECLAIM_WINDOW`]; the next one yields.
+/// Maximum number of claims against newcomers within [`RECLAIM_WINDOW`]; then the guard yields.
 const RECLAIMS_MAX: u32 = 5;
 const RECLAIM_WINDOW: Duration = Duration::from_secs(60);
-/// The distance up to which an id has moved as a guard's does.
+/// The largest step of the id that can be a guard's.
 const STEP_MAX: u64 = 4;
 
 /// A decision of a guard.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardOutput {
-    /// Send this role request. One at a time is without an answer.
+    /// Send this role request. At most one request is unanswered at a time.
     Request(RoleMessage),
     /// Serve the switch from now on.
     Serve,
@@ -62,9 +63,9 @@ pub enum GuardOutput {
 /// Counts of one guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuardCounters {
-    /// Times that it asked to be master of a switch that it did not serve.
+    /// Times that the guard asked to be master of a switch that it did not serve.
     pub claims: u64,
-    /// Times that it took the role back from a newcomer.
+    /// Times that the guard took the role back from a newcomer.
     pub reclaims: u64,
     /// Times that another controller got or kept the switch.
     pub asides: u64,
@@ -79,16 +80,16 @@ pub struct Guard {
     generation: u64,
     /// The id of the last claim.
     own: u64,
-    /// The role was lost under this id, and nothing has followed from it yet.
+    /// The id under which the role was lost, until the guard has acted on the loss.
     lost: Option<u64>,
     is_serving: bool,
-    /// [`GuardOutput::Aside`] was the last decision.
+    /// Whether [`GuardOutput::Aside`] was the last decision.
     is_aside: bool,
-    /// The switch may have refused messages of the application meanwhile.
+    /// Whether the switch may have refused messages of the application meanwhile.
     has_refused: bool,
-    /// Lets others claim first.
+    /// Whether the guard lets others claim first.
     is_patient: bool,
-    /// The connection may have the role of master already.
+    /// Whether the connection may have the role of master already.
     is_resumed: bool,
     reclaimed_at: Option<Instant>,
     window_since: Instant,
@@ -103,19 +104,19 @@ enum State {
     New,
     /// The switch has no roles, as far as is known.
     WithoutRoles,
-    /// Claimed. The time after which it serves, once the claim is granted.
+    /// The role is claimed. The time after which the guard serves, once the claim is granted.
     Probation(Option<Instant>),
     Serving {
         tick: Instant,
-        /// When the last request was sent that was answered as to a master.
+        /// The time of the last request whose answer confirmed the role of master.
         confirmed_at: Instant,
-        /// The request under way takes the role back.
+        /// Whether the pending request takes the role back.
         is_reclaiming: bool,
     },
     Aside {
         poll: Instant,
         moved_at: Instant,
-        /// Whoever serves raises the id, so it can be seen to stop.
+        /// Whether the serving controller raises the id, so the guard notices when that one stops.
         may_claim: bool,
     },
 }
@@ -127,9 +128,9 @@ struct Asked {
 }
 
 impl Guard {
-    /// Starts with a question to the switch, in [`Guard::poll_output`]. If `is_patient`, it stands
-    /// by at first and claims the switch only if nobody serves it: another controller serves other
-    /// switches, and is to have all.
+    /// Starts with a question to the switch, in [`Guard::poll_output`]. If `is_patient`, the guard
+    /// stands by at first and claims the switch only if nobody serves it: another controller serves
+    /// other switches, and should serve all.
     pub fn new(now: Instant, is_patient: bool) -> Guard {
         let mut guard = Guard {
             state: State::New,
@@ -153,8 +154,8 @@ impl Guard {
     }
 
     /// Starts like [`Guard::new`], on a connection that another process of this controller has
-    /// opened. If the switch says that it is master there still, nobody has claimed the role since.
-    /// Then it serves at once.
+    /// opened. If the switch reports that the connection is still master, nobody has claimed the
+    /// role since. Then the guard serves at once.
     pub fn resume(now: Instant, is_patient: bool) -> Guard {
         Guard {
             is_resumed: true,
@@ -198,7 +199,7 @@ impl Guard {
                     moved_at = asked.at;
                     may_claim |= step <= STEP_MAX;
                 }
-                // There is no other master then.
+                // This connection is master, so there is no other.
                 may_claim |= reply.role == Role::Primary;
                 self.state = State::Aside {
                     poll: now + POLL,
@@ -244,15 +245,16 @@ impl Guard {
         if status.role == Role::Secondary && has_role {
             self.lost = Some(status.generation_id);
             self.generation = status.generation_id;
-            // The answer to a request under way has a later role.
+            // The answer to a pending request has a later role.
             if self.asked.is_none() {
                 self.lose(now);
             }
         }
     }
 
-    /// Notes that the switch has refused a message of the application, as a slave's. Once the role
-    /// is there again, the application begins anew: it cannot know which of its messages it was.
+    /// Notes that the switch has refused a message of the application because the role was slave.
+    /// Once the guard has the role again, the application starts over: it cannot know which message
+    /// was refused.
     pub fn handle_slave_error(&mut self) {
         let is_lost = match self.state {
             State::Serving { is_reclaiming, .. } => is_reclaiming || self.lost.is_some(),
@@ -280,7 +282,7 @@ impl Guard {
         self.due()
     }
 
-    /// When the request was sent that has no answer, of a switch that has answered before.
+    /// The time of the request that has no answer yet, if the switch has answered one before.
     pub fn waits_since(&self) -> Option<Instant> {
         self.asked
             .filter(|_| self.has_roles())
@@ -296,7 +298,7 @@ impl Guard {
         self.is_serving
     }
 
-    /// Whether it asks for the role, or is about to.
+    /// Whether the guard asks for the role, or is about to.
     pub fn is_undecided(&self) -> bool {
         !self.is_serving && !matches!(self.state, State::Aside { .. })
     }
@@ -341,7 +343,7 @@ impl Guard {
         self.ask(now, Role::Primary);
     }
 
-    /// The role is not there any more, or was not given.
+    /// Handles the loss of the role, or a claim that was not granted.
     fn lose(&mut self, now: Instant) {
         let lost = self.lost.take();
         // A newcomer's claim, or one that was made at the same time as ours.
@@ -360,7 +362,7 @@ impl Guard {
             };
             return self.ask(now, Role::Primary);
         }
-        // Of whoever stands by already only one claim is made without a sign that the id is raised.
+        // A guard that stands by already makes only one claim without a sign that the id is raised.
         let is_second = self.is_aside && matches!(self.state, State::Probation(_));
         self.stand_aside(now, by_guard && !is_second);
     }

@@ -1,14 +1,14 @@
-//! Durations counted by bounds that never change, in memory that never grows.
+//! A histogram of durations, with fixed bounds and fixed memory.
 
 use clock::Duration;
 
-/// The bounds in microseconds: what is longer than the last is counted beyond them.
+/// The bounds in microseconds. Durations longer than the last bound are counted beyond it.
 pub const BOUNDS_US: [u64; 16] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// How many durations there were up to each bound, and their sum.
+/// The number of durations up to each bound, and the sum of all durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BOUNDS_US.len() + 1],
@@ -24,7 +24,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
-    /// The number of durations above the bound before and up to this one; the last is beyond all.
+    /// The number of durations above the previous bound and up to this one; the last is beyond all.
     pub fn counts(&self) -> &[u64; BOUNDS_US.len() + 1] {
         &self.counts
     }

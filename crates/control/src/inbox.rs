@@ -1,28 +1,29 @@
 //! The inbox between the sessions and the application: bounded and fair. It sheds only packet-ins.
 //!
-//! A waiting message has a class, the queue that the policy map gives it. These rules choose the
-//! next message:
+//! Each waiting message has a class: the queue that the policy map assigns to it. These rules
+//! choose the next message:
 //!
-//! - *Classes.* The most urgent goes first, unless another has been passed over [`PASSED_OVER_MAX`]
-//!   times: so no class starves under a flood in a more urgent one.
-//! - *Connections.* Within a class they take turns, one message each, so that one switch's flood
-//!   costs another switch one message of delay, not a queue of them. Idle connections cost nothing,
-//!   however many they are. Within a connection packet-ins and other messages take turns, and so do
-//!   the ports of packet-ins.
+//! - *Classes.* The most urgent class is served first, unless another class has been passed over
+//!   [`PASSED_OVER_MAX`] times. So no class starves during a flood in a more urgent class.
+//! - *Connections.* Within a class, connections take turns, one message each. A flood from one
+//!   switch therefore delays another switch by one message, not by a queue. Idle connections cost
+//!   nothing, whatever their number. Within a connection, packet-ins and other messages take turns,
+//!   and so do the ports of packet-ins.
 //! - *Answers.* A barrier reply completes a change, and a packet-in begins one. So replies go
-//!   before all classes, as soon as the earlier messages that they must follow have gone, and none
-//!   waits for earlier packet-ins. There are no more replies than barriers. If a peer sends more, a
-//!   turn of the classes still comes after every [`PASSED_OVER_MAX`].
-//! - *Order*, as OpenFlow has it on one connection ([`sched::order::must_follow`]): nothing crosses
-//!   a fence, state messages stay in order and replies behind them, packet-ins of one flow stay in
-//!   order. The messages that an urgent one must follow go first, in its turn.
+//!   before all classes, as soon as the earlier messages that they must follow are delivered. No
+//!   reply waits for earlier packet-ins. There are no more replies than barriers. If a peer sends
+//!   more, the classes still get a turn after every [`PASSED_OVER_MAX`] replies.
+//! - *Order*, as OpenFlow requires on one connection ([`sched::order::must_follow`]): no message
+//!   crosses a fence, state messages stay in order with replies behind them, and packet-ins of one
+//!   flow stay in order. The messages that an urgent message must follow are delivered first, in
+//!   its turn.
 //!
-//! Messages other than PACKET_IN are never dropped. When `messages_max` of one connection wait,
-//! [`Inbox::handle_frame`] returns the frame and the driver stops reading that connection until
-//! [`Inbox::has_room`]. When `packet_ins_max` or `packet_in_bytes_max` are waiting, the inbox drops
-//! the oldest of the fullest port of the least urgent class. So a port that floods pays for it, and
-//! a quiet port loses nothing. Behind a fence, when no message before it can be dropped, the newest
-//! is. Echoes never come here.
+//! Messages other than PACKET_IN are never dropped. When `messages_max` of them wait on one
+//! connection, [`Inbox::handle_frame`] returns the frame, and the driver stops reading that
+//! connection until [`Inbox::has_room`]. When `packet_ins_max` or `packet_in_bytes_max` are
+//! waiting, the inbox drops the oldest packet-in of the fullest port in the least urgent class. So
+//! a flooding port pays for its flood, and a quiet port loses nothing. If all packet-ins wait
+//! behind a fence, the inbox drops the newest. Echoes never enter the inbox.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,7 +49,7 @@ pub const PASSED_OVER_MAX: u32 = 16;
 pub struct InboxConfig {
     /// Maximum number of waiting packet-ins of one connection.
     pub packet_ins_max: usize,
-    /// Maximum of their bytes; one of any length is always kept.
+    /// Maximum total bytes of these packet-ins; one of any length is always kept.
     pub packet_in_bytes_max: usize,
     /// Maximum number of other waiting messages of one connection.
     pub messages_max: usize,
@@ -74,8 +75,8 @@ pub struct InboxCounters {
     pub backpressure: u64,
 }
 
-/// Counters of one class: every message that came in was delivered, shed, forgotten with its
-/// connection, or waits.
+/// Counters of one class. Each incoming message was delivered, was shed, was forgotten with its
+/// connection, or still waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounters {
     pub messages_in: u64,
@@ -83,7 +84,7 @@ pub struct ClassCounters {
     pub shed: u64,
     pub forgotten: u64,
     pub waiting: usize,
-    /// How long delivered ones have waited.
+    /// Waiting times of the delivered messages.
     pub waited: Histogram,
 }
 
@@ -99,15 +100,15 @@ pub struct Inbox {
     config: InboxConfig,
     lanes: BTreeMap<ConnectionId, Line>,
     classes: [Class; QUEUES_MAX],
-    /// Connections with a reply that may go; each once.
+    /// Connections with a reply that may be delivered; each once.
     answering: VecDeque<ConnectionId>,
-    /// The number of replies sent in a row.
+    /// The number of replies delivered in a row.
     answers_in_row: u32,
     waiting: usize,
     counters: InboxCounters,
 }
 
-/// A connection. An empty one holds no memory for messages.
+/// A connection. An empty line uses no memory for messages.
 #[derive(Default)]
 struct Line {
     lane: Option<Box<Lane>>,
@@ -118,15 +119,15 @@ struct Line {
 
 #[derive(Default)]
 struct Class {
-    /// Connections that have messages of the class, or had when they were put here; each once. The
-    /// first has its turn.
+    /// Connections that have messages of the class, or had some when they were added; each once.
+    /// The first has the next turn.
     turns: VecDeque<ConnectionId>,
     passed_over: u32,
     counters: ClassCounters,
 }
 
 impl Inbox {
-    /// Takes other limits. What waits beyond them goes as its turn comes.
+    /// Replaces the limits. Messages already waiting beyond the new limits go in their turn.
     pub fn set_config(&mut self, config: InboxConfig) {
         assert!(config.packet_ins_max > 0 && config.messages_max > 0);
         self.config = config;
@@ -198,8 +199,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Runs `queue`, which queues messages of this connection. Counts what `thinning` has dropped
-    /// of them, and decides by what was shed what it drops from now on.
+    /// Runs `queue`, which queues messages of this connection. Counts the packet-ins that
+    /// `thinning` has dropped. Decides, from the packet-ins shed, which ones `thinning` drops from
+    /// now on.
     pub fn thin(
         &mut self,
         now: Instant,
@@ -226,7 +228,7 @@ impl Inbox {
         thinning.handle_delivered(now, line.and_then(|line| line.flood));
     }
 
-    /// Whether a message other than a packet-in would be taken.
+    /// Whether a message other than a packet-in would be accepted.
     pub fn has_room(&self, connection: ConnectionId) -> bool {
         let waiting = self.lane(connection).map_or(0, Lane::message_count);
         waiting < self.config.messages_max
@@ -298,7 +300,7 @@ impl Inbox {
                 self.answers_in_row += 1;
                 return Some((connection, item));
             }
-            // The message went in a turn of its class.
+            // The reply was delivered in a turn of its class.
             if lane.is_done() {
                 line.lane = None;
             }
@@ -313,7 +315,7 @@ impl Inbox {
             let line = self.lanes.get_mut(&connection)?;
             let lane = line.lane.as_mut()?;
             if lane.count(class) == 0 {
-                // The connection's messages of the class went in another's turn.
+                // The connection's messages of the class were delivered in other turns.
                 lane.leave_turns(class);
                 if lane.is_done() {
                     line.lane = None;
@@ -398,7 +400,7 @@ fn untagged(frame: &Frame, connection: ConnectionId) -> Tag {
             Order::State => Binding::State,
             Order::Exchange => Binding::Exchange,
             Order::Free => Binding::Free,
-            // All packet-ins of one port are in order, so those of each flow are too.
+            // All packet-ins of one port stay in order, so the packet-ins of each flow do too.
             Order::Flow => Binding::Flow {
                 key: u64::from(port),
                 after_state: false,
@@ -413,7 +415,7 @@ fn untagged(frame: &Frame, connection: ConnectionId) -> Tag {
 }
 
 /// Reads the ingress port from the bytes; `ANY` if it cannot be found. A packet-in is queued by its
-/// port before it is known whether it will be read at all, so a whole decode is not worth it.
+/// port and may never be read, so decoding all of it is not worth the cost.
 fn ingress_port(frame: &Frame) -> PortNo {
     let bytes = frame.bytes();
     let read = || match frame.version()? {
@@ -421,7 +423,7 @@ fn ingress_port(frame: &Frame) -> PortNo {
             *bytes.get(14..)?.first_chunk()?,
         ))),
         _ => {
-            // ofp_match at 24: type, length, then OXMs, of which IN_PORT is 0x8000_0004.
+            // ofp_match at 24: type, length, then OXMs; IN_PORT is 0x8000_0004.
             let len = u16::from_be_bytes(*bytes.get(26..)?.first_chunk()?);
             let mut oxms = bytes.get(28..24 + usize::from(len))?;
             while let Some(header) = oxms.first_chunk::<4>() {

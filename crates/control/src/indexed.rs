@@ -1,9 +1,9 @@
 //! A map with all values in one vector, found by a hash of their keys.
 //!
 //! The controller keeps a record of every path and of every entry: hundreds of thousands, each read
-//! several times while it is set. Values are in the order of their insertion, but the last one
-//! takes the place of one that is removed. So the order does not depend on the hash, and the hash
-//! can have a secret seed, with which nobody can choose keys that collide.
+//! several times while it is set. Values are in the order of their insertion, but the last value
+//! takes the place of a removed value. So the order does not depend on the hash, and the hash can
+//! have a secret seed, so that nobody can choose keys that collide.
 
 use clock::mix;
 use hashbrown::HashTable;
@@ -14,18 +14,18 @@ pub(crate) trait Keyed {
 
     fn key(&self) -> Self::Key;
 
-    /// All of a key in few words, the same for equal keys.
+    /// Returns the whole key in few words, the same for equal keys.
     fn words(key: Self::Key) -> [u64; 2];
 }
 
 pub(crate) struct Indexed<V> {
     values: Vec<V>,
-    /// Where each value is.
+    /// The place of each value.
     places: HashTable<u32>,
     seed: u64,
 }
 
-/// The map shrinks when it has room for so many times the values in it.
+/// The map shrinks when it has room for more than this many times its values.
 const ROOM_MAX: usize = 8;
 const ROOM_MIN: usize = 64;
 
@@ -63,7 +63,7 @@ impl<V: Keyed> Indexed<V> {
         self.values.iter()
     }
 
-    /// Sets a value. Returns the former one of its key.
+    /// Sets a value. Returns the former value of its key.
     pub(crate) fn insert(&mut self, value: V) -> Option<V> {
         let key = value.key();
         if let Some(at) = self.place(key) {
@@ -150,7 +150,7 @@ mod tests {
             let mut map: Indexed<(u16, u32)> = Indexed::new(seed);
             let mut model = BTreeMap::new();
             for n in 0..2000 {
-                // It grows, and becomes almost empty again.
+                // The map grows, and becomes almost empty again.
                 let key = (random.next() % 200) as u16;
                 if random.next() % 1000 < n % 1000 {
                     assert_eq!(map.remove(key).map(|value| value.1), model.remove(&key));
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Its order shows what came and went, and not where the hash has put it.
+    /// The order depends on insertions and removals, not on the hash.
     #[test]
     fn its_order_does_not_depend_on_the_seed() {
         let order = |seed| {

@@ -1,5 +1,5 @@
-//! One end of a bond: which of its ports belong together with those of its partner, by LACP (IEEE
-//! 802.1AX-2020, 6.4).
+//! One end of a bond. LACP (IEEE 802.1AX-2020, 6.4) decides which of its ports belong together with
+//! the partner's ports.
 //!
 //! ```text
 //!            up                PDU                      its port and ours agree
@@ -10,13 +10,13 @@
 //!               Defaulted
 //! ```
 //!
-//! A bond has one partner: the system and key of the first port that has heard one. A port that
-//! hears another stays detached, and so does a port that hears its own system. So ports need not
-//! wait for each other, and a port joins as soon as it may. Packets come in while a port is
-//! collecting, and go out while it is distributing.
+//! A bond has one partner: the first system and key that a port received. A port that receives
+//! another partner's messages stays detached, and so does a port that receives its own system's
+//! messages. So ports need not wait for each other, and a port joins as soon as it may. A port
+//! receives packets while it is collecting, and sends packets while it is distributing.
 //!
-//! The partner may be anybody: it is heard a few times a second, and never answered more often than
-//! the standard allows.
+//! The partner may be anybody: only a few of its messages are handled each second. It is never
+//! answered more often than the standard allows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,10 +31,10 @@ const SLOW_PERIODIC: Duration = Duration::from_secs(30);
 const SHORT_TIMEOUT: Duration = Duration::from_secs(3);
 const LONG_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Messages that a port sends, and that it hears, in a second.
+/// Maximum number of messages that a port sends, and that it handles, each second.
 const SENT_PER_S: u32 = 3;
 const HEARD_PER_S: u32 = 10;
-/// The time until one more may be sent.
+/// Time until one more message may be sent.
 const SEND_AGAIN: Duration = Duration::from_millis(334);
 
 /// The priority of our system and ports: the middle.
@@ -54,7 +54,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Time after which a silent partner is doubted.
+    /// Time after which a silent partner is expired.
     fn timeout(&self) -> Duration {
         match self.is_fast {
             true => SHORT_TIMEOUT,
@@ -71,7 +71,7 @@ pub struct Lacp {
     /// The partner of all selected ports.
     partner: Option<Partner>,
     outputs: VecDeque<Output>,
-    /// Messages that came too fast.
+    /// Messages that arrived too fast.
     pub dropped: u64,
 }
 
@@ -92,12 +92,12 @@ pub enum Output {
     },
     /// The ports that collect or distribute have changed.
     Changed,
-    /// A port has heard another partner than the bond's. It is not attached.
+    /// A port has received a message of a partner other than the bond's. The port is not attached.
     OtherPartner {
         port: u16,
         heard: Partner,
     },
-    /// A port hears our own system: both ends of its cable are ours.
+    /// A port receives messages of our own system: both ends of its cable are ours.
     Loop {
         port: u16,
     },
@@ -124,17 +124,17 @@ struct Port {
     receive: Receive,
     mux: Mux,
     is_selected: bool,
-    /// Whether it has heard a partner that it must not be attached to.
+    /// Whether the port has received messages of a partner that it must not be attached to.
     is_strange: bool,
-    /// Whether it carries packets as an earlier process has left it, and its partner has not been
-    /// heard yet.
+    /// Whether the port carries packets as an earlier process left it, and its partner has not sent
+    /// a message yet.
     is_adopted: bool,
-    /// The partner's port as it was last heard.
+    /// The partner's port as last received.
     partner: End,
     /// Whether there is something new for the partner, and when it may be sent.
     needs_send: bool,
     may_send: Instant,
-    /// The next message that goes out anyway.
+    /// The time of the next message that is sent anyway.
     periodic: Option<Instant>,
     sending: Budget,
     hearing: Budget,
@@ -150,7 +150,7 @@ pub struct PortView {
     pub is_distributing: bool,
     /// Our state in the messages.
     pub state: State,
-    /// The partner's port; `None` if nobody was heard.
+    /// The partner's port; `None` if no message was received.
     pub partner: Option<End>,
 }
 
@@ -194,10 +194,10 @@ impl Lacp {
         self.follow(now);
     }
 
-    /// Takes over a port that has just come up and carries packets already, as its switch holds it
-    /// from an earlier process of the same system and key. It goes on until its partner says
-    /// otherwise, or is not heard within our timeout. Nothing is sent before: a message that does
-    /// not name the partner would end the partner's use of the port.
+    /// Takes over a port that has just come up and already carries packets, as its switch has kept
+    /// it from an earlier process of the same system and key. The port continues until its partner
+    /// reports otherwise, or sends nothing within our timeout. Nothing is sent before then: a
+    /// message that does not name the partner would end the partner's use of the port.
     pub fn adopt(&mut self, now: Instant, number: u16, distributes: bool) {
         let config = self.config;
         let port = self.ports.get_mut(&number);
@@ -247,7 +247,7 @@ impl Lacp {
         self.follow(now);
     }
 
-    /// Has every port send a message now, as far as the limit allows: from then on partners wait
+    /// Makes every port send a message now, as far as the limit allows. From then on partners wait
     /// their whole timeout.
     pub fn refresh(&mut self, now: Instant) {
         for port in self.ports.values_mut() {
@@ -266,12 +266,12 @@ impl Lacp {
         self.outputs.pop_front()
     }
 
-    /// The ports at which packets may come in.
+    /// The ports that may receive packets.
     pub fn collecting(&self) -> BTreeSet<u16> {
         self.ports_at(Mux::Collecting)
     }
 
-    /// The ports out of which packets may go.
+    /// The ports that may send packets.
     pub fn distributing(&self) -> BTreeSet<u16> {
         self.ports_at(Mux::Distributing)
     }
@@ -302,7 +302,7 @@ impl Lacp {
         })
     }
 
-    /// Selects ports, moves them on, and sends what is due.
+    /// Selects ports, advances their states, and sends due messages.
     fn follow(&mut self, now: Instant) {
         let before = (self.collecting(), self.distributing());
         self.select();
@@ -320,7 +320,7 @@ impl Lacp {
         }
     }
 
-    /// Selects the ports with the bond's partner, which is that of the first such port.
+    /// Selects the ports with the bond's partner, which is the partner of the first such port.
     fn select(&mut self) {
         if !self.ports.values().any(|port| port.is_selected) {
             self.partner = None;
@@ -378,7 +378,7 @@ impl Port {
         (self.is_selected, self.is_strange, self.is_adopted) = (false, false, false);
     }
 
-    /// Doubts the partner: it is asked often, and its port is not used.
+    /// Expires the partner: it is asked often, and its port is not used.
     fn expire(&mut self, now: Instant) {
         let until = now + SHORT_TIMEOUT;
         self.receive = Receive::Expired { until };
@@ -419,7 +419,7 @@ impl Port {
         }
     }
 
-    /// Takes over what the partner says of itself, and looks at what it says of us.
+    /// Records the partner's own state from its message, and compares its view of us with ours.
     fn record(&mut self, now: Instant, pdu: &Pdu, own: (&Config, u16)) {
         let actor = self.actor(own);
         let same = |bit| actor.state.has(bit) == pdu.partner.state.has(bit);
@@ -469,7 +469,7 @@ impl Port {
         (sends && may_send).then_some(interval)
     }
 
-    /// A message that is due, within the limit.
+    /// Takes a message that is due, within the limit.
     fn take_due(&mut self, now: Instant, own: (&Config, u16)) -> Option<Pdu> {
         let Some(interval) = self.interval(own.0) else {
             (self.needs_send, self.periodic) = (false, None);

@@ -2,8 +2,8 @@
 //!
 //! [`session::Session`] is the controller's end of one connection: hello, features, echo, role and
 //! the answers to malformed messages. It belongs in the loop that reads and writes the socket, so
-//! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
-//! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
+//! that liveness never waits for the application. [`inbox::Inbox`] is the bounded queue between the
+//! sessions and the application, and sheds only packet-ins. [`controller::Controller`] is the
 //! application for all switches: discovery, hosts, paths, flow entries. [`qos`] computes the
 //! entries, meters and queues that the operator's services need. [`cluster::Cluster`] shares the
 //! switches with other controllers, and [`clustered::Clustered`] joins the two.

@@ -1,4 +1,4 @@
-//! LLDP as proof: the port and switch that sent a frame, that we asked for it, and when.
+//! LLDP as proof: which port and switch sent a frame, that we asked for it, and when.
 //!
 //! A frame is LLDP (IEEE 802.1AB) with chassis and port ids as other controllers write them, and
 //! one organisational TLV: `epoch, nonce, HMAC-SHA256(key, dpid | port | epoch | nonce)`. The key
@@ -27,7 +27,7 @@ const PROOF_LEN: usize = 8 + 8 + 32;
 /// The length of a full-size Ethernet frame with a VLAN tag, without its checksum.
 pub(crate) const WIDE_LEN: usize = 14 + 4 + 1500;
 
-/// Maximum number of nonces of one port under way.
+/// Maximum number of outstanding nonces of one port.
 const OUTSTANDING_MAX: usize = 32;
 
 /// Signs and checks LLDP frames.
@@ -37,7 +37,7 @@ pub(crate) struct Prover {
     nonce: u64,
 }
 
-/// Nonces that were sent out of one port and have not come back.
+/// Nonces that were sent out of one port and have not returned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outstanding {
     sent: VecDeque<(u64, Instant)>,
@@ -56,7 +56,7 @@ pub(crate) struct Proven {
 pub(crate) enum LldpError {
     /// LLDP of others: hosts and other switches send it regularly.
     NotOurs,
-    /// LLDP of ours that came too late to prove anything.
+    /// Our own LLDP, received too late to prove anything.
     Late,
     /// LLDP that claims to be ours and is not.
     Forged(&'static str),
@@ -169,20 +169,20 @@ impl Outstanding {
         }
     }
 
-    /// Whether a nonce that was sent then has not come back.
+    /// Whether a nonce that was sent at this time has not returned.
     pub(crate) fn has(&self, then: Instant) -> bool {
         self.sent.iter().any(|(_, sent_at)| *sent_at == then)
     }
 
-    /// The number of nonces sent after `since` and until `until` that have not come back.
+    /// The number of nonces sent after `since` and until `until` that have not returned.
     pub(crate) fn count(&self, since: Instant, until: Instant) -> usize {
         let sent = self.sent.iter().map(|(_, sent_at)| *sent_at);
         sent.filter(|sent| *sent > since && *sent <= until).count()
     }
 }
 
-/// The frame as a packet of the fabric: full-size, and with a tag of this EtherType whose VLAN id
-/// no switch has.
+/// Returns the frame as a packet of the fabric: full-size, with a tag of this EtherType and a VLAN
+/// id that no switch has.
 pub(crate) fn widen(mut frame: Vec<u8>, tag: u16) -> Vec<u8> {
     let tag = tag.to_be_bytes();
     frame.splice(12..12, [tag[0], tag[1], 0, 0]);

@@ -1,9 +1,9 @@
-//! A map from MAC addresses. Each slot holds six bytes of key and the value.
+//! A map from MAC addresses. Each slot has six bytes of key and the value.
 //!
-//! The controller knows every host of the network, and each edge those of its switch: a hundred
-//! thousand and more. The slots take most of that memory. Open addressing with linear probing, at
-//! most four of five slots taken, deletion by shifting back (so no tombstones and no rebuilding).
-//! The order of iteration depends on the seed only.
+//! The controller knows every host of the network, and each edge knows the hosts of its switch: a
+//! hundred thousand and more. The slots take most of that memory. The map uses open addressing with
+//! linear probing, and at most four of five slots are taken. Deletion shifts entries back (so no
+//! tombstones and no rebuilding). The order of iteration depends on the seed only.
 
 use openflow::MacAddr;
 
@@ -47,7 +47,7 @@ impl<V: Copy + Default> MacTable<V> {
         self.find(mac).map(|at| self.slots[at].value)
     }
 
-    /// Prefetches the place where the search for `mac` begins into the cache, without waiting.
+    /// Prefetches into the cache the slot where the search for `mac` begins, without waiting.
     #[inline]
     pub(crate) fn prefetch(&self, mac: MacAddr) {
         if !self.slots.is_empty() {
@@ -82,7 +82,7 @@ impl<V: Copy + Default> MacTable<V> {
             if slot.is_empty() {
                 break;
             }
-            // It may move into the hole if that is not before its own place.
+            // The slot may move into the hole if the hole is not before the slot's own place.
             let home = self.place(slot.key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.slots[hole] = slot;
@@ -94,7 +94,7 @@ impl<V: Copy + Default> MacTable<V> {
         Some(removed)
     }
 
-    /// Keeps the hosts for which `keep` holds, and returns memory if few are left.
+    /// Keeps the hosts for which `keep` returns true, and frees memory if few are left.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(MacAddr, &V) -> bool) {
         let gone: Vec<MacAddr> = self
             .iter()
@@ -164,7 +164,7 @@ impl<V> Slot<V> {
     }
 }
 
-/// Does nothing where the processor has no such instruction, or is not known.
+/// Does nothing where the processor has no prefetch instruction, or is not known.
 #[inline]
 fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
-//! Mirrors: copies of the packets of some ports, which go out of another port of their switch.
+//! Mirrors: copies of the packets of some ports, sent out of another port of the same switch.
 //!
-//! Packets that come in are copied by the first table of their switch, before anything is decided.
-//! Packets that go out are copied where the controller writes outputs: a list of actions gets one
-//! more output, and a bucket, which can have one output only, leads to a group with all of them.
-//! `Mirrors::lead` makes this change as messages leave, and `Mirrors::unlead` takes it back as
-//! a switch's reports come in. So no other code knows of mirrors.
+//! The first table of the switch copies incoming packets, before anything is decided. Outgoing
+//! packets are copied where the controller writes outputs: a list of actions gets one more output,
+//! and a bucket, which can have only one output, points to a group with all outputs.
+//! `Mirrors::lead` makes this change in outgoing messages, and `Mirrors::unlead` reverts it in a
+//! switch's reports. So no other code knows about mirrors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,9 +27,9 @@ pub const PORT_MAX: u32 = bond::PORT_MAX;
 pub enum Direction {
     #[default]
     Both,
-    /// Those that come in at the port.
+    /// Packets that come in at the port.
     In,
-    /// Those that go out of it.
+    /// Packets that go out of the port.
     Out,
 }
 
@@ -45,7 +45,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Where the copies go.
+    /// The port that gets the copies.
     pub fn target(&self) -> Location {
         self.at(self.to)
     }
@@ -68,7 +68,7 @@ pub struct Mirrors {
     targets: BTreeSet<Location>,
 }
 
-/// Whether a group has a number of those with copies.
+/// Whether a group is one of the groups with copies, by its number.
 pub(crate) fn is_group(group: GroupId) -> bool {
     [GROUPS, BACK].contains(&(group.0 & 0xffff_0000))
 }
@@ -100,7 +100,7 @@ impl Mirrors {
         mirrors
     }
 
-    /// The same with all ports of a bond in place of the bond.
+    /// Returns the same mirrors with all ports of a bond in place of the bond.
     #[must_use]
     pub fn of_ports(&self, bonds: &Bonds) -> Mirrors {
         let each = self.all.iter().map(|mirror| {
@@ -115,7 +115,7 @@ impl Mirrors {
         Mirrors::new(each)
     }
 
-    /// Adds the ports that get copies by other mirrors.
+    /// Adds the ports that get copies from other mirrors.
     pub(crate) fn unite_targets(&mut self, other: &Mirrors) {
         self.targets.extend(&other.targets);
     }
@@ -150,22 +150,22 @@ impl Mirrors {
         self.targets.iter().map(|at| at.dpid).collect()
     }
 
-    /// The ports of a switch whose packets are copied as they come in, and where to.
+    /// The ports of a switch whose incoming packets are copied, and the ports that get the copies.
     pub(crate) fn ins(&self, dpid: DatapathId) -> impl Iterator<Item = (PortNo, &Targets)> {
         of_switch(&self.ins, dpid)
     }
 
-    /// The ports of a switch whose packets are copied as they go out, and where to.
+    /// The ports of a switch whose outgoing packets are copied, and the ports that get the copies.
     pub(crate) fn outs(&self, dpid: DatapathId) -> impl Iterator<Item = (PortNo, &Targets)> {
         of_switch(&self.outs, dpid)
     }
 
-    /// Whether packets are copied as they go out of a port.
+    /// Whether the outgoing packets of a port are copied.
     pub(crate) fn copies_out(&self, at: Location) -> bool {
         self.outs.contains_key(&at)
     }
 
-    /// The ports whose packets are copied as they go out in only one of this and `other`.
+    /// The ports whose outgoing packets are copied in only one of this and `other`.
     pub(crate) fn outs_changed(&self, other: &Mirrors) -> Vec<Location> {
         let only = |one: &Mirrors, two: &Mirrors| -> Vec<Location> {
             let all = one.outs.keys().copied();
@@ -194,7 +194,8 @@ impl Mirrors {
         groups
     }
 
-    /// Adds copies to a list of actions. `in_port`: where its packets come in, if all of them do.
+    /// Adds copies to a list of actions. `in_port`: the port where its packets come in, if all of
+    /// them come in there.
     pub(crate) fn lead(
         &self,
         dpid: DatapathId,
@@ -215,7 +216,7 @@ impl Mirrors {
         }
     }
 
-    /// Takes copies out of a list of actions: nothing else goes out of ports that get them.
+    /// Removes copies from a list of actions: nothing else goes out of ports that get copies.
     fn unlead(&self, dpid: DatapathId, actions: &mut Vec<Action>) {
         actions.retain(|action| match action {
             Action::Output { port, .. } => !self.is_target(Location { dpid, port: *port }),
@@ -223,7 +224,7 @@ impl Mirrors {
         });
     }
 
-    /// Leads the outputs of a bucket to the groups with copies.
+    /// Redirects the outputs of a bucket to the groups with copies.
     fn lead_bucket(&self, dpid: DatapathId, bucket: &mut Bucket) {
         let watched = bucket.watch_port;
         for action in &mut bucket.actions {
@@ -274,8 +275,8 @@ impl Mirrors {
         }
     }
 
-    /// Takes copies out of the instructions of a switch's entry. Returns those that the entry
-    /// should have, if it has others. `before`: mirrors that the switch may still hold.
+    /// Removes copies from the instructions of a switch's entry. Returns the instructions that the
+    /// entry should have, if it has others. `before`: mirrors that the switch may still have.
     pub(crate) fn mend(
         &self,
         before: &Mirrors,
@@ -294,7 +295,7 @@ impl Mirrors {
         (wanted != held).then_some(wanted)
     }
 
-    /// The same for the buckets of a group that is not one with copies.
+    /// Does the same for the buckets of a group other than the groups with copies.
     pub(crate) fn mend_buckets(
         &self,
         dpid: DatapathId,

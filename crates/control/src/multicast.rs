@@ -1,24 +1,25 @@
-//! Multicast snooping (RFC 4541): which ports receive which group, from their hosts' messages.
+//! Multicast snooping (RFC 4541): learns from hosts' messages which ports receive which group.
 //!
-//! [`Membership`] hears IGMP, MLD and PIM of each VLAN and decides. It sends nothing itself: its
-//! outputs say which port joins or leaves a group, where routers are, and which queries to send.
+//! [`Membership`] handles the IGMP, MLD and PIM messages of each VLAN. It sends nothing itself: its
+//! outputs report which port joins or leaves a group, where routers are, and which queries to send.
 //! [`openflow::packet::membership`] reads and writes the frames.
 //!
-//! A membership is one for any source. An IGMPv3 or MLDv2 record with sources joins the group,
-//! whatever the sources are, and `INCLUDE {}` leaves it; RFC 4541 (2.1.2) allows this. A `BLOCK`
-//! record may be how a host leaves its last source, so the port is asked, as after a leave.
+//! A membership covers all sources. An IGMPv3 or MLDv2 record with sources joins the group,
+//! whatever the sources are, and `INCLUDE {}` leaves it; RFC 4541 (2.1.2) allows this. A host may
+//! leave its last source with a `BLOCK` record, so the port is queried, as after a leave.
 //!
-//! Hosts say what they want. What one port says never ends a membership of another:
-//! - A leave, a version or a router at one port concerns that port alone.
-//! - Queries of others lengthen timers, and never shorten them. A query that asks for more than
-//!   [`Config::silence_max`] is refused.
-//! - A general query holds all memberships of its VLAN until hosts have had the time to answer. So
-//!   a querier that goes, a new one, or one with odd times ends none.
+//! Hosts may send anything. Messages at one port never end a membership of another port:
+//! - A leave, a version or a router at one port affects that port alone.
+//! - Queries from other queriers lengthen timers, and never shorten them. A query that asks for a
+//!   longer silence than [`Config::silence_max`] is refused.
+//! - A general query keeps all memberships of its VLAN until hosts have had the time to answer. So
+//!   no membership ends because a querier leaves, is new, or has odd times.
 //! - Room is shared by ports: see [`Config`].
 //!
-//! The contract is that of the other machines: call a `handle_*` or [`Membership::due`], drain
-//! [`Membership::poll_output`], then wait for input or for [`Membership::next_due`]. Its caller
-//! delivers queries that it hears to all ports of the VLAN, and reports to router ports alone.
+//! The contract is the same as for the other state machines: call a `handle_*` or
+//! [`Membership::due`], drain [`Membership::poll_output`], then wait for input or for
+//! [`Membership::next_due`]. The caller forwards received queries to all ports of the VLAN, and
+//! reports to router ports alone.
 
 mod querier;
 
@@ -39,27 +40,27 @@ const TRANSIT: Duration = Duration::from_secs(1);
 
 /// Timers (RFC 3376, 8, and RFC 3810, 9) and bounds.
 ///
-/// Beyond a bound, new groups are refused and counted; those there stay. Ports share the room: a
-/// port gets no new group once it holds a quarter of the room that is left. So ports that ask for
-/// everything leave some to those that come later.
+/// Beyond a bound, new groups are refused and counted; existing groups stay. Ports share the room:
+/// a port gets no new group once its groups amount to a quarter of the room left. So a port that
+/// asks for every group leaves room for later ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The number of queries or answers of which one may arrive.
+    /// The number of queries or answers of which one is assumed to arrive.
     pub robustness: u8,
     /// Time between general queries.
     pub query_interval: Duration,
     /// Time that hosts have to answer a general query.
     pub response_interval: Duration,
-    /// Time that hosts have to answer a query for one group, and between two of these.
+    /// Time that hosts have to answer a query for one group, and time between two such queries.
     pub last_member_interval: Duration,
     /// The number of queries after a leave.
     pub last_member_count: u8,
-    /// A leave ends the membership of its port at once: right where ports have one host each.
+    /// Whether a leave ends the membership of its port at once: right where each port has one host.
     pub is_fast_leave: bool,
-    /// Queries are of IGMPv3 and MLDv2; otherwise of IGMPv2 and MLDv1. Hosts of older versions
-    /// understand either.
+    /// Whether queries use IGMPv3 and MLDv2; otherwise they use IGMPv2 and MLDv1. Hosts of older
+    /// versions understand either.
     pub is_extended: bool,
-    /// The longest time without a word that a querier or router may ask for.
+    /// The longest silence that a querier or router may ask for.
     pub silence_max: Duration,
     /// Groups of one port, in all its VLANs.
     pub groups_per_port_max: usize,
@@ -94,8 +95,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The time after its last report at which a membership ends: the group membership interval
-    /// (RFC 3376, 8.4).
+    /// The time from the last report to the end of a membership: the group membership interval (RFC
+    /// 3376, 8.4).
     pub fn membership_interval(&self) -> Duration {
         self.query_interval * u32::from(self.robustness) + self.response_interval
     }
@@ -106,7 +107,7 @@ impl Config {
     }
 }
 
-/// The two families of addresses. Their queriers and routers are apart.
+/// The address family. Each family has its own queriers and routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     Ipv4,
@@ -131,7 +132,7 @@ impl Family {
     }
 }
 
-/// A thing to do, or a thing that has changed.
+/// An action for the caller, or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Output {
@@ -159,9 +160,9 @@ pub enum Output {
         family: Family,
         at: Location,
     },
-    /// A query for the hosts of one port, or of all ports of the VLAN. One for a port goes to no
-    /// router port; from `0.0.0.0` it elects no querier anywhere else either. IPv6 has no such
-    /// address.
+    /// A query for the hosts of one port, or of all ports of the VLAN. A query for one port is not
+    /// sent to a router port. From `0.0.0.0`, it elects no querier anywhere else either. IPv6 has
+    /// no such address.
     Ask {
         vlan: VlanId,
         to: Option<Location>,
@@ -169,10 +170,10 @@ pub enum Output {
     },
 }
 
-/// Things that were not taken in.
+/// Counters of refused groups, records, routers and queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Groups of a port that has its number of groups.
+    /// Groups of a port that already has its maximum of groups.
     pub beyond_port: u64,
     /// Groups for which the VLAN, or the machine, had no room left.
     pub beyond_room: u64,
@@ -184,10 +185,11 @@ pub struct Refused {
     pub queries: u64,
 }
 
-/// Reports whether the members of a group are tracked. All ports receive the groups of a link,
-/// 224.0.0.0/24 (RFC 4541, 2.1.2) and ff02::/16, and those of lesser scope. RFC 4541 (3) would let
-/// a switch prune ff02::/16 except ff02::1. But each host has a group of its own there, by which
-/// neighbours ask for its address: that costs many groups, and a lost one cuts the host off.
+/// Reports whether the members of a group are tracked. All ports receive the link-local groups,
+/// 224.0.0.0/24 (RFC 4541, 2.1.2) and ff02::/16, and groups of smaller scope. RFC 4541 (3) would
+/// let a switch prune ff02::/16 except ff02::1. But each host has a group of its own there, through
+/// which neighbours ask for its address. Tracking these takes many groups, and a lost group cuts
+/// the host off.
 pub fn is_tracked(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.is_multicast() && group.octets()[..3] != [224, 0, 0],
@@ -209,12 +211,12 @@ pub struct Membership {
     /// The number of groups of each VLAN.
     vlan_groups: BTreeMap<VlanId, usize>,
     membership_count: usize,
-    /// The end of each router port, unless it is heard again.
+    /// The time at which each router port ends, unless its router sends again.
     routers: BTreeMap<NetworkKey, BTreeMap<Location, Instant>>,
     router_count: usize,
     networks: BTreeMap<NetworkKey, Network>,
     ports: BTreeMap<Location, Port>,
-    /// Exactly one entry for each time that something else here names.
+    /// Exactly one entry for each time in the other fields.
     timers: BTreeSet<(Instant, Timer)>,
     outputs: VecDeque<Output>,
     refused: Refused,
@@ -223,9 +225,9 @@ pub struct Membership {
 /// A port's membership in a group.
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// The end, unless a host reports again or the VLAN is held.
+    /// The end of the membership, unless a host reports again or the VLAN is held.
     until: Instant,
-    /// Until then, a host may be there that does not answer queries for one group.
+    /// Until this time, the port may have a host that does not answer queries for one group.
     igmp1_until: Option<Instant>,
     /// After a leave: the queries still to send, and the time of the next one.
     asking: Option<(u8, Instant)>,
@@ -238,8 +240,8 @@ struct Port {
     routers: BTreeSet<NetworkKey>,
 }
 
-/// Things that a time was set for. At the same time a querier goes first: its end makes another
-/// one, which holds memberships.
+/// Events with a set time. At equal times the end of a querier goes first: it makes another
+/// querier, which holds memberships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     OtherQuerier(NetworkKey),
@@ -267,7 +269,7 @@ impl Membership {
         }
     }
 
-    /// Hears a message at a port that is a member of the VLAN.
+    /// Handles a message received at a port that is a member of the VLAN.
     pub fn handle_message(&mut self, now: Instant, vlan: VlanId, at: Location, heard: &Heard) {
         self.due(now);
         match &heard.message {
@@ -280,7 +282,7 @@ impl Membership {
                     self.record(now, vlan, at, record);
                 }
             }
-            // A router that says that it goes may not be the only one behind its port.
+            // A router that announces its departure may not be the only router behind its port.
             Message::PimHello { hold } if hold.is_zero() => {}
             Message::PimHello { hold } => {
                 let until = now + (*hold).min(self.config.silence_max);
@@ -289,7 +291,7 @@ impl Membership {
         }
     }
 
-    /// Forgets a port that is gone, or has become one that leads to another switch.
+    /// Forgets a port that has disappeared, or that now connects to another switch.
     pub fn handle_port_gone(&mut self, now: Instant, at: Location) {
         self.due(now);
         let Some(port) = self.ports.get(&at) else {
@@ -302,7 +304,7 @@ impl Membership {
         }
     }
 
-    /// Forgets what a VLAN's former ports have said.
+    /// Forgets the memberships and routers of a VLAN's former ports.
     pub fn handle_vlan_ports(
         &mut self,
         now: Instant,
@@ -326,7 +328,7 @@ impl Membership {
         }
     }
 
-    /// Does all that has a time up to now.
+    /// Handles all timers that are due by now.
     pub fn due(&mut self, now: Instant) {
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
@@ -445,8 +447,8 @@ impl Membership {
         has_room
     }
 
-    /// A host of the port has left, so the others there are asked. `is_whole` if it wants nothing
-    /// of the group: then nobody needs to be asked where ports have one host each.
+    /// Handles a host's leave by querying the other hosts of the port. `is_whole` if the host wants
+    /// nothing of the group: then no query is needed where each port has one host.
     fn leave(&mut self, now: Instant, key: GroupKey, at: Location, is_whole: bool) {
         // A router port receives the group anyway.
         if self.is_router(key, at) {
@@ -497,7 +499,7 @@ impl Membership {
         if *left > 0 {
             self.timers.insert((*next, Timer::Ask(key, at)));
         }
-        // A port may have become one of a router. Its router shall not take us for a querier.
+        // The port may have become a router port. Its router must not take us for a querier.
         if self.is_router(key, at) {
             return;
         }
@@ -513,7 +515,7 @@ impl Membership {
         };
         let network = self.networks.get(&(key.0, Family::new(key.1)));
         let held = network.and_then(|it| it.held_until);
-        // A host that was asked for this group has had its time.
+        // Hosts that were queried for this group have had their time to answer.
         match held.filter(|held| *held > now && member.asking.is_none()) {
             Some(until) => self.set_member(key, at, Member { until, ..member }),
             None => self.remove(key, at),
@@ -559,7 +561,7 @@ impl Membership {
         self.outputs.push_back(Output::Left { vlan, group, at });
     }
 
-    /// A router is behind a port, until this time at least. False if there is no room for it.
+    /// Notes a router behind a port, until this time at least. Returns false if there is no room.
     fn router(&mut self, key: NetworkKey, at: Location, until: Instant) -> bool {
         let before = self.routers.get(&key).and_then(|it| it.get(&at)).copied();
         let until = before.map_or(until, |before| before.max(until));
@@ -608,7 +610,7 @@ impl Membership {
             .push_back(Output::RouterLost { vlan, family, at });
     }
 
-    /// Takes something from a port, which is forgotten with the last thing.
+    /// Removes something from a port, and forgets the port when nothing is left.
     fn change_port(&mut self, at: Location, take: impl FnOnce(&mut Port) -> bool) {
         if let Some(port) = self.ports.get_mut(&at) {
             take(port);
@@ -618,12 +620,12 @@ impl Membership {
         }
     }
 
-    /// A query of ours, for a group or for all.
+    /// Builds our own query, for one group or for all.
     fn own_words(&self, group: IpAddr, response_max: Duration) -> Query {
         let config = &self.config;
         let extended = ExtendedQuery {
             suppress: false,
-            // RFC 3376, 4.1.6: 0 stands for what has no place in three bits.
+            // RFC 3376, 4.1.6: 0 stands for a number that does not fit in three bits.
             robustness: Some(config.robustness).filter(|it| *it < 8).unwrap_or(0),
             interval: config.query_interval,
             source_count: 0,
@@ -636,7 +638,7 @@ impl Membership {
     }
 }
 
-/// Reports whether a port that holds this much may have one more of the room that is left.
+/// Reports whether a port that has `held` items may have one more of the `room` left.
 fn is_shared(held: usize, room: usize) -> bool {
     held * 4 < room
 }

@@ -1,11 +1,11 @@
-//! The tables of a switch, and the way from one to the next.
+//! The tables of a switch, and their order.
 //!
-//! All code names tables by these constants. In a switch of the fabric the tables of mirrors and
-//! access are before those of paths, and [`Numbering`] translates as messages leave and come in.
-//! There they are also while nothing is copied or judged, so that an access list or a mirror that
-//! comes or goes renumbers nothing. Without the fabric a switch has them while it needs them. A
-//! switch with static entries that let packets go on has one more table for those, last before the
-//! paths.
+//! All code names tables by these constants. In a switch of the fabric, the tables of mirrors and
+//! access are before the tables of paths, and [`Numbering`] translates the numbers in messages to
+//! and from the switch. Such a switch has these tables even while no packet is copied or
+//! checked. So adding or removing an access list or a mirror renumbers nothing. Without the fabric,
+//! a switch has them while it needs them. A switch with static entries that let packets continue
+//! has one more table for these entries, last before the paths.
 
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::multipart::{FlowStats, ReplyBody, RequestBody};
@@ -13,7 +13,7 @@ use openflow::{Action, Instruction, Message, PortNo, TableId};
 
 /// The table of paths and circuits.
 pub const PATH_TABLE: TableId = TableId(0);
-/// The table to which a path leads on.
+/// The table to which a path continues.
 pub const POLICY_TABLE: TableId = TableId(1);
 /// The table of the fabric's labels.
 pub const LABEL_TABLE: TableId = TableId(2);
@@ -32,24 +32,24 @@ pub fn path_instructions(out: PortNo) -> Vec<Instruction> {
     ]
 }
 
-/// The first table where packets are copied or judged as they come in: copies for mirrors.
+/// The first table that copies or checks incoming packets: copies for mirrors.
 pub const MIRROR_TABLE: TableId = TableId(0xf0);
-/// The first table where access is decided: who may answer hosts, and which ports are not judged.
+/// The first table where access is decided: who may answer hosts, and which ports are not checked.
 pub const GUARD_TABLE: TableId = TableId(0xf1);
 /// The addresses that ports are bound to.
 pub const BINDING_TABLE: TableId = TableId(0xf2);
 /// The access lists of ports.
 pub const PORT_ACCESS_TABLE: TableId = TableId(0xf3);
-/// The VLAN of a packet, where that has access lists.
+/// The VLAN of a packet, where that VLAN has access lists.
 pub const VLAN_TABLE: TableId = TableId(0xf4);
 /// The access lists of VLANs, which the metadata names.
 pub const VLAN_ACCESS_TABLE: TableId = TableId(0xf5);
-/// The VLAN that a packet is routed into, where that has access lists for it.
+/// The VLAN that a packet is routed into, where that VLAN has access lists for it.
 pub const OUT_TABLE: TableId = TableId(0xf6);
 /// The access lists of VLANs for packets that are routed into them, by the metadata.
 pub const OUT_ACCESS_TABLE: TableId = TableId(0xf7);
 
-/// Static entries that let packets go on to the paths, where a switch has any.
+/// Static entries that let packets continue to the paths, where a switch has any.
 pub const ONWARD_TABLE: TableId = TableId(0xf8);
 
 pub(crate) const ACCESS_TABLES: u8 = 8;
@@ -57,13 +57,13 @@ pub(crate) const ACCESS_TABLES: u8 = 8;
 /// The numbers that a switch has for the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// Those of the constants: packets are neither copied nor judged as they come in.
+    /// The numbers of the constants: incoming packets are neither copied nor checked.
     #[default]
     Plain,
     /// The tables of mirrors and access come first, and all others after them.
     Access,
-    /// The same, and the table of static entries that let packets go on is between them: all ways
-    /// from access to the paths lead through it.
+    /// The same, with the table of static entries that let packets continue in between: all packets
+    /// from access to the paths pass through it.
     Onward,
 }
 
@@ -107,7 +107,7 @@ impl Numbering {
         }
     }
 
-    /// The number in the switch of the table to which an entry of `from` leads.
+    /// The number in the switch of the table to which an entry of `from` continues.
     fn switch_next(self, from: TableId, next: TableId) -> TableId {
         match self {
             Numbering::Onward if leads_onward(from) && next == PATH_TABLE => {
@@ -117,11 +117,11 @@ impl Numbering {
         }
     }
 
-    /// The table to which an entry of `from` leads that has this number in the switch.
+    /// The table to which an entry of `from` continues, by its number in the switch.
     fn our_next(self, from: TableId, next: TableId) -> TableId {
         match self.our_number(next) {
             ONWARD_TABLE if leads_onward(from) => PATH_TABLE,
-            // It leads past them.
+            // The entry bypasses the static entries.
             PATH_TABLE if self == Numbering::Onward && leads_onward(from) => ONWARD_TABLE,
             next => next,
         }
@@ -192,7 +192,7 @@ impl Numbering {
         }
     }
 
-    /// A switch's report of an entry, in our numbers.
+    /// Returns a switch's report of an entry in our numbers.
     #[must_use]
     pub fn read(self, mut row: FlowStats) -> FlowStats {
         self.translate_row(&mut row);
@@ -206,7 +206,7 @@ impl Numbering {
     }
 }
 
-/// Whether the way from a table to the paths leads through the table of static entries.
+/// Whether packets from a table to the paths pass through the table of static entries.
 fn leads_onward(from: TableId) -> bool {
     (MIRROR_TABLE..ONWARD_TABLE).contains(&from)
 }
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Where static entries let packets go on, access leads to them, and they to the paths.
+    /// Where static entries let packets continue, access continues to them, and they to the paths.
     #[test]
     fn the_way_from_access_to_the_paths_leads_through_static_entries() {
         let on = Numbering::Onward;

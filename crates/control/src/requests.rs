@@ -4,7 +4,7 @@
 //! first to be late. One timer per switch is enough.
 //!
 //! A reply without a waiting request changes nothing. This module joins the parts of a multipart
-//! reply. It gives up an endless one at a number of parts, of bytes, or at its deadline, whichever
+//! reply. It gives up an endless reply at a number of parts or bytes, or at its deadline, whichever
 //! comes first.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use openflow::multipart::ReplyBody;
 /// Set in every xid of an edge, clear in those of requests.
 pub(crate) const EDGE_XID: u32 = 0x4000_0000;
 
-/// Xids of requests are 1 to this: 0 is what switches put into messages of their own.
+/// Xids of requests are 1 to this: switches put 0 into messages of their own.
 const XID_MAX: u32 = EDGE_XID - 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,18 +43,18 @@ impl Default for RequestLimits {
 /// The requests of one switch; `T` is the purpose of the reply.
 pub struct Requests<T> {
     limits: RequestLimits,
-    /// The number of the xid that was given last. It only grows, and the xid follows from it.
+    /// The number of the last xid given out. It only grows, and the xid is derived from it.
     last: u64,
     /// The waiting requests, by number.
     waiting: BTreeMap<u64, Waiting<T>>,
-    /// The highest number of those that were barriers and answered.
+    /// The highest number of an answered barrier.
     answered: u64,
     counters: RequestCounters,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounters {
-    /// Replies that nothing waited for.
+    /// Replies without a waiting request.
     pub unsolicited: u64,
     pub timed_out: u64,
     /// Replies given up for their size.
@@ -63,7 +63,7 @@ pub struct RequestCounters {
 
 struct Waiting<T> {
     tag: T,
-    /// `None` until it is written.
+    /// `None` until the request is written.
     deadline: Option<Instant>,
     parts: u32,
     bytes: usize,
@@ -73,11 +73,11 @@ struct Waiting<T> {
 /// The result of a part of a multipart reply.
 #[derive(Debug, PartialEq)]
 pub enum Reply<T> {
-    /// Nothing waits for this xid.
+    /// No request with this xid waits.
     Unsolicited,
-    /// More parts are to come.
+    /// More parts will follow.
     Partial,
-    /// All parts, in the order they came.
+    /// All parts, in the order of arrival.
     Whole(T, Vec<ReplyBody>),
     /// Given up: too many parts or bytes.
     Oversized(T),
@@ -87,7 +87,7 @@ impl<T> Requests<T> {
     pub fn new(limits: RequestLimits, first_xid: u32) -> Requests<T> {
         Requests {
             limits,
-            // A turn of all xids before the first, so that each has a number.
+            // A full round of xids lies before the first, so that each xid has a number.
             last: u64::from(XID_MAX) + u64::from(first_xid & XID_MAX),
             waiting: BTreeMap::new(),
             answered: 0,
@@ -95,13 +95,13 @@ impl<T> Requests<T> {
         }
     }
 
-    /// An xid for a message without reply.
+    /// Returns an xid for a message without a reply.
     pub fn next_xid(&mut self) -> Xid {
         self.last += 1;
         Xid((self.last % u64::from(XID_MAX)) as u32 + 1)
     }
 
-    /// The number of an xid, if it was among the last that were given.
+    /// The number of an xid, if it is among the last ones given out.
     fn number(&self, xid: Xid) -> Option<u64> {
         let max = u64::from(XID_MAX);
         let place = u64::from(xid.0.checked_sub(1)?);
@@ -109,8 +109,8 @@ impl<T> Requests<T> {
         (xid.0 <= XID_MAX).then_some(self.last - back)
     }
 
-    /// Returns an xid for a request with a reply; `None` when too many wait already. Its time
-    /// begins with [`Requests::handle_written`].
+    /// Returns an xid for a request with a reply; `None` when too many requests wait already. The
+    /// timeout starts at [`Requests::handle_written`].
     pub fn start(&mut self, tag: T) -> Option<Xid> {
         if self.is_full() {
             return None;
@@ -142,8 +142,8 @@ impl<T> Requests<T> {
         Some(&waiting.tag)
     }
 
-    /// Notes that the message of this xid goes to the switch now. Requests are written in the order
-    /// in which they were started.
+    /// Notes that the message with this xid is written to the switch now. Requests are written in
+    /// the order in which they were started.
     pub fn handle_written(&mut self, now: Instant, xid: Xid) {
         let number = self.number(xid);
         if let Some(waiting) = number.and_then(|number| self.waiting.get_mut(&number)) {
@@ -151,12 +151,12 @@ impl<T> Requests<T> {
         }
     }
 
-    /// Whether the maximum number of requests waits.
+    /// Whether the maximum number of requests is waiting.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= self.limits.waiting_max
     }
 
-    /// Whether a request of this tag waits.
+    /// Whether a request with this tag waits.
     pub fn waits_for(&self, tag: &T) -> bool
     where
         T: PartialEq,
@@ -164,8 +164,8 @@ impl<T> Requests<T> {
         self.waiting.values().any(|waiting| waiting.tag == *tag)
     }
 
-    /// Whether a request of this tag has waited so long, and the peer has answered a later barrier:
-    /// this one it ignores.
+    /// Whether the peer ignores a request with this tag: the request has waited for `wait`, and the
+    /// peer has answered a later barrier.
     pub fn is_ignored(&self, now: Instant, tag: &T, wait: Duration) -> bool
     where
         T: PartialEq,
@@ -177,14 +177,14 @@ impl<T> Requests<T> {
         })
     }
 
-    /// Ends a request at the reply to a barrier: all before it has been answered, or never will be.
+    /// Ends a barrier request at its reply: all requests before it are answered, or never will be.
     pub fn finish_barrier(&mut self, xid: Xid) -> Option<T> {
         let found = self.finish(xid)?;
         self.answered = self.answered.max(self.number(xid)?);
         Some(found)
     }
 
-    /// Ends a request at its reply of one message (barrier, role), or at an error.
+    /// Ends a request at its single-message reply (barrier, role), or at an error.
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
         let number = self.number(xid);
         let found = number.and_then(|number| self.waiting.remove(&number));
@@ -192,7 +192,7 @@ impl<T> Requests<T> {
         found.map(|waiting| waiting.tag)
     }
 
-    /// Takes in a part of a multipart reply, of `len` bytes on the wire.
+    /// Handles one part of a multipart reply, of `len` bytes on the wire.
     pub fn handle_part(&mut self, xid: Xid, len: usize, reply: MultipartReply) -> Reply<T> {
         let number = self.number(xid).unwrap_or_default();
         let Some(waiting) = self.waiting.get_mut(&number) else {

@@ -1,9 +1,9 @@
-//! Routing between VLANs: their gateways, static routes, and where a packet goes.
+//! Routing between VLANs: gateways, static routes, and the next hop of a packet.
 //!
-//! A VLAN with a gateway reaches all others with one; a VLAN without a gateway reaches none. The
-//! longest prefix decides, among the subnets of gateways and the static routes. This module decides
-//! only. [`neighbours`] asks for next hops, and [`flow`] has the form of the entries that switches
-//! route by.
+//! A VLAN with a gateway reaches all other VLANs with a gateway; a VLAN without a gateway reaches
+//! none. The longest prefix among the subnets of gateways and the static routes decides. This
+//! module only decides. [`neighbours`] asks for next hops, and [`flow`] defines the entries with
+//! which switches route.
 
 pub mod flow;
 pub mod neighbours;
@@ -25,7 +25,7 @@ use crate::vlan::VlanId;
 /// The Ethernet address of all gateways, unless the settings give another. It is Faucet's.
 pub const GATEWAY_MAC: MacAddr = MacAddr([0x0e, 0, 0, 0, 0, 1]);
 
-/// An address of a gateway, and the network that it is in.
+/// An address of a gateway, and its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subnet {
     pub address: IpAddr,
@@ -33,7 +33,7 @@ pub struct Subnet {
 }
 
 impl Subnet {
-    /// The last IPv4 address of the network, which goes to all of its hosts.
+    /// The broadcast address of the network: its last IPv4 address.
     fn broadcast(self) -> Option<Ipv4Addr> {
         let len = self.network.bits();
         match self.network.ip() {
@@ -45,13 +45,13 @@ impl Subnet {
         }
     }
 
-    /// Whether no host can have the address: it is the network's own, or goes to everybody.
+    /// Whether no host can have the address: it is the network's own or its broadcast address.
     fn is_reserved(self) -> bool {
         let len = self.network.bits();
         let is_first = self.address == self.network.ip();
         match self.address {
             IpAddr::V4(ip) => len < 31 && (is_first || self.broadcast() == Some(ip)),
-            // The anycast address of the routers (RFC 4291, 2.6.1).
+            // The subnet-router anycast address (RFC 4291, 2.6.1).
             IpAddr::V6(_) => len < 127 && is_first,
         }
     }
@@ -98,7 +98,7 @@ impl FromStr for Subnet {
     }
 }
 
-/// Whether a router sends packets on to an address: it is one host's, and not of one link only.
+/// Whether a router forwards packets to an address: it belongs to one host and is not link-local.
 pub fn is_routed(ip: IpAddr) -> bool {
     is_host(ip)
         && match ip {
@@ -107,7 +107,8 @@ pub fn is_routed(ip: IpAddr) -> bool {
         }
 }
 
-/// The networks of an address's family to which no router sends packets: those of [`is_routed`].
+/// The networks to which no router forwards packets, as in [`is_routed`], in the family of an
+/// address.
 fn unrouted(family: IpAddr) -> impl Iterator<Item = Prefix> {
     let v4 = |first: [u8; 4], len| Prefix::of(Ipv4Addr::from(first).into(), len);
     let v6 = |first: [u16; 8], len| Prefix::of(Ipv6Addr::from(first).into(), len);
@@ -140,8 +141,8 @@ impl Gateway {
         self.subnets.iter().any(|subnet| subnet.address == ip)
     }
 
-    /// The address from which the gateway speaks to another: one of the same network, if it has
-    /// one, or else the first of the family.
+    /// The address from which the gateway sends to `ip`: its address in the same network, if it has
+    /// one, or else its first address of the family.
     pub fn address_for(&self, ip: IpAddr) -> Option<IpAddr> {
         let family = self.subnets.iter();
         let mut family = family.filter(|subnet| subnet.address.is_ipv4() == ip.is_ipv4());
@@ -177,7 +178,7 @@ pub struct Hop {
     pub ip: IpAddr,
 }
 
-/// Where the packets of a network go.
+/// The target of a network's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Connected(VlanId),
@@ -187,15 +188,15 @@ enum Target {
 /// The decision about a packet to a gateway's Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No router sends it on: its addresses are not those of single hosts, or the VLAN of its
-    /// sender has no gateway of its family.
+    /// No router forwards the packet: its addresses do not belong to single hosts, or its sender's
+    /// VLAN has no gateway of its family.
     Refused,
-    /// It is for a gateway itself.
+    /// The packet is for a gateway itself.
     Own,
-    /// It may make no more hops.
+    /// The packet has no hops left.
     Expired,
     NoRoute,
-    /// The next hop, and the addresses to which it leads.
+    /// The next hop, and the addresses that are reached through it.
     Forward(Hop, Prefix),
 }
 
@@ -203,7 +204,7 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Routing {
     gateways: Gateways,
-    /// Targets by the length of their network, of IPv4 and of IPv6.
+    /// Targets by prefix length and network, for IPv4 and for IPv6.
     networks: [BTreeMap<u8, BTreeMap<IpAddr, Target>>; 2],
 }
 
@@ -243,8 +244,8 @@ impl Routing {
         self.gateways.vlans.get(&vlan)
     }
 
-    /// The next hop towards an address: that of the longest network which contains it. The prefix
-    /// has the addresses around it whose packets go the same way.
+    /// The next hop towards an address, from the longest network that contains the address. The
+    /// prefix covers the addresses around it whose packets take the same next hop.
     pub fn next_hop(&self, to: IpAddr) -> Option<(Hop, Prefix)> {
         let family = &self.networks[usize::from(to.is_ipv6())];
         let mut longest_first = family.iter().rev();
@@ -264,8 +265,9 @@ impl Routing {
         })
     }
 
-    /// The largest part of a network that has an address and no address of another network within,
-    /// nor one that is not routed or a gateway's own. Two parts of a network are equal or apart.
+    /// The largest part of a network that contains `to`, but no address of another network within,
+    /// no unrouted address and no gateway's own address. Two parts of a network are equal or
+    /// disjoint.
     fn block(&self, to: IpAddr, network: Prefix) -> Prefix {
         let family = &self.networks[usize::from(to.is_ipv6())];
         let longer = family.range(network.bits() + 1..);
@@ -280,7 +282,7 @@ impl Routing {
         Prefix::of(to, len.min(Prefix::host(to).bits()))
     }
 
-    /// Decides about a packet of a VLAN to the Ethernet address of its gateway.
+    /// Decides about a packet from a VLAN to the Ethernet address of its gateway.
     pub fn judge(&self, vlan: VlanId, packet: &Datagram<'_>) -> Verdict {
         let Some(gateway) = self.of(vlan) else {
             return Verdict::Refused;
@@ -305,7 +307,7 @@ impl Routing {
     }
 
     /// The next hop of all packets of a VLAN to these addresses; `None` if they are not routed, or
-    /// not all in the same way.
+    /// not all to the same next hop.
     pub fn leads(&self, vlan: VlanId, to: Prefix) -> Option<Hop> {
         let gateway = self.of(vlan)?;
         let is_of_host = !self.is_own(to.ip()) && !self.is_reserved(to.ip());
@@ -314,8 +316,8 @@ impl Routing {
         (whole == to && has_family).then_some(hop)
     }
 
-    /// The addresses of an address's family to which packets are not sent on, as they are a
-    /// gateway's or no host's.
+    /// The addresses to which packets are not forwarded because a gateway owns them or no host can
+    /// have them, in the family of an address.
     fn unrouted_hosts(&self, family: IpAddr) -> impl Iterator<Item = Prefix> {
         let gateways = self.gateways.vlans.values();
         let subnets = gateways.flat_map(|gateway| &gateway.subnets);
@@ -328,8 +330,8 @@ impl Routing {
         hosts.flatten().map(Prefix::host)
     }
 
-    /// The VLAN that a packet of a VLAN is routed into; `None` for those that its gateway does not
-    /// get, keeps or refuses.
+    /// The VLAN into which a packet from `vlan` is routed; `None` for packets that the gateway does
+    /// not receive, keeps or refuses.
     pub fn target(&self, vlan: VlanId, packet: &PacketFields) -> Option<VlanId> {
         let is_to_gateway = packet.eth_dst() == Some(self.of(vlan)?.mac);
         let to = packet
@@ -340,8 +342,8 @@ impl Routing {
         self.next_hop(to).map(|(hop, _)| hop.vlan)
     }
 
-    /// All networks with the VLAN that their packets are routed into. The longest decides, but for
-    /// those of [`Routing::kept`].
+    /// All networks, each with the VLAN into which its packets are routed. The longest network
+    /// decides, except for the networks of [`Routing::kept`].
     pub fn networks(&self) -> impl Iterator<Item = (Prefix, VlanId)> {
         let all = self.networks.iter().flatten();
         all.flat_map(|(len, networks)| {
@@ -367,8 +369,8 @@ impl Routing {
         self.gateways.vlans.values().any(|gateway| gateway.owns(ip))
     }
 
-    /// Whether an address is one of a subnet that no host has: packets to its broadcast address
-    /// are not sent on (RFC 2644).
+    /// Whether an address lies in a subnet but no host can have it. Packets to a subnet's broadcast
+    /// address are not forwarded (RFC 2644).
     fn is_reserved(&self, ip: IpAddr) -> bool {
         let gateways = self.gateways.vlans.values();
         let mut subnets = gateways.flat_map(|gateway| &gateway.subnets);

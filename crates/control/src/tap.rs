@@ -8,12 +8,12 @@ use openflow::{Action, DatapathId, ErrorKind, Field, Match, PortNo};
 
 use crate::Location;
 
-/// Maximum number of taps, of their owners, and of one owner's.
+/// Maximum number of taps, of their owners, and of one owner's taps.
 pub const TAPS_MAX: usize = 1024;
 pub const OWNERS_MAX: usize = 64;
 pub const TAPS_PER_OWNER_MAX: usize = 64;
 
-/// Fields that no packet has by itself. Ports are named beside the match.
+/// Fields that are no part of a packet itself. Ports are named beside the match.
 pub const OTHERS: [Field; 4] = [
     Field::InPort,
     Field::InPhyPort,
@@ -39,19 +39,21 @@ pub struct Places {
 pub struct Tap {
     /// Without any of [`OTHERS`].
     pub matching: Match,
-    /// Everywhere, if none is named.
+    /// The places of the tap: everywhere, if none is named.
     pub at: Places,
-    /// Whether the packets go their way besides. Otherwise the application alone has them.
+    /// Whether the packets are also forwarded as usual. Otherwise only the application receives
+    /// them.
     pub is_copy: bool,
-    /// Whether static entries `before` auster's own have theirs first. Of one that diverts.
+    /// Whether static entries `before` auster's own take precedence, for a tap that diverts
+    /// packets.
     pub is_after: bool,
-    /// Packets of one switch in a second.
+    /// Maximum number of packets per second of one switch.
     pub rate_max: u32,
-    /// The beginning of each packet that is sent up. `u16::MAX`: all of it.
+    /// The number of bytes of each packet that the switch sends, from its start. `u16::MAX`: all.
     pub bytes: u16,
 }
 
-/// News of a tap, for its owner.
+/// An event of a tap, for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tapped {
     Packet {
@@ -61,11 +63,11 @@ pub enum Tapped {
         total_len: u16,
         data: Bytes,
     },
-    /// A packet was over the rate of its tap.
+    /// A packet exceeded the rate of its tap.
     Shed(TapId),
 }
 
-/// Where that goes. The application's thread calls it, so it must not wait.
+/// The receiver of a tap's events. The application's thread calls it, so it must not wait.
 pub type Sink = Box<dyn FnMut(Tapped) + Send>;
 
 /// The reason why a tap is not set.
@@ -81,14 +83,14 @@ pub enum NotSet {
 pub struct TapView {
     pub id: TapId,
     pub tap: Tap,
-    /// Packets for its owner, and those over its rate.
+    /// Packets for the tap's owner, and packets over its rate.
     pub packets: u64,
     pub shed: u64,
-    /// The number of switches that have it.
+    /// The number of switches that have the tap.
     pub switches: usize,
-    /// Connected switches that cannot have it.
+    /// Connected switches that cannot have the tap.
     pub unable: Vec<DatapathId>,
-    /// Those that have refused it.
+    /// Switches that have refused the tap.
     pub refused: Vec<(DatapathId, ErrorKind)>,
 }
 
@@ -96,7 +98,7 @@ pub struct TapView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injected {
     pub dpid: DatapathId,
-    /// The port that it is to have come in by.
+    /// The port by which the packet appears to come in.
     pub in_port: Option<PortNo>,
     pub actions: Vec<Action>,
     pub data: Bytes,
@@ -111,8 +113,7 @@ pub enum NotSent {
     NoPort(PortNo),
     /// The switch has no such port for a packet to come in by.
     NoInPort(PortNo),
-    /// The version of OpenFlow that the switch speaks has no such actions, or the packet is too
-    /// long for it.
+    /// The switch's version of OpenFlow has no such actions, or the packet is too long for it.
     NotInVersion,
 }
 
@@ -121,17 +122,17 @@ impl Places {
         self.switches.is_empty() && self.ports.is_empty()
     }
 
-    /// Whether packets of some port of a switch are meant.
+    /// Whether the places include some port of a switch.
     pub fn concerns(&self, dpid: DatapathId) -> bool {
         self.has_all_of(dpid) || self.ports_of(dpid).next().is_some()
     }
 
-    /// Whether packets of all ports of a switch are meant.
+    /// Whether the places include all ports of a switch.
     pub fn has_all_of(&self, dpid: DatapathId) -> bool {
         self.is_everywhere() || self.switches.contains(&dpid)
     }
 
-    /// The ports of a switch that are named.
+    /// The named ports of a switch.
     pub fn ports_of(&self, dpid: DatapathId) -> impl Iterator<Item = PortNo> {
         let at = |port| Location { dpid, port };
         let here = self.ports.range(at(PortNo(0))..=at(PortNo(u32::MAX)));

@@ -1,7 +1,8 @@
 //! The administrator's description of the network: switches, links, and the places of hosts.
 //!
 //! The description is no evidence: discovery finds the real network. The controller compares the
-//! two and reports the differences. Hosts whose place is described need not speak to be reached.
+//! two and reports the differences. A host whose place is described can be reached before it sends
+//! a packet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,14 +28,14 @@ pub struct Place {
     pub ip: Option<IpAddr>,
 }
 
-/// One statement of a description, by its place among those of its kind.
+/// One statement of a description, by its position among the statements of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statement {
     Link(usize),
     Host(usize),
 }
 
-/// A described thing that was not found, or the reverse.
+/// A thing that is described but not found, or found but not described.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     SwitchMissing(DatapathId),
@@ -154,7 +155,7 @@ impl Topology {
         self.hosts.contains_key(&mac)
     }
 
-    /// Every named port, with the kind of statement that names it.
+    /// Every port that a statement names.
     fn ports(&self) -> impl Iterator<Item = Location> + '_ {
         let ends = self.links.iter().flat_map(|(a, b)| [*a, *b]);
         ends.chain(self.hosts.values().map(|place| place.at))

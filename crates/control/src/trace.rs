@@ -1,8 +1,8 @@
-//! The way of one packet through the network, from the entries that real switches hold.
+//! The path of one packet through the network, from the entries on the real switches.
 //!
 //! A [`Course`] names the switch whose tables it needs next, and its caller reads them. So it asks
-//! no switch that the packet does not reach. Hops form a graph: copies that come to the same port
-//! of a switch with the same bytes go on as one, and a way that leads back to itself is a loop.
+//! for no switch that the packet does not reach. Hops form a graph: copies that reach the same port
+//! of a switch with the same bytes become one hop, and a path that leads back to itself is a loop.
 
 pub mod probe;
 #[cfg(test)]
@@ -20,15 +20,15 @@ use openflow::{DatapathId, Instruction, MacAddr, PortNo};
 use crate::Location;
 use crate::entry::is_tap;
 
-/// The most hops of one course, copies included.
+/// Maximum number of hops of one course, copies included.
 pub const HOPS_MAX: usize = 256;
-/// The most that all walks of a course may take. A walk that needs more is not judged.
+/// Maximum work and bytes of all walks of a course. A walk that needs more is not judged.
 const WALKS_MAX: Allowance = Allowance {
     work: 4 * Allowance::WALK.work,
     bytes: 4 * Allowance::WALK.bytes,
 };
 
-/// The known facts of a switch on the way.
+/// The known facts about a switch on the path.
 #[derive(Clone, Debug)]
 pub struct Around {
     pub report: Report,
@@ -41,9 +41,9 @@ pub struct Around {
 pub struct Destination {
     /// Its Ethernet address, if it is known.
     pub mac: Option<MacAddr>,
-    /// The ports where it is: several with a bond, none if nobody knows.
+    /// The ports where it is: several with a bond, none if they are unknown.
     pub ports: Vec<Location>,
-    /// The VLAN id in the tag of packets that it takes there; `None`: they have no tag.
+    /// The VLAN id in the tag of packets that the host accepts there; `None`: they have no tag.
     pub tag: Option<u16>,
 }
 
@@ -53,7 +53,7 @@ pub struct Hop {
     pub at: Location,
     pub packet: Bytes,
     pub steps: Vec<Step>,
-    /// The things behind the outputs among the steps, by their numbers.
+    /// The leads behind the outputs among the steps, by the number of the step.
     pub leads: BTreeMap<usize, Lead>,
     /// Why the switch could not be read.
     pub problem: Option<String>,
@@ -66,25 +66,25 @@ pub enum Lead {
     Switch(usize),
     /// A port without a switch behind it.
     Edge { is_destination: bool },
-    /// A port that gets the copies of a mirror. They say nothing about the packet itself.
+    /// A port that receives the copies of a mirror. They do not count for the packet's fate.
     Mirror,
-    /// A switch, but the course has [`HOPS_MAX`] hops.
+    /// A switch, but the course already has [`HOPS_MAX`] hops.
     TooFar,
 }
 
 /// The end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Everything that is left of it is dropped.
+    /// All that is left of the packet is dropped.
     Dropped,
-    /// It leaves the network, and not where its destination is.
+    /// The packet leaves the network, but not at its destination.
     Elsewhere,
-    /// The controller gets it and decides.
+    /// The controller receives the packet and decides.
     Controller,
     Loops,
-    /// A switch could not be read, or an entry not be judged.
+    /// A switch could not be read, or an entry could not be judged.
     Unknown,
-    /// The hash of a switch decides whether it is delivered.
+    /// The hash of a switch decides whether the packet is delivered.
     Depends,
     Delivered,
 }
@@ -97,20 +97,20 @@ pub struct Fate {
     pub step: Option<usize>,
 }
 
-/// A packet's way, as far as it has been followed.
+/// The path of a packet, as far as it has been followed.
 #[derive(Debug)]
 pub struct Course {
     destination: Destination,
-    /// The ports that get copies of mirrors.
+    /// The ports that receive copies of mirrors.
     mirrors: BTreeSet<Location>,
     hops: Vec<Hop>,
     /// Hops by their port and packet.
     known: BTreeMap<(Location, Bytes), usize>,
-    /// Switches that were read, or why they were not.
+    /// Switches with their contents, or with the reason why they were not read.
     switches: BTreeMap<DatapathId, Result<Around, String>>,
     /// The number of hops that have been walked.
     walked: usize,
-    /// The rest of [`WALKS_MAX`].
+    /// The remainder of [`WALKS_MAX`].
     left: Allowance,
 }
 
@@ -130,14 +130,14 @@ impl Course {
         course
     }
 
-    /// The same with ports that get the copies of mirrors.
+    /// Sets the ports that receive the copies of mirrors.
     #[must_use]
     pub fn with_mirrors(mut self, mirrors: BTreeSet<Location>) -> Course {
         self.mirrors = mirrors;
         self
     }
 
-    /// Goes on as far as switches are known. Returns the next one to read.
+    /// Follows the packet as far as switches are known. Returns the next switch to read.
     pub fn wants(&mut self) -> Option<DatapathId> {
         while let Some(hop) = self.hops.get(self.walked) {
             let dpid = hop.at.dpid;
@@ -150,7 +150,7 @@ impl Course {
         None
     }
 
-    /// Takes a switch over that was read, or the reason why it was not.
+    /// Adds the contents of a switch, or the reason why it was not read.
     pub fn give(&mut self, dpid: DatapathId, read: Result<Around, String>) {
         self.switches.insert(dpid, read);
     }
@@ -164,7 +164,7 @@ impl Course {
         self.switches.get(&dpid)?.as_ref().ok()
     }
 
-    /// The number of a hop, which is made if there is none of this port and packet.
+    /// Returns the number of the hop with this port and packet. Creates the hop if there is none.
     fn hop(&mut self, at: Location, packet: Bytes) -> Option<usize> {
         let next = self.hops.len();
         match self.known.entry((at, packet.clone())) {
@@ -218,12 +218,12 @@ impl Course {
         (hop.steps, hop.leads) = (steps, leads);
     }
 
-    /// Whether the destination is at a port and takes a packet.
+    /// Whether the destination is at a port and accepts a packet.
     fn is_destination(&self, at: Location, packet: &Bytes) -> bool {
         let wanted = self.destination.mac;
         let fields = PacketFields::parse(at.port, packet);
         let is_its = wanted.is_none() || fields.eth_dst() == wanted;
-        // A label of the fabric that nobody has taken off is no tag of the host's.
+        // A label of the fabric that no switch has removed is not the host's tag.
         let has_its_tag = fields.vlan_id() == self.destination.tag;
         is_its && has_its_tag && self.destination.ports.contains(&at)
     }
@@ -233,13 +233,13 @@ impl Course {
         self.fate_of(0, &mut vec![None; self.hops.len()])
     }
 
-    /// Whether the controller gets a copy of it.
+    /// Whether the controller receives a copy of the packet.
     pub fn has_copies_to_controller(&self) -> bool {
         let mut steps = self.hops.iter().flat_map(|hop| &hop.steps);
         steps.any(|step| matches!(step, Step::Controller { .. }))
     }
 
-    /// `fates` has those that are known. That of a hop on the way to this one is a loop.
+    /// `fates` has the known fates. The fate of a hop on the path to this one is a loop.
     fn fate_of(&self, number: usize, fates: &mut Vec<Option<Fate>>) -> Fate {
         let fate = |outcome, step| Fate {
             outcome,
@@ -260,7 +260,7 @@ impl Course {
                     is_copying = is_copying_tap(entry);
                     continue;
                 }
-                // An application's copy says nothing about the packet itself.
+                // An application's copy does not count for the packet's fate.
                 Step::Controller { .. } if is_copying => continue,
                 Step::Controller { only_if, .. } => (only_if, here(Outcome::Controller)),
                 Step::Drop { only_if, .. } => (only_if, here(Outcome::Dropped)),
@@ -291,7 +291,7 @@ impl Course {
         }
         let nothing = match hop.problem {
             Some(_) => fate(Outcome::Unknown, None),
-            // The last entry leads it nowhere.
+            // The last entry forwards the packet nowhere.
             None => fate(
                 Outcome::Dropped,
                 hop.steps
@@ -305,16 +305,16 @@ impl Course {
     }
 }
 
-/// Whether an entry gives an application a copy, and leads the packet on.
+/// Whether an entry gives an application a copy, and lets the packet continue.
 fn is_copying_tap(entry: &FlowEntry) -> bool {
     let mut steps = entry.instructions.iter();
     is_tap(entry.cookie) && steps.any(|step| matches!(step, Instruction::GotoTable(_)))
 }
 
-/// The fate of a copy of a packet, and the choices under which there is one.
+/// The fate of a copy of a packet, and the choices under which the copy exists.
 type Ending<'a> = (&'a [Choice], Fate);
 
-/// The fate of a packet whose copies have these, each under its choices.
+/// The fate of a packet whose copies have these fates, each under its choices.
 fn combine(ends: &[Ending<'_>]) -> Option<Fate> {
     let mut fates: Vec<Fate> = Vec::new();
     let mut groups: BTreeMap<_, BTreeMap<usize, Vec<Ending>>> = BTreeMap::new();
@@ -340,7 +340,7 @@ fn combine(ends: &[Ending<'_>]) -> Option<Fate> {
         let worst = all.iter().copied().max_by_key(|fate| fate.outcome);
         fates.extend(match first {
             Some(first) if is_whole && all.iter().all(arrives) => Some(first),
-            // What decides is the branch that does not deliver.
+            // The branch that does not deliver decides.
             Some(first) => {
                 let other = all.iter().copied().find(|fate| !arrives(fate));
                 let outcome = Outcome::Depends;
@@ -352,7 +352,7 @@ fn combine(ends: &[Ending<'_>]) -> Option<Fate> {
             None => worst,
         });
     }
-    // Copies of a packet that arrives may end anywhere.
+    // If one copy arrives, the other copies may end anywhere.
     let mut best: Option<Fate> = None;
     for fate in fates {
         if best.is_none_or(|best| fate.outcome > best.outcome) {

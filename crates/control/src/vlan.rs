@@ -1,10 +1,10 @@
-//! The VLAN of every packet: what each port is a member of, and what its tags mean.
+//! The VLAN of every packet: the VLANs of each port, and the meaning of its tags.
 //!
 //! A VLAN is a broadcast domain. The same addresses in two VLANs are different hosts, and no packet
 //! goes from one to the other. Packets of an access port have no tag; those of a trunk have the tag
 //! of their VLAN, or none in its native VLAN (IEEE 802.1Q-2018, 5.3 and 6.9). A port that the
-//! settings do not name is outside of all VLANs, in [`VlanId::NONE`]: its hosts reach each other
-//! alone, and their tags are their own business.
+//! settings do not name is outside of all VLANs, in [`VlanId::NONE`]: the hosts on such ports reach
+//! only each other, and their tags are their own business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) const TAG: u16 = 0x8100;
 /// The EtherType of a tag around another.
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// The OXM value of a tag that is there (OpenFlow 1.3.5, table 13).
+/// The OXM value of a present tag (OpenFlow 1.3.5, table 13).
 const PRESENT: u16 = 0x1000;
 
 /// The id of a VLAN, from 1 to 4094, or [`VlanId::NONE`].
@@ -76,9 +76,9 @@ pub enum PortVlans {
     /// Hosts behind the port send no tags.
     Access(VlanId),
     Trunk {
-        /// Their packets are tagged.
+        /// The VLANs whose packets are tagged.
         tagged: BTreeSet<VlanId>,
-        /// Its packets are not.
+        /// The VLAN whose packets are not tagged.
         native: Option<VlanId>,
     },
 }
@@ -126,8 +126,8 @@ pub(crate) fn outer_id(frame: &[u8]) -> Option<u16> {
     is_tag.then(|| u16::from_be_bytes([c, d]) & 0xfff)
 }
 
-/// Whether a frame that counts as untagged has a tag all the same: a service tag, or one behind a
-/// tag that gives a priority only.
+/// Whether a frame that counts as untagged has a tag nevertheless: a service tag, or a tag behind
+/// one that gives only a priority.
 pub(crate) fn hides_tag(frame: &[u8]) -> bool {
     let kind = |at: usize| {
         let kind = frame.get(at..at + 2).and_then(|kind| kind.try_into().ok());
@@ -140,7 +140,7 @@ pub(crate) fn hides_tag(frame: &[u8]) -> bool {
     }
 }
 
-/// A frame without its outer tag, which it has.
+/// Removes the outer tag of a frame, which must have one.
 pub(crate) fn without_tag(frame: &[u8]) -> Bytes {
     let parts = frame.get(..12).zip(frame.get(16..));
     parts.map_or(Bytes::new(), |(head, tail)| [head, tail].concat().into())
@@ -151,8 +151,8 @@ pub(crate) fn with_tag(m: Match, tag: Option<u16>) -> Match {
     m.with(Field::VlanVid, tag.map_or(0, |id| PRESENT | id))
 }
 
-/// The actions that send a packet out of a port in the form of its VLAN there. `tag`: that of the
-/// packet as it is.
+/// The actions that send a packet out of a port in the form of its VLAN there. `tag`: the packet's
+/// current tag.
 pub(crate) fn output(tag: Option<u16>, vlan: VlanId, form: Form, port: PortNo) -> Vec<Action> {
     let id = Action::SetField(MatchField::exact(
         Field::VlanVid,
@@ -170,7 +170,7 @@ pub(crate) fn output(tag: Option<u16>, vlan: VlanId, form: Form, port: PortNo) -
     actions
 }
 
-/// How the packets of a VLAN look at a port.
+/// The form of a VLAN's packets at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Untagged,
@@ -198,7 +198,7 @@ impl Vlans {
     }
 
     /// The VLAN of a packet that comes in at a port; `None` if the port is no member of it. `tag`
-    /// is the VLAN id in the packet's outer 802.1Q tag, where it has one: 0 gives a priority only.
+    /// is the VLAN id in the packet's outer 802.1Q tag, if it has one: 0 gives only a priority.
     pub fn classify(&self, at: Location, tag: Option<u16>) -> Option<VlanId> {
         match self.ports.get(&at) {
             None => Some(VlanId::NONE),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     proptest! {
-        /// A packet that left a port in the form of its VLAN would come in there as the same VLAN.
+        /// A packet that left a port in the form of its VLAN would come in there in the same VLAN.
         #[test]
         fn forms_and_tags_agree(port in 1u32..6, id in 0u16..40) {
             let (vlans, id) = (vlans(), VlanId(id));

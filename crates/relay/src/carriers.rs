@@ -1,8 +1,9 @@
 //! Carriers: one connection for each code point that a policy map gives to control messages.
 //!
-//! A network that distinguishes code points reorders them, which one connection would take for
-//! loss. So each class of a session has a connection of its own, a *carrier*. A lane is wholly on
-//! one of them. The sender chooses which one: the receiver takes any lane on any carrier.
+//! A network that distinguishes code points reorders packets of different code points, and a single
+//! connection would take that for loss. So each class of a session has a connection of its own, a
+//! *carrier*. A lane is wholly on one carrier. The sender chooses this carrier; the receiver
+//! accepts any lane on any carrier.
 
 use openflow::Match;
 use sched::policy::{Action, QUEUES_MAX, Rule};
@@ -16,7 +17,7 @@ use super::wire::{Settings, Side};
 /// eight at most.
 pub const CARRIERS_MAX: usize = 8;
 
-/// The connection of each lane, for as long as the connections last.
+/// The assignment of lanes to connections, for as long as the connections last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carriers {
     /// The code points, the most urgent first; at least one.
@@ -51,7 +52,7 @@ impl Carriers {
         Carriers::among(map, code_points(map))
     }
 
-    /// Assigns lanes as `map` demands, to the existing connections.
+    /// Assigns lanes to the existing connections, as `map` demands.
     pub fn among(map: &PolicyMap, code_points: Vec<u8>) -> Carriers {
         if code_points.is_empty() {
             return Carriers::one(0);
@@ -65,7 +66,7 @@ impl Carriers {
         for (action, _) in control_actions(map) {
             if let Action::Dscp(dscp) | Action::Both(_, dscp) = action {
                 let of = &mut known[usize::from(map.queue_of(action, dscp)).min(QUEUES_MAX - 1)];
-                // Of two code points in a queue the greater applies.
+                // If a queue has two code points, the greater applies.
                 *of = Some(of.map_or(carrier(dscp), |o: u8| o.min(carrier(dscp))));
             }
         }
@@ -90,7 +91,7 @@ impl Carriers {
         &self.code_points
     }
 
-    /// The place of the connection that carries `lane`, for messages of `kind`. OpenFlow's packets
+    /// The index of the connection that carries `lane`, for messages of `kind`. OpenFlow's packets
     /// are dealt to `flow_lanes` lanes.
     pub fn carrier_of(&self, kind: Kind, lane: Lane, flow_lanes: u16) -> usize {
         match (kind, lane.kind) {
@@ -101,7 +102,7 @@ impl Carriers {
         }
     }
 
-    /// The place like [`Carriers::carrier_of`], for messages outside the lanes of flows.
+    /// The index like [`Carriers::carrier_of`], for messages outside the lanes of flows.
     pub fn carrier_of_kind(&self, kind: Kind) -> usize {
         usize::from(match kind {
             Kind::Echo => 0,
@@ -113,9 +114,9 @@ impl Carriers {
     }
 }
 
-/// The queue of traffic that `map` cannot distinguish by message: a lane, or all of another agent's
-/// stream. Its messages may be of several queues: state is waited for, replies are long, and
-/// packets have flow set-up before them.
+/// The queue of traffic that `map` cannot distinguish by message: a lane, or the whole stream of an
+/// agent other than OpenFlow. Its messages may belong to several queues: other messages wait for
+/// state, replies are long, and flow set-up precedes packets.
 pub(super) fn queue_of_kind(map: &PolicyMap, kind: Kind) -> u8 {
     let (traffic, is_first) = match kind {
         Kind::Echo => (TrafficType::Session, true),
@@ -159,9 +160,10 @@ pub fn code_points(map: &PolicyMap) -> Vec<u8> {
     points
 }
 
-/// The code points that both ends use: those of the greater generation, of equal ones the
-/// controller side's. Both ends compute the same. Empty if one of them has none: then one
-/// connection carries everything, and each end marks it as it likes.
+/// The code points that both ends use: those of the end with the greater generation, or the
+/// controller side's if the generations are equal. Both ends compute the same result. Empty if
+/// either end has no code points: then one connection carries everything, and each end marks it as
+/// it likes.
 pub fn settle(ours: &Settings, theirs: &Settings) -> Vec<u8> {
     if ours.code_points.is_empty() || theirs.code_points.is_empty() {
         return Vec::new();
@@ -182,7 +184,7 @@ fn takes_all(rule: &Rule, traffic: TrafficType) -> bool {
     is_of && is_any && rule.xid.is_none() && rule.fields == Match::default()
 }
 
-/// The actions for control messages, with the traffic type that a rule names.
+/// The actions for control messages, each with the traffic type that its rule names.
 fn control_actions(map: &PolicyMap) -> impl Iterator<Item = (Action, Option<TrafficType>)> {
     let control = map.rules.iter();
     let control = control.filter(|rule| rule.traffic != Some(TrafficType::Data));
@@ -221,7 +223,7 @@ mod tests {
             [56, 48, 48, 40]
         );
         assert_eq!(open_flow(Lane::flow(255)), 40);
-        // Other agents have one lane, of the class that is chosen for them.
+        // Other agents have one lane, of the class chosen for them.
         let other = |kind| point(&carriers, kind, Lane::STATE);
         assert_eq!(Kind::ALL.map(other), [56, 48, 48, 40, 40]);
     }

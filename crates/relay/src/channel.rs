@@ -1,10 +1,10 @@
 //! The two directions of one channel: records sent and kept until they are delivered, and records
 //! received that wait for their turn.
 //!
-//! The records kept for resumption are at once the send queue and the credit. A sender admits a
-//! message only while the window that its receiver granted has room for it. A record leaves the
-//! window when the receiver has handed it to its socket. So a receiver may read every stream at
-//! once and hold at most the window; no stream can starve.
+//! The records kept for resumption serve as both send queue and credit. A sender admits a message
+//! only while the window granted by its receiver has room. A record leaves the window when the
+//! receiver has handed the record to its socket. So a receiver may read every stream at once, and
+//! keeps at most one window of bytes. No stream can starve.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,9 +30,9 @@ const QUEUED_CHUNK_BYTES_MAX: usize = 2 * 1024;
 /// one message may exceed it.
 const WINDOW_SLACK_BYTES: usize = 128 * 1024;
 
-/// Maximum length of a record's body that is copied together with others; a longer one is given to
-/// the connection unchanged. For every packet QUIC searches the pieces of a lane from the first on,
-/// which took 40 % of a relay's time for messages of 100 bytes.
+/// Maximum length of a record's body that is copied together with others; a longer body is given to
+/// the connection unchanged. For every packet, QUIC searches the pieces of a lane from the first
+/// one on, which took 40 % of a relay's time for messages of 100 bytes.
 const JOINED_BYTES_MAX: usize = 2 * 1024;
 
 /// The usual length of a record's head: epoch, counts, and the length of a piece.
@@ -55,10 +55,10 @@ pub(super) struct Outbound {
     sequencer: Sequencer,
     lanes: BTreeMap<Lane, SentRecords>,
     cost: usize,
-    /// Bytes of these that the present connection has not taken yet.
+    /// Kept bytes that the current connection has not taken yet.
     unsent_bytes: usize,
-    /// The lane of each flow that has records here. A flow keeps it until all are delivered, even
-    /// if its next message is of another queue.
+    /// The lane of each flow with records kept here. A flow keeps its lane until all its records
+    /// are delivered, even if its next message belongs to another queue.
     flows: BTreeMap<FlowKey, FlowLane>,
     pub window_bytes: usize,
     fences: usize,
@@ -98,15 +98,15 @@ struct SentRecords {
     records: VecDeque<KeptRecord>,
     /// The number of records before the first of `records`: all delivered.
     delivered: u64,
-    /// The number of records given to the present connection.
+    /// The number of records given to the current connection.
     sent: u64,
-    /// The number of records that the other end reported delivered. It exceeds `sent` where copies
-    /// arrived before the other end's position was known. Such records are sent all the same, and
-    /// kept until then: the place of a record in its stream is implied.
+    /// The number of records that the other end has reported as delivered. It exceeds `sent` if
+    /// copies arrived before the other end's position was known. Such records are still sent, and
+    /// kept until then, because the place of a record in its stream is implied.
     told: u64,
-    /// The stamp of the last of these in the present stream.
+    /// The stamp of the last of the sent records in the current stream.
     stamp: Option<Stamp>,
-    /// Bytes that the connection was given last, and may not have taken yet.
+    /// Bytes last given to the connection, which it may not have taken yet.
     in_hand_bytes: usize,
 }
 
@@ -179,8 +179,8 @@ impl Outbound {
         self.cost + self.queued.bytes < self.window_bytes
     }
 
-    /// The number of lanes to which packets of the local socket are dealt, once one was: a flow
-    /// keeps its lane.
+    /// The number of lanes to which packets of the local socket are dealt, once a packet was dealt:
+    /// a flow keeps its lane.
     pub fn dealt_lanes(&self) -> Option<u16> {
         self.dealt_lanes
     }
@@ -383,8 +383,8 @@ impl Outbound {
         chunks
     }
 
-    /// The records of `lane` from place `since` on that [`Outbound::take_unsent`] gave. Ends are
-    /// not copied: the records before them must have arrived anyway.
+    /// Copies of the records of `lane`, from place `since` on, that [`Outbound::take_unsent`]
+    /// returned. Ends are not copied: the records before them must have arrived anyway.
     pub fn copies(&self, id: ChannelId, lane: Lane, since: u64) -> Vec<CopiedRecord> {
         let Some(kept) = self.lanes.get(&lane) else {
             return Vec::new();
@@ -409,13 +409,13 @@ impl Outbound {
         })
     }
 
-    /// Bytes that the connection has not taken yet. The last bytes of a lane count until the
-    /// connection asks for more.
+    /// Bytes that the connection has not taken yet. The bytes last given from a lane count until
+    /// the connection asks for more.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
 
-    /// The same by lane.
+    /// Unsent bytes by lane.
     pub fn unsent_by_lane(&self) -> impl Iterator<Item = (Lane, usize)> {
         self.lanes.iter().map(|(lane, kept)| {
             let at = (kept.sent - kept.delivered) as usize;
@@ -425,7 +425,7 @@ impl Outbound {
         })
     }
 
-    /// Takes in the positions up to which the other end has handed over everything.
+    /// Notes the positions up to which the other end has delivered everything.
     pub fn handle_delivered(&mut self, cursors: &[Cursor]) -> Result<(), WireError> {
         for (lane, count) in cursors {
             let kept = self.lanes.get_mut(lane);
@@ -454,7 +454,8 @@ impl Outbound {
         }
     }
 
-    /// Starts on a new connection: the other end has received these positions of the old one.
+    /// Starts on a new connection: on the old one, the other end received the records up to these
+    /// positions.
     pub fn rewind(&mut self, received: &[Cursor]) -> Result<(), WireError> {
         for kept in self.lanes.values_mut() {
             kept.sent = kept.delivered;
@@ -481,12 +482,12 @@ impl Outbound {
         Ok(())
     }
 
-    /// Whether the other end has everything, the end included.
+    /// Whether the other end has delivered everything, including the end.
     pub fn is_done(&self) -> bool {
         self.end_sent && self.lanes.values().all(|kept| kept.records.is_empty())
     }
 
-    /// Bytes that are kept because the other end has not delivered them.
+    /// Bytes kept because the other end has not delivered them.
     pub fn kept_bytes(&self) -> usize {
         self.cost
     }
@@ -509,8 +510,8 @@ fn forget_record(flows: &mut BTreeMap<FlowKey, FlowLane>, key: FlowKey) {
     }
 }
 
-/// Whether the stamp of the record before (`before`) implies its whole head, and its message cannot
-/// be mistaken for a head.
+/// Whether `before`, the stamp of the previous record, implies the record's whole head, and the
+/// record's message cannot be mistaken for a head.
 fn is_bare_after(record: &Record, before: Option<&Stamp>) -> bool {
     let first = record.body.as_ref().and_then(|body| body.first());
     before == Some(&record.stamp) && first.is_some_and(|first| *first != HEAD_FOLLOWS)
@@ -527,11 +528,11 @@ impl SentRecords {
 pub(super) struct Inbound {
     agent: Agent,
     gate: Gate<ReceivedRecord>,
-    /// Records that have come, by stream or as copies.
+    /// Records received, by stream or as copies.
     received: BTreeMap<Lane, u64>,
-    /// Records that have come by stream.
+    /// Records received by stream.
     streamed: BTreeMap<Lane, u64>,
-    /// Readers of records without heads, by lane, where such records come.
+    /// Readers of records without heads, by lane, if both ends use such records.
     bare: Option<BTreeMap<Lane, BareRecords>>,
     ahead: Ahead,
     copies: CopyCounters,
@@ -560,7 +561,7 @@ struct ReceivedRecord {
     body: Option<Bytes>,
 }
 
-/// The bytes for the local socket to write, and whether to close it for writing then.
+/// Bytes for the local socket to write, and whether to close the socket for writing afterwards.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LocalWrite {
     pub chunks: Vec<Bytes>,
@@ -592,7 +593,7 @@ impl Inbound {
         }
     }
 
-    /// The number of records of `lane` that have come so far.
+    /// The number of records of `lane` received so far.
     pub fn received(&self, lane: Lane) -> u64 {
         self.received.get(&lane).copied().unwrap_or(0)
     }
@@ -601,8 +602,8 @@ impl Inbound {
         self.received.iter().map(|(lane, n)| (*lane, *n)).collect()
     }
 
-    /// The number of records of `lane` that have come by stream so far: where its next stream
-    /// starts.
+    /// The number of records of `lane` received by stream so far. The lane's next stream starts
+    /// there.
     pub fn streamed(&self, lane: Lane) -> u64 {
         self.streamed.get(&lane).copied().unwrap_or(0)
     }
@@ -618,7 +619,7 @@ impl Inbound {
             let streamed = self.streamed.entry(lane).or_default();
             let place = *streamed;
             *streamed += 1;
-            // The record may be here as a copy.
+            // The record may have arrived as a copy.
             if place == self.received(lane) {
                 self.accept(lane, record)?;
             }
@@ -634,13 +635,13 @@ impl Inbound {
         }
     }
 
-    /// Takes in a copy of a record that comes, came or was lost on its lane.
+    /// Handles a copy of a record that is still to arrive, has arrived or was lost on its lane.
     pub fn handle_copy(&mut self, lane: Lane, place: u64, record: Record) -> Result<(), WireError> {
         let next = self.received(lane);
         if place < next {
             self.copies.doubled += 1;
         } else if place > next {
-            // Counted when it is taken, or when its record comes first.
+            // Counted when it is taken, or when its record arrives first.
             if !self.ahead.keep(lane, place, record) {
                 self.copies.refused += 1;
             }
@@ -683,8 +684,8 @@ impl Inbound {
         }
     }
 
-    /// Starts on a new connection: its streams start behind the records received. The other end
-    /// sends again the records ahead of that point, and must not learn before that they were
+    /// Starts on a new connection, whose streams start after the records received. The other end
+    /// sends the records ahead of that point again, and must not learn before then that they were
     /// delivered. `is_bare`: both ends take records without a head.
     pub fn rewind(&mut self, is_bare: bool) {
         self.bare = (is_bare && self.agent == Agent::OpenFlow).then(BTreeMap::new);

@@ -1,8 +1,8 @@
-//! Copies of records that are sent a second time by datagram, so that a lost packet is no delay.
+//! Copies of records, sent a second time by datagram so that a lost packet causes no delay.
 //!
-//! A copy names the lane and place of its record. The receiver takes it when it is the next of its
-//! lane, keeps it a while when it is one of those behind, and drops it when its record has come.
-//! The place ensures that no record is handed over twice.
+//! A copy names the lane and place of its record. The receiver takes the copy if its record is the
+//! next of its lane, keeps it for a while if its record is further ahead, and drops it if its
+//! record has arrived. The place ensures that no record is handed over twice.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +31,9 @@ pub struct CopiedRecord {
 pub struct CopyCounters {
     /// Copies that arrived before their record, as intended.
     pub used: u64,
-    /// Copies whose record had arrived.
+    /// Copies whose record had already arrived.
     pub doubled: u64,
-    /// Copies too far ahead of their lane, or of an absent channel.
+    /// Copies too far ahead of their lane, or for an absent channel.
     pub refused: u64,
 }
 

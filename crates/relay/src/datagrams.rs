@@ -1,13 +1,13 @@
 //! Datagrams of agents that speak UDP, such as SNMP: each is carried by itself, unchanged, or lost.
 //!
-//! At the listening end every local peer has a number, under which its datagrams go to the other
-//! end. There each number has a socket of its own, so that the agent's answers return under the
-//! same number to the peer that asked. The number's parity names the end of the peer. No agreement
-//! is needed beforehand: a datagram names its agent, so that none waits for another.
+//! At the listening end, every local peer has a number, under which its datagrams go to the other
+//! end. The other end has a separate socket for each number, so that the agent's answers return
+//! under the same number to the peer that asked. The number's parity identifies the peer's end. No
+//! prior agreement is needed: each datagram names its agent, so no datagram waits for another.
 //!
 //! On the wire, with the integers of [`super::wire`]: `peer, 0x3fff, length of the name, name`,
-//! then the payload up to the datagram's end. No lane has that number, so it is no copy of a
-//! record. An answer has an empty name.
+//! then the payload up to the datagram's end. No lane has the second number, so the datagram cannot
+//! be mistaken for a copy of a record. An answer has an empty name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,8 +17,8 @@ use clock::{Duration, Instant};
 use super::kind::{Kind, PerKind};
 use super::wire::{Side, TEXT_BYTES_MAX, WireError, cut, put, take, text};
 
-/// Maximum number of peers of one end, and of the other end's. One more replaces the one that has
-/// been silent for the longest.
+/// Maximum number of peers of one end, and of peers of the other end. A further peer replaces the
+/// one that has been silent for the longest.
 pub const PEERS_MAX: usize = 1024;
 /// How long a peer may be silent in both directions before it is forgotten.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(60);
@@ -28,14 +28,14 @@ pub const PAYLOAD_BYTES_MAX: usize = 65_507;
 pub const WAITING_MAX: usize = 1024;
 pub const WAITING_BYTES_MAX: usize = 256 * 1024;
 
-/// The number in the place of a lane's.
+/// The number in place of a lane's number.
 const NO_LANE: u64 = 0x3fff;
 
 /// One datagram of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDatagram {
     pub peer: PeerId,
-    /// The agent that it is for; `None` for an answer, which is for the peer.
+    /// The agent that receives it; `None` for an answer, which goes to the peer.
     pub agent: Option<String>,
     pub payload: Bytes,
 }
@@ -100,8 +100,8 @@ impl<L: Clone + Ord> Numbers<L> {
         }
     }
 
-    /// The number of `local`, which has sent a datagram, and the number of peers that were
-    /// forgotten for it.
+    /// The number assigned to `local`, which has sent a datagram, and the count of peers evicted
+    /// for it.
     pub fn number_of(&mut self, now: Instant, local: L) -> (PeerId, usize) {
         if let Some(id) = self.of.get(&local).copied() {
             self.locals.touch(now, &id);
@@ -114,7 +114,7 @@ impl<L: Clone + Ord> Numbers<L> {
         (id, self.forget(evicted))
     }
 
-    /// The peer with that number, which is sent a datagram now.
+    /// The peer with that number, to which a datagram is sent now.
     pub fn local_of(&mut self, now: Instant, id: PeerId) -> Option<L> {
         self.locals.touch(now, &id).map(|local| local.clone())
     }
@@ -142,7 +142,7 @@ impl<L: Clone + Ord> Numbers<L> {
     }
 }
 
-/// A bounded table that forgets the entry untouched for the longest.
+/// A bounded table that evicts the entry untouched for the longest.
 #[derive(Debug)]
 pub struct Recent<K, V> {
     entries_max: usize,
@@ -168,7 +168,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         Some(value)
     }
 
-    /// Inserts a value. Returns the entry that was forgotten for it.
+    /// Inserts a value. Returns the entry that was evicted for it.
     pub fn insert(&mut self, now: Instant, key: K, value: V) -> Option<(K, V)> {
         let before = self.remove(&key).map(|value| (key, value));
         let is_full = self.entries.len() >= self.entries_max;
@@ -314,7 +314,7 @@ mod tests {
         numbers.handle_timeout(at(60));
         assert_eq!(numbers.local_of(at(60), silent), None);
         assert_eq!(numbers.local_of(at(60), answered), Some("answered"));
-        // A number is never given again: a late answer reaches nobody else.
+        // A number is never reused: a late answer reaches no other peer.
         assert_ne!(numbers.number_of(at(61), "silent").0, silent);
     }
 

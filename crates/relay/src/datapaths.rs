@@ -1,20 +1,20 @@
-//! The datapaths that a switch claims, where the certificate of its relay names one: by OpenFlow in
-//! its FEATURES_REPLY, by OVSDB in the column `datapath_id`.
+//! The datapaths that a switch claims, if the certificate of its relay names one: in OpenFlow's
+//! FEATURES_REPLY, or in OVSDB's column `datapath_id`.
 
 use openflow::DatapathId;
 
-/// Finds the datapath ids that a database names, in its bytes as they come.
+/// Finds the datapath ids that a database names, as its bytes arrive.
 ///
-/// It understands only the texts, escapes and nesting of JSON, and keeps only the text that is
+/// It understands only the strings, escapes and nesting of JSON, and keeps only the string that is
 /// arriving. So it needs little memory whatever the database sends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
     place: Place,
-    /// The text that is arriving, or was the last, as far as it can matter.
+    /// The string that is arriving, or the last one, cut to the length that can matter.
     text: Vec<u8>,
-    /// Whether the last thing was the text `datapath_id`.
+    /// Whether the last token was the string `datapath_id`.
     is_key: bool,
-    /// The number of open values within the value of that key.
+    /// The number of open arrays and objects within the value of that key.
     value_depth: Option<u32>,
 }
 
@@ -24,7 +24,7 @@ enum Place {
     Structure,
     Text,
     Escape,
-    /// The number of hex digits to come, behind those of that value.
+    /// The number of hex digits still to come, and the value of those before them.
     Unicode(u8, u32),
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     const OURS: DatapathId = DatapathId(7);
 
-    /// The same result, however the stream is cut.
+    /// Returns the result, which must be the same however the stream is cut.
     fn first(text: &str) -> Option<DatapathId> {
         let whole = Claims::default().handle(text.as_bytes(), OURS);
         let mut claims = Claims::default();

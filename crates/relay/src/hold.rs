@@ -1,18 +1,18 @@
-//! Holds first packets beside the switch, so that no packet of a flow is overtaken by later ones.
+//! Holds a flow's first packets beside the switch, so that later ones do not overtake them.
 //!
-//! A flow is the packet-ins of one port, one table and the same addresses. The first packet-in
-//! goes to the controller and the others wait here, in order. When an entry comes that takes the
-//! first, the relay sends the waiting packets by packet-outs with the entry's actions. Then it
-//! hands the entry to the switch. Packets that the switch has sent up meanwhile follow by the
-//! same path. So the packets behind the first detour only over this relay and not over the
-//! controller. When the entry becomes active, only packets of that short detour are under way.
+//! A flow is the packet-ins with the same port, table and addresses. The first packet-in goes to
+//! the controller and the others wait here, in order. When an entry that matches the first packet
+//! arrives, the relay sends the waiting packets in packet-outs with the entry's actions. Then it
+//! hands the entry to the switch. Packets that the switch has sent up in the meantime follow by the
+//! same path. So the packets after the first detour only through this relay and not through the
+//! controller. When the entry becomes active, only packets on that short detour are in flight.
 //!
-//! A packet-out alone decides about one packet and not about the next. After it the relay waits
-//! [`ENTRY_WAIT`] for an entry, and then sends the waiting packets up as usual. It also sends them
-//! up, in order, when they have waited for too long or are too many. The relay drops no packet
-//! unless an entry has no actions.
+//! A packet-out alone decides about one packet and not about the next. After a packet-out the relay
+//! waits [`ENTRY_WAIT`] for an entry, and then sends the waiting packets up as usual. It also sends
+//! them up, in order, when they have waited too long or are too many. The relay drops packets only
+//! if their entry has no actions.
 //!
-//! Packet-ins that wait are as if the switch had been slower to send them: other messages pass.
+//! Other messages pass waiting packet-ins, as if the switch had been slower to send these.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ pub struct HoldLimits {
     pub bytes_max: usize,
     /// Maximum time that a flow waits for its entry.
     pub wait: Duration,
-    /// Maximum number of flows that wait; packets of one more are not held.
+    /// Maximum number of flows that wait; packets of further flows are not held.
     pub flows_max: usize,
 }
 
@@ -51,19 +51,19 @@ impl Default for HoldLimits {
     }
 }
 
-/// Time to wait for the entry of a packet that the controller has sent on; controllers that send
+/// Time to wait for the entry after the controller has forwarded the packet; controllers that send
 /// both do so at once.
 pub const ENTRY_WAIT: Duration = Duration::from_millis(20);
 
-/// Time until an entry in the switch is active (Open vSwitch: up to 17 ms). Packets that miss it
-/// meanwhile are sent from here.
+/// Time until an entry in the switch is active (Open vSwitch: up to 17 ms). Until then, packets
+/// that miss the entry are sent from here.
 const ENTRY_SETTLES: Duration = Duration::from_millis(50);
 
-/// Maximum number of entries that are remembered for that time; older ones beyond it serve only the
-/// packets of their own flow.
+/// Maximum number of entries remembered until they are active. Older entries beyond this number
+/// serve only the packets of their own flow.
 const ON_THEIR_WAY_MAX: usize = 256;
 
-/// How long packets of a flow are not held after it was given up.
+/// Time for which packets of a flow are not held after the flow was given up.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// The xid of packet-outs that are made here.
@@ -75,18 +75,18 @@ pub struct HoldCounters {
     /// Flows whose first packet went to the controller.
     pub flows: u64,
     pub held: u64,
-    /// Packets sent with the actions of the entry that came for them.
+    /// Packets sent with the actions of the entry that arrived for them.
     pub released: u64,
-    /// Packets sent by the same path that missed the entry while it was on its way.
+    /// Packets sent by the same path because they missed an entry that was on its way.
     pub followed: u64,
-    /// Packets that the entry for their flow does not match: sent up.
+    /// Packets sent up because the entry for their flow does not match them.
     pub not_taken: u64,
-    /// Packets without an entry in time: sent up.
+    /// Packets sent up because no entry arrived in time.
     pub timed_out: u64,
-    /// Packets sent up because there were too many, or because one that could not wait came behind
-    /// them.
+    /// Packets sent up because there were too many, or because a packet that could not wait
+    /// followed them.
     pub overflowed: u64,
-    /// Flows that were not held because too many were.
+    /// Flows not held because too many flows were held.
     pub flows_refused: u64,
 }
 
@@ -108,7 +108,7 @@ impl HoldCounters {
 pub struct Hold {
     limits: HoldLimits,
     flows: BTreeMap<FlowKey, Flow>,
-    /// Deadlines, examined when due: a flow whose deadline has moved has left its old one behind.
+    /// Deadlines, checked when due. A flow whose deadline has moved also has its old deadline here.
     deadlines: BTreeSet<(Instant, FlowKey)>,
     asked_count: usize,
     held_bytes: usize,
@@ -122,7 +122,7 @@ pub struct Hold {
 /// Packets that must not overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowKey {
-    /// The table whose entries they have missed.
+    /// The table whose entries the packets missed.
     table: TableId,
     in_port: PortNo,
     src: MacAddr,
@@ -133,7 +133,7 @@ struct FlowKey {
 }
 
 enum Flow {
-    /// The first packet is with the controller.
+    /// The first packet was sent to the controller.
     Asked(Asked),
     /// The entry has been handed to the switch.
     Set {
@@ -164,7 +164,7 @@ struct Waiting {
 /// The treatment of packets that an entry matches.
 enum Verdict {
     Actions(Vec<Action>),
-    /// Beyond a packet-out.
+    /// A treatment that a packet-out cannot express.
     Unsayable,
 }
 
@@ -183,7 +183,7 @@ impl Hold {
         }
     }
 
-    /// Handles a message of the switch.
+    /// Handles a message from the switch.
     pub fn handle_up(&mut self, now: Instant, frame: Frame) {
         let Some((key, packet_in)) = read(&frame) else {
             return self.up.push_back(frame);
@@ -191,7 +191,8 @@ impl Hold {
         let is_whole = packet_in.buffer_id.is_none()
             && packet_in.data.len() >= usize::from(packet_in.total_len);
         if !is_whole {
-            // It cannot be sent from here, and must not overtake the waiting packets.
+            // The relay cannot send this packet itself, and the packet must not overtake the
+            // waiting ones.
             self.give_up(now, &key, |counters| &mut counters.overflowed);
             return self.up.push_back(frame);
         }
@@ -233,7 +234,7 @@ impl Hold {
         }
     }
 
-    /// Handles messages of the controller that came in one piece.
+    /// Handles messages from the controller that arrived together.
     pub fn handle_down(&mut self, now: Instant, frames: impl IntoIterator<Item = Frame>) {
         let mut frames: VecDeque<Frame> = frames.into_iter().collect();
         while let Some(frame) = frames.pop_front() {
@@ -296,8 +297,9 @@ impl Hold {
         waiting.sum()
     }
 
-    /// The packet-out for a packet that came up although its entry has been handed to the switch:
-    /// it carries the entry's actions. As a first packet it would be overtaken.
+    /// The packet-out for a packet that the switch sent up although the packet's entry has been
+    /// handed to the switch. The packet-out carries the entry's actions. Treated as a first packet,
+    /// the packet would be overtaken.
     fn late_for(&self, now: Instant, packet_in: &PacketIn, frame: &Frame) -> Option<Frame> {
         let fields = fields(packet_in);
         let is_here =
@@ -330,7 +332,7 @@ impl Hold {
         self.up.push_back(frame);
     }
 
-    /// Sends the waiting packets up, in order, and those that follow for a while.
+    /// Sends the waiting packets up, in order, and for a while also those that follow.
     fn give_up(
         &mut self,
         now: Instant,
@@ -389,13 +391,13 @@ impl Hold {
         found.map(|(key, _)| key.clone())
     }
 
-    /// Handles a flow-mod. `behind`: the messages that came with it.
+    /// Handles a flow-mod. `behind`: the messages that arrived with it.
     fn handle_flow_mod(&mut self, now: Instant, frame: Frame, behind: &mut VecDeque<Frame>) {
         let Ok(Message::FlowMod(flow_mod)) = decode(&frame) else {
             return self.down.push_back(frame);
         };
         if flow_mod.command != FlowModCommand::Add {
-            // The entry by which packets are sent may be another one from now on.
+            // From now on, another entry may decide where packets are sent.
             self.flows
                 .retain(|_, flow| !matches!(flow, Flow::Set { .. }));
             self.on_their_way.clear();
@@ -498,7 +500,7 @@ fn fields(packet_in: &PacketIn) -> PacketFields {
     PacketFields::parse(in_port, &packet_in.data)
 }
 
-/// Reads a packet-in whose packet is of a flow: IP, to one host, and no resolution of addresses.
+/// Reads a packet-in whose packet belongs to a flow: IP, to one host, and not address resolution.
 fn read(frame: &Frame) -> Option<(FlowKey, PacketIn)> {
     use Field as F;
     const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u128> = 133..=137;
@@ -534,8 +536,8 @@ fn read(frame: &Frame) -> Option<(FlowKey, PacketIn)> {
     Some((key, packet_in))
 }
 
-/// The verdict of a flow-mod; `None` if it is no answer to a packet-in: it does not decide where
-/// packets go.
+/// The verdict of a flow-mod; `None` if the flow-mod does not answer a packet-in, because it does
+/// not decide where packets go.
 fn verdict(flow_mod: &FlowMod) -> Option<Verdict> {
     let to_controller = |action: &Action| match action {
         Action::Output { port, .. } => *port == PortNo::CONTROLLER,
@@ -553,7 +555,8 @@ fn verdict(flow_mod: &FlowMod) -> Option<Verdict> {
     })
 }
 
-/// Whether the treatment of a packet depends on entries or groups, which may have come before it.
+/// Whether the treatment of a packet depends on entries or groups, which may have arrived before
+/// it.
 fn asks_tables(actions: &[Action]) -> bool {
     actions.iter().any(|action| match action {
         Action::Output { port, .. } => *port == PortNo::TABLE,
@@ -562,7 +565,7 @@ fn asks_tables(actions: &[Action]) -> bool {
     })
 }
 
-/// A packet-out of the packet with these actions; `None` if no message of the version can encode
+/// A packet-out with the packet and these actions; `None` if no message of the version can encode
 /// it.
 fn packet_out(frame: &Frame, packet_in: &PacketIn, actions: &[Action]) -> Option<Frame> {
     let version = frame.version()?;

@@ -1,16 +1,17 @@
 //! A relay between unmodified switches and controllers, without its sockets.
 //!
-//! Two ends, one next to the switches and one next to the controllers, share one connection that
-//! has streams. Every local connection becomes a *channel*. An OpenFlow channel's messages are
-//! dealt to *lanes*, one stream each, so that a lost packet delays one lane and not all
-//! ([`sched::order`] defines which messages still wait for others). Bytes are never re-encoded: the
-//! far end hands over every message whole, once, and in an order that OpenFlow allows.
+//! Two ends, one next to the switches and one next to the controllers, share one connection with
+//! several streams. Every local connection becomes a *channel*. The relay deals an OpenFlow
+//! channel's messages to *lanes*, one stream each, so that a lost packet delays one lane and not
+//! all ([`sched::order`] defines which messages still wait for others). It never re-encodes bytes:
+//! the far end hands over every message whole, once, and in an order that OpenFlow allows.
 //!
-//! Beside the switch, [`hold`] may stand before that: it makes the packets of a flow wait for their
-//! entry.
+//! Beside the switch, messages may first pass through [`hold`], which makes the packets of a flow
+//! wait for their entry.
 //!
-//! With a policy map, messages of all channels first wait in one [`Line`], by queue. They are dealt
-//! to lanes in the order that its scheduler chooses, and only as the connection takes them.
+//! With a policy map, messages of all channels first wait in the queues of one [`Line`]. Its
+//! scheduler chooses the order in which they are dealt to lanes. They are dealt only as the
+//! connection takes them.
 
 mod carriers;
 mod channel;

@@ -1,8 +1,7 @@
-//! The queues before a limited connection to the other end: those of a policy map, with their
-//! counters.
+//! The queues of a policy map before a limited connection to the other end, with their counters.
 //!
-//! A relay's session has one for all of its channels; a relay that carries each connection over
-//! another has one per connection.
+//! A relay's session has one line for all of its channels. A relay that carries each connection
+//! over another one has one line per connection.
 
 use bytes::Bytes;
 use clock::Instant;
@@ -15,7 +14,7 @@ use sched::{Binding, Classifier, Direction, Scheduler, Tag};
 use super::carriers::queue_of_kind;
 use super::kind::Kind;
 
-/// A thing that can wait.
+/// An item of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     Message(Bytes),
@@ -32,7 +31,7 @@ pub struct Line {
     scheduler: Scheduler<Item>,
     hits: Vec<u64>,
     default_hits: u64,
-    /// Filled where the map depends on their packets.
+    /// The buffers, if the map depends on their packets.
     buffers: Option<Buffers>,
 }
 
@@ -42,9 +41,9 @@ pub struct LineStatus {
     pub algorithm: Algorithm,
     pub generation: u64,
     pub queues: Vec<QueueCounters>,
-    /// Messages by rule.
+    /// The number of messages by rule.
     pub rules: Vec<(u16, u64)>,
-    /// Messages that no rule took.
+    /// The number of messages that no rule matched.
     pub default_hits: u64,
 }
 
@@ -73,7 +72,7 @@ impl Line {
         self.map = map.clone();
     }
 
-    /// Queues a message of `channel`, a connection of switch `datapath` where that is known.
+    /// Queues a message of `channel`, a connection of switch `datapath` if that is known.
     pub fn push(
         &mut self,
         now: Instant,
@@ -94,7 +93,7 @@ impl Line {
         self.scheduler.push(now, verdict.tag, message);
     }
 
-    /// Notes a message of the other direction, which messages of this direction may refer to.
+    /// Notes a message in the other direction, to which messages in this direction may refer.
     pub fn handle_other_way(
         &mut self,
         now: Instant,
@@ -127,7 +126,7 @@ impl Line {
         self.scheduler.pop(now)
     }
 
-    /// Takes the next message like [`Line::pop`], among those that may go.
+    /// Takes the next message like [`Line::pop`], among those that may be sent.
     pub fn pop_if(
         &mut self,
         now: Instant,
@@ -203,7 +202,7 @@ impl Line {
     }
 }
 
-/// The buffers, if needed: PACKET_OUTs alone name buffers, and not every map depends on their
+/// The buffers, if needed: only PACKET_OUTs name buffers, and not every map depends on the buffered
 /// packets.
 fn buffers(direction: Direction, classifier: &Classifier) -> Option<Buffers> {
     let asks = direction == Direction::ToSwitch && classifier.reads_packet_outs();

@@ -1,7 +1,8 @@
 //! The place of an OpenFlow message among the lanes of its channel.
 //!
-//! The type almost always decides. The relay reads a few fixed fields of packets alone. An
-//! unexpected message goes where it cannot do harm: on the state lane, or on the first flow lane.
+//! The message type almost always decides. Only for packets does the relay also read a few fixed
+//! fields. An unexpected message goes to a lane where it cannot do harm: the state lane, or the
+//! first flow lane.
 
 use openflow::{Frame, MessageKind, PortNo};
 use sched::Lane;
@@ -26,7 +27,7 @@ pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
                 Some(packet) if packet.stands_alone => flow_place(Some(packet.data), flow_lanes),
                 _ => Place::State,
             },
-            // A packet in the wrong direction is the far end's to refuse, in order.
+            // The far end refuses a packet in the wrong direction, in order.
             _ => Place::Fence,
         },
     }

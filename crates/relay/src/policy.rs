@@ -1,12 +1,12 @@
-//! A policy map on its way to both ends of a relay pair, or to none.
+//! The exchange of a policy map between the ends of a relay pair: both use the map, or neither.
 //!
-//! The end that is given a map reads it, offers it to the other end in pieces, and waits. The other
-//! end reads it too, and stages it or refuses it with all its errors. Then the map is committed at
-//! the far end, and after the confirmation here as well. A break before that leaves both ends with
-//! the map they had. In one case the ends differ: when a confirmation is lost. The next connection
-//! repairs that: the ends report their maps, and the greater generation is offered to the end that
-//! has the lesser. Different maps of equal generation stay, and are reported
-//! ([`PolicyExchange::is_in_sync`]).
+//! The end that is given a map reads the map, offers it to the other end in pieces, and waits. The
+//! other end reads the map too, and stages it or refuses it with a list of all errors. Then the far
+//! end commits the map, and the first end does so after the confirmation. If the connection breaks
+//! before that, both ends keep their old map. The ends differ in only one case: when a confirmation
+//! is lost. The next connection repairs this: the ends report their maps, and the end with the
+//! greater generation offers its map to the other. Different maps of equal generation stay, and are
+//! reported ([`PolicyExchange::is_in_sync`]).
 //!
 //! Waiting messages are not classified again.
 
@@ -26,7 +26,7 @@ pub const MAP_BYTES_MAX: usize = 256 * 1024;
 /// Maximum bytes of one piece: other control messages wait for no more than this.
 pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum time for the other end to answer. One that does not know policy maps never does.
+/// Maximum time for the other end to answer. An end that does not know policy maps never answers.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum bytes of the reasons in a refusal.
@@ -40,7 +40,7 @@ pub enum PolicyMessage {
         generation: u64,
         digest: MapDigest,
     },
-    /// A map follows, `len` bytes of it.
+    /// A map of `len` bytes follows.
     Begin {
         generation: u64,
         digest: MapDigest,
@@ -50,7 +50,7 @@ pub enum PolicyMessage {
         offset: u64,
         bytes: Bytes,
     },
-    /// Use the map that is staged.
+    /// Use the staged map.
     Commit {
         generation: u64,
         digest: MapDigest,
@@ -98,18 +98,18 @@ pub struct PolicyExchange {
     events: VecDeque<PolicyEvent>,
 }
 
-/// A map that was offered to the other end without a confirmation so far.
+/// A map offered to the other end and not confirmed yet.
 #[derive(Debug)]
 struct Offer {
     map: PolicyMap,
     digest: MapDigest,
-    /// The deadline, counted from the first look at the clock after it was made.
+    /// The deadline, counted from the first clock reading after the offer was made.
     until: Option<Instant>,
     /// Whether a caller waits for the outcome.
     is_asked_for: bool,
 }
 
-/// A map of which pieces are missing.
+/// A map with pieces still missing.
 #[derive(Debug)]
 struct PartialMap {
     generation: u64,

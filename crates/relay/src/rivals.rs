@@ -1,5 +1,6 @@
-//! Detects two relays whose certificates have one name. A relay has one session, so each new one
-//! ends the other's, which then returns: to an observer one relay seems to restart.
+//! Detects two relays whose certificates have the same name. A relay has one session, so each new
+//! session ends that of the other relay, which then reconnects. To an observer, one relay seems to
+//! restart.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,15 +8,15 @@ use clock::{Duration, Instant};
 
 /// Maximum number of restarts of one relay within [`WINDOW`].
 pub const EVICTIONS_MAX: usize = 3;
-/// Two that take turns come after pauses of 1, 1, 2 and 2 s. On a busy machine their handshakes
-/// take some seconds more.
+/// Two relays that take turns connect after pauses of 1, 1, 2 and 2 s. On a busy machine their
+/// handshakes take some seconds more.
 pub const WINDOW: Duration = Duration::from_secs(30);
 /// Minimum time between two warnings about one name.
 pub const WARNING_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of names that are watched: those evicted last.
+/// Maximum number of watched names: those evicted last.
 pub const NAMES_MAX: usize = 64;
 
-/// The recent evictions of relays by another of the same name.
+/// The recent evictions of relays by another relay of the same name.
 #[derive(Debug, Default)]
 pub struct Rivals {
     names: BTreeMap<String, Turns>,
@@ -25,8 +26,8 @@ pub struct Rivals {
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RivalCounters {
-    /// The number of times that a relay came while another connection of its name was up, for
-    /// another session.
+    /// The number of times that a relay connected for another session while a connection of its
+    /// name was up.
     pub evictions: u64,
     /// The evictions above `EVICTIONS_MAX` within [`WINDOW`].
     pub conflicts: u64,
@@ -34,7 +35,7 @@ pub struct RivalCounters {
 
 #[derive(Debug)]
 struct Turns {
-    /// The last ones, [`EVICTIONS_MAX`] at most.
+    /// The last evictions, [`EVICTIONS_MAX`] at most.
     at: VecDeque<Instant>,
     warned: Option<Instant>,
 }
@@ -46,8 +47,8 @@ impl Turns {
 }
 
 impl Rivals {
-    /// Notes that a relay called `name` has taken the place of one that was connected. Returns
-    /// whether to warn the operator now.
+    /// Notes that a relay called `name` has replaced one that was connected. Returns whether to
+    /// warn the operator now.
     pub fn handle_eviction(&mut self, now: Instant, name: &str) -> bool {
         self.counters.evictions += 1;
         if self.names.len() >= NAMES_MAX && !self.names.contains_key(name) {
@@ -117,7 +118,7 @@ mod tests {
         let restarts = (0..400).map(|n| n / 3 * 30_001 + n % 3 * 10);
         assert_eq!(warnings(&mut rivals, "s1", restarts), []);
         assert_eq!(rivals.counters().conflicts, 0);
-        // The window's ends are in it.
+        // The window includes its ends.
         let mut rivals = Rivals::default();
         assert_eq!(
             warnings(&mut rivals, "s1", [0, 1, 2, 30_000].into_iter()),
@@ -138,7 +139,7 @@ mod tests {
             rivals.handle_eviction(at(10 + n), &format!("other{n}"));
             assert!(rivals.names.len() <= NAMES_MAX);
         }
-        // Forgotten, so it begins again.
+        // The name was forgotten, so its count starts again.
         assert!(!rivals.handle_eviction(at(2_000), "s0"));
     }
 }

@@ -1,17 +1,17 @@
 //! One end of a relay pair: its channels, and the state that survives when the connection between
 //! the ends breaks.
 //!
-//! The driver carries bytes: local sockets to [`Session::handle_local`] and from
-//! [`Session::poll_local`], lanes to [`Session::handle_lane`] and from [`Session::poll_lane`], the
-//! control stream likewise. After any of these it calls [`Session::schedule`], which moves messages
-//! from the queues to the lanes, and drains [`Session::poll_event`], which reports the new work.
-//! The driver exchanges [`Settings`] first, because the controller side must read the session's id
-//! to find the session.
+//! The driver moves bytes: from local sockets to [`Session::handle_local`] and back from
+//! [`Session::poll_local`], from lanes to [`Session::handle_lane`] and back from
+//! [`Session::poll_lane`], and likewise for the control stream. After any of these calls, it calls
+//! [`Session::schedule`], which moves messages from the queues to the lanes, and drains
+//! [`Session::poll_event`], which reports new work. The driver exchanges [`Settings`] first,
+//! because the controller side must read the session's id to find the session.
 //!
-//! Without a connection the local sockets stay open for the grace time. On the next connection both
-//! ends name their channels and the positions received of each lane, and send the rest. If the
-//! other end has been restarted it does not know the session. Then every channel that it knew of is
-//! closed, since a protocol session cannot be taken up in the middle.
+//! Without a connection, the local sockets stay open for the grace time. On the next connection,
+//! both ends list their channels and the position received in each lane, and send the rest. If the
+//! other end has restarted, it does not know the session. Then every channel that it knew of is
+//! closed, because a protocol session cannot be resumed in the middle.
 
 mod policy;
 
@@ -42,19 +42,19 @@ pub use policy::PolicyStatus;
 /// Maximum number of channels of one session.
 pub const CHANNELS_MAX: usize = 4096;
 
-/// Maximum bytes dealt to lanes that a connection has not taken, of all channels together and for
-/// each connection, where messages are scheduled. An urgent message waits for as many: measured on
-/// 20 Mbit/s, 4 KiB cost 2.8 ms where default buffers cost 93 ms. Less would leave the connection
-/// idle between wake-ups.
+/// Maximum bytes dealt to lanes and not yet taken by the connection, if messages are scheduled. The
+/// limit applies to each connection, for all channels together. An urgent message waits for up to
+/// this many bytes: measured on 20 Mbit/s, 4 KiB cost 2.8 ms and default buffers cost 93 ms. A
+/// lower limit would leave the connection idle between wake-ups.
 pub const LOWER_BYTES_MAX: usize = 4 * 1024;
 
-/// The part of the queues' capacity, one in this number, that one channel may use.
+/// Divisor of the queues' capacity: the quotient is the part that one channel may use.
 const QUEUE_SHARE: usize = 4;
 
 /// The name of the agent whose channels carry OVSDB.
 pub const OVSDB: &str = "ovsdb";
 
-/// Maximum number of ended channels with counts that no caller has fetched.
+/// Maximum number of ended channels whose counts no caller has fetched.
 const FINISHED_MAX: usize = 1024;
 
 /// The number of lanes with [`Config::shares_lanes`].
@@ -68,19 +68,19 @@ pub struct Config {
     pub window_bytes: usize,
     /// Lanes for the packets of one channel, 1 to 256.
     pub flow_lanes: u16,
-    /// Whether all channels of the session share [`SHARED_LANES`]. Each has an equal part of them
-    /// from its first packet on, and at least one. Packets of all channels that leave together cost
-    /// a header for each lane among them, and are lost together anyway. Without effect where
-    /// messages are scheduled.
+    /// Whether all channels of the session share [`SHARED_LANES`] lanes. From its first packet on,
+    /// each channel has an equal part of these lanes, and at least one. Packets of all channels
+    /// that are sent together cost one header for each lane among them, and are lost together
+    /// anyway. Has no effect if messages are scheduled.
     pub shares_lanes: bool,
     /// How long local sockets outlive the connection between the ends.
     pub grace: Duration,
-    /// The kinds that are sent a second time by datagram.
+    /// The kinds of messages that are sent a second time, by datagram.
     pub copied: PerKind<bool>,
-    /// The mode of order; keyed only if the other end's is keyed, too.
+    /// The mode of order. The keyed mode is used only if the other end is keyed, too.
     pub order: OrderMode,
-    /// The class of other agents' streams and datagrams, by the agent's name; without one
-    /// [`Kind::Other`].
+    /// The class of streams and datagrams of agents other than OpenFlow, by the agent's name. An
+    /// agent that is not listed has [`Kind::Other`].
     pub classes: BTreeMap<String, Kind>,
 }
 
@@ -114,20 +114,20 @@ pub enum Event {
         agent: Agent,
         name: String,
     },
-    /// The channel is gone: close its local socket.
+    /// The channel was closed: close its local socket.
     Closed { channel: ChannelId, reason: String },
-    /// The lane has something to send. Comes only while connected.
+    /// The lane has something to send. Reported only while connected.
     Transmit { channel: ChannelId, lane: Lane },
     /// There are bytes for the local socket.
     Deliver { channel: ChannelId },
-    /// There is room again for bytes of the local socket.
+    /// There is room again for bytes from the local socket.
     Room { channel: ChannelId },
     /// There is a message for the control stream.
     Control,
-    /// Another map is in use: it may ask for other connections.
+    /// Another map is in use: it may require other connections.
     Mapped,
-    /// A channel was closed because its switch claims another datapath than its relay's certificate
-    /// names. Repetitions of the same claim are not reported.
+    /// A channel was closed because its switch claims a datapath other than the one in its relay's
+    /// certificate. Repetitions of the same claim are not reported.
     WrongDatapath {
         channel: ChannelId,
         said: DatapathId,
@@ -143,11 +143,12 @@ pub struct ChannelStatus {
     pub channel: ChannelId,
     pub agent: Agent,
     pub name: String,
-    /// The class of all lanes of an agent other than OpenFlow. OpenFlow's lanes have their own.
+    /// The class of all lanes of an agent other than OpenFlow. OpenFlow's lanes have their own
+    /// classes.
     pub class: Option<Kind>,
-    /// From the local socket.
+    /// Traffic from the local socket.
     pub taken: Tally,
-    /// To the local socket.
+    /// Traffic to the local socket.
     pub given: Tally,
     pub lanes_out: Vec<Cursor>,
     pub lanes_in: Vec<Cursor>,
@@ -157,21 +158,22 @@ pub struct ChannelStatus {
     pub queued_count: usize,
     pub queued_bytes: usize,
     pub shed: Shed,
-    /// Bytes that have arrived, and that the local socket has not taken yet.
+    /// Bytes received that the local socket has not taken yet.
     pub held_bytes: usize,
-    /// The messages among these that wait for one they must not overtake.
+    /// The number of received messages that wait for one they must not overtake.
     pub held_count: usize,
 }
 
-/// The messages that one end sends for a session before it learns whether the other end knows it.
+/// The messages for a session that one end sends before it learns whether the other end knows the
+/// session.
 #[derive(Clone, Debug, Default)]
 pub struct Early {
-    /// For the control stream, up to the end of the resumption.
+    /// Messages for the control stream, up to the end of the resumption.
     pub messages: Vec<Control>,
-    /// The channels that these name.
+    /// The channels named in these messages.
     pub said: BTreeSet<ChannelId>,
     /// Copies of records that the other end may not have, in the order of each lane. The other end
-    /// drops by place the ones it has.
+    /// recognises the records it already has by their place, and drops their copies.
     pub records: Vec<CopiedRecord>,
 }
 
@@ -188,7 +190,7 @@ pub struct Session {
     /// Ids of the other end below this have been seen.
     next_peer: u64,
     peer_window_bytes: usize,
-    /// The order that both ends keep; strict until the other one has answered.
+    /// The order that both ends keep; strict until the other end has answered.
     order: OrderMode,
     peer_takes_datagrams: bool,
     /// Whether records may have no heads.
@@ -196,23 +198,23 @@ pub struct Session {
     control: VecDeque<Control>,
     events: VecDeque<Event>,
     finished: VecDeque<ChannelStatus>,
-    /// The messages that wait to be dealt to lanes, where there is a policy map.
+    /// The messages that wait to be dealt to lanes, if there is a policy map.
     line: Option<Line>,
-    /// The exchange of that map with the other end.
+    /// The exchange of the policy map with the other end.
     policy: Option<PolicyExchange>,
     /// The connection of each lane.
     carriers: Carriers,
     /// Bytes dealt to lanes that their connection has not taken.
     lower_bytes: [usize; CARRIERS_MAX],
-    /// Channels that are not read for want of room in the queues.
+    /// Channels that are not read because the queues have no room.
     stalled: BTreeSet<ChannelId>,
     /// Copies of the last output of [`Session::poll_lane`].
     copies: Vec<CopiedRecord>,
-    /// Copies of channels that are gone, or never existed.
+    /// Counts of copies for channels that were closed or never existed.
     copies_past: CopyCounters,
     /// At the controller side: the only datapath that the other relay's certificate allows.
     certified: Option<DatapathId>,
-    /// Channels that were closed because of it.
+    /// The number of channels closed because they claimed another datapath.
     datapaths_refused: u64,
     refused_last: Option<DatapathId>,
 }
@@ -236,11 +238,11 @@ struct Channel {
     class: Kind,
     out: Outbound,
     inn: Inbound,
-    /// Whether the other end may know of it.
+    /// Whether the other end may know of this channel.
     announced: bool,
-    /// On resumption: whether the other end still has it.
+    /// On resumption: whether the other end still has this channel.
     named: bool,
-    /// Whether its lanes are full, as noted in the line.
+    /// Whether the channel's lanes are full, as noted in the line.
     is_blocked: bool,
     /// The switch of this connection, once it is known.
     datapath: Option<DatapathId>,
@@ -249,7 +251,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// The datapath that `chunks` from the switch claim against the certificate.
+    /// The datapath that `chunks` from the switch claim, if it contradicts the certificate.
     fn foreign(&mut self, certified: DatapathId, chunks: &[Bytes]) -> Option<DatapathId> {
         match self.agent {
             Agent::OpenFlow => {
@@ -335,7 +337,7 @@ impl Session {
         }
     }
 
-    /// Changes the map, where there is one already.
+    /// Changes the map, if there is one already.
     fn set_policy(&mut self, map: &PolicyMap) {
         if let Some(line) = &mut self.line {
             line.set_map(map);
@@ -347,8 +349,8 @@ impl Session {
         self.line.as_ref().map(Line::status)
     }
 
-    /// The first message of this end. `resumed`: the controller side has found the session again;
-    /// the switch side has channels to resume.
+    /// The first message that this end sends. `resumed`: the controller side has found the session
+    /// again, or the switch side has channels to resume.
     pub fn settings(&self, resumed: bool) -> Settings {
         let map = self.policy_map();
         let points = map.map(Carriers::of);
@@ -367,15 +369,16 @@ impl Session {
         }
     }
 
-    /// Sets a random number, at the controller side of a new session, that distinguishes it from
-    /// others under its id. A switch that was connected elsewhere meanwhile has begun another
+    /// Sets, at the controller side, a random number that distinguishes a new session from others
+    /// with the same id. A switch that was connected elsewhere in the meantime has begun another
     /// session there, and must not resume this one.
     pub fn set_life(&mut self, life: u64) {
         self.life = life;
     }
 
-    /// Sets the only datapath, at the controller side, that switches behind the other relay may
-    /// claim. A channel with another claim is closed before its controller or manager learns of it.
+    /// Sets, at the controller side, the only datapath that switches behind the other relay may
+    /// claim. A channel with another claim is closed before its controller or manager learns of the
+    /// claim.
     pub fn set_certified(&mut self, certified: Option<DatapathId>) {
         self.certified = certified;
     }
@@ -385,7 +388,7 @@ impl Session {
         self.datapaths_refused
     }
 
-    /// Whether a peer with these settings means this session, at the controller side.
+    /// Whether, at the controller side, a peer with these settings refers to this session.
     pub fn is_meant(&self, peer: &Settings) -> bool {
         peer.session == self.id && peer.resumed && (peer.life == self.life || peer.life == 0)
     }
@@ -394,7 +397,7 @@ impl Session {
         self.id
     }
 
-    /// Whether a channel exists that the other end knows of.
+    /// Whether the other end knows of any existing channel.
     pub fn is_resumable(&self) -> bool {
         self.channels.values().any(|channel| channel.announced)
     }
@@ -408,9 +411,9 @@ impl Session {
         self.link == Link::Up
     }
 
-    /// The messages that the switch side may send right behind settings that are
-    /// [`Settings::early`]: its channels and the positions received of them. Call
-    /// [`Session::handle_taken_up`] afterwards if the other end knows the session, and
+    /// The messages that the switch side may send right after settings that are
+    /// [`Settings::early`]: its channels and the positions received in their lanes. Afterwards,
+    /// call [`Session::handle_taken_up`] if the other end knows the session, and
     /// [`Session::handle_connected`] if it does not.
     pub fn resume_early(&self) -> Early {
         let mut early = Early::default();
@@ -431,7 +434,8 @@ impl Session {
         early
     }
 
-    /// Notes that the other end knows the session, and was sent `said` before its answer.
+    /// Notes that the other end knows the session. `said`: the channels named to that end before
+    /// its answer.
     pub fn handle_taken_up(
         &mut self,
         peer: &Settings,
@@ -525,7 +529,7 @@ impl Session {
             .retain(|event| !matches!(event, Event::Transmit { .. } | Event::Control));
     }
 
-    /// When the local sockets are closed for want of a connection.
+    /// The time at which the local sockets are closed because there is no connection.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         match self.link {
             Link::Down { until } => Some((until?, "grace")),
@@ -563,8 +567,8 @@ impl Session {
         Some(id)
     }
 
-    /// Takes bytes of the local socket, as far as there is room; the rest stays in `buf` until
-    /// [`Event::Room`]. Returns false when the channel is gone or takes no more.
+    /// Takes bytes from the local socket, as far as there is room; the rest stays in `buf` until
+    /// [`Event::Room`]. Returns false when the channel does not exist or takes no more bytes.
     pub fn handle_local(&mut self, now: Instant, id: ChannelId, buf: &mut BytesMut) -> bool {
         if self.line.is_some() {
             return self.queue_local(now, id, buf);
@@ -587,7 +591,7 @@ impl Session {
         }
     }
 
-    /// The number of lanes for the packets of a channel whose first packet comes now.
+    /// The number of lanes for the packets of a channel whose first packet arrives now.
     fn share_of_lanes(&self) -> u16 {
         let lanes = self.config.flow_lanes;
         if !self.config.shares_lanes {
@@ -627,15 +631,16 @@ impl Session {
         }
     }
 
-    /// Moves messages from the queues to the lanes while the connection takes them. Call it after
-    /// any other method, before events are drained.
+    /// Moves messages from the queues to the lanes while the connection takes them. Call this after
+    /// any other method, before draining events.
     pub fn schedule(&mut self, now: Instant) {
         self.schedule_some(now, usize::MAX);
     }
 
-    /// Moves messages like [`Session::schedule`] on a line with a rate: at most one message beyond
-    /// `bytes_max`, and no further than the last message of a queue, so that it is not joined to
-    /// less urgent ones. Returns the bytes that were moved, at least 1 if any was.
+    /// Moves messages like [`Session::schedule`], for a line with a rate. Moves at most one message
+    /// beyond `bytes_max`, and stops after the last message of a queue, so that this message is not
+    /// joined to less urgent ones. Returns the number of bytes moved, at least 1 if any message was
+    /// moved.
     pub fn schedule_some(&mut self, now: Instant, bytes_max: usize) -> usize {
         let mut moved = 0;
         if self.line.is_none() {
@@ -725,7 +730,7 @@ impl Session {
         }
     }
 
-    /// Notes in the line whether the channel's lanes take more.
+    /// Notes in the line whether the channel's lanes have room.
     fn set_blocked(&mut self, id: ChannelId) {
         if let (Some(line), Some(channel)) = (&mut self.line, self.channels.get_mut(&id)) {
             let is_blocked = !channel.out.has_room();
@@ -736,7 +741,7 @@ impl Session {
         }
     }
 
-    /// Counts unsent bytes again, after all lanes have gone back to the other end's positions.
+    /// Counts unsent bytes again, after all lanes were rewound to the other end's positions.
     fn count_lower(&mut self) {
         let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
         ids.into_iter().for_each(|id| self.set_blocked(id));
@@ -750,8 +755,8 @@ impl Session {
         }
     }
 
-    /// Sets the connections that lanes are dealt to from now on. Records that a lane has given to a
-    /// connection stay there; its next stream begins after them.
+    /// Sets the connections to which lanes are assigned from now on. Records that a lane has given
+    /// to a connection stay there; the lane's next stream begins after them.
     pub fn set_carriers(&mut self, carriers: Carriers) {
         self.carriers = carriers;
         self.count_lower();
@@ -785,7 +790,7 @@ impl Session {
         self.carriers.code_points()
     }
 
-    /// The agent of a channel; `None` when it is gone.
+    /// The agent of a channel; `None` when the channel does not exist.
     pub fn agent(&self, id: ChannelId) -> Option<Agent> {
         self.channels.get(&id).map(|channel| channel.agent)
     }
@@ -830,7 +835,7 @@ impl Session {
     }
 
     /// Returns the next bytes for the local socket to write, about `bytes_max`. Call
-    /// [`Session::handle_written`] afterwards. `None` when the channel is gone.
+    /// [`Session::handle_written`] afterwards. `None` when the channel does not exist.
     pub fn poll_local(
         &mut self,
         now: Instant,
@@ -913,8 +918,8 @@ impl Session {
     }
 
     /// Whether a stream for a lane of channel `id` may be read. `None` while a control message may
-    /// still open the channel, or while earlier records of the lane are due on its former
-    /// connection. False when the channel is gone.
+    /// still open the channel, or while earlier records of the lane are still expected on its
+    /// former connection. False when the channel was closed.
     ///
     /// # Errors
     /// The stream starts with records that were received already.
@@ -937,7 +942,7 @@ impl Session {
             .map_or(0, |channel| channel.out.sent(lane))
     }
 
-    /// The next records of a lane, about `bytes_max` bytes. `None` when the channel is gone.
+    /// The next records of a lane, about `bytes_max` bytes. `None` when the channel does not exist.
     pub fn poll_lane(&mut self, id: ChannelId, lane: Lane, bytes_max: usize) -> Option<Vec<Bytes>> {
         let channel = self.channels.get_mut(&id)?;
         if self.link != Link::Up {
@@ -956,7 +961,7 @@ impl Session {
             self.lower_bytes[carrier] += channel.out.unsent_bytes();
             self.lower_bytes[carrier] -= before;
         }
-        // Records that a copy delivered before they were sent are forgotten now.
+        // Records that a copy delivered before they were sent are no longer needed.
         if channel.out.has_room() != had_room || channel.out.is_done() {
             self.note_delivered(id, had_room);
         }
@@ -968,7 +973,7 @@ impl Session {
         std::mem::take(&mut self.copies)
     }
 
-    /// Handles a datagram of the other end.
+    /// Handles a datagram from the other end.
     pub fn handle_copy(&mut self, mut datagram: Bytes) -> Result<(), WireError> {
         let CopyHeader {
             channel: id,
@@ -976,7 +981,8 @@ impl Session {
             place,
         } = CopyHeader::take(&mut datagram)?;
         let Some(channel) = self.channels.get_mut(&id) else {
-            // It may overtake the control message that opens its channel, or come behind its end.
+            // The copy may arrive before the control message that opens its channel, or after its
+            // channel's end.
             self.copies_past.refused += 1;
             return Ok(());
         };
@@ -992,7 +998,7 @@ impl Session {
         Ok(())
     }
 
-    /// The outcomes of the copies that came.
+    /// The outcomes of the copies received.
     pub fn copies(&self) -> CopyCounters {
         let mut all = self.copies_past;
         let channels = self.channels.values();
@@ -1000,7 +1006,7 @@ impl Session {
         all
     }
 
-    /// Handles a control message of the other end, other than [`Control::Settings`].
+    /// Handles a control message from the other end, except [`Control::Settings`].
     pub fn handle_control(&mut self, message: Control) -> Result<(), WireError> {
         match message {
             Control::Settings(_) => Err(WireError("settings twice")),
@@ -1037,8 +1043,8 @@ impl Session {
         }
     }
 
-    /// The next message for the control stream. With `reports` it includes delivered positions,
-    /// which the driver requests when convenient, or at once when they are urgent.
+    /// The next message for the control stream. Reports of delivered positions are included if they
+    /// are urgent, or with `reports`, which the driver sets when convenient.
     pub fn poll_control(&mut self, reports: bool) -> Option<Control> {
         if matches!(self.link, Link::Down { .. }) {
             return None;
@@ -1056,7 +1062,7 @@ impl Session {
         })
     }
 
-    /// Whether [`Session::poll_control`] would give a report.
+    /// Whether [`Session::poll_control`] would return a report.
     pub fn has_report(&self) -> bool {
         self.channels
             .values()
@@ -1067,8 +1073,8 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// Returns the status of an ended channel at its end. The oldest are forgotten if they are not
-    /// fetched.
+    /// Returns the final status of an ended channel. The oldest statuses are dropped if they are
+    /// not fetched.
     pub fn poll_finished(&mut self) -> Option<ChannelStatus> {
         self.finished.pop_front()
     }
@@ -1144,7 +1150,7 @@ impl Session {
             };
         }
         if self.is_own(id) || id.0 < self.next_peer {
-            // It was here and is gone.
+            // The channel existed and was closed.
             self.say(Control::Reset {
                 channel: id,
                 reason: "closed meanwhile".into(),
@@ -1268,7 +1274,7 @@ pub fn datapath_of(frame: &Frame) -> Option<DatapathId> {
     datapath_in(frame.bytes())
 }
 
-/// The same from the bytes of one message of any version: this type is common to all.
+/// The same id, from the bytes of one message of any version: all versions share this type.
 fn datapath_in(message: &[u8]) -> Option<DatapathId> {
     const FEATURES_REPLY: u8 = 6;
     let id = message.get(8..)?.first_chunk::<8>()?;

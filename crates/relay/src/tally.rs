@@ -1,8 +1,8 @@
 //! Proof that every byte in equals every byte out: counts and a digest per channel and direction.
 //!
-//! Lanes may overtake each other, so the digest of OpenFlow does not depend on the order: it is
-//! the sum, modulo 2²⁵⁶, of the SHA-256 of each message. Raw bytes keep their order, and theirs is
-//! the SHA-256 of all of them.
+//! Lanes may overtake each other, so the digest of OpenFlow does not depend on the order: it is the
+//! sum, modulo 2²⁵⁶, of the SHA-256 of each message. Raw bytes keep their order, and their digest
+//! is the SHA-256 of all bytes.
 
 use sha2::{Digest, Sha256};
 

@@ -191,7 +191,7 @@ impl Pair {
             ends,
             connected: false,
             early: None,
-            // Four of each queue.
+            // Four lanes for each queue.
             flow_lanes: map.map_or(4, |map| 4 * map.scheduling.queues.len()),
         }
     }
@@ -204,7 +204,7 @@ impl Pair {
         self.connected = true;
     }
 
-    /// Connects while the switch side goes on before it learns that the other end knows the
+    /// Connects, and lets the switch side continue before it learns that the other end knows the
     /// session.
     fn connect_early(&mut self) {
         let [a, b] = &mut self.ends;
@@ -229,7 +229,7 @@ impl Pair {
         }
     }
 
-    /// Whether the switch side has not read that far.
+    /// Whether the switch side does not read the bytes of this end yet.
     fn is_unread(&self, from: usize) -> bool {
         from == 1 && self.early.is_some()
     }
@@ -606,8 +606,8 @@ fn packet_in(flow: u8, number: u32) -> Bytes {
     bytes.into()
 }
 
-/// Few bytes are dealt to lanes while nobody sends. A late urgent message goes before all that
-/// wait, and the end comes last.
+/// While nothing is sent, few bytes are dealt to lanes. A late urgent message overtakes those that
+/// wait, and the end is last.
 #[test]
 fn a_backlog_waits_above_the_lanes_and_what_matters_passes_it() {
     const BACKLOG: u32 = 300;
@@ -633,7 +633,7 @@ fn a_backlog_waits_above_the_lanes_and_what_matters_passes_it() {
     assert_eq!(pair.ends[0].session.channels().count(), 0);
 }
 
-/// A peer that takes nothing more: packet-ins are shed, counted, and not in the ledger.
+/// A peer that reads nothing more: packet-ins are shed, counted, and absent from the ledger.
 #[test]
 fn what_is_shed_is_counted_apart() {
     let mut pair = Pair::scheduled(4 << 20, Some(&map("strict")));
@@ -858,7 +858,7 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
         session.handle_connected(&settings, false),
         Err(WireError("both ends are the same side"))
     );
-    // Messages that wait for a state message which never comes, beyond the window.
+    // Messages that wait for a state message which never arrives, beyond the window.
     let mut flood = BytesMut::new();
     for _ in 0..10 {
         flood.extend_from_slice(&[0, 1, 2, 4, 10, 0x80, 0]);

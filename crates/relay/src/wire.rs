@@ -1,20 +1,20 @@
 //! The protocol between the two ends of a relay, byte by byte.
 //!
-//! Integers are the variable-length ones of QUIC (RFC 9000, 16): 1, 2, 4 or 8 bytes.
+//! Integers have QUIC's variable-length encoding (RFC 9000, 16): 1, 2, 4 or 8 bytes.
 //!
-//! - The control stream is the first bidirectional one. It carries [`Control`] messages, each
-//!   `type, length, body`; an unknown type is skipped, so that later versions may add some.
+//! - The control stream is the first bidirectional stream. It carries [`Control`] messages, each
+//!   `type, length, body`; an unknown type is skipped, so that later versions may add types.
 //! - A lane is one unidirectional stream: a [`LaneHeader`], then records. The place of a record in
 //!   its lane is implied; the header gives the stream's first place.
-//! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane.
-//!   Otherwise it is the datagram of an agent that speaks UDP, see [`super::datagrams`], which may
-//!   also be all of a unidirectional stream of type 2.
-//! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags` and, if these announce
-//!   it, `number`, otherwise `count, (lane, n)…`, then the unchanged OpenFlow message, which
-//!   contains its own length. Raw channels put a length before the bytes.
-//! - Where both ends' settings accept bare records, an OpenFlow record whose head equals that of
-//!   the record before it in its stream has none, and begins with the message. A 0 marks a head
-//!   then, since no version of OpenFlow is 0.
+//! - A datagram is either the copy of one record or the datagram of an agent that speaks UDP. A
+//!   copy is `channel, lane, place`, then the record as on its lane. An agent's datagram, see
+//!   [`super::datagrams`], may also be the whole content of a unidirectional stream of type 2.
+//! - A record is `epoch (1 byte), after × 2 + extended`, then the unchanged OpenFlow message, which
+//!   contains its own length. If extended, `flags` and then either `number`, if the flags announce
+//!   it, or `count, (lane, n)…` precede the message. Raw channels put a length before the bytes.
+//! - If both ends' settings accept bare records, an OpenFlow record omits its head when the record
+//!   before it in its stream has an equal one. It then begins with the message. In such streams a 0
+//!   precedes every head that is sent, since no version of OpenFlow is 0.
 
 mod policy;
 mod settings;
@@ -46,12 +46,12 @@ const FLAG_FENCE: u8 = 1;
 const FLAG_END: u8 = 2;
 const FLAG_NUMBERED: u8 = 4;
 
-/// A channel of a session: one connection of a switch, a manager or another agent. The switch
-/// side's own are even, the controller side's odd.
+/// A channel of a session: one connection of a switch, a manager or another agent. Channels opened
+/// by the switch side have even ids, those opened by the controller side odd ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u64);
 
-/// The identity of a session after its connection broke. Chosen at random by the switch side.
+/// The identity of a session across its connections. The switch side chooses it at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -70,7 +70,7 @@ pub enum Agent {
     Raw,
 }
 
-/// The end of a pair.
+/// One of the two ends of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Switch,
@@ -97,7 +97,7 @@ pub enum Control {
     },
     /// The end of the list of channels that still exist.
     ResumeEnd,
-    /// Records of each lane that have been handed over, and need not be kept any more.
+    /// Records of each lane that were delivered and need no longer be kept.
     Delivered {
         channel: ChannelId,
         cursors: Vec<Cursor>,
@@ -107,11 +107,11 @@ pub enum Control {
         channel: ChannelId,
         reason: String,
     },
-    /// A policy map on its way; earlier versions skip it.
+    /// A message about a policy map; earlier versions skip it.
     Policy(PolicyMessage),
     /// The first and only message on the control stream of a further connection, which carries the
-    /// messages of one class of `session`; the answer is the same. An end that does not know the
-    /// session closes it.
+    /// messages of one class of `session`. The answer is the same message. An end that does not
+    /// know the session closes the connection.
     Join {
         session: SessionId,
         dscp: u8,
@@ -185,7 +185,7 @@ impl CopiedRecord {
     }
 }
 
-/// The head of a copy, with the record behind it still to be taken.
+/// The head of a copy. The record after it is still to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyHeader {
     pub channel: ChannelId,
@@ -254,7 +254,7 @@ impl Record {
     }
 }
 
-/// Takes the message behind `head_len` bytes off, with them, if it is there.
+/// Takes `head_len` bytes and the message after them off the front, if the message is complete.
 fn take_body(
     buf: &mut BytesMut,
     head_len: usize,
@@ -292,10 +292,10 @@ fn take_body(
     Ok(Some(buf.split_to(body_len).freeze()))
 }
 
-/// The byte before a head where records may have none.
+/// The byte that precedes a head where records may omit their heads.
 pub(super) const HEAD_FOLLOWS: u8 = 0;
 
-/// Takes records off the stream of one lane of OpenFlow, some of which have no head.
+/// Takes records, with or without heads, off the stream of one OpenFlow lane.
 #[derive(Clone, Debug, Default)]
 pub struct BareRecords {
     last: Option<Stamp>,
@@ -308,7 +308,7 @@ impl BareRecords {
             return Ok(None);
         };
         if *first == HEAD_FOLLOWS {
-            // Reads behind the byte, so that it stays if the rest is not here yet.
+            // Reads after the byte, so that the byte stays if the rest has not arrived yet.
             let mut rest = buf.split_off(1);
             let record = Record::take(&mut rest, Agent::OpenFlow);
             if let Ok(Some(record)) = &record {
@@ -694,7 +694,7 @@ mod tests {
             bytes.extend_from_slice(&frame(9));
             sent.extend([record, bare]);
         }
-        // Bytes that come one by one, apart from the long body.
+        // Bytes arrive one by one, except for the long body.
         let (mut reader, mut arrived, mut taken) =
             (BareRecords::default(), BytesMut::new(), vec![]);
         while !bytes.is_empty() {

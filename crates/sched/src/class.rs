@@ -1,8 +1,8 @@
 //! Traffic type and order of each message type: one table by `MessageKind`, without parsing.
 //!
-//! The traffic type is the one of the published priority scheme, message by message. The order is
-//! what OpenFlow (1.3.5, 6.2) asks for and what controllers rely on beyond it: a learning switch
-//! sends FLOW_MOD and then PACKET_OUT with no barrier between them.
+//! The table takes the traffic types from the published priority scheme, message by message. It has
+//! the order that OpenFlow (1.3.5, 6.2) requires, and the order that controllers rely on beyond
+//! that: a learning switch sends FLOW_MOD and then PACKET_OUT with no barrier between them.
 
 use openflow::MessageKind as K;
 
@@ -30,7 +30,7 @@ pub enum Order {
     State,
     /// First in, first out among the packets of one flow.
     Flow,
-    /// Requests, and replies in parts that must stay in order.
+    /// First in, first out among requests, and among replies, whose parts must stay in order.
     Exchange,
     /// Bound to nothing but the HELLO before it.
     Free,
@@ -77,10 +77,10 @@ pub const fn class_of(kind: K) -> Class {
 
 /// Returns the traffic type of `kind` under `profile`.
 ///
-/// A barrier is of the class of what it fences, which is flow setup as a rule; so are bundles. What
-/// decides who is in charge, and who receives which reports, keeps the session alive. One type
-/// depends on more than the kind: a PORT_STATUS that reports a lost link is of the session's type
-/// under [`Profile::Auster`], and the classifier sees to that.
+/// A barrier has the type of the messages that it fences, as a rule flow setup; so do bundles.
+/// Messages that decide which controller is in charge, and which reports it receives, keep the
+/// session alive. One type depends on more than the kind: under [`Profile::Auster`] the classifier
+/// gives the session's type to a PORT_STATUS that reports a lost link.
 pub const fn traffic_of(kind: K, profile: Profile) -> TrafficType {
     match (profile, kind) {
         (Profile::Auster, K::BarrierRequest | K::BarrierReply) => TrafficType::FlowSetup,

@@ -1,8 +1,8 @@
-//! From a message to what a scheduler must know of it.
+//! Classification of messages: the description that a scheduler needs.
 //!
-//! The traffic type is a table's. The packet inside is parsed once, and only of messages whose
-//! rules or whose order ask for it. A field that is absent, because the packet has none such, is
-//! cut short or is a fragment, is a field that does not match. Nothing is allocated.
+//! A table gives the traffic type. The packet inside a message is parsed once, and only if the
+//! rules or the order of that message need it. A field can be absent because the packet has none,
+//! is cut short or is a fragment; an absent field does not match. Nothing is allocated.
 
 mod buffers;
 mod explain;
@@ -43,7 +43,7 @@ pub enum Binding {
     Flow {
         /// Hash of the flow. Messages with equal keys stay in order.
         key: u64,
-        /// `true` if it must stay behind the state messages before it.
+        /// `true` if the packet must stay behind the state messages before it.
         after_state: bool,
     },
     /// A request or a reply: first in, first out among these.
@@ -76,7 +76,7 @@ pub struct Tag {
 /// Result for a message: the rule that matched, and its consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Traffic type that the rules were asked about.
+    /// Traffic type that the rules were matched against.
     pub traffic: TrafficType,
     /// Index into the map's rules; `None`: its default.
     pub rule: Option<usize>,
@@ -95,7 +95,7 @@ pub struct DataVerdict {
     pub dscp: Option<u8>,
 }
 
-/// A policy map, compiled. It reads nothing but the message.
+/// A compiled policy map. It reads nothing but the message.
 ///
 /// ```
 /// use openflow::{Message, Version, Xid, encode, text};
@@ -132,8 +132,8 @@ impl Classifier {
         }
     }
 
-    /// Classifies `frame`, which goes in `direction` on `channel`, a connection of switch
-    /// `datapath` where that is known.
+    /// Classifies `frame`, which travels in `direction` on `channel`. `datapath` is the switch of
+    /// that connection, if known.
     pub fn classify(
         &self,
         frame: &Frame,
@@ -144,8 +144,7 @@ impl Classifier {
         self.classify_kept(frame, direction, channel, datapath, None)
     }
 
-    /// Classifies a PACKET_OUT that names a buffer. `kept` is the packet in the buffer, where it is
-    /// known.
+    /// Classifies a PACKET_OUT that names a buffer. `kept` is the packet in the buffer, if known.
     pub fn classify_kept(
         &self,
         frame: &Frame,
@@ -160,7 +159,7 @@ impl Classifier {
         self.verdict(frame, direction, channel, &reading, rule)
     }
 
-    /// Classifies a data packet that came in by `in_port`.
+    /// Classifies a data packet that arrived on `in_port`.
     pub fn classify_data(&self, in_port: PortNo, packet: &[u8]) -> DataVerdict {
         let fields = PacketFields::parse(in_port, packet);
         let dscp = dscp_of(&fields);
@@ -185,7 +184,7 @@ impl Classifier {
     /// buffer that a PACKET_OUT names.
     fn read(&self, frame: &Frame, direction: Direction, kept: Option<&PacketFields>) -> Reading {
         let kind = frame.kind();
-        // A bundle of 1.3 is an EXPERIMENTER message, and a fence like that of 1.4.
+        // A bundle of 1.3 is an EXPERIMENTER message, and a fence like a bundle of 1.4.
         let order = class_of(frame.meaning()).order;
         let mut traffic = traffic_of(kind, self.profile);
         let reading = |subject, binding, port| Reading {
@@ -215,7 +214,7 @@ impl Classifier {
                 };
                 reading(Subject::Packet(fields), binding, 0)
             }
-            // A packet that goes the wrong way is the far end's to refuse, in order.
+            // A packet in the wrong direction stays in order; the far end must refuse it.
             (Order::Flow | Order::Fence, ..) => reading(Subject::None, Binding::Fence, 0),
             (Order::Exchange, ..) => reading(Subject::None, Binding::Exchange, 0),
             (Order::Free, ..) => reading(Subject::None, Binding::Free, 0),
@@ -282,7 +281,7 @@ impl Classifier {
         rule.map_or(self.default, |rule| self.rules.action(rule))
     }
 
-    /// The queue and the code point that `action` gives where `copied` is the packet's.
+    /// Returns the queue and the code point of `action`; `copied` is the packet's code point.
     fn outcome(&self, action: Action, copied: u8) -> (u8, Option<u8>) {
         let by_dscp = |dscp: u8| (self.dscp_queue[usize::from(dscp & 63)], Some(dscp & 63));
         match action {
@@ -294,7 +293,7 @@ impl Classifier {
     }
 }
 
-/// The fields of a message that are known before the rules are asked.
+/// Properties of a message that are known before the rules are tried.
 struct Reading {
     traffic: TrafficType,
     subject: Subject,
@@ -323,7 +322,7 @@ fn flow(key: u64, after_state: bool) -> Binding {
     Binding::Flow { key, after_state }
 }
 
-/// The code point of a packet; 0 of one without an IP header.
+/// The code point of a packet; 0 for a packet without an IP header.
 fn dscp_of(fields: &PacketFields) -> u8 {
     fields.get(Field::IpDscp).unwrap_or(0) as u8
 }

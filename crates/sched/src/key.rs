@@ -1,15 +1,16 @@
-//! The key of a flow-mod, if it has one. Flow-mods with different keys may be exchanged.
+//! The key of a flow-mod, if it has one. Flow-mods with different keys may be reordered.
 //!
-//! The key is the pair of addresses that the match names in full. No packet is of two keys of one
-//! kind, whatever else the matches say, so that no packet can see in which order two such entries
-//! came into one table. The table is not part of the key: what a flow has in several stays in
-//! order.
+//! The key is the pair of addresses that the match names in full. No packet has two keys of one
+//! kind, whatever else the matches contain. So no packet can observe the order in which two such
+//! entries entered one table. The table is not part of the key: a flow's entries in several tables
+//! stay in order.
 
 use openflow::{Field, Frame, MessageKind, Version};
 
 use crate::subject::FlowFields;
 
-/// Which addresses a key is made of. A packet has a key of either kind, so kinds do not mix.
+/// Kind of the addresses that make up a key. A packet has a key of either kind, so kinds do not
+/// mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyKind {
     /// Ethernet source and destination.
@@ -27,10 +28,10 @@ pub struct Key {
     pub hash: u64,
 }
 
-/// The key of a FLOW_MOD that adds or modifies entries of one key and neither looks at others nor
-/// sends a packet. `None` of all else: deletions, which make room in a table that may be full;
-/// those that ask whether they overlap, or name a buffer; a match that leaves an address open;
-/// groups, meters, and what is malformed.
+/// Returns the key of a FLOW_MOD that adds or modifies entries of one key, and neither examines
+/// other entries nor sends a packet. Returns `None` for all other messages: deletions, which make
+/// room in a table that may be full; FLOW_MODs that check for overlaps or name a buffer; matches
+/// that leave an address open; groups, meters, and malformed messages.
 pub fn key_of(frame: &Frame) -> Option<Key> {
     const ADD: u8 = 0;
     const MODIFY_STRICT: u8 = 2;
@@ -69,7 +70,7 @@ pub fn key_of(frame: &Frame) -> Option<Key> {
         .or_else(|| pair(Field::Ipv6Src, Field::Ipv6Dst).map(of(KeyKind::Ip)))
 }
 
-/// FNV-1a over words, then mixed, since it is taken modulo a small number.
+/// FNV-1a over words, then mixed, since the hash is taken modulo a small number.
 fn hash(words: [u128; 2]) -> u64 {
     let halves = words
         .into_iter()

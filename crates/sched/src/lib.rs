@@ -1,12 +1,12 @@
 //! Classes, order and queues of OpenFlow messages, without I/O or clock.
 //!
-//! [`policy`] reads the map that assigns messages to queues. [`classify`] applies it to a message,
-//! in which [`subject`] finds the packet or the flow. [`class`] is the table of message types.
-//! [`scheduler`] keeps the queues and chooses the next message.
+//! [`policy`] reads the map that assigns messages to queues. [`classify`] applies the map to a
+//! message, and [`subject`] finds the packet or flow in that message. [`class`] is the table of
+//! message types. [`scheduler`] keeps the queues and chooses the next message.
 //!
-//! [`order`] states what a message must not overtake. It also lets the messages of one channel
-//! travel on several lanes that do not wait for each other. [`key`] finds flow-mods whose order
-//! does not matter.
+//! [`order`] states which messages a message must not overtake. It also lets the messages of one
+//! channel travel on several lanes that do not wait for each other. [`key`] finds flow-mods whose
+//! order does not matter.
 //!
 //! ```
 //! use clock::Instant;

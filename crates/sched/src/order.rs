@@ -1,48 +1,49 @@
-//! Lanes that do not wait for each other, and the little that they owe each other.
+//! Lanes that do not wait for each other, and the few dependencies between them.
 //!
-//! A channel's messages of one direction are dealt to lanes; each lane is first-in first-out, and
-//! lanes may overtake one another. What must not be overtaken is written into a [`Stamp`]: the
-//! sender's [`Sequencer`] counts, the receiver's [`Gate`] holds a message back until its counts
-//! are reached. Counts run from the last fence, so stamps stay small.
+//! The sender deals a channel's messages of one direction to lanes. Each lane is first-in
+//! first-out, and lanes may overtake one another. A [`Stamp`] counts the messages that a message
+//! must not overtake: the sender's [`Sequencer`] writes it, and the receiver's [`Gate`] holds the
+//! message back until its counts are reached. Counts run from the last fence, so stamps stay small.
 //!
-//! - `epoch`: fences sent before this message, modulo 256. A fence is on the first state lane and
-//!   carries how many messages each lane has had since the fence before. The gate releases it when
-//!   all of those are released, and messages of a later epoch only afterwards.
+//! - `epoch`: fences sent before this message, modulo 256. A fence travels on the first state lane
+//!   and carries each lane's number of messages since the previous fence. The gate releases the
+//!   fence when all those messages are released, and messages of a later epoch only afterwards.
 //! - `after`: messages of the other ordered lane, since the last fence, that must be released
-//!   first. For a packet or a request that is the state lane; for a state message, requests.
+//!   first. For a packet or a request the other lane is the state lane; for a state message, the
+//!   lane of requests.
 //!
-//! Every dependency points backwards in the order of sending, so the oldest message that is held
-//! can always be released once it and all before it have arrived: nothing here can deadlock as
-//! long as the receiver takes whatever arrives. An epoch byte is unambiguous while fewer than 256
-//! fences are on their way; the sender sees to that ([`FENCES_IN_FLIGHT_MAX`]).
+//! A message depends only on messages sent before it. So the oldest held message can always be
+//! released once it and all messages before it have arrived: nothing here can deadlock as long as
+//! the receiver takes whatever arrives. An epoch byte is unambiguous while fewer than 256 fences
+//! are in flight, which the sender ensures ([`FENCES_IN_FLIGHT_MAX`]).
 //!
 //! The text above describes *strict* mode, in which state messages have one lane. *Keyed* mode,
 //! towards the switch, deals state messages with a [`Key`] to lanes of their own by that key; every
-//! other state message is a fence. Each has a `number`. A packet or a request follows all of them,
-//! and by that number one count says when the first `after` of them are released. Each domain of
-//! barriers is a *scope* with its own lanes and fences, like an auxiliary connection. A fence of
-//! domain 0 fences all scopes.
+//! other state message is a fence. Each keyed message has a `number`. A packet or a request follows
+//! all keyed messages before it, and the numbers let one count show when the first `after` of them
+//! are released. Each domain of barriers is a *scope* with its own lanes and fences, like an
+//! auxiliary connection. A fence of domain 0 fences all scopes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::classify::Binding;
 use crate::key::{Key, KeyKind};
 
-/// Fences a sender may have on their way before it waits for the first to be acknowledged.
+/// Fences that a sender may have in flight before it waits for the first to be acknowledged.
 pub const FENCES_IN_FLIGHT_MAX: usize = 255;
 
 /// Highest index of the lanes of one kind in one scope.
 pub const LANE_INDEX_MAX: u16 = 255;
 
-/// Scopes that have lanes of their own: that of domain 0, and three that the other domains share.
-/// Lanes beyond are refused, so that a peer cannot make us keep many.
+/// Scopes that have lanes of their own: one for domain 0, and three that the other domains share.
+/// Lanes of further scopes are refused, so that a peer cannot make us keep many.
 pub const SCOPES: usize = 4;
 
-/// Lanes for the keyed messages of a scope. By 32 nearly all of what lanes gain is had.
+/// Lanes for the keyed messages of a scope. 32 lanes bring nearly all that lanes can gain.
 pub const KEYED_LANES: u16 = 32;
 
-/// After so many keyed messages without a fence the next one is a fence. It bounds what the
-/// receiver must remember of those that were released before their turn.
+/// Number of keyed messages without a fence after which the next one is a fence. It bounds what the
+/// receiver must remember about messages that were released before their turn.
 pub const KEYED_RUN_MAX: u64 = 65_536;
 
 /// Direction of a message.
@@ -59,11 +60,11 @@ pub enum Direction {
 pub enum LaneKind {
     /// Echo requests and replies.
     Echo = 0,
-    /// State changes and notices: lane 0, and in keyed mode those of the keys behind it.
+    /// State changes and notices: lane 0, and in keyed mode the lanes of the keys after it.
     State = 1,
     /// Packets, dealt to lanes by flow.
     Flow = 2,
-    /// Requests one way, replies the other.
+    /// Requests in one direction, replies in the other.
     Exchange = 3,
 }
 
@@ -72,7 +73,7 @@ pub enum LaneKind {
 pub struct Lane {
     /// Kind of messages that it carries.
     pub kind: LaneKind,
-    /// The scope above the low byte, which counts the lanes of one kind in it.
+    /// The scope in the high byte; the low byte numbers the lanes of one kind in that scope.
     pub index: u16,
 }
 
@@ -120,12 +121,12 @@ impl Lane {
         usize::from(self.index >> 8)
     }
 
-    /// Which of the lanes of its kind and scope it is.
+    /// Number of the lane among the lanes of its kind and scope.
     pub fn of_scope(self) -> u16 {
         self.index & LANE_INDEX_MAX
     }
 
-    /// The number on the wire: the kind in the low two bits.
+    /// Returns the lane's number on the wire, with the kind in the low two bits.
     pub fn wire(self) -> u64 {
         u64::from(self.index) << 2 | self.kind as u64
     }
@@ -152,7 +153,8 @@ pub enum Place {
     Fence,
     /// A state message without a key.
     State,
-    /// A state message that is about its key alone. In strict mode as any other state message.
+    /// A state message that concerns its key alone. Strict mode treats it as any other state
+    /// message.
     Keyed(Key),
     /// A packet, by the lane of its flow.
     Flow(u16),
@@ -169,24 +171,25 @@ pub struct Stamp {
     pub epoch: u8,
     /// Messages of the other ordered lane since the last fence.
     pub after: u64,
-    /// Only a fence has it: messages per lane since the last fence.
+    /// Messages per lane since the last fence. Only a fence has this field.
     pub fence: Option<Vec<(Lane, u64)>>,
-    /// Only a keyed message has it: keyed messages of its scope since the last fence.
+    /// Keyed messages of the scope since the last fence. Only a keyed message has this field.
     pub number: Option<u64>,
 }
 
-/// The law: whether `later` must stay behind `earlier`, which came before it on the same channel
-/// and goes the same way. Each is a binding and a domain of barriers.
+/// States the law of order: whether `later` must stay behind `earlier`, which was sent before it on
+/// the same channel in the same direction. Each message is a binding and a domain of barriers.
 ///
-/// - A fence is crossed by nothing of its domain; domain 0 shares the fences of all.
-/// - State messages stay in order. Towards the switch, packets that say so, and requests, follow
-///   the state messages before them: they may depend on what these set up. A state message follows
-///   the requests before it, whose answers must not show it. Towards the controller only replies
-///   follow state messages: a notice need not wait for a long reply, nor a packet for a notice.
-/// - Requests stay in order, replies do, and packets of one flow.
-/// - What is free keeps its order among its like, and is bound to nothing else.
+/// - No message crosses a fence of its domain; domain 0 shares the fences of all domains.
+/// - State messages stay in order. Towards the switch, packets with `after_state`, and requests,
+///   follow the state messages before them: they may depend on that state. A state message follows
+///   the requests before it: their answers must not show its change. Towards the controller only
+///   replies follow state messages: a notice need not wait for a long reply, nor a packet for a
+///   notice.
+/// - Requests stay in order, and so do replies and the packets of one flow.
+/// - Free messages stay in order among themselves and are bound to nothing else.
 ///
-/// Beside this, whatever comes first on a channel is overtaken by nothing: it is a HELLO as a rule.
+/// Besides, nothing overtakes the first message of a channel, which is a HELLO as a rule.
 pub fn must_follow(direction: Direction, earlier: (Binding, u8), later: (Binding, u8)) -> bool {
     use Binding::{Exchange, Fence, Flow, Free, State};
     let to_switch = direction == Direction::ToSwitch;
@@ -203,17 +206,18 @@ pub fn must_follow(direction: Direction, earlier: (Binding, u8), later: (Binding
     }
 }
 
-/// The law of keyed mode, towards the switch; towards the controller nothing is different. Each
+/// States the law of keyed mode towards the switch; towards the controller nothing changes. Each
 /// message is a place and a domain of barriers.
 ///
-/// - A fence is crossed by nothing of its scope, and one of domain 0 by nothing at all. So is a
-///   state message without a key, but that it need not wait for the packets before it. Beyond that
-///   different scopes owe each other nothing.
-/// - State messages of one key stay in order. So do those of different kinds of key, which may be
-///   about the same packets.
+/// - No message crosses a fence of its scope, and none at all crosses a fence of domain 0. The same
+///   holds for a state message without a key, except that it need not wait for the packets before
+///   it. Otherwise messages of different scopes are independent.
+/// - State messages of one key stay in order. So do state messages with keys of different kinds,
+///   which may concern the same packets.
 /// - Packets, and requests, follow all state messages before them; a state message follows the
 ///   requests before it.
-/// - Requests stay in order, and packets of one flow; echoes keep their order among themselves.
+/// - Requests stay in order, and so do the packets of one flow; echoes stay in order among
+///   themselves.
 pub fn must_follow_keyed(earlier: (Place, u8), later: (Place, u8)) -> bool {
     use Place::{Exchange, Fence, Flow, Free, Keyed, State};
     let fences = |(place, domain): (Place, u8)| {
@@ -233,7 +237,8 @@ pub fn must_follow_keyed(earlier: (Place, u8), later: (Place, u8)) -> bool {
     }
 }
 
-/// The scope of a domain of barriers. Domains that share one are bound more than they ask for.
+/// Returns the scope of a domain of barriers. Domains that share a scope are bound more than they
+/// ask for.
 pub fn scope_of(domain: u8) -> usize {
     match usize::from(domain) {
         0 => 0,
@@ -247,17 +252,18 @@ pub struct Sequencer {
     direction: Direction,
     is_keyed: bool,
     scopes: [Sent; SCOPES],
-    /// Whether anything has been dealt yet: the first message, a HELLO as a rule, is a fence
-    /// whatever it is, and nothing overtakes it.
+    /// Whether a message has been dealt yet. The first message, a HELLO as a rule, is always a
+    /// fence, and nothing overtakes it.
     started: bool,
 }
 
-/// The messages of one scope that were sent.
+/// Counts of the messages sent in one scope.
 #[derive(Debug, Default)]
 struct Sent {
     /// Fences that bind the scope.
     epoch: u64,
-    /// Messages by lane since the last of these; of a scope's own fences, since the last of all.
+    /// Messages by lane since the last such fence; a scope's own fences count since the last fence
+    /// of all scopes.
     since_fence: BTreeMap<Lane, u64>,
     /// State messages since the last fence.
     states: u64,
@@ -282,8 +288,8 @@ impl Sequencer {
         }
     }
 
-    /// Another mode from the next message on, which is a fence between the two. Towards the
-    /// controller there is strict mode alone.
+    /// Changes the mode from the next message on, which is a fence between the two modes. Towards
+    /// the controller the mode is always strict.
     pub fn set_keyed(&mut self, is_keyed: bool) {
         let is_keyed = is_keyed && self.direction == Direction::ToSwitch;
         if is_keyed != self.is_keyed {
@@ -297,7 +303,7 @@ impl Sequencer {
         self.is_keyed
     }
 
-    /// The lane that the next message would have at `place`.
+    /// Returns the lane that the next message would have at `place`.
     pub fn lane_of(&self, place: Place, domain: u8) -> Lane {
         let (place, scope) = self.settle(place, domain);
         let lane = match place {
@@ -310,7 +316,7 @@ impl Sequencer {
         lane.in_scope(scope)
     }
 
-    /// The lane for the next message and what it must not overtake.
+    /// Deals the next message to a lane, and counts the messages that it must not overtake.
     pub fn stamp(&mut self, place: Place, domain: u8) -> (Lane, Stamp) {
         let lane = self.lane_of(place, domain);
         let (place, scope) = self.settle(place, domain);
@@ -320,7 +326,7 @@ impl Sequencer {
         let after = match (place, self.direction) {
             (Place::Free, _) => return (lane, Stamp::default()),
             (Place::Fence, _) => return (lane, self.fence(scope)),
-            // A state change must not be seen by a request sent before it. The other way round
+            // A request must not see a state change that was sent after it. In the other direction
             // replies may be long, and a notice does not wait for them.
             (Place::State | Place::Keyed(_), Direction::ToSwitch) => exchanges,
             (Place::State | Place::Keyed(_), Direction::ToController) => 0,
@@ -385,7 +391,7 @@ impl Sequencer {
             of.epoch += 1;
         }
         if scope != 0 {
-            // For the next fence of all.
+            // For the next fence of all scopes.
             self.scopes[scope].since_fence.insert(lane, own + 1);
         }
         Stamp {
@@ -397,13 +403,15 @@ impl Sequencer {
     }
 }
 
-/// Holds messages back until what they must not overtake has been released, at the receiver.
+/// Holds each message back, at the receiver, until the messages that it must not overtake are
+/// released.
 ///
-/// The caller bounds what is put in: in a relay, by the window it grants to the sender.
+/// The caller bounds the messages inside: a relay does so by the window that it grants to the
+/// sender.
 #[derive(Debug)]
 pub struct Gate<T> {
     lanes: BTreeMap<Lane, VecDeque<(Stamp, T)>>,
-    /// Lanes of which something waits, so that the others need not be looked at.
+    /// Lanes with waiting messages, so that the other lanes need not be examined.
     waiting: BTreeSet<Lane>,
     /// Number of messages released, by lane, since the same fences that the sender counts from.
     released: BTreeMap<Lane, u64>,
@@ -411,18 +419,19 @@ pub struct Gate<T> {
     held: usize,
 }
 
-/// The messages of one scope that were released.
+/// Counts of the messages released in one scope.
 #[derive(Debug, Default)]
 struct Released {
     epoch: u64,
-    /// State messages since the last fence: so many without a gap, and those beyond it, by number.
+    /// State messages since the last fence: the count up to the first gap, and those beyond it by
+    /// number.
     states: u64,
     states_ahead: BTreeSet<u64>,
 }
 
 impl Released {
     fn add_state(&mut self, number: Option<u64>) {
-        // Without numbers they are in order.
+        // Messages without numbers are in order.
         self.states_ahead.insert(number.unwrap_or(self.states));
         while self.states_ahead.remove(&self.states) {
             self.states += 1;
@@ -449,7 +458,7 @@ impl<T> Default for Gate<T> {
 }
 
 impl<T> Gate<T> {
-    /// The next message of `lane` has arrived.
+    /// Takes the next message of `lane`, which has arrived.
     pub fn handle_message(&mut self, lane: Lane, stamp: Stamp, message: T) {
         self.held += 1;
         self.waiting.insert(lane);
@@ -459,7 +468,7 @@ impl<T> Gate<T> {
             .push_back((stamp, message));
     }
 
-    /// The most urgent message that may be handed over now.
+    /// Returns the most urgent message that may be handed over now.
     pub fn poll_release(&mut self) -> Option<(Lane, T)> {
         let is_ready = |lane: &&Lane| {
             let first = self.lanes.get(lane).and_then(VecDeque::front);
@@ -490,7 +499,7 @@ impl<T> Gate<T> {
         Some((lane, message))
     }
 
-    /// Messages that have arrived and wait.
+    /// Number of messages that have arrived and wait.
     pub fn held(&self) -> usize {
         self.held
     }
@@ -498,7 +507,8 @@ impl<T> Gate<T> {
     fn may_pass(&self, lane: Lane, stamp: &Stamp) -> bool {
         let released = |lane: &Lane| self.released.get(lane).copied().unwrap_or(0);
         if lane.kind == LaneKind::Echo {
-            // The first message of a channel is a fence; an echo owes it that and nothing more.
+            // The first message of a channel is a fence; an echo follows that fence and nothing
+            // else.
             return self.scopes[0].epoch > 0;
         }
         let scope = &self.scopes[lane.scope()];
@@ -531,8 +541,8 @@ mod tests {
         proptest::collection::vec(place, 1..400)
     }
 
-    /// Sends `places` in order and lets the lanes arrive in any interleaving that `picks` chooses.
-    /// Returns the positions in the order they were released.
+    /// Sends `places` in order and delivers the lanes in the interleaving that `picks` chooses.
+    /// Returns the positions in the order of release.
     fn carry(direction: Direction, places: &[Place], picks: &[usize]) -> Vec<usize> {
         let places: Vec<(Place, u8)> = places.iter().map(|place| (*place, 0)).collect();
         carry_by(Sequencer::new(direction), &places, picks)
@@ -619,7 +629,7 @@ mod tests {
         let place = prop_oneof![
             1 => Just(Place::Fence),
             1 => Just(Place::State),
-            // Of the other kind are few.
+            // Few keys are of the other kind.
             12 => (0u64..6).prop_map(|n| Place::Keyed(key(n))),
             1 => (6u64..8).prop_map(|n| Place::Keyed(key(n))),
             4 => (0u16..4).prop_map(Place::Flow),
@@ -660,8 +670,8 @@ mod tests {
             }
         }
 
-        /// Without a key or another domain, the law of keyed mode asks for all that strict mode
-        /// does.
+        /// Without a key or another domain, the law of keyed mode requires all that strict mode
+        /// requires.
         #[test]
         fn without_keys_keyed_mode_is_at_least_as_strict(places in places()) {
             for (at, earlier) in places.iter().enumerate() {
@@ -701,7 +711,7 @@ mod tests {
             &[0, 2, 3, 1, 4],
             &[0, 2, 1, 3, 4],
         );
-        // The barrier of one application stops its own messages, that of domain 0 all.
+        // The barrier of one application stops its own messages; a barrier of domain 0 stops all.
         let scoped = [
             (hello, 0),
             (a, 1),
@@ -711,7 +721,7 @@ mod tests {
             (barrier, 0),
         ];
         check(&scoped, &[0, 5, 3, 2, 4, 1], &[0, 4, 1, 2, 3, 5]);
-        // Another kind of key may be about the same packets.
+        // A key of another kind may concern the same packets.
         let other = Place::Keyed(key(7));
         check(&[(hello, 0), (a, 0), (other, 0)], &[0, 2, 1], &[0, 1, 2]);
     }

@@ -1,5 +1,5 @@
-//! The packet inside a message, or the flow that it names. Reads every version and allocates
-//! nothing. A field that is not as expected is absent.
+//! The packet inside a message, or the flow that the message names. Reads every version and
+//! allocates nothing. A field that is not as expected is absent.
 
 use openflow::match_fields::{OXM_CLASS_BASIC, VLAN_PRESENT};
 use openflow::{Field, Frame, MessageKind, PacketFields, PortNo, Version};
@@ -7,7 +7,7 @@ use openflow::{Field, Frame, MessageKind, PacketFields, PortNo, Version};
 const NO_BUFFER: [u8; 4] = [0xff; 4];
 const FIELD_COUNT: usize = Field::COUNT;
 
-/// The buffer of the switch that a PACKET_IN or PACKET_OUT names.
+/// Returns the switch's buffer that a PACKET_IN or PACKET_OUT names.
 pub fn buffer_of(frame: &Frame) -> Option<u32> {
     if !matches!(frame.kind(), MessageKind::PacketIn | MessageKind::PacketOut) {
         return None;
@@ -16,7 +16,7 @@ pub fn buffer_of(frame: &Frame) -> Option<u32> {
     (*id != NO_BUFFER).then(|| u32::from_be_bytes(*id))
 }
 
-/// The packet that a PACKET_IN brings.
+/// The packet that a PACKET_IN carries.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketIn<'a> {
     /// Ingress port.
@@ -28,7 +28,8 @@ pub struct PacketIn<'a> {
 }
 
 impl<'a> PacketIn<'a> {
-    /// Reads a PACKET_IN of any version; `None` for other messages and for one that is cut short.
+    /// Reads a PACKET_IN of any version; `None` for other messages and for a PACKET_IN that is cut
+    /// short.
     pub fn of(frame: &'a Frame) -> Option<PacketIn<'a>> {
         if frame.kind() != MessageKind::PacketIn {
             return None;
@@ -61,7 +62,7 @@ impl<'a> PacketIn<'a> {
         })
     }
 
-    /// The fields of the packet, and what the switch says of it.
+    /// The fields of the packet, and the fields about it that the switch sent.
     pub fn fields(&self) -> PacketFields {
         let mut fields = PacketFields::parse(self.in_port, self.data);
         for oxm in Oxms(self.oxm) {
@@ -83,8 +84,8 @@ pub struct PacketOut<'a> {
     pub in_port: PortNo,
     /// The packet; empty where the message names a buffer.
     pub data: &'a [u8],
-    /// It depends on nothing but what is in it: it names no buffer, does not go through the flow
-    /// tables or a group, and has no action that we do not know.
+    /// Whether the message depends on nothing outside it: it names no buffer, does not go through
+    /// the flow tables or a group, and has no action that we do not know.
     pub stands_alone: bool,
 }
 
@@ -123,7 +124,7 @@ impl<'a> PacketOut<'a> {
     }
 }
 
-/// Reports whether `actions` ask for nothing that other messages have set up.
+/// Reports whether `actions` use nothing that other messages have set up.
 fn stand_alone(version: Version, mut actions: &[u8]) -> Option<bool> {
     const OUTPUT: u16 = 0;
     const GROUP: u16 = 22;
@@ -184,7 +185,7 @@ impl FlowFields {
         Some(fields)
     }
 
-    /// Value and mask of `field`, if the flow says anything of it.
+    /// Value and mask of `field`, if the flow matches on it.
     pub fn get(&self, field: Field) -> Option<(u128, u128)> {
         let mask = self.masks[field as usize];
         (mask != 0).then_some((self.values[field as usize], mask))
@@ -207,7 +208,7 @@ impl FlowFields {
         self.put(field, value, field.ones());
     }
 
-    /// `ofp_match` of 1.0.
+    /// Reads the `ofp_match` of 1.0.
     fn read_v10(&mut self, body: &[u8]) -> Option<()> {
         let body = body.get(..40)?;
         let wild = u32_at(body, 0)?;
@@ -243,7 +244,7 @@ impl FlowFields {
         Some(())
     }
 
-    /// The standard match of 1.1; its masks have a one where anything goes.
+    /// Reads the standard match of 1.1, whose masks have a one for each bit that is ignored.
     fn read_v11(&mut self, body: &[u8]) -> Option<()> {
         let body = body.get(..88)?;
         let wild = u32_at(body, 8)?;
@@ -377,7 +378,7 @@ pub fn bundled(frame: &Frame) -> Option<(MessageKind, &[u8])> {
     Some((kind, body))
 }
 
-/// Reports whether a PORT_STATUS says that a port, or its link, is gone.
+/// Reports whether a message is a PORT_STATUS about a deleted port or a lost link.
 pub fn is_link_down(frame: &Frame) -> bool {
     const REASON_DELETE: u8 = 1;
     const LINK_DOWN: u32 = 1;
@@ -401,7 +402,8 @@ struct Oxm {
     mask: u128,
 }
 
-/// The basic fields of a run of OXM; others are passed over, and what is malformed ends it.
+/// Iterator over the basic fields in a run of OXM. It skips other fields and ends at a malformed
+/// one.
 struct Oxms<'a>(&'a [u8]);
 
 impl Iterator for Oxms<'_> {
@@ -434,14 +436,15 @@ impl Iterator for Oxms<'_> {
     }
 }
 
-/// The OXM fields of the match at `at`, and where the padding after it ends.
+/// The OXM fields of the match at `at`, and the end of the padding after it.
 fn oxm_match(body: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let len = usize::from(u16_at(body, at + 2)?);
     let fields = body.get(at + 4..at + len)?;
     Some((fields, at + len.next_multiple_of(8)))
 }
 
-/// Reserved ports of 1.0 have the high half of later ones.
+/// Widens a port of 1.0 to 32 bits. Reserved ports get the high half that they have in later
+/// versions.
 fn port_of_v10(port: u16) -> u32 {
     const RESERVED_MIN: u16 = 0xff00;
     if port >= RESERVED_MIN {

@@ -1,9 +1,9 @@
-//! Addresses that hosts have from a DHCP server, to which the ports of [`Access::by_dhcp`] are
-//! bound.
+//! Addresses that hosts have from a DHCP server. The ports of [`Access::by_dhcp`] are bound to
+//! these addresses.
 //!
-//! A host asks at its port, and a server answers from a trusted one. Both messages together bind
-//! the host's Ethernet address to its IP address at that port, until the server's time is over. An
-//! address stays its holder's until then, whatever is answered to others.
+//! A host sends a request at its port, and a server answers from a trusted port. The two messages
+//! together bind the host's Ethernet address to its IP address at the host's port, until the lease
+//! is over. Until then the address stays with its holder, whatever servers answer to other hosts.
 //!
 //! [`Access::by_dhcp`]: super::Access::by_dhcp
 
@@ -19,18 +19,18 @@ use super::Binding;
 use crate::Location;
 use crate::vlan::VlanId;
 
-/// The most hosts that one port learns.
+/// The maximum number of hosts that one port learns.
 pub const LEARNED_MAX: usize = 16;
-/// The most hosts of one port that may have asked and have no answer.
+/// The maximum number of hosts of one port with an unanswered request.
 const ASKING_MAX: usize = 16;
 /// A server answers within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// The longest time that is noted. Servers give no end at all by the longest number.
+/// The longest lease that is noted. Servers send the largest number for a lease without end.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// An entry that an earlier process has set holds for this time, as its end is not known.
+/// An entry set by an earlier process is valid for this time, because its end is not known.
 const ADOPTED: Duration = Duration::from_secs(24 * 3600);
 
-/// A host's question that has no answer yet.
+/// A host's unanswered request.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
     vlan: VlanId,
@@ -44,19 +44,20 @@ pub struct Lease {
     pub vlan: VlanId,
     pub ip: Ipv4Addr,
     pub until: Instant,
-    /// Whether an earlier process has learned it, so that its end is not known. A server's word is
-    /// worth more.
+    /// Whether an earlier process learned the lease, so that its end is not known. A server's
+    /// answer takes precedence.
     pub is_adopted: bool,
 }
 
 /// The consequence of a server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// It is not about a host that has asked, or gives no address.
+    /// The answer is not for a host that has asked, or gives no address.
     Nothing,
     /// The hosts of these ports have changed.
     Changed(BTreeSet<Location>),
-    /// The host at this port gets no binding: its address is another host's until a later time.
+    /// The host at this port gets no binding: its address belongs to another host until a later
+    /// time.
     Taken {
         at: Location,
         ip: Ipv4Addr,
@@ -66,19 +67,19 @@ pub enum Answered {
     Full { at: Location },
 }
 
-/// The addresses of all hosts at such ports.
+/// The addresses of all hosts at ports that are bound by DHCP.
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     asking: BTreeMap<Location, BTreeMap<MacAddr, Asking>>,
-    /// For each VLAN: a host may have an address in each of a trunk.
+    /// One for each VLAN, because a host may have an address in each VLAN of a trunk.
     leases: BTreeMap<Location, BTreeMap<(VlanId, MacAddr), Lease>>,
     holders: BTreeMap<(VlanId, Ipv4Addr), (Location, MacAddr)>,
 }
 
 impl Learned {
-    /// Handles the message of a client with the Ethernet address `src`. Returns whether it may go
-    /// on: it speaks for its sender, and gives back no address but the sender's own. Such an
-    /// address is learned no more.
+    /// Handles a client's message from the Ethernet address `src`. Returns whether the message may
+    /// be forwarded: it must name its sender as the client, and release no address but the sender's
+    /// own. A released address is forgotten.
     pub fn handle_request(
         &mut self,
         now: Instant,
@@ -116,7 +117,7 @@ impl Learned {
         true
     }
 
-    /// Handles a server's answer in a VLAN. `place`: where the client is, if that is known.
+    /// Handles a server's answer in a VLAN. `place`: the location of the client, if known.
     pub fn handle_answer(
         &mut self,
         now: Instant,
@@ -138,7 +139,7 @@ impl Learned {
         if !has_asked || !matches!(message.kind, Kind::Ack | Kind::Nak) {
             return Answered::Nothing;
         }
-        // A question has one answer: others may have asked in its name from elsewhere.
+        // A request has one answer: others may have sent requests in its name from elsewhere.
         if let Some(of_port) = self.asking.get_mut(&at) {
             of_port.remove(&client);
         }
@@ -160,7 +161,7 @@ impl Learned {
         message: &Message,
     ) -> Answered {
         let (mac, ip) = (message.client, message.your_ip);
-        // The answer to a host that only wants other parameters has no time.
+        // The answer to a host that only requests other parameters has no lease time.
         let time = message.lease_s.map(|s| Duration::from_secs(s.into()));
         let Some(time) = time.filter(|_| is_host(ip.into())) else {
             return Answered::Nothing;
@@ -196,7 +197,7 @@ impl Learned {
             self.remove(place, (vlan, holder));
             changed.insert(place);
         }
-        // A host that has moved has left its place.
+        // A host that has moved has left its earlier port.
         let places = self.leases.keys().copied();
         let has_it = |place: &Location| self.lease(*place, (vlan, mac)).is_some();
         let elsewhere: Vec<Location> = places.filter(|place| *place != at).filter(has_it).collect();
@@ -230,8 +231,8 @@ impl Learned {
         lease.is_some()
     }
 
-    /// Takes over what a switch's entry says of a host, which an earlier process has learned.
-    /// Returns whether it is news.
+    /// Takes over from a switch's entry a host's address that an earlier process has learned.
+    /// Returns whether the address is new.
     pub fn adopt(
         &mut self,
         now: Instant,
@@ -255,7 +256,7 @@ impl Learned {
         true
     }
 
-    /// Forgets the addresses whose time is over. Returns the ports of their hosts.
+    /// Forgets the addresses whose lease is over. Returns the ports of their hosts.
     pub fn forget_over(&mut self, now: Instant) -> BTreeSet<Location> {
         let mut changed = BTreeSet::new();
         let over = self.leases.iter().flat_map(|(at, of_port)| {
@@ -279,7 +280,7 @@ impl Learned {
         }
     }
 
-    /// Forgets everything about ports that learn no more.
+    /// Forgets everything about ports that no longer learn.
     pub fn retain(&mut self, ports: &BTreeSet<Location>) {
         self.asking.retain(|at, _| ports.contains(at));
         self.leases.retain(|at, _| ports.contains(at));
@@ -520,8 +521,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is said: an address has one holder, a port has no more hosts than it may, and
-        /// who is not named as changed has not changed.
+        /// Whatever messages arrive: an address has one holder, a port has no more hosts than
+        /// allowed, and a port that is not named as changed has not changed.
         #[test]
         fn addresses_have_one_holder_and_ports_are_bounded(
             steps in prop::collection::vec(step(), 0..400),

@@ -1,5 +1,5 @@
-//! Priorities for the rules of one place: in the order of the rules, and as they were for all rules
-//! that stay.
+//! Priorities for the rules of one place: they follow the order of the rules, and rules that stay
+//! keep theirs.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ pub const BOTTOM: u16 = 1;
 /// The distance between rules that are set for the first time, so that others fit in between.
 const GAP: u16 = 16;
 
-/// The most rules of one place.
+/// The maximum number of rules of one place.
 pub const RULES_MAX: usize = 16_384;
 
-/// The priorities of `rules`, the first rule's being the highest. Rules that are in `before`, in
-/// the same order as here, keep theirs, unless there is no room for a new one between two of them:
-/// then all get new ones. There are at most [`RULES_MAX`] rules.
+/// Returns the priorities of `rules`; the first rule has the highest. Rules that are in `before`,
+/// in the same order as here, keep theirs. If there is no room for a new rule between two of them,
+/// all rules get new priorities. There are at most [`RULES_MAX`] rules.
 pub fn priorities<T: Ord>(before: &[(T, u16)], rules: &[T]) -> Vec<u16> {
     let kept = kept(before, rules);
     let mut priorities = Vec::with_capacity(rules.len());
@@ -53,14 +53,14 @@ fn afresh(count: usize) -> Vec<u16> {
     (0..count).map(place).collect()
 }
 
-/// The priorities that stay, by the place of their rules: those of a longest row of rules that are
-/// in the same order in both.
+/// The priorities that stay, by the index of their rules: those of a longest sequence of rules that
+/// is in the same order in both lists.
 fn kept<T: Ord>(before: &[(T, u16)], rules: &[T]) -> BTreeMap<usize, u16> {
     let mut places = BTreeMap::new();
     for (place, (rule, _)) in before.iter().enumerate() {
         places.entry(rule).or_insert(place);
     }
-    // Each rule is in one place before, so this is a longest increasing row of places.
+    // Each rule has one place before, so this is a longest increasing sequence of places.
     let mut rows: Vec<(usize, usize)> = Vec::new();
     let mut previous = vec![None; rules.len()];
     for (at, rule) in rules.iter().enumerate() {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the lists are one after another, each has descending priorities.
+        /// Each list in any sequence of lists has descending priorities.
         #[test]
         fn priorities_are_in_the_order_of_the_rules(
             lists in prop::collection::vec(prop::collection::btree_set(0u32..40, 0..30), 1..12),
@@ -124,7 +124,7 @@ mod tests {
             }
         }
 
-        /// One rule that comes, goes or moves changes no other.
+        /// A rule that is added, removed or moved changes no other.
         #[test]
         fn one_change_leaves_all_others(count in 1u32..200, at in any::<prop::sample::Index>()) {
             let rules: Vec<u32> = (0..count).collect();

@@ -1,4 +1,4 @@
-//! Finds rules that no packet reaches, since an earlier rule takes all of theirs.
+//! Finds rules that no packet reaches because an earlier rule takes all their packets.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::qos::flow::Matching;
 /// Fields with their masks.
 type Shape = Vec<(Field, u128)>;
 
-/// Matches by the fields and masks that they look at, so that a further one is compared with each
-/// combination of these once.
+/// Matches, grouped by the fields and masks that they use, so that a new match is compared with
+/// each such combination once.
 #[derive(Debug, Default)]
 pub struct Seen {
     shapes: BTreeMap<Shape, BTreeMap<Vec<u128>, usize>>,
@@ -18,8 +18,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Adds a match. Returns the number of an earlier one that takes all of its packets, counted
-    /// from 0 on.
+    /// Adds a match. Returns the number of an earlier match that takes all of its packets, counted
+    /// from 0.
     pub fn add(&mut self, matching: &Matching) -> Option<usize> {
         let own: BTreeMap<Field, (u128, u128)> = matching
             .fields()
@@ -68,7 +68,7 @@ mod tests {
     }
 
     proptest! {
-        /// The first that covers it, as when each is compared with each.
+        /// Finds the first match that covers another, as a comparison of all pairs would.
         #[test]
         fn a_covered_match_is_found(all in prop::collection::vec(matching(), 0..30)) {
             let mut seen = Seen::default();

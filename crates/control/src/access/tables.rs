@@ -1,4 +1,4 @@
-//! The entries with which a switch decides what [`Access::judge`] decides.
+//! The entries with which a switch makes the same decisions as [`Access::judge`].
 //!
 //! ```text
 //! mirrors   packets of mirrored ports -> copies
@@ -11,8 +11,8 @@
 //! out list  the lists of that VLAN, by the metadata
 //! ```
 //!
-//! A packet that nothing drops goes on to the table of paths; where static entries let packets go
-//! on, through the table of those.
+//! A packet that no entry drops continues to the table of paths. Where static entries pass packets
+//! on, it gets there through the table of those entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,12 +33,12 @@ use crate::pipeline::{
 use crate::timeouts::Prefix;
 use crate::vlan::Form;
 
-/// Above all others: what is judged nowhere.
+/// Above all others: packets that are never checked.
 const ALWAYS: u16 = 65_000;
 const LINK: u16 = 64_000;
-/// Above all that is asked or answered at a port.
+/// Above all requests and answers at a port.
 const CLOSED: u16 = 62_000;
-/// A host's questions to a DHCP server, where its binding depends on the answer.
+/// A host's requests to a DHCP server, where its binding depends on the answer.
 const ASKS_SERVER: u16 = 60_000;
 const SERVER: u16 = 50_000;
 const SERVER_ELSEWHERE: u16 = 40_000;
@@ -50,9 +50,9 @@ const OWN: u16 = 10_000;
 const OTHER: u16 = 1;
 const MEMBER: u16 = 1;
 const MIRRORED: u16 = 1;
-/// Packets to a gateway that it does not route, above those to all networks.
+/// Packets to a gateway that the gateway does not route, above packets to all networks.
 const KEPT: u16 = 1000;
-/// Packets to a network, and for each bit of its length one more.
+/// Packets to a network; each bit of its length adds one.
 const ROUTED: u16 = 1;
 
 /// The metadata has the VLAN of a packet, and above it the address of that VLAN's gateway.
@@ -60,7 +60,7 @@ const VLAN_BITS: u32 = 16;
 const VLAN_MASK: u128 = (1 << VLAN_BITS) - 1;
 const GATEWAY_MASK: u128 = u64::MAX as u128 & !VLAN_MASK;
 
-/// The OXM value of a tag that is there.
+/// The OXM value of a tag that is present.
 const TAGGED: u16 = 0x1000;
 
 /// The identity of an entry.
@@ -76,15 +76,15 @@ pub struct EntryKey {
 pub enum Step {
     Drop,
     Goto(TableId),
-    /// Goes on to this table with this metadata.
+    /// Continues to this table with this metadata.
     With(u64, TableId),
-    /// To the controller, which decides.
+    /// Sends the packet to the controller, which decides.
     Up,
-    /// Goes on to this table, and a copy goes to the controller.
+    /// Continues to this table, and a copy goes to the controller.
     Show(TableId),
 }
 
-/// To the paths, without metadata: a packet-in would name it.
+/// To the paths, without metadata, because a packet-in would include it.
 const LEAVE: Step = Step::With(0, PATH_TABLE);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub struct Planned {
 /// The purpose of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// The way from table to table.
+    /// The passage from table to table.
     Way,
     DhcpServers,
     Routers,
@@ -116,7 +116,7 @@ pub type Plan = BTreeMap<EntryKey, Planned>;
 pub struct Orders(BTreeMap<Place, Vec<(Matching, u16)>>);
 
 impl Orders {
-    /// The priorities for other lists, as near to these as can be.
+    /// Returns the priorities for other lists, as close to these as possible.
     #[must_use]
     pub fn change(&self, access: &Access) -> Orders {
         let ports = access.ports.keys().map(|at| Place::Port(*at));
@@ -124,7 +124,7 @@ impl Orders {
         let order = |place: Place| {
             let mut seen = BTreeSet::new();
             let rules = access.rules(place).map(|(_, rule)| rule.matching.clone());
-            // The same match once more would never be asked.
+            // A repeated match would never be reached.
             let rules: Vec<Matching> = rules.filter(|rule| seen.insert(rule.clone())).collect();
             let before = self.0.get(&place).map_or(&[][..], |before| before);
             let priorities = order::priorities(before, &rules);
@@ -144,15 +144,15 @@ fn vlan_places(access: &Access) -> impl Iterator<Item = Place> {
     into.chain(access.out.keys().map(|vlan| Place::Out(*vlan)))
 }
 
-/// The number of entries that a switch needs to find the VLANs that packets are routed into, at
-/// most.
+/// The maximum number of entries that a switch needs to find the VLANs that packets are routed
+/// into.
 pub fn size_of_routes(routing: &Routing) -> usize {
     let gateways = routing.gateways().vlans.values();
     let macs: BTreeSet<MacAddr> = gateways.map(|gateway| gateway.mac).collect();
     macs.len() * (routing.networks().count() + routing.kept().count())
 }
 
-/// The number of entries that a switch needs for its ports and the lists of all VLANs, at most.
+/// The maximum number of entries that a switch needs for its ports and the lists of all VLANs.
 pub fn size(access: &Access, dpid: DatapathId) -> usize {
     let at = |port| Location { dpid, port };
     let ports = at(PortNo(0))..=at(PortNo(u32::MAX));
@@ -244,8 +244,8 @@ pub fn plan(
     planner.plan
 }
 
-/// The plan of a switch where nothing is decided about access: packets go on to the paths, and
-/// those of mirrored ports are copied.
+/// The plan of a switch without access decisions: packets continue to the paths, and packets of
+/// mirrored ports are copied.
 pub fn passing(mirrors: &Mirrors, dpid: DatapathId) -> Plan {
     let mut planner = Planner {
         plan: Plan::new(),
@@ -260,8 +260,8 @@ pub fn passing(mirrors: &Mirrors, dpid: DatapathId) -> Plan {
     planner.plan
 }
 
-/// The ways to the paths through the table of static entries that let packets go on: of packets
-/// that none of them takes, and of LLDP, which none can take.
+/// The entries that lead to the paths through the table of static entries that pass packets on: for
+/// packets that no static entry takes, and for LLDP, which none can take.
 pub fn onward() -> Plan {
     let way = |(priority, matching)| {
         let table = ONWARD_TABLE;
@@ -284,8 +284,8 @@ pub fn onward() -> Plan {
         .collect()
 }
 
-/// The changes of one plan into another, in their order: what is new before what goes. Lists are
-/// whole before the ways that lead to them, and a list from its first rule on.
+/// The changes from one plan to another, in their order: additions before deletions. Lists are
+/// complete before the entries that lead to them, and each list is added from its first rule on.
 pub fn change(before: &Plan, after: &Plan, generation: u16) -> Vec<FlowMod> {
     let is_new = |(key, planned): &(&EntryKey, &Planned)| {
         let before = before.get(key);
@@ -297,8 +297,8 @@ pub fn change(before: &Plan, after: &Plan, generation: u16) -> Vec<FlowMod> {
     new.chain(gone.map(EntryKey::to_delete)).collect()
 }
 
-/// The Ethernet addresses of gateways that route into VLANs with lists for that: of all VLANs with
-/// a gateway, if there are any such lists.
+/// The Ethernet addresses of gateways that route into VLANs with lists for routed packets: the
+/// gateways of all VLANs, if there are any such lists.
 fn gateways_of_lists(access: &Access, routing: &Routing) -> BTreeMap<VlanId, MacAddr> {
     let all = routing.gateways().vlans.iter();
     let all = all.map(|(vlan, gateway)| (*vlan, gateway.mac));
@@ -420,7 +420,7 @@ impl Planner {
         self.plan.extend(key.map(|key| (key, planned)));
     }
 
-    /// The way of packets that nothing concerns, and of those that are never judged.
+    /// Adds the entries for packets that no check concerns, and for packets that are never checked.
     fn ways(&mut self) {
         let ways = [
             (MIRROR_TABLE, GUARD_TABLE),
@@ -454,7 +454,7 @@ impl Planner {
                 continue;
             };
             for message in messages.into_iter().flatten() {
-                // Servers of IPv4 say which addresses hosts have.
+                // Answers of DHCP servers for IPv4 state the addresses of hosts.
                 let is_shown = Some(&message) == answers.as_ref() && !access.by_dhcp.is_empty();
                 let on = match is_shown {
                     true => Step::Show(BINDING_TABLE),
@@ -476,7 +476,7 @@ impl Planner {
         }
     }
 
-    /// Lets pass the packets that the hosts of a bound port can send.
+    /// Permits the packets that the hosts of a bound port can send.
     fn bind(&mut self, port: PortNo, bindings: &[Binding], is_by_dhcp: bool) {
         let on = Step::Goto(PORT_ACCESS_TABLE);
         let mut add = |priority, matching, step| {
@@ -489,7 +489,7 @@ impl Planner {
         let solicits = of_icmpv6(NEIGHBOUR_SOLICITATION);
         let advertises = of_icmpv6(NEIGHBOUR_ADVERTISEMENT);
         for message in [&solicits, &advertises] {
-            // A message that Open vSwitch cannot read has no target for it.
+            // Open vSwitch sees no target in a message that it cannot read.
             let unread = message
                 .clone()
                 .and_then(|m| m.and(Field::Ipv6NdTarget, 0u32));
@@ -556,8 +556,8 @@ impl Planner {
         self.add_of(Owner::End(place), table, BOTTOM, scope, Step::Drop);
     }
 
-    /// Leads the packets to a gateway with this Ethernet address to the lists of the VLANs that
-    /// they are routed into.
+    /// Sends packets to a gateway with this Ethernet address to the lists of the VLANs that they
+    /// are routed into.
     fn routed(&mut self, access: &Access, routing: &Routing, mac: MacAddr) {
         let Some(to_it) = to_gateway(mac) else {
             return;
@@ -577,7 +577,8 @@ impl Planner {
         }
     }
 
-    /// Leads the packets of a VLAN on to what judges them. Returns whether the switch has any.
+    /// Sends the packets of a VLAN on to the table that checks them. Returns whether the switch has
+    /// any of its ports.
     fn members(&mut self, vlan: VlanId, step: Step, around: Around<'_>) -> bool {
         let mut has_any = false;
         for (port, of_port) in around.vlans.of_switch(self.dpid) {
@@ -601,7 +602,7 @@ impl Planner {
     }
 }
 
-/// A match of both; `None` if no packet does.
+/// A match of both; `None` if no packet matches both.
 fn both(a: &Matching, b: &Matching) -> Option<Matching> {
     b.fields()
         .try_fold(a.clone(), |both, (field, value, mask)| {
@@ -664,7 +665,7 @@ impl Binding {
         all.into_iter().flatten().collect()
     }
 
-    /// All else that the host may send.
+    /// All other packets that the host may send.
     fn sending(&self) -> Vec<Matching> {
         if self.ips.is_empty() {
             return vec![Matching::any()];
@@ -690,8 +691,8 @@ impl Binding {
 }
 
 impl EntryKey {
-    /// The flags of the entry: the switch reports the end of one that all packets take, also where
-    /// nothing is decided and nobody reads counters.
+    /// The flags of the entry. The switch reports the removal of an entry that all packets take,
+    /// even where nothing is decided and nobody reads counters.
     pub(crate) fn flags(&self) -> FlowModFlags {
         match (self.table, self.priority) {
             (MIRROR_TABLE | GUARD_TABLE | ONWARD_TABLE, 0) => FlowModFlags::SEND_FLOW_REM,
@@ -720,7 +721,7 @@ impl EntryKey {
         }
     }
 
-    /// The place of a switch's entry; `None` if no entry of ours has it.
+    /// The key of a switch's entry; `None` if no entry of auster can have it.
     pub(crate) fn of_row(row: &FlowStats) -> Option<EntryKey> {
         Some(EntryKey {
             table: row.table_id,
@@ -729,7 +730,7 @@ impl EntryKey {
         })
     }
 
-    /// The place of an entry that a switch has removed.
+    /// The key of an entry that a switch has removed.
     pub(crate) fn of_removed(removed: &FlowRemoved) -> Option<EntryKey> {
         Some(EntryKey {
             table: removed.table_id,
@@ -793,13 +794,13 @@ impl Planned {
         copies.into_iter().chain(self.step.instructions()).collect()
     }
 
-    /// Whether a switch's entry does this.
+    /// Whether a switch's entry has the same instructions.
     pub(crate) fn is_of(&self, instructions: &[Instruction]) -> bool {
         let wanted = self.instructions();
         wanted.len() == instructions.len() && wanted.iter().all(|step| instructions.contains(step))
     }
 
-    /// Whether packets meet the same in both.
+    /// Whether both have the same effect on packets.
     pub(crate) fn does_as(&self, other: &Planned) -> bool {
         (self.step, &self.copies) == (other.step, &other.copies)
     }

@@ -47,7 +47,7 @@ fn vlans() -> Vlans {
     }
 }
 
-/// A switch that holds a plan, and sends everything that passes out of one port.
+/// A switch with a plan, which sends all passing packets out of one port.
 fn switch(plan: &Plan) -> Switch {
     let mut switch = Switch::with_ports((1..=PORTS).chain([PROBE, PASSED]));
     let mut apply = |mut flow_mod: openflow::message::FlowMod| {
@@ -84,8 +84,8 @@ fn planned_in(access: &Access, orders: &Orders, mirrors: &Mirrors, routing: &Rou
 /// The Ethernet address of the gateway of VLAN 20.
 const OTHER_GATEWAY: MacAddr = MacAddr([0x0e, 0, 0, 0, 0, 2]);
 
-/// Gateways of VLANs 10, 20 and 40, the last of which has no port here, and routes by them. `mac`:
-/// that of VLAN 20.
+/// Gateways of VLANs 10, 20 and 40, and routes by them. VLAN 40 has no port here. `mac`: the
+/// address of VLAN 20's gateway.
 fn gateways(mac: MacAddr, routes: &[(&str, &str)]) -> Gateways {
     let gateway = |mac, subnets: &[&str]| {
         let subnets = subnets.iter().map(|text| text.parse().expect("a subnet"));
@@ -164,7 +164,7 @@ impl Any {
             frame[..6].copy_from_slice(&to.0);
         }
         if self.is(4) {
-            // The hardware address inside is another's then.
+            // The hardware address inside the packet is then another host's.
             frame[6..12].copy_from_slice(&self.host().mac.0);
         }
         match self.0.next() % 4 {
@@ -247,7 +247,7 @@ impl Any {
     fn access(&mut self, rules: usize) -> Access {
         let acl = |some: &mut Any, name: &str, count: usize| {
             let mut rules: Vec<Rule> = (0..count).map(|_| some.rule()).collect();
-            // Others drop what no rule matches.
+            // Other lists drop packets that no rule matches.
             if some.is(2) {
                 rules.push(Rule {
                     name: "rest".to_owned(),
@@ -271,7 +271,7 @@ impl Any {
         }
     }
 
-    /// The same with lists for packets that are routed.
+    /// The same, with lists for routed packets.
     fn access_out(&mut self, rules: usize) -> Access {
         let mut access = self.access(rules);
         let out = [
@@ -286,13 +286,13 @@ impl Any {
     }
 }
 
-/// Packets by what becomes of them.
+/// The numbers of packets by outcome.
 #[derive(Debug, Default)]
 struct Outcomes {
-    /// The switch does not do what the interpreter says.
+    /// Packets that the switch handles differently from the interpreter.
     wrong: usize,
     passed: usize,
-    /// Those that are routed into a VLAN with lists for it: passed and dropped.
+    /// Packets routed into a VLAN with lists for such packets: passed and dropped.
     routed: [usize; 2],
 }
 
@@ -313,7 +313,8 @@ fn outcomes(seed: u64, access: &Access, routing: &Routing, frames: usize) -> Out
         if into.is_some_and(|into| access.out.contains_key(&into)) {
             found.routed[usize::from(!is_allowed)] += 1;
         }
-        // The controller decides as the interpreter about questions, and sees a copy of answers.
+        // The controller decides about requests as the interpreter does, and gets a copy of
+        // answers.
         let is_asking = access.by_dhcp.contains(&at(port)) && asks_server(&fields);
         let is_answer = !access.by_dhcp.is_empty()
             && fields.eth_type() == Some(ETH_TYPE_IPV4)
@@ -327,8 +328,8 @@ fn outcomes(seed: u64, access: &Access, routing: &Routing, frames: usize) -> Out
     found
 }
 
-/// The first lists come and the last ones go, one message after another. A packet meets what was
-/// before or what comes after, whichever message the switch has just carried out.
+/// The first lists are added and the last ones removed, one message at a time. After any message, a
+/// packet meets either the state before or the state after.
 #[test]
 fn between_no_lists_and_some_a_packet_meets_either() {
     let nothing = passing(&Mirrors::default(), DatapathId(1));
@@ -402,8 +403,8 @@ fn lists_for_routed_packets_decide_as_the_interpreter() {
     assert!(routed.iter().all(|n| *n > 400), "{routed:?}");
 }
 
-/// Only what a gateway routes is judged: neither packets to its own address, nor those to another
-/// VLAN's gateway or another router, nor questions.
+/// Only packets that a gateway routes are checked: not packets to its own address, to another
+/// VLAN's gateway or to another router, and not requests.
 #[test]
 fn lists_for_routed_packets_concern_no_others() {
     let routing = Routing::new(gateways(OTHER_GATEWAY, &[("0.0.0.0/0", "10.0.1.9")]));
@@ -489,7 +490,7 @@ fn small_lists_of_all_kinds_decide_as_the_interpreter() {
     }
 }
 
-/// The port of a mirror gets the packets that a rule with it decides about, and no other.
+/// A mirror's port gets the packets that a rule with this mirror decides about, and no others.
 #[test]
 fn entries_copy_what_rules_with_a_mirror_decide_about() {
     let mirror = Mirror {
@@ -606,7 +607,7 @@ fn one_rule_changes_one_entry() {
     }
 }
 
-/// A route that comes, goes or leads elsewhere is one entry for each address of gateways.
+/// A route that is added, removed or redirected changes one entry per gateway address.
 #[test]
 fn one_route_changes_one_entry() {
     let access = Access {

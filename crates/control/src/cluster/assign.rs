@@ -1,4 +1,4 @@
-//! Which orders are to be written, and who comes first in them.
+//! The choice of the orders to write, and of the members at their first places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::suspicion::Peers;
 use super::term::{MemberId, Order, Rank, ShardId, weight};
 use super::{ClusterConfig, STEADY, Shard};
 
-/// How long the next member waits for those before it that are suspected too, or not ready.
+/// How long the next member waits for earlier members that are suspected too, or not ready.
 const NEXT_RANK: Duration = Duration::from_millis(100);
-/// How long it waits for one before it that is ready and does not act: three heartbeats. Each
-/// further one has [`NEXT_RANK`].
+/// How long it waits for an earlier member that is ready and does not act: three heartbeats. Each
+/// further one adds [`NEXT_RANK`].
 const TURN_MAX: Duration = Duration::from_millis(300);
 
 /// The order of a shard over `members`: `first` has place 0 if it is given, and the others follow
@@ -27,8 +27,8 @@ pub(super) fn order(
     Order::repeating(&places)
 }
 
-/// The place at which it is this member's turn once the present holder is suspected, and how long
-/// it waits for the members at the places before.
+/// The place that this member may use once the present holder is suspected, and how long it waits
+/// for the members at the earlier places.
 pub(super) fn turn(me: &MemberId, shard: &Shard, peers: &Peers) -> Option<(Rank, Duration)> {
     let holder = shard.holder()?;
     let later = shard.own.order.places().iter().zip(0..);
@@ -46,7 +46,7 @@ pub(super) fn turn(me: &MemberId, shard: &Shard, peers: &Peers) -> Option<(Rank,
     Some((rank, wait))
 }
 
-/// Whether a member that is ready has no place, or one with a place has left or is about to.
+/// Whether a ready member has no place, or a member with a place has left or is about to leave.
 pub(super) fn is_outdated(
     me: &MemberId,
     order: &Order,
@@ -65,7 +65,7 @@ pub(super) struct Writer<'a> {
     pub now: Instant,
     pub config: &'a ClusterConfig,
     pub is_ready: bool,
-    /// It does not know who is there: it assigns nothing, and keeps the order that it serves by.
+    /// It does not know which members are present: it assigns nothing, and keeps its present order.
     pub is_deaf: bool,
     pub peers: &'a Peers,
     pub shards: &'a BTreeMap<ShardId, Shard>,
@@ -87,7 +87,8 @@ impl Writer<'_> {
             return None;
         }
         let live = self.live(view);
-        // While others do not find it ready in the store, one of them is the assigner, too.
+        // While the other members do not see it as ready in the store, one of them is the assigner,
+        // too.
         let me = view.members.get(&self.config.id);
         let is_assigner = live.first() == Some(&self.config.id)
             && !self.is_deaf
@@ -143,7 +144,7 @@ impl Writer<'_> {
         others.chain([self.config.id.clone()]).collect()
     }
 
-    /// Whether the holder of a shard is about to leave, or is gone and nobody can follow it.
+    /// Whether the holder of a shard is about to leave, or is gone and no member can succeed it.
     fn is_without_owner(&self, shard: &Shard, view: &Snapshot) -> bool {
         let me = &self.config.id;
         let Some(holder) = shard.holder().filter(|holder| *holder != me) else {

@@ -14,9 +14,9 @@ use crate::ConnectionId;
 /// A result of [`super::Cluster::poll_output`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOutput {
-    /// Send a request to the store. One is under way at a time; the answer goes to
-    /// [`super::Cluster::handle_store_answer`] with the same number. The machine gives up after
-    /// 300 ms and passes over later answers.
+    /// Send a request to the store. Only one is outstanding at a time; pass the answer with the
+    /// same number to [`super::Cluster::handle_store_answer`]. The machine gives up after 300 ms
+    /// and ignores later answers.
     Store { number: u32, request: StoreRequest },
     /// Send a message to a member by its bell; drop it if there is no connection.
     Peer { to: MemberId, message: PeerMessage },
@@ -28,24 +28,25 @@ pub enum ClusterOutput {
         number: u32,
         request: RoleMessage,
     },
-    /// This member is the switch's master: the application serves it from now on.
+    /// This member is the switch's master: the application serves the switch from now on.
     Serve {
         dpid: DatapathId,
         connection: ConnectionId,
     },
     /// Another member is the switch's master, or will be: the application stops at once and drops
-    /// what waits for the switch. Not output for a switch that has gone down.
+    /// messages that wait for the switch. Not output for a switch that has gone down.
     Yield {
         dpid: DatapathId,
         connection: ConnectionId,
     },
-    /// Write this to the state directory, in place of the earlier one; at most once a second but
-    /// for new terms.
+    /// Write this to the state directory, in place of the earlier mark. Output at most once a
+    /// second, except for new terms.
     HighWater(HighWater),
-    /// The members of the store other than this one: keep a bell to each. A connection to another
-    /// stays as long as it lives: the store may have lost its data.
+    /// The members in the store other than this one: keep a bell to each. Keep a connection to any
+    /// other peer as long as it lasts: the store may have lost its data.
     Members(BTreeMap<MemberId, Member>),
-    /// Close the connection: the switch knows no roles, and another member serves its shard.
+    /// Close the connection: the switch does not support roles, and another member serves its
+    /// shard.
     Close {
         dpid: DatapathId,
         connection: ConnectionId,
@@ -54,20 +55,20 @@ pub enum ClusterOutput {
     Event(ClusterEvent),
 }
 
-/// Something that an operator may want to know.
+/// An event that an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A member is silent, or its connection was reset.
     Suspected(MemberId),
-    /// Others do not hear it either.
+    /// Other members do not hear the suspected member either.
     Confirmed(MemberId),
     /// A suspected member is heard again.
     Heard(MemberId),
-    /// This member and those that it hears are no majority of the members: it is not ready, unless
-    /// it serves. Say so in its entry.
+    /// This member and the peers that it hears are no majority of the members: it is not ready,
+    /// unless it serves. Write this into its entry.
     Deaf {
         hears: Vec<MemberId>,
-        /// The number of the others.
+        /// The number of the other members.
         members: usize,
     },
     /// It hears a majority again.
@@ -80,44 +81,44 @@ pub enum ClusterEvent {
     },
     /// This member serves a shard by its order.
     Holds { shard: ShardId },
-    /// This member has stopped to serve a shard; `to` has it now, if that is known.
+    /// This member has stopped serving a shard; `to` serves it now, if that is known.
     Yielded {
         shard: ShardId,
         to: Option<MemberId>,
     },
     /// This member has written an order.
     Assigned { shard: ShardId, owner: MemberId },
-    /// The store has gone back in time or is another one: its data was restored. The epoch is
+    /// The store has an earlier state or is another store: its data was restored. The epoch is
     /// raised before anything else is written.
     Restored { from: HighWater, cluster_id: u64 },
-    /// A switch of this member's has seen a generation that the cluster did not give: another
-    /// controller is there, or the store was restored.
+    /// A switch of this member has seen a generation that the cluster did not assign: another
+    /// controller is active, or the store was restored.
     Foreign {
         dpid: DatapathId,
         generation: Generation,
     },
     /// A generation is too great to exceed, or was exceeded too often: the switch is not served
-    /// until it connects again.
+    /// until it reconnects.
     Exhausted {
         dpid: DatapathId,
         generation: Generation,
     },
-    /// The epoch is another one.
+    /// The epoch has changed.
     Epoch(u16),
-    /// The store's documents have another schema now. If this member does not read it, it serves
-    /// nothing: write that it is not ready.
+    /// The schema of the store's documents has changed. If this member does not read the new
+    /// schema, it serves nothing: write that it is not ready.
     Schema { in_use: u32, reads: u32 },
-    /// The store does not answer. Take-overs go on; nothing is assigned.
+    /// The store does not answer. Take-overs continue; nothing is assigned.
     StoreLost { why: String },
     /// The store answers again.
     StoreBack,
-    /// The store has no room: it takes no order and no request of the API. Take-overs go on.
+    /// The store has no room: it accepts no order and no API request. Take-overs continue.
     StoreFull,
     /// The store has room again.
     StoreRoom,
 }
 
-/// The use that this member is of now, for whoever watches over it.
+/// The current standing of this member, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Serves,
@@ -127,16 +128,16 @@ pub enum Standing {
     },
     /// No switch is connected yet.
     NoSwitch,
-    /// It has never read the store: it serves nothing until then.
+    /// This member has never read the store: it serves nothing until then.
     Unread {
         why: String,
     },
-    /// The store's documents have a schema that it does not read.
+    /// The store's documents have a schema that this member does not read.
     TooOld,
     Deaf,
-    /// The application has said that it is not ready.
+    /// The application has reported that it is not ready.
     NotReady,
-    /// No order has this member.
+    /// No order contains this member.
     NoPlace,
     NobodyServes,
 }
@@ -180,7 +181,7 @@ pub struct ClusterCounts {
     pub yields: u64,
     /// Role requests that a switch refused as stale.
     pub stale: u64,
-    /// Other messages that a switch refused, since another member is its master.
+    /// Other messages that a switch refused because another member is its master.
     pub refused: u64,
     /// Reports of foreign generations.
     pub foreign: u64,
@@ -198,7 +199,7 @@ pub struct ClusterCounts {
     pub role_timeouts: u64,
     /// Messages to peers.
     pub peer_messages: u64,
-    /// Messages of peers that were passed over: unknown or too many members, numbers out of range.
+    /// Ignored messages from peers: unknown or too many members, numbers out of range.
     pub peer_messages_refused: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The role of this member at each switch: asked for, answered, taken away.
+//! The role of this member at each switch: requested, answered, taken away.
 
 use clock::{Duration, Instant};
 use openflow::message::{Role, RoleMessage};
@@ -6,12 +6,12 @@ use openflow::message::{Role, RoleMessage};
 use super::term::{Generation, ShardId};
 use crate::ConnectionId;
 
-/// The time for an answer.
+/// The maximum time for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// The pause after a request without an answer, or one that was refused again: doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(25);
 const BACK_OFF_MAX: Duration = Duration::from_secs(8);
-/// A switch that was kept for so long is asked for at once when it is lost.
+/// A switch that was kept for this long is requested again at once when it is lost.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// An error that concerns roles.
@@ -33,7 +33,7 @@ pub(super) enum Want {
     Slave(Generation),
     /// SLAVE with the generation that the switch reports: the shard's order is not known.
     AnySlave,
-    /// The role that it has, until another takes over.
+    /// The present role, until another member takes over.
     Keep,
 }
 
@@ -42,7 +42,7 @@ enum Held {
     Unknown,
     Slave,
     Master(Generation),
-    /// The switch knows no roles.
+    /// The switch does not support roles.
     NoRoles,
 }
 
@@ -55,19 +55,19 @@ pub(super) struct Switch {
     pub is_served: bool,
     /// The generation that the switch has, as far as this member knows.
     pub seen: Option<Generation>,
-    /// Reads of the store that had begun when `seen` was learned.
+    /// The number of store reads that had begun when `seen` was learned.
     pub seen_reads: u64,
-    /// When `seen` was learned last.
+    /// When `seen` was last learned.
     pub seen_at: Instant,
-    /// The generation with which another has become master, though it was this member's: the store
-    /// has given it twice.
+    /// The generation with which another controller has become master, though this member had it:
+    /// the store has assigned it twice.
     rival: Option<Generation>,
     asked: Option<Asked>,
     must_ask: bool,
     not_before: Instant,
     failures: u32,
     master_since: Instant,
-    /// It was given up since the foreign generation is too great.
+    /// The switch was given up because the foreign generation is too great.
     pub is_exhausted: bool,
 }
 
@@ -78,12 +78,12 @@ struct Asked {
     until: Instant,
 }
 
-/// The next message to a switch, or the end of what cannot be served.
+/// The next step at a switch: a message, or the end of a connection that cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Nothing,
     Ask(RoleMessage),
-    /// The switch has the role that is wanted: serve it if it is the master's.
+    /// This member has the wanted role at the switch: serve the switch if the role is master.
     Serve,
     /// A switch without roles that another member serves.
     Close,
@@ -109,7 +109,7 @@ impl Switch {
         }
     }
 
-    /// Decides what is next. Returns also whether a request has just stayed without an answer.
+    /// Decides the next step. Also returns whether a request has just timed out.
     pub(super) fn step(&mut self, now: Instant, want: Want, is_probed: bool) -> (Step, bool) {
         let mut is_late = false;
         if let Some(asked) = self.asked {
@@ -170,7 +170,7 @@ impl Switch {
         self.not_before = now + pause.min(BACK_OFF_MAX);
     }
 
-    /// Returns whether the reply is one to the request under way.
+    /// Returns whether the reply answers the outstanding request.
     pub(super) fn handle_reply(&mut self, now: Instant, number: u32, reply: RoleMessage) -> bool {
         let Some(asked) = self.asked.take_if(|asked| asked.number == number) else {
             return false;
@@ -193,7 +193,7 @@ impl Switch {
                     Role::Primary => self.become_master(now, generation),
                     Role::Equal | Role::NoChange => self.held = Held::Unknown,
                 }
-                // Open vSwitch reports NONE before it has one. Zero says nothing.
+                // Open vSwitch reports NONE before it has a generation. Zero asserts nothing.
                 self.seen = Some(generation).filter(|g| *g != Generation::NONE);
                 if self.seen.is_none() && self.held == Held::Unknown {
                     self.seen = Some(Generation(0));
@@ -210,14 +210,14 @@ impl Switch {
         self.held = Held::Master(generation);
     }
 
-    /// Returns whether the request under way was refused as stale.
+    /// Returns whether the outstanding request was refused as stale.
     pub(super) fn handle_refused(&mut self, now: Instant, refusal: RoleRefusal) -> bool {
         let is_asked = |number| self.asked.is_some_and(|asked| asked.number == number);
         match refusal {
             RoleRefusal::Stale { number } if is_asked(number) => {
                 self.asked = None;
                 self.must_ask = true;
-                // The first time is answered at once.
+                // After the first refusal, ask at once.
                 match self.failures {
                     0 => self.failures = 1,
                     _ => self.fail(now),
@@ -237,7 +237,7 @@ impl Switch {
         false
     }
 
-    /// Another has become master.
+    /// Notes that another controller has become master.
     pub(super) fn handle_demotion(&mut self, now: Instant, generation: Generation) {
         if self.held == Held::Master(generation) {
             self.rival = Some(generation);
@@ -247,7 +247,7 @@ impl Switch {
         self.seen = Some(generation).filter(|g| *g != Generation::NONE);
     }
 
-    /// Whether another member uses the generation that this one wants to.
+    /// Whether another member uses the generation that this member wants to use.
     pub(super) fn has_rival(&self, want: Want) -> bool {
         matches!(want, Want::Master(g) if self.rival == Some(g))
     }
@@ -262,7 +262,7 @@ impl Switch {
         self.held = Held::Unknown;
     }
 
-    /// When [`Switch::step`] may have something.
+    /// When to call [`Switch::step`] again.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         match self.asked {
             Some(asked) => Some(asked.until),

@@ -1,9 +1,9 @@
-//! When the next schema of the store comes into use.
+//! Decides when the store's next schema comes into use.
 //!
-//! Members of two versions run together while a cluster is upgraded, one after the other. The next
-//! schema waits until every member that has an entry or a place, or is heard, says that it reads
-//! it. It waits a while longer, since a member of the earlier version that returns afterwards
-//! serves nothing.
+//! While a cluster is upgraded member by member, two versions run together. The next schema waits
+//! until every member that has an entry or a place, or is heard, reports that it reads that schema.
+//! It waits a while longer, because a member of the earlier version that returns afterwards serves
+//! nothing.
 
 use clock::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::ClusterConfig;
 use super::store::Snapshot;
 use super::term::{MEMBERS_MAX, MemberId};
 
-/// How long all members have to read the next schema.
+/// How long all members must have been able to read the next schema.
 const STEADY: Duration = Duration::from_secs(30);
 
 /// The schema that all members read, and since when.
@@ -21,8 +21,8 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Looks at the members that the store has, and at `there`: those with a place in an order, and
-    /// those that are heard.
+    /// Checks the members in the store, and those in `there`: members with a place in an order, and
+    /// members that are heard.
     pub(super) fn look<'a>(
         &mut self,
         now: Instant,

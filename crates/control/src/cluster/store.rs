@@ -2,7 +2,7 @@
 //!
 //! Keys, below the cluster's prefix: `own/<shard>` ([`Order`]), `members/<id>` ([`Member`], on a
 //! lease of the member), `move/<shard>` ([`Move`], on a lease of the operator), `epoch` and the
-//! schema (numbers). Documents are values here; their text is for the I/O.
+//! schema (numbers). Documents are values here; the I/O handles their text.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use clock::{Duration, Instant, SplitMix64};
 use super::ClusterEvent;
 use super::term::{EPOCH_MAX, MEMBERS_MAX, MemberId, Order, ShardId};
 
-/// The time for an answer.
+/// The maximum time for an answer.
 const ANSWER_MAX: Duration = Duration::from_millis(300);
 /// The pause after a failure: doubled each time, and spread by a fifth.
 const BACK_OFF: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 /// Everything is read again after this time: servers can lose an event of a watch.
 const READ_AGAIN: Duration = Duration::from_secs(300);
-/// The time between two reads that peers' messages ask for.
+/// The minimum time between two reads that peers' messages request.
 const HINT_PAUSE: Duration = Duration::from_secs(1);
-/// Characters that are kept of an error's text.
+/// The maximum number of characters kept of an error's text.
 const WHY_CHARS_MAX: usize = 300;
-/// The time between two reports of the high-water mark, but for new terms.
+/// The time between two reports of the high-water mark, except for new terms.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
-/// A request to the store. Both writes are one transaction each: compare, then put.
+/// A request to the store. Each write is one transaction: compare, then put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreRequest {
     /// Read the whole prefix at one revision, linearizable. Answer [`StoreAnswer::Read`], and watch
     /// from the revision after it.
     Read,
     /// Put `own/<shard>` if its `mod_revision` is `expected` and that of `epoch` is `epoch_at`;
-    /// `None` is for a key that is absent. A store that was restored may give a term twice: a
-    /// member that has not heard of the next epoch must not write one.
+    /// `None` stands for an absent key. A restored store may give a term twice: a member that does
+    /// not know the next epoch must not write an order.
     PutOwn {
         shard: ShardId,
         order: Order,
@@ -43,7 +43,7 @@ pub enum StoreRequest {
     /// Put `epoch` if its `mod_revision` is `expected`, or if it is absent for `None`.
     PutEpoch { epoch: u16, expected: Option<u64> },
     /// Put the schema if its `mod_revision` is `expected`, and no member's entry is later than
-    /// `members_at`: each that is there then says that it reads this schema.
+    /// `members_at`: each member with an entry then reports that it reads this schema.
     PutSchema {
         schema: u32,
         expected: u64,
@@ -62,8 +62,8 @@ pub enum StoreAnswer {
     Conflict { cluster_id: u64, revision: u64 },
     /// No answer, or this error. Whether a write was done is unknown.
     Unreachable(String),
-    /// The store has no room for a write, and answers reads. It may have done this one, but takes
-    /// no other.
+    /// The store has no room for writes, but answers reads. It may have done this write, but
+    /// accepts no other.
     Full,
 }
 
@@ -77,9 +77,9 @@ pub struct Snapshot {
     pub own: BTreeMap<ShardId, Own>,
     pub members: BTreeMap<MemberId, Member>,
     pub moves: BTreeMap<ShardId, Move>,
-    /// The key `epoch` and its `mod_revision`, if it is there.
+    /// The key `epoch` and its `mod_revision`, if the key exists.
     pub epoch: Option<(u16, u64)>,
-    /// The schema in use, in which all documents are, and its `mod_revision`.
+    /// The schema in use, which all documents have, and its `mod_revision`.
     pub schema: Option<(u32, u64)>,
 }
 
@@ -99,16 +99,16 @@ pub struct Member {
     pub address: String,
     /// Whether it can serve switches.
     pub is_ready: bool,
-    /// The greatest schema that it reads; it reads all before it too.
+    /// The greatest schema that it reads; it reads all earlier ones too.
     pub reads: u32,
 }
 
-/// `move/<shard>`: an operator wants another owner. The present one writes the order, since it
-/// hears whether that member is there.
+/// `move/<shard>`: an operator's request for another owner. The present owner writes the order,
+/// because it hears whether the new owner is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     pub to: MemberId,
-    /// The revision of the order that it is to replace. It says nothing about any later one.
+    /// The revision of the order to replace. The request does not apply to any later order.
     pub revision: u64,
 }
 
@@ -132,8 +132,8 @@ pub enum Changed {
     Schema(Option<u32>),
 }
 
-/// The latest state of the store that this member has seen. A store that is behind it was restored
-/// from a snapshot, or is another one.
+/// The latest state of the store that this member has seen. A store behind this state was restored
+/// from a snapshot, or is another store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HighWater {
     pub cluster_id: u64,
@@ -141,16 +141,16 @@ pub struct HighWater {
     pub epoch: u16,
 }
 
-/// A change of what this member knows.
+/// A change in this member's knowledge of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// Everything may be new. After a restore, revisions start anew.
+    /// Everything may have changed. After a restore, revisions start again.
     All {
         is_restored: bool,
     },
     /// A shard has another order, or none.
     Own(ShardId),
-    /// It has the order that this member wrote.
+    /// The shard has the order that this member wrote.
     Written(ShardId),
     Members,
 }
@@ -160,7 +160,7 @@ pub(super) struct Store {
     random: SplitMix64,
     /// The greatest schema that this member reads.
     schema_max: u32,
-    /// The schema in use, if this member cannot read it. Nothing of the store is believed then.
+    /// The schema in use, if this member cannot read it. Nothing in the store is believed then.
     too_new: Option<u32>,
     high_water: Option<HighWater>,
     reported: Option<(HighWater, Instant)>,
@@ -175,12 +175,12 @@ pub(super) struct Store {
     wants_read: bool,
     read_at: Instant,
     hinted_at: Instant,
-    /// The store was restored: this epoch is to be put before anything else.
+    /// The store was restored: put this epoch before anything else.
     restored_epoch: Option<Raise>,
     is_restore_reported: bool,
     retry_at: Instant,
     failures: u32,
-    /// Writes refused for want of room since the last one that was done.
+    /// Writes refused for lack of room since the last successful write.
     refusals: u32,
     is_full: bool,
     is_lost: bool,
@@ -277,7 +277,7 @@ impl Store {
         self.applied
     }
 
-    /// Whether what is known follows the store, and no restore is being handled.
+    /// Whether the view follows the store, and no restore is being handled.
     pub(super) fn is_current(&self) -> bool {
         self.is_current
     }
@@ -292,7 +292,7 @@ impl Store {
         self.view.own.get(&shard)?.order.holder(0).cloned()
     }
 
-    /// Wants everything read again, at most once a second. Returns when to try again.
+    /// Requests a read of everything, at most once a second. Returns when to try again.
     pub(super) fn hint(&mut self, now: Instant) -> Instant {
         if self.hinted_at + HINT_PAUSE <= now {
             self.hinted_at = now;
@@ -306,7 +306,7 @@ impl Store {
         self.wants_read = true;
     }
 
-    /// The request to send now. `write` is asked for a write if nothing else is to be sent.
+    /// Returns the request to send now. Calls `write` for a write if there is nothing else to send.
     pub(super) fn poll_request(
         &mut self,
         now: Instant,
@@ -354,7 +354,7 @@ impl Store {
         self.problem.as_deref()
     }
 
-    /// The request is without answer; what it did is unknown.
+    /// Handles a request without an answer: its effect is unknown.
     fn fail(&mut self, now: Instant) {
         self.asked = None;
         self.wants_read = true;
@@ -367,13 +367,13 @@ impl Store {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Asks nothing for a while, which is longer after more failures.
+    /// Sends no request for a while, which is longer after more failures.
     fn pause(&mut self, now: Instant, failures: u32) {
         let pause = (BACK_OFF * 2u32.pow(failures.min(6))).min(BACK_OFF_MAX);
         self.retry_at = now + pause.mul_f64(0.8 + 0.4 * self.random.uniform());
     }
 
-    /// Whether the store has room for writes, as it says itself.
+    /// Sets whether the store has no room for writes, as the store itself reports.
     pub(super) fn set_full(&mut self, is_full: bool) {
         if std::mem::replace(&mut self.is_full, is_full) != is_full {
             self.events.push(match is_full {
@@ -383,7 +383,7 @@ impl Store {
         }
     }
 
-    /// The store refused a write for want of room. What the last one before did is unknown.
+    /// Handles a write refused for lack of room. The effect of the last write before it is unknown.
     fn refuse(&mut self, now: Instant) {
         self.wants_read = true;
         self.pause(now, self.refusals);
@@ -391,7 +391,7 @@ impl Store {
         self.set_full(true);
     }
 
-    /// The store answers.
+    /// Notes that the store answers.
     fn recover(&mut self) {
         self.failures = 0;
         self.problem = None;
@@ -443,7 +443,7 @@ impl Store {
             (StoreAnswer::Read(snapshot), StoreRequest::Read) => {
                 self.handle_read(now, snapshot, asked.floor, is_behind)
             }
-            // What was written went to a store that has lost data. It is read first.
+            // The write went to a store that has lost data. Read that store first.
             _ if is_behind => {
                 self.lose_watch();
                 None
@@ -477,7 +477,7 @@ impl Store {
             return Some(News::Members);
         }
         let epoch = snapshot.epoch.map_or(0, |(epoch, _)| epoch);
-        // Also another order at the same revision.
+        // Includes a different order at the same revision.
         let is_lower = |(shard, own): (&ShardId, &Own)| {
             let known = self.view.own.get(shard);
             known.is_some_and(|known| own.revision <= known.revision && own != known)
@@ -524,7 +524,7 @@ impl Store {
         Some(News::All { is_restored })
     }
 
-    /// Reports another schema than before, also at the start one that cannot be read.
+    /// Reports a change of schema, and at the start also a schema that cannot be read.
     fn note_schema(&mut self, before: Option<u32>) {
         let is_news = before.is_some() || self.is_too_new();
         if let Some(in_use) = self.schema().filter(|now| is_news && Some(*now) != before) {
@@ -538,7 +538,7 @@ impl Store {
             self.lose_watch();
         }
         let is_reading = |asked: &Asked| asked.request == StoreRequest::Read;
-        // The watch begins anew with the snapshot that is under way.
+        // The watch restarts with the snapshot that is outstanding.
         if !self.is_current || self.asked.as_ref().is_some_and(is_reading) {
             return None;
         }
@@ -593,7 +593,7 @@ impl Store {
                 }
                 None
             }
-            // What follows may have another form.
+            // Later documents may have another form.
             Changed::Schema(schema) => {
                 if schema != self.view.schema.map(|(schema, _)| schema) {
                     self.lose_watch();
@@ -609,7 +609,7 @@ impl Store {
         }
     }
 
-    /// The high-water mark, if it is to be written. `is_term` says that terms are new.
+    /// Returns the high-water mark if it is due to be written. `is_term` means that terms are new.
     pub(super) fn poll_high_water(&mut self, now: Instant, is_term: bool) -> Option<HighWater> {
         let mark = self.high_water?;
         let is_due = |(reported, at): (HighWater, Instant)| {

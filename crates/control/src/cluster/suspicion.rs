@@ -1,14 +1,15 @@
-//! Which peers are heard, and which are suspected by more than this member.
+//! Tracks which peers are heard, and which are suspected by more than this member.
 //!
-//! A peer is suspected after three missed heartbeats, or at once when its connection is reset. The
-//! others are asked whether they hear it: the majority of those that answer within 50 ms confirms.
-//! Without others, a switch that still answers confirms that it is not this member that is cut off.
+//! A peer is suspected after three missed heartbeats, or at once when its connection is reset. This
+//! member asks the others whether they hear the peer: a majority of those that answer within 50 ms
+//! confirms the suspicion. Without others, a switch that still answers confirms that this member is
+//! not the one that is cut off.
 //!
-//! Whoever dials speaks, so a member may be heard and hear nobody itself: a firewall drops what is
-//! for its port, say. Each heartbeat names whom its sender hears. A member that does not hear this
-//! one is not asked, unless it hears the suspected one. A *deaf* member, which is without a
-//! majority of the members even with itself, learns of no death and confirms none, so it stands for
-//! nothing.
+//! Only the member that dials a connection sends on it. A member may therefore be heard and hear
+//! nobody itself, for example if a firewall drops packets to its port. Each heartbeat names the
+//! members that its sender hears. A member that does not hear this one is not asked, unless it
+//! hears the suspected member. A *deaf* member, which is without a majority of the members even
+//! with itself, learns of no death and confirms none, so it stands for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,27 +22,27 @@ use super::term::{MEMBERS_MAX, MemberId, Rank, ShardId};
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(100);
 /// The silence after which a peer is suspected: three heartbeats are missed.
 const SILENCE_MAX: Duration = Duration::from_millis(300);
-/// The silence after which a peer no longer counts as heard in an answer: the one who asks has
-/// heard the last heartbeat a little earlier or later.
+/// The silence after which a peer no longer counts as heard in an answer: the asking member
+/// received the last heartbeat a little earlier or later.
 const SILENCE_ANSWERED: Duration = Duration::from_millis(250);
-/// The time that a peer has to connect once it is known, and that a member may be deaf unnoticed.
+/// The maximum time for a known peer to connect, and for a member to be deaf unreported.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The time for answers to a question.
 const ANSWER_MAX: Duration = Duration::from_millis(50);
-/// The time for a switch's answer, where it confirms.
+/// The time for a switch's answer, where a switch confirms.
 const PROBE_MAX: Duration = Duration::from_millis(200);
 /// The first rounds of questions follow at once: others may notice a reset a little later.
 const ROUNDS_AT_ONCE: u32 = 4;
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
-/// The member was stopped if it was not called for so long: a heartbeat is due more often.
+/// A member that was not called for this long was stopped: a heartbeat is due more often.
 const STOPPED: Duration = Duration::from_millis(250);
-/// Messages that a peer may send a second.
+/// The number of messages that a peer may send per second.
 const PER_S: u32 = 200;
 
-/// A message between two members. All are small; at most a few dozen a second and peer.
+/// A message between two members. All are small; at most a few dozen per second and peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerMessage {
-    /// "I am alive", each 100 ms.
+    /// "I am alive", every 100 ms.
     Heartbeat(Heartbeat),
     /// "Do you hear `about`?"
     Question { number: u32, about: MemberId },
@@ -57,8 +58,8 @@ pub struct Heartbeat {
     pub epoch: u16,
     /// The shards whose place in use is not the first, by number; at most 256.
     pub in_use: Vec<InUse>,
-    /// The members that the sender hears, at most 16; `None` if it is of a version that does not
-    /// say it.
+    /// The members that the sender hears, at most 16; `None` if the sender's version does not
+    /// report them.
     pub hears: Option<BTreeSet<MemberId>>,
 }
 
@@ -82,10 +83,10 @@ pub(super) struct Peers {
     pub events: Vec<ClusterEvent>,
     /// Messages to send.
     pub messages: Vec<(MemberId, PeerMessage)>,
-    /// Switches are to be asked: there is no member to confirm a suspicion.
+    /// Switches must be asked: there is no member to confirm a suspicion.
     pub wants_probe: bool,
     pub suspicions: u64,
-    /// Since when this member is deaf, and whether that was reported.
+    /// Since when this member has been deaf, and whether that was reported.
     deaf_since: Option<Instant>,
     is_deaf_reported: bool,
 }
@@ -95,12 +96,12 @@ struct Peer {
     /// It has an entry in the store.
     is_member: bool,
     was_heard: bool,
-    /// When it counts as suspected, if nothing is heard.
+    /// When it becomes suspected, if no heartbeat arrives.
     deadline: Instant,
     is_ready: bool,
-    /// The members that it hears, if it says so.
+    /// The members that it hears, if it names them.
     hears: Option<BTreeSet<MemberId>>,
-    /// It has taken over since it was heard last.
+    /// It has taken over since its last heartbeat.
     has_acted: bool,
     suspicion: Option<Suspicion>,
     budget: Budget,
@@ -148,12 +149,12 @@ impl Peer {
         suspicion.is_some_and(|suspicion| suspicion.confirmed_at.is_some())
     }
 
-    /// Whether it is suspected, and nothing has confirmed or refuted it.
+    /// Whether it is suspected, and nothing has confirmed or refuted the suspicion.
     fn is_questioned(&self) -> bool {
         self.suspicion.is_some() && !self.is_confirmed() && !self.has_acted
     }
 
-    /// Whether it is heard, and says that it does not hear this member.
+    /// Whether it is heard, and reports that it does not hear this member.
     fn is_deaf_to(&self, member: &MemberId) -> bool {
         self.is_heard()
             && self
@@ -179,8 +180,8 @@ impl Peers {
         }
     }
 
-    /// Notes that time has passed. After a stop of this member, what peers have sent meanwhile is
-    /// still to be read, so their silence does not count. Returns whether it was stopped.
+    /// Notes that time has passed. After a stop of this member, the messages that peers sent
+    /// meanwhile are still unread, so their silence does not count. Returns whether it was stopped.
     pub(super) fn advance(&mut self, now: Instant) -> bool {
         let gap = now - self.called_at;
         self.called_at = self.called_at.max(now);
@@ -219,7 +220,8 @@ impl Peers {
         self.peers.retain(is_kept);
     }
 
-    /// Notes a message. Returns whether it counts: the peer is one of few and sends few.
+    /// Notes a message. Returns whether it counts: neither the peers nor the messages of this one
+    /// are too many.
     pub(super) fn accept(&mut self, now: Instant, from: &MemberId) -> bool {
         if self.peers.len() < MEMBERS_MAX && !self.peers.contains_key(from) {
             self.peers.insert(from.clone(), Peer::new(now));
@@ -248,7 +250,7 @@ impl Peers {
         if peer.suspicion.take().is_some() {
             self.events.push(ClusterEvent::Heard(from.clone()));
         }
-        // It may answer otherwise now, or no longer count.
+        // The peer may now answer differently, or no longer count.
         let suspicions = self.peers.values_mut().filter_map(|p| p.suspicion.as_mut());
         for suspicion in suspicions.filter(|_| has_news) {
             suspicion.next_round = suspicion.next_round.min(now);
@@ -265,7 +267,7 @@ impl Peers {
         }
     }
 
-    /// The answer to another's question.
+    /// The answer to another member's question.
     pub(super) fn hears(&self, now: Instant, about: &MemberId) -> bool {
         self.peers.get(about).is_some_and(|peer| {
             peer.is_heard() && now + (SILENCE_MAX - SILENCE_ANSWERED) < peer.deadline
@@ -285,7 +287,7 @@ impl Peers {
         }
     }
 
-    /// A switch of this member has answered a probe.
+    /// Notes that a switch of this member has answered a probe.
     pub(super) fn handle_probe(&mut self) {
         for peer in self.peers.values_mut() {
             if let Some(suspicion) = &mut peer.suspicion
@@ -331,7 +333,7 @@ impl Peers {
         self.evaluate_deafness(now);
     }
 
-    /// Asks the others about those that are suspected, and confirms what most of them answer.
+    /// Asks the other members about suspected peers, and confirms a suspicion if most answers do.
     fn question(&mut self, now: Instant) {
         let is_voter = |peer: &Peer| (peer.is_member || peer.is_heard()) && !peer.is_confirmed();
         let voters = self.peers.iter().filter(|(_, peer)| is_voter(peer));
@@ -417,8 +419,8 @@ impl Peers {
         }
     }
 
-    /// Whether this member and those that it hears are no majority of the members. One that was
-    /// heard once and is confirmed as gone is none of them.
+    /// Whether this member and the peers that it hears are no majority of the members. A member
+    /// that was heard once and is confirmed as gone does not count.
     pub(super) fn is_deaf(&self) -> bool {
         let is_gone = |peer: &Peer| peer.was_heard && peer.is_confirmed();
         let members = self.peers.values().filter(|p| p.is_member && !is_gone(p));
@@ -452,7 +454,7 @@ impl Peers {
         self.peers.iter().map(|(id, peer)| (id, peer.is_heard()))
     }
 
-    /// The members that a peer hears, if it is heard and says so.
+    /// The members that a peer hears, if the peer is heard and names them.
     pub(super) fn heard_by(&self, peer: &MemberId) -> Option<&BTreeSet<MemberId>> {
         let peer = self.peers.get(peer).filter(|peer| peer.is_heard());
         peer?.hears.as_ref()
@@ -468,12 +470,12 @@ impl Peers {
         self.peers.get(id).is_some_and(Peer::is_heard)
     }
 
-    /// Whether a peer is suspected by this member. One that is new is not yet.
+    /// Whether this member suspects a peer. A new peer is not suspected yet.
     pub(super) fn is_suspected(&self, id: &MemberId) -> bool {
         self.peers.get(id).is_none_or(|p| p.suspicion.is_some())
     }
 
-    /// Since when a peer is suspected by enough members to be replaced.
+    /// When a peer became suspected by enough members to be replaced.
     pub(super) fn confirmed_at(&self, id: &MemberId) -> Option<Instant> {
         let suspicion = self.peers.get(id)?.suspicion.as_ref()?;
         suspicion.confirmed_at

@@ -9,7 +9,7 @@ use openflow::DatapathId;
 
 /// The largest number of shards.
 pub const SHARDS_MAX: u16 = 256;
-/// The largest number of members that one member knows. More are passed over.
+/// The largest number of members that one member knows. Further members are ignored.
 pub const MEMBERS_MAX: usize = 16;
 /// The places of an order.
 pub const PLACES: usize = 16;
@@ -80,7 +80,7 @@ pub type Rank = u8;
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// The value that Open vSwitch reports when it has none yet.
+    /// The value that Open vSwitch reports before it has a generation.
     pub const NONE: Generation = Generation(u64::MAX);
 
     /// Makes a generation. A value beyond its field's bits becomes the field's largest.
@@ -127,8 +127,8 @@ impl fmt::Display for Generation {
     }
 }
 
-/// The document `own/<shard>`: who owns a shard, who is next, who after. At most 16 places;
-/// members repeat, so that 15 take-overs are possible while the store is away.
+/// The document `own/<shard>`: the owner of a shard and its successors, in order. At most 16
+/// places; members repeat, so that 15 take-overs are possible while the store is unreachable.
 ///
 /// An empty order stands for a document that cannot be read: nobody owns the shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,7 +211,7 @@ mod tests {
             prop_assert_eq!(parts, (epoch, revision, rank));
         }
 
-        /// A later epoch, within it a later order, within it a later place: a switch takes the
+        /// Generations are ordered by epoch, then by order, then by place: a switch accepts the
         /// later one, and then refuses the earlier.
         #[test]
         fn generations_are_in_the_order_of_their_parts(

@@ -164,7 +164,7 @@ fn a_store_that_is_silent_is_asked_at_a_slowing_rate() {
     assert_eq!(said, "has not read etcd: the name is taken");
 }
 
-/// It answers reads, and is no store that does not answer.
+/// A full store answers reads, so it does not count as a store that does not answer.
 #[test]
 fn a_store_without_room_is_asked_at_a_slowing_rate_and_reported_once() {
     let mut alone = Fixture::new(1, None);
@@ -195,7 +195,7 @@ fn a_store_without_room_is_asked_at_a_slowing_rate_and_reported_once() {
     assert_eq!(counted(&alone), [1, 1, 0]);
     assert!(!alone.cluster.holds_nothing());
 
-    // Nobody writes for days, and the store says it itself.
+    // Without a write for days, the store itself reports whether it is full.
     for (is_full, expected) in [(false, [1, 1, 0]), (true, [2, 1, 0]), (true, [2, 1, 0])] {
         alone.cluster.set_store_full(alone.now, is_full);
         alone.run_for(ms(100));
@@ -206,7 +206,7 @@ fn a_store_without_room_is_asked_at_a_slowing_rate_and_reported_once() {
     assert_eq!(counted(&alone), [2, 2, 0]);
 }
 
-/// It has one word for each state in which it could take over, and others where it could not.
+/// Covers the states in which a member could take over, and those in which it could not.
 #[test]
 fn a_member_says_how_it_stands() {
     let (dpid, connection) = (DatapathId(5), ConnectionId(1));
@@ -255,13 +255,13 @@ fn a_member_says_how_it_stands() {
     assert_eq!(stands(&member), (false, Standing::NobodyServes));
     set(&mut member, &[id("a"), id("b")]);
     assert_eq!(stands(&member), (true, Standing::Serves));
-    // It goes on without the store.
+    // It keeps serving without the store.
     member.has_store = false;
     member.run_for(ms(60_000));
     assert_eq!(stands(&member), (true, Standing::Serves));
 }
 
-/// It is heard, and ready, and agrees that the one that serves is silent. It does nothing.
+/// The member is heard and ready, and agrees that the serving member is silent, but does nothing.
 #[test]
 fn a_member_that_does_not_use_its_place_is_passed_over() {
     let mut member = Fixture::new(1, None);
@@ -399,7 +399,7 @@ fn a_heartbeat_out_of_bounds_is_refused() {
         alone.cluster.handle_peer_message(alone.now, &id("b"), beat);
     }
     assert_eq!(alone.cluster.counts().peer_messages_refused, 3);
-    // A place that is none is passed over.
+    // A place that does not exist is ignored.
     alone.cluster.set_ready(alone.now, true);
     alone.run_for(ms(100));
     let beat = Heartbeat {
@@ -441,8 +441,8 @@ fn a_switch_without_roles_is_served_by_the_owner_and_closed_by_others() {
     }
 }
 
-/// It is cut from the others, and its switch reports the next place while they still count as
-/// heard.
+/// The member is cut off from the others, and its switch reports the next place while the others
+/// still count as heard.
 #[test]
 fn a_member_cut_off_learns_from_its_switch_that_another_serves() {
     let (dpid, connection) = (DatapathId(5), ConnectionId(1));
@@ -499,7 +499,7 @@ fn a_request_without_an_answer_is_repeated_at_a_slowing_rate() {
     alone.run_for(ms(60_000));
     let counts = alone.cluster.counts();
     assert!((8..25).contains(&counts.role_requests), "{counts:?}");
-    // Answers on an earlier connection, or with another number, say nothing.
+    // Answers on an earlier connection, or with another number, are ignored.
     let (number, request) = alone.role_request(dpid).expect("a request");
     for (connection, number) in [(ConnectionId(0), number), (connection, number - 1)] {
         alone

@@ -1,13 +1,13 @@
-//! Packets that come too late for the member that had the switch: the switch has another master by
-//! the time they are to be sent. That member sends them.
+//! Packets that are too late for the switch's previous master: the switch has a new master by the
+//! time they are to be sent. The new master sends them.
 //!
-//! A switch sends a packet to its master alone. If that one is replaced before its answer has come
-//! back, the switch refuses the answer, and nobody else has the packet. A refusal proves that the
-//! packet has not gone out, so it may be sent once more, and no packet goes out twice.
+//! A switch sends a packet to its master alone. If that master is replaced before its answer
+//! arrives, the switch refuses the answer, and no other member has the packet. A refusal proves
+//! that the packet was not sent out, so it may be sent once more, and no packet is sent out twice.
 //!
-//! The bounds: [`SENT_MAX`] packets that may be refused, of [`PACKET_BYTES_MAX`], for [`LATE_MAX`];
-//! [`EARLY_MAX`] packets for all switches whose new master has not heard of its role, for
-//! [`EARLY_FOR`]; [`PACKETS_PER_SECOND_MAX`] that are handed over, and as many that are heard.
+//! The bounds: [`SENT_MAX`] packets that may be refused, each of [`PACKET_BYTES_MAX`] at most, for
+//! [`LATE_MAX`]; [`EARLY_MAX`] packets for all switches whose new master does not know its role
+//! yet, for [`EARLY_FOR`]; [`PACKETS_PER_SECOND_MAX`] packets handed over, and as many received.
 
 use std::collections::VecDeque;
 
@@ -17,34 +17,35 @@ use openflow::{ErrorKind, Frame, Message, MessageKind, decode};
 
 use crate::ConnectionId;
 
-/// Packets that are larger are not handed over.
+/// Larger packets are not handed over.
 pub const PACKET_BYTES_MAX: usize = 4096;
-/// Packets that a member hands over in a second, and at once, to all others together. It hears as
-/// many from them. Hosts can flood, and heartbeats go over the same connections.
+/// The number of packets that a member hands over per second, and in one burst, to all others
+/// together. It accepts as many from them. Hosts can flood, and heartbeats use the same
+/// connections.
 pub const PACKETS_PER_SECOND_MAX: u32 = 300;
 /// The age above which a packet is not handed over: its sender has noticed.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(250);
-/// The packets that are remembered until then.
+/// The number of packets that are remembered until then.
 const SENT_MAX: usize = 1024;
-/// The bytes of a message that an error quotes at least.
+/// The minimum number of bytes of a message that an error quotes.
 const QUOTED_MIN: usize = 64;
-/// Packets that wait until this member is the master of their switches.
+/// The number of packets that wait until this member is the master of their switches.
 const EARLY_MAX: usize = 1024;
-/// How long they wait.
+/// How long such packets wait.
 const EARLY_FOR: Duration = Duration::from_secs(1);
-/// How long a member that has stood still hands nothing over: it answers what is old.
+/// How long a member hands nothing over after it has stood still: it answers old messages.
 const OLD_FOR: Duration = Duration::from_secs(1);
 
-/// The packets that were sent last, oldest first.
+/// The packets sent last, oldest first.
 #[derive(Default)]
 pub(super) struct Sent {
     packets: VecDeque<(Instant, ConnectionId, Frame)>,
-    /// Since when this member runs again after it has stood still.
+    /// When this member resumed after it had stood still.
     woken_at: Option<Instant>,
 }
 
 impl Sent {
-    /// Takes note of a message that leaves.
+    /// Notes a message that is sent.
     pub(super) fn note(&mut self, now: Instant, connection: ConnectionId, frame: &Frame) {
         if frame.kind() != MessageKind::PacketOut || frame.len() > PACKET_BYTES_MAX {
             return;
@@ -56,20 +57,20 @@ impl Sent {
         self.packets.push_back((now, connection, frame.clone()));
     }
 
-    /// The application ticks, for the first time since `last`.
+    /// Notes a tick of the application. The previous tick was at `last`.
     pub(super) fn tick(&mut self, now: Instant, last: Instant) {
         if now.since(last) > LATE_MAX {
             self.woken_at = Some(now);
         }
     }
 
-    /// Whether what is answered now is new. `ticked`: the last tick.
+    /// Whether the messages answered now are new. `ticked`: the last tick.
     pub(super) fn is_new(&self, now: Instant, ticked: Instant) -> bool {
         let has_slept = self.woken_at.is_some_and(|at| now.since(at) < OLD_FOR);
         !has_slept && now.since(ticked) <= LATE_MAX
     }
 
-    /// The packet that a switch has refused to send since another member is its master.
+    /// Takes the packet that a switch refused to send because another member is its master.
     pub(super) fn take_refused(
         &mut self,
         now: Instant,
@@ -90,12 +91,12 @@ impl Sent {
     }
 }
 
-/// Packets for switches whose master this member is, but does not know it yet; oldest first.
+/// Packets for switches whose master this member is without knowing it yet; oldest first.
 #[derive(Default)]
 pub(super) struct Early(VecDeque<(Instant, ConnectionId, Frame)>);
 
 impl Early {
-    /// Keeps a packet. Returns how many were dropped for it.
+    /// Keeps a packet. Returns the number of packets dropped for it.
     pub(super) fn keep(&mut self, now: Instant, connection: ConnectionId, frame: Frame) -> u64 {
         let mut dropped = self.age(now);
         if self.0.len() >= EARLY_MAX {
@@ -106,7 +107,7 @@ impl Early {
         dropped
     }
 
-    /// Drops the packets that have waited too long. Returns how many.
+    /// Drops the packets that have waited too long. Returns their number.
     pub(super) fn age(&mut self, now: Instant) -> u64 {
         let is_old = |(at, ..): &(Instant, ConnectionId, Frame)| now.since(*at) > EARLY_FOR;
         let mut dropped = 0;
@@ -117,7 +118,7 @@ impl Early {
         dropped
     }
 
-    /// The packets for a switch.
+    /// Takes the packets for a switch.
     pub(super) fn take(&mut self, connection: ConnectionId) -> Vec<Frame> {
         let mut taken = Vec::new();
         self.0.retain(|(_, of, frame)| {
@@ -131,8 +132,8 @@ impl Early {
     }
 }
 
-/// Whether it is a packet of a host. What goes from one device to the next (LLDP, LACP, BPDUs)
-/// says something about the member that has sent it.
+/// Whether it is a packet of a host. Packets from one device to the next (LLDP, LACP, BPDUs) carry
+/// information about the member that sent them.
 pub(super) fn may_be_handed_over(frame: &Frame) -> bool {
     if frame.len() > PACKET_BYTES_MAX {
         return false;

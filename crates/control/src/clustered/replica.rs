@@ -1,7 +1,8 @@
-//! The hosts and links of the member that serves, at one that stands by.
+//! The hosts and links of the serving member, as copied to a standby member.
 //!
 //! Hosts are in the controller's own table from the beginning: see [`crate::controller::known`].
-//! Links are beside it until this member takes over, as the controller knows no switches before.
+//! Links are kept beside it until this member takes over, as the controller knows no switches
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +16,22 @@ use crate::vlan::VlanId;
 
 use super::wire::{Batch, Record};
 
-/// Directions of links that are kept, unless switches may have fewer ports.
+/// The number of link directions that are kept, unless switches may have fewer ports.
 const LINKS_MAX: usize = 262_144;
-/// Hosts whose mark is looked at in one step.
+/// The number of hosts whose mark is checked in one step.
 const STEP_MAX: usize = 16_384;
-/// How long the last word of the member before counts for links.
+/// How long links count after the previous member's last message.
 const SAID_FOR: Duration = Duration::from_secs(3);
 
 /// The state of a copy.
 #[derive(Default)]
 pub(super) struct Replica {
-    /// The number of the connection that it comes over.
+    /// The number of the connection that carries the copy.
     number: u64,
     phase: Phase,
     said_at: Option<Instant>,
     links_max: usize,
-    /// Whether each was confirmed since the copy began.
+    /// Each link, and whether it was confirmed since the copy began.
     links: BTreeMap<Link, bool>,
     counts: CopyCounts,
 }
@@ -39,41 +40,42 @@ pub(super) struct Replica {
 enum Phase {
     #[default]
     None,
-    /// Marks of earlier copies are taken off.
+    /// Marks of earlier copies are being removed.
     Unmarking(HostCursor),
     Taking,
-    /// Hosts without a mark are forgotten.
+    /// Hosts without a mark are being forgotten.
     Sweeping(HostCursor),
     Whole,
 }
 
-/// A connection over which a copy comes; a new one has said nothing yet.
+/// A connection that carries a copy; nothing has arrived on a new one yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Listener {
     number: u64,
 }
 
-/// The fate of a batch.
+/// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Hand the rest of the batch over again: more at once would take too long.
+    /// Pass the rest of the batch again: more at once would take too long.
     More,
     Done,
-    /// Close the connection: its sender does not serve the switches, this member does, or another
-    /// connection has replaced this one.
+    /// Close the connection: its sender does not serve the switches, this member serves them, or
+    /// another connection has replaced this one.
     Refused,
 }
 
 /// Counters since the start, and the state now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyCounts {
-    /// Hosts and links that were taken over from other members, again and again.
+    /// Hosts and links taken over from other members, counted each time.
     pub learned: u64,
-    /// Those that were passed over: of another's switches, of unknown VLANs, or without room.
+    /// Hosts and links passed over: of another member's switches, of unknown VLANs, or without
+    /// room.
     pub passed_over: u64,
     /// Whole copies that have begun.
     pub begun: u64,
-    /// Whether this member has a whole copy, and its sender goes on.
+    /// Whether this member has a whole copy, and its sender keeps sending.
     pub is_whole: bool,
 }
 
@@ -93,7 +95,7 @@ impl Replica {
         }
     }
 
-    /// Takes over what the member that serves these switches says.
+    /// Applies a batch from the member that serves these switches.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -192,9 +194,9 @@ impl Replica {
         }
     }
 
-    /// The links, for a member that takes over; none if the member before has said nothing lately.
+    /// Takes the links for a take-over; none if the previous member has sent nothing lately.
     pub(super) fn take_links(&mut self, now: Instant) -> Option<BTreeSet<Link>> {
-        // What comes over connections of before has no beginning.
+        // Batches on earlier connections are refused until one begins a copy.
         self.number += 1;
         self.phase = Phase::None;
         let links = std::mem::take(&mut self.links);

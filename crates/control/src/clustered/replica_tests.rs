@@ -19,7 +19,7 @@ fn vlan() -> VlanId {
     VlanId::new(7).unwrap()
 }
 
-/// With one VLAN.
+/// A controller with one VLAN.
 fn controller() -> Controller {
     let mut vlans = Vlans::default();
     let at = place(1, 99);
@@ -73,7 +73,7 @@ impl Trial {
         self.random.next() % n
     }
 
-    /// One host of the member that serves comes, moves, goes, or gets or loses an address.
+    /// A host of the serving member appears, moves, disappears, or gets or loses an address.
     fn change(&mut self) {
         let n = self.below(self.hosts);
         let vlan = [VlanId::NONE, vlan()][self.below(2) as usize];
@@ -175,7 +175,7 @@ fn in_the_end_both_members_know_the_same() {
     }
 }
 
-/// A copy is made of all again, and nothing is queued.
+/// The whole copy is sent again, and nothing is queued.
 #[test]
 fn whoever_is_slower_than_the_list_of_changes_gets_a_whole_copy_again() {
     let mut trial = Trial::new(1, 20);
@@ -194,7 +194,7 @@ fn whoever_is_slower_than_the_list_of_changes_gets_a_whole_copy_again() {
     trial.check();
 }
 
-/// Hosts of the time when the member served itself go with the first whole copy.
+/// The first whole copy removes hosts from the time when this member served.
 #[test]
 fn what_a_whole_copy_does_not_have_is_forgotten() {
     let mut trial = Trial::new(1, 20_000);
@@ -278,8 +278,8 @@ fn links_of_a_member_that_has_been_silent_for_three_seconds_do_not_count() {
     assert_eq!(replica.take_links(now + Duration::from_secs(3)), None);
 }
 
-/// How large a copy of a million hosts is, and how many steps it takes of either application's
-/// thread. Run it alone, and measure the process from outside: it holds both tables.
+/// Measures the size of a copy of a million hosts, and the steps that it takes of either
+/// application's thread. Run it alone, and measure the process from outside: it has both tables.
 #[test]
 #[ignore = "a measurement: results/2026-11-28-replication"]
 fn a_million_hosts() {

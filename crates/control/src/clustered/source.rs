@@ -1,9 +1,9 @@
-//! The hosts and links of the member that serves, for each member that stands by.
+//! The hosts and links of the serving member, as sent to each standby member.
 //!
-//! A follower gets a whole copy once, and all changes from its beginning on. Nothing is queued for
-//! it: what is sent is the state of a host or a link at the moment of sending, and a follower is a
-//! place in the one list of what has changed. Whoever is slower than the list is long gets a whole
-//! copy again.
+//! A follower gets a whole copy once, and all changes since the copy began. Nothing is queued for
+//! it: a record has the state of a host or a link at the moment of sending, and a follower is a
+//! position in the one list of changes. A follower whose position has dropped off the list gets a
+//! whole copy again.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,22 +14,23 @@ use crate::controller::known::{HostCursor, Link};
 
 use super::wire::{Record, Subject, Writer};
 
-/// Changes that are remembered.
+/// The number of changes that are remembered.
 const CHANGES_MAX: usize = 65_536;
-/// Hosts, or links, or changes that one frame looks at: a fraction of a millisecond's.
+/// The number of hosts, links or changes examined for one frame: work for a fraction of a
+/// millisecond.
 const LOOKS_MAX: usize = 4096;
-/// A frame leaves at least so often, with nothing in it if there is nothing.
+/// A frame is sent at least this often, empty if there is nothing to send.
 const SAID_EVERY: Duration = Duration::from_millis(500);
 
 /// The changes of hosts and links, in their order.
 #[derive(Default)]
 pub(super) struct Source {
     changes: VecDeque<Subject>,
-    /// The number of the first one.
+    /// The number of the first change.
     first: u64,
 }
 
-/// The place of another member in what there is to send to it. A new one gets a whole copy.
+/// Another member's position in the data to send to it. A new follower gets a whole copy.
 #[derive(Clone, Debug, Default)]
 pub struct Follower {
     /// The term in which its copy began.
@@ -43,7 +44,7 @@ pub struct Follower {
 
 #[derive(Clone, Debug)]
 enum Scan {
-    /// Links behind this one.
+    /// Links after this one.
     Links(Option<Link>),
     Hosts(HostCursor),
 }
@@ -53,15 +54,14 @@ enum Scan {
 pub enum Said {
     /// Write this.
     Frame { bytes: Vec<u8>, has_more: bool },
-    /// Come again after some milliseconds.
+    /// Ask again after some milliseconds.
     Nothing,
     /// This member serves no switches.
     NotServing,
 }
 
 impl Source {
-    /// The next frame for a follower. `term` is another one each time that this member begins to
-    /// serve.
+    /// Returns the next frame for a follower. `term` changes each time this member starts to serve.
     pub(super) fn say(
         &mut self,
         now: Instant,
@@ -103,7 +103,7 @@ impl Source {
         let has_all = controller.take_news(host, |link| links.push(Subject::Link(link)));
         self.changes.extend(links);
         if !has_all {
-            // Nobody's place is in the list any more.
+            // No follower's position is in the list any more.
             self.first += self.changes.len() as u64 + 1;
             self.changes.clear();
         }
@@ -138,7 +138,7 @@ fn state(controller: &Controller, subject: Subject) -> Record {
 }
 
 impl Scan {
-    /// Goes on with a copy. Returns whether that was the end.
+    /// Continues a copy. Returns whether the copy is complete.
     fn say(&mut self, controller: &Controller, frame: &mut Writer) -> bool {
         for _ in 0..LOOKS_MAX {
             if frame.is_full() {

@@ -1,19 +1,19 @@
-//! Hosts and links as members of a cluster write them to each other.
+//! The format in which members of a cluster write hosts and links to each other.
 //!
 //! A frame is its length in four bytes, one byte of flags, and records. All numbers have the most
 //! significant byte first.
 //!
 //! | record | its first byte, and what follows |
 //! | --- | --- |
-//! | a link is there | 1, twice a datapath id (8) and a port (4): where LLDP left, and came in |
-//! | it is not | 2, the same |
-//! | a host is there | 3, VLAN (2), MAC address (6), datapath id (8), port (4), then IP addresses |
-//! | it is not | 4, VLAN (2), MAC address (6) |
+//! | a link exists | 1, twice a datapath id (8) and a port (4): where LLDP left, and arrived |
+//! | it does not | 2, the same |
+//! | a host exists | 3, VLAN (2), MAC address (6), datapath id (8), port (4), then IP addresses |
+//! | it does not | 4, VLAN (2), MAC address (6) |
 //!
-//! IP addresses are a byte and each address: 4 or 6, and its bytes. The byte's lowest bits count
-//! them, and its highest says that the host is no router.
+//! IP addresses are one byte, then each address: 4 or 6, and its bytes. The lowest bits of the
+//! first byte count the addresses, and its highest bit means that the host is not a router.
 //!
-//! Everything that is read was checked: a reader takes exactly what a writer can write.
+//! All input is checked: a reader accepts exactly the frames that a writer can write.
 
 use std::net::IpAddr;
 
@@ -23,14 +23,14 @@ use crate::Location;
 use crate::controller::known::{KnownHost, Link};
 use crate::vlan::{HostKey, VlanId};
 
-/// A frame without its length is never longer.
+/// The maximum size of a frame without its length.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
-/// A frame with so many bytes takes no other record.
+/// A frame of this many bytes takes no further record.
 const FULL: usize = 32 << 10;
-/// The bytes of the length.
+/// The number of bytes of the length.
 pub const LENGTH_BYTES: usize = 4;
 
-/// IP addresses of one host.
+/// The maximum number of IP addresses of one host.
 const IPS_MAX: usize = 16;
 
 const BEGINS: u8 = 1;
@@ -49,7 +49,7 @@ pub(super) enum Subject {
     Link(Link),
 }
 
-/// The state of one of them.
+/// The state of a host or a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     Link { link: Link, is_there: bool },
@@ -59,9 +59,9 @@ pub(super) enum Record {
 /// The contents of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Whether a whole copy begins: what is not in it is unknown to the sender.
+    /// Whether a whole copy begins: anything not in the copy is unknown to the sender.
     pub(super) begins: bool,
-    /// Whether the copy is whole.
+    /// Whether the copy is complete.
     pub(super) ends: bool,
     pub(super) records: Vec<Record>,
 }
@@ -86,7 +86,7 @@ impl Writer {
         self.0.len() >= FULL
     }
 
-    /// Whether it says nothing.
+    /// Whether it has neither flags nor records.
     pub(super) fn is_empty(&self) -> bool {
         self.0.len() == LENGTH_BYTES + 1 && self.0[LENGTH_BYTES] == 0
     }
@@ -144,7 +144,7 @@ impl Writer {
 }
 
 impl Batch {
-    /// Reads a frame without its length. `None` if anything in it is wrong.
+    /// Reads a frame without its length. Returns `None` if anything in it is wrong.
     pub fn read(frame: &[u8]) -> Option<Batch> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;
@@ -165,8 +165,8 @@ impl Batch {
         })
     }
 
-    /// Its share of the receiver's budget, in records: the begin and the end of a copy have it
-    /// look at all that it knows.
+    /// Its share of the receiver's budget, in records: at the beginning and the end of a copy, the
+    /// receiver looks at everything that it knows.
     pub fn cost(&self) -> usize {
         let looks_at_all = self.begins || self.ends;
         1 + self.records.len() + if looks_at_all { 20_000 } else { 0 }
@@ -177,7 +177,7 @@ impl Batch {
         self.records.len()
     }
 
-    /// Whether it says nothing of any host or link.
+    /// Whether it has no hosts or links.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -329,8 +329,8 @@ mod tests {
             prop_assert_eq!(Batch::read(frame), Some(batch));
         }
 
-        /// A truncated frame, one with another byte, and any bytes at all are refused or are what a
-        /// writer writes.
+        /// Truncated frames, frames with changed bytes, and arbitrary bytes are refused, or are
+        /// frames that a writer writes.
         #[test]
         fn what_is_read_was_checked(
             batch in batches(),

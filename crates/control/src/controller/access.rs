@@ -1,9 +1,8 @@
-//! The entries of all switches that decide who may send what, and their counters.
+//! The access entries of all switches, which decide who may send what, and their counters.
 //!
-//! They follow from the settings, from the VLANs of ports and the gateways between VLANs, and from
-//! which ports are ends of links.
-//! The controller compares them with a switch's own when it connects and at each reading of the
-//! counters, and mends what differs.
+//! The entries follow from the settings, from the VLANs of ports, from the gateways between VLANs,
+//! and from the ports that are ends of links. The controller compares them with a switch's own
+//! entries when the switch connects and at each reading of the counters, and mends differences.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,10 +36,10 @@ use super::port_state::PortRole;
 /// Time between two readings of the counters.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Switches of which it is known that they refuse the way through tables that nothing needs.
+/// Maximum number of switches known to refuse the way through tables that nothing needs.
 const WAYLESS_MAX: usize = 1024;
 
-/// Packets that were decided about, by what decided.
+/// The number of packets decided about, by the owner of the entry that decided.
 type Counts = BTreeMap<Owner, u64>;
 
 /// Packets that access lists, bindings and guards have decided about.
@@ -48,36 +47,36 @@ type Counts = BTreeMap<Owner, u64>;
 pub struct AccessCounts {
     /// For each rule that is in use: its list, its name or number, and whether it allows.
     pub rules: Vec<(String, String, bool, u64)>,
-    /// All else that was dropped, by reason.
+    /// All other dropped packets, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Default)]
 pub(super) struct AccessControl {
-    /// Whether switches always have the tables of mirrors and access, so that these come and go
-    /// without a change of numbers.
+    /// Whether switches always have the tables of mirrors and access, so that both can be added and
+    /// removed without a change of table numbers.
     has_tables: bool,
     /// Switches that have refused the way through these tables while nothing was decided in them.
-    /// They have the tables while something is, as without the fabric.
+    /// They have the tables only while something is decided in them, as without the fabric.
     wayless: BTreeSet<DatapathId>,
     /// The statements, with bonds by their places.
     stated: Access,
-    /// The same with the ports of bonds.
+    /// The statements with the ports of bonds.
     access: Access,
     orders: Orders,
-    /// The entries that each connected switch was sent.
+    /// The entries sent to each connected switch.
     sent: BTreeMap<DatapathId, Plan>,
     counts: BTreeMap<DatapathId, Counts>,
     /// The connected switches that cannot decide.
     unable: BTreeSet<DatapathId>,
-    /// Those that cannot have the table of static entries that let packets go on, and those that
-    /// have it.
+    /// The connected switches that cannot have the table of static entries that let packets go on,
+    /// and those that have it.
     shallow: BTreeSet<DatapathId>,
     onward: BTreeSet<DatapathId>,
     is_reading: bool,
-    /// Hosts that have an address by DHCP, at ports that are bound to those.
+    /// Hosts with an address by DHCP, at ports that are bound to such addresses.
     pub(super) learned: Learned,
-    /// The switches whose entries have been taken over, of those with such ports.
+    /// The switches with such ports whose entries have been taken over.
     adopted: BTreeSet<DatapathId>,
 }
 
@@ -98,7 +97,7 @@ impl AccessControl {
     }
 
     fn set(&mut self, stated: Access, bonds: &Bonds) {
-        // They name rules by their numbers.
+        // The counts name rules by their numbers.
         self.counts.clear();
         self.access = stated.of_ports(bonds);
         self.stated = stated;
@@ -109,13 +108,13 @@ impl AccessControl {
         self.orders = self.orders.change(&self.access);
     }
 
-    /// Takes other bonds over.
+    /// Applies changed bonds.
     pub(super) fn set_bonds(&mut self, bonds: &Bonds) {
         let stated = std::mem::take(&mut self.stated);
         self.set(stated, bonds);
     }
 
-    /// Has the ports of a place bound to the hosts that are stated, and those that are learned.
+    /// Binds the ports of a place to the stated and the learned hosts.
     fn take_learned(&mut self, place: Location, bonds: &Bonds) {
         let stated = self.stated.bindings.get(&place);
         let mut all = stated.cloned().unwrap_or_default();
@@ -127,7 +126,7 @@ impl AccessControl {
         }
     }
 
-    /// The same, and has their switch follow.
+    /// Binds the ports of a place in the same way, and updates their switch.
     pub(super) fn bind(&mut self, place: Location, bonds: &Bonds, outbox: &mut Outbox) {
         let ports = bonds.ports(place);
         let parts = |control: &AccessControl, at: &Location| {
@@ -154,7 +153,7 @@ impl AccessControl {
         }
     }
 
-    /// Forgets the hosts that a port in another VLAN has learned.
+    /// Forgets the hosts learned at a port, which is in another VLAN now.
     pub(super) fn forget_learned_at(&mut self, place: Location, bonds: &Bonds) {
         if self.stated.by_dhcp.contains(&place) {
             self.learned.forget_port(place);
@@ -194,8 +193,8 @@ impl AccessControl {
         }
     }
 
-    /// Whether a switch has bound hosts only from now on. Later, its entries are those that this
-    /// process has known.
+    /// Whether a switch has bound hosts only from now on. Later, this process knows the switch's
+    /// entries.
     fn begins_to_learn(&mut self, dpid: DatapathId) -> bool {
         let learns = self.stated.by_dhcp.iter().any(|at| at.dpid == dpid);
         learns && self.adopted.insert(dpid)
@@ -276,13 +275,13 @@ impl AccessControl {
         }
     }
 
-    /// Whether a switch cannot do what is stated about it.
+    /// Whether a switch cannot apply the statements about it.
     pub(super) fn refuses(&self, up: &SwitchUp, vlans: &Vlans, gateways: &Gateways) -> bool {
         let dpid = up.features.datapath_id;
         !can_decide(up) && self.access.concerns(dpid, vlans, gateways)
     }
 
-    /// The connected switches that statements concern, and that cannot do them.
+    /// The connected switches that statements concern, and that cannot apply them.
     fn concerned(&self, access: &Access, vlans: &Vlans, gateways: &Gateways) -> Vec<DatapathId> {
         let unable = self.unable.iter().copied();
         unable
@@ -317,8 +316,8 @@ impl AccessControl {
         plan
     }
 
-    /// Compares a switch's entries with the plan, mends what differs, and takes them out of the
-    /// rows. Returns the numbers kept, added and deleted.
+    /// Compares a switch's entries with the plan, mends differences, and removes the entries from
+    /// the rows. Returns the numbers kept, added and deleted.
     fn reconcile(
         &mut self,
         (net, around): (&Network, Around<'_>),
@@ -341,7 +340,8 @@ impl AccessControl {
         if !plan.is_empty() && self.access.is_on() {
             plan.extend(links_to_be(net, dpid, &held));
         }
-        // An earlier version has not asked to hear of the end of some. Before 1.3 no switch says.
+        // An earlier version has not requested reports of the end of some entries. Before 1.3 no
+        // switch reports the flags.
         let says_flags = outbox.version(dpid) >= Some(Version::V13);
         let hears =
             |key: &EntryKey, row: &FlowStats| !says_flags || row.flags.contains(key.flags());
@@ -353,7 +353,7 @@ impl AccessControl {
         counts
     }
 
-    /// Sets an entry again that somebody else has deleted.
+    /// Sets an entry again that another party has deleted.
     pub(super) fn handle_removed(
         &self,
         dpid: DatapathId,
@@ -370,7 +370,7 @@ impl AccessControl {
         }
     }
 
-    /// Sends a switch what has changed: what is new before what goes.
+    /// Sends a switch the changes: additions before deletions.
     fn update(&mut self, net: &Network, around: Around<'_>, dpid: DatapathId, outbox: &mut Outbox) {
         if !self.sent.contains_key(&dpid) {
             return;
@@ -385,7 +385,7 @@ impl AccessControl {
         self.read_later(outbox);
     }
 
-    /// Lets the packets of links pass, and no longer those of other ports.
+    /// Lets packets at links pass, and no longer packets at other ports.
     fn follow_links(&mut self, net: &Network, dpid: DatapathId, outbox: &mut Outbox) {
         let Some(sent) = self.sent.get_mut(&dpid).filter(|_| self.access.is_on()) else {
             return;
@@ -394,8 +394,8 @@ impl AccessControl {
             .into_iter()
             .filter_map(EntryKey::of_link)
             .collect();
-        // A port that has been a link since it came up is not held: its entry is of an earlier
-        // process, and discovery is about to decide.
+        // A port that has been a link since it came up is not held. So the entry of a held port is
+        // from an earlier process, and discovery is about to decide.
         let is_open = |key: &EntryKey| {
             let port = key.matching.in_port();
             port.is_some_and(|port| is_undecided(net, Location { dpid, port }))
@@ -444,7 +444,7 @@ impl AccessControl {
         }
     }
 
-    /// Takes a switch's counters over, and mends entries that somebody else has changed.
+    /// Takes over a switch's counters, and mends entries that another party has changed.
     pub(super) fn handle_rows(
         &mut self,
         dpid: DatapathId,
@@ -527,7 +527,7 @@ fn is_undecided(net: &Network, at: Location) -> bool {
     matches!(net.role(at), PortRole::Held | PortRole::Claimed)
 }
 
-/// The ends of links of a switch, also of those that are silent.
+/// The ends of links of a switch, also of silent links.
 fn links(net: &Network, dpid: DatapathId) -> BTreeSet<PortNo> {
     let switch = net.switch(dpid);
     let ports = switch.into_iter().flat_map(|switch| switch.ports.keys());
@@ -542,7 +542,7 @@ fn delete(key: &EntryKey, dpid: DatapathId, outbox: &mut Outbox) {
     outbox.send_flow_mod(dpid, key.to_delete());
 }
 
-/// Makes a switch's entries those of the plan. One that does as planned stays if it is `fit`.
+/// Makes a switch's entries match the plan. An entry that acts as planned stays if it is `fit`.
 /// Returns the numbers kept, added and deleted.
 fn mend(
     plan: &Plan,
@@ -560,7 +560,7 @@ fn mend(
             (Some(key), Some(planned)) if planned.is_of(&row.instructions) && fit(&key, row) => {
                 right.insert(key);
             }
-            // It is overwritten.
+            // The planned entry overwrites it.
             (Some(_), Some(_)) => {}
             _ => wrong.push(row),
         }
@@ -580,7 +580,7 @@ fn mend(
 }
 
 impl Controller {
-    /// The connected switches that such lists and bindings would concern, and that cannot hold
+    /// The connected switches that these lists and bindings would concern, and that cannot apply
     /// them.
     pub fn unable_to_hold(
         &self,
@@ -591,15 +591,15 @@ impl Controller {
         self.access.concerned(access, vlans, gateways)
     }
 
-    /// Takes other access lists and bindings over, unless switches that they concern cannot hold
-    /// them: these are returned. Without the fabric, switches connect anew for the first statement
-    /// about access and after the last, as their tables get other numbers.
+    /// Applies new access lists and bindings, unless switches that they concern cannot apply them:
+    /// then returns these switches. Without the fabric, switches reconnect for the first statement
+    /// about access and after the last, because their tables get other numbers.
     pub fn set_access(&mut self, now: Instant, access: Access) -> Result<(), Vec<DatapathId>> {
         self.set_access_with(now, access, None, None)
     }
 
-    /// The same with other VLANs and gateways: no packet of a VLAN, or that is routed into one,
-    /// passes without its lists.
+    /// Applies new access lists together with new VLANs and gateways: no packet of a VLAN, or
+    /// routed into one, passes without the VLAN's lists.
     pub fn set_access_with(
         &mut self,
         now: Instant,
@@ -637,8 +637,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Handles an entry of access or mirrors that a switch has refused. Where nothing needs its
-    /// tables it connects again without them.
+    /// Handles an entry of access or mirrors that a switch has refused. If nothing needs these
+    /// tables, the switch reconnects without them.
     pub(super) fn access_refused(&mut self, now: Instant, dpid: DatapathId, error: ErrorKind) {
         let is_off = !self.access.access.is_on();
         let wayless = &mut self.access.wayless;
@@ -649,7 +649,7 @@ impl Controller {
     }
 
     /// Closes the connections of switches whose tables should have other numbers. With the fabric
-    /// these stay the same.
+    /// the numbers stay the same.
     pub(super) fn renumber(&mut self, now: Instant) {
         let mirrors = self.outbox.mirrors.clone();
         let is_other = |(_, dpid): &(&ConnectionId, &DatapathId)| {
@@ -665,8 +665,8 @@ impl Controller {
         }
     }
 
-    /// Closes the connections of switches that lists concern and that cannot hold them: their ports
-    /// are in other VLANs since.
+    /// Closes the connections of switches that lists concern and that cannot apply them: their
+    /// ports are in other VLANs now.
     pub(super) fn close_unable(&mut self, now: Instant) {
         let stated = &self.access.stated;
         let (vlans, gateways) = (&self.outbox.vlans, &self.config.gateways);
@@ -680,14 +680,14 @@ impl Controller {
         }
     }
 
-    /// Sends all switches what has changed about access.
+    /// Sends all switches their changes of access entries.
     pub(super) fn update_access(&mut self) {
         for dpid in self.network.dpids() {
             self.update_access_of(dpid);
         }
     }
 
-    /// Sends one switch what has changed about access.
+    /// Sends one switch its changes of access entries.
     pub(super) fn update_access_of(&mut self, dpid: DatapathId) {
         let (vlans, mirrors) = (self.outbox.vlans.clone(), self.outbox.mirrors.clone());
         let around = Around {
@@ -731,7 +731,7 @@ impl Controller {
             .follow_links(&self.network, dpid, &mut self.outbox);
     }
 
-    /// Hosts that ports are bound to as they have an address by DHCP.
+    /// The hosts to which ports are bound because of an address by DHCP.
     pub fn learned(&self) -> &Learned {
         &self.access.learned
     }

@@ -1,6 +1,6 @@
 //! Compares the administrator's topology with the discovered one. The controller reports
 //! differences. In hybrid mode it sets the paths between hosts whose place the topology names
-//! before they speak.
+//! before the hosts send packets.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Applies the topology to the links that are there.
+    /// Applies the topology to the existing links.
     pub(super) fn follow_topology(&mut self, now: Instant) {
         self.enforce_links(now);
         self.trust_stated_links(now);

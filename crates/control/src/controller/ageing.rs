@@ -16,12 +16,13 @@ use super::vlans::hosts_of;
 use super::{Controller, Mode};
 
 /// Whether a host stays although it is silent: a path uses it, or the administrator names it. While
-/// no switch is connected, no host is heard, so all stay.
+/// no switch is connected, no host is heard, so all hosts stay.
 pub(super) fn is_active(paths: &Paths, net: &Network) -> impl Fn(MacAddr) -> bool {
     move |mac| paths.has_host(mac) || net.names(mac)
 }
 
-/// Turns of the hosts of VLANs, so that one VLAN with much to forget does not hold up the others.
+/// Turns of the hosts of VLANs, so that one VLAN with many hosts to forget does not hold up the
+/// others.
 #[derive(Default)]
 pub(super) struct AgeingTurns {
     /// Whether the timer of ageing is set.
@@ -31,7 +32,8 @@ pub(super) struct AgeingTurns {
 }
 
 impl AgeingTurns {
-    /// The VLANs in the order of their turns, and what is outside of all VLANs among them.
+    /// The VLANs in the order of their turns, with `VlanId::NONE` for the hosts outside of all
+    /// VLANs.
     fn order(&self, vlans: impl Iterator<Item = VlanId>) -> Vec<VlanId> {
         let mut all: Vec<VlanId> = vlans.chain([VlanId::NONE]).collect();
         all.sort_unstable();
@@ -109,8 +111,8 @@ impl Controller {
         }
     }
 
-    /// Deletes the paths of a host that edges answer for by now. An edge's entry may have replaced
-    /// the first one of a path, whose end no switch reports then.
+    /// Deletes the paths of a host that edges now answer for. An edge's entry may have replaced the
+    /// first entry of a path. Then no switch reports the end of that first entry.
     fn hand_over(&mut self, now: Instant, mac: MacAddr) {
         for pair in self.paths.of_host(mac) {
             let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));

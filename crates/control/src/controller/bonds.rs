@@ -1,8 +1,8 @@
 //! Bonds at work: which of their ports carry packets, and the groups and entries that follow.
 //!
-//! A machine of its own, with one LACP machine for each bond. The group of a bond chooses among its
-//! live ports in the switch, so that a failed port costs no message of the controller. Entries
-//! close the ports that carry nothing. All other subjects see one port, the bond's place.
+//! A machine of its own, with one LACP machine for each bond. In the switch, the group of a bond
+//! chooses among its live ports, so that a failed port costs no message from the controller.
+//! Entries close the ports that carry no packets. All other modules see one port, the bond's place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct State {
     /// The address of its system in messages.
     system: MacAddr,
     lacp: Option<Lacp>,
-    /// The ports at which packets may come in, and those out of which they go.
+    /// The ports at which packets may arrive, and those out of which packets are sent.
     collecting: BTreeSet<PortNo>,
     distributing: BTreeSet<PortNo>,
     /// Whether its switch was found to have no fabric.
@@ -49,8 +49,8 @@ struct State {
     is_unshared: bool,
 }
 
-/// The address of a bond's system: the same in each process, as a device that hears another leaves
-/// the bond. Two bonds share none, so that no device takes them for one.
+/// The address of a bond's system: the same in each process, because a device that receives another
+/// address leaves the bond. No two bonds share an address, so that no device takes them for one.
 fn system(bond: &Bond) -> MacAddr {
     let mut text = bond.dpid.0.to_be_bytes().to_vec();
     text.extend(bond.name.as_bytes());
@@ -70,7 +70,7 @@ fn ports(numbers: &BTreeSet<u16>) -> BTreeSet<PortNo> {
 }
 
 impl State {
-    /// Takes the ports over that LACP has chosen.
+    /// Takes over the ports that LACP has chosen.
     fn follow_lacp(&mut self) {
         if let Some(lacp) = &self.lacp {
             self.collecting = ports(&lacp.collecting());
@@ -80,7 +80,7 @@ impl State {
 }
 
 impl Bonding {
-    /// Takes a bond over, all of whose ports are down.
+    /// Adds a bond with all its ports down.
     fn add(&mut self, bond: &Bond) {
         let system = system(bond);
         let config = Config {
@@ -102,7 +102,7 @@ impl Bonding {
         self.states.insert(bond.place(), state);
     }
 
-    /// Whether packets may come in at a port, as far as bonds are concerned.
+    /// Whether packets may arrive at a port, as far as bonds are concerned.
     pub(super) fn is_open(&self, bonds: &Bonds, at: Location) -> bool {
         let state = |_| self.states.get(&bonds.place(at));
         match bonds.contains(at).then_some(()).map(state) {
@@ -133,7 +133,7 @@ impl Bonding {
         parts
     }
 
-    /// Takes over the ports that carry packets, as a switch holds them from an earlier process.
+    /// Takes over the ports that carry packets, as an earlier process has set them on a switch.
     pub(super) fn adopt(
         &mut self,
         now: Instant,
@@ -150,12 +150,12 @@ impl Bonding {
         }
     }
 
-    /// Notes the parts that a switch holds, of those that it should.
+    /// Notes the parts that a switch has, of those that it should have.
     pub(super) fn handle_held(&mut self, dpid: DatapathId, held: Vec<Part>) {
         self.sent.insert(dpid, held);
     }
 
-    /// Sends what has changed of a switch that takes part.
+    /// Sends a switch that takes part its changed parts.
     fn update(&mut self, dpid: DatapathId, fabric: &Fabric, outbox: &mut Outbox) {
         if !fabric.has_tables(dpid) {
             return;
@@ -219,8 +219,8 @@ impl Controller {
         }
     }
 
-    /// Takes other bonds and other effects of spanning trees over. Hosts at ports of bonds that
-    /// have changed are forgotten, with the entries that lead from and to them.
+    /// Applies new bonds and new effects of spanning trees. Forgets hosts at ports of changed
+    /// bonds, with the entries that lead from and to the hosts.
     pub fn set_bonds(&mut self, now: Instant, bonds: Bonds, bpdus: BTreeMap<Location, Bpdu>) {
         self.outbox.now = now;
         self.set_bpdus(now, bpdus);
@@ -269,7 +269,7 @@ impl Controller {
         self.follow_bonds(now);
     }
 
-    /// Treats a port as one that has just come up, in a bond or outside of all.
+    /// Treats a port as one that has just come up, in a bond or outside of all bonds.
     pub(super) fn begin_again(&mut self, now: Instant, at: Location) {
         if !self.network.is_up(at) {
             return;
@@ -289,8 +289,8 @@ impl Controller {
     pub(super) fn bond_port(&mut self, now: Instant, at: Location, is_up: bool) {
         if let Some(bond) = self.outbox.bonds.of(at) {
             let place = bond.place();
-            // The switch may hold ports that carry packets. Until it has said so, a message of ours
-            // would end that.
+            // The switch may have ports that carry packets. Until it has reported them, a message
+            // of ours would stop that.
             let waits = bond.protocol != Protocol::Static && !self.fabric.has_tables(at.dpid);
             if !is_up || !waits {
                 self.bonding.set_up(now, place, (at.port, is_up));
@@ -299,7 +299,7 @@ impl Controller {
         }
     }
 
-    /// Takes over the bonds of a switch as it holds them, as far as its ports are up.
+    /// Takes over the bonds as their switch has them, as far as its ports are up.
     pub(super) fn adopt_bonds(&mut self, now: Instant, dpid: DatapathId, bodies: &[ReplyBody]) {
         let bonds = self.outbox.bonds.clone();
         for bond in bonds.of_switch(dpid) {
@@ -311,7 +311,7 @@ impl Controller {
         }
     }
 
-    /// Has all ports of bonds take part that waited for their switch to report what it holds.
+    /// Starts all ports of bonds that waited for their switch to report its groups and entries.
     pub(super) fn start_ports(&mut self, now: Instant, dpid: DatapathId) {
         let bonds = self.outbox.bonds.clone();
         let ports = bonds
@@ -325,13 +325,13 @@ impl Controller {
         }
     }
 
-    /// Whether a port is up, or any of its bond if it is the bond's place.
+    /// Whether a port is up, or any port of its bond if it is the bond's place.
     pub(super) fn is_port_up(&self, at: Location) -> bool {
         let ports = self.outbox.bonds.ports(at);
         ports.into_iter().any(|port| self.network.is_up(port))
     }
 
-    /// Handles a message of LACP. Returns whether its port belongs to a bond that speaks LACP.
+    /// Handles an LACP message. Returns whether its port belongs to a bond that uses LACP.
     pub(super) fn handle_lacp(&mut self, now: Instant, at: Location, data: &[u8]) -> bool {
         let place = self.outbox.bonds.place(at);
         let states = &mut self.bonding.states;
@@ -359,8 +359,8 @@ impl Controller {
         true
     }
 
-    /// Has all ports of bonds send LACP, before this process ends: devices wait for the next one as
-    /// long as their timeout lets them.
+    /// Sends LACP out of all ports of bonds before this process ends: devices wait for the next one
+    /// as long as their timeout lets them.
     pub fn refresh_bonds(&mut self, now: Instant) {
         self.outbox.now = now;
         for state in self.bonding.states.values_mut() {
@@ -437,7 +437,7 @@ impl Controller {
         }
     }
 
-    /// Opens or closes a bond, and has its switch follow.
+    /// Opens or closes a bond, and updates its switch.
     fn follow_ports(&mut self, now: Instant, bond: &Bond) {
         let (place, dpid) = (bond.place(), bond.dpid);
         let Some(state) = self.bonding.states.get_mut(&place) else {
@@ -508,7 +508,8 @@ impl Controller {
         self.outbox.tell_edge(dpid, EdgeUpdate::Bonds(all));
     }
 
-    /// Has a bond use one port at a time, as its switch refuses a group which shares them.
+    /// Makes a bond use one port at a time, because its switch refuses a group that shares the
+    /// ports.
     pub(super) fn bond_unshared(
         &mut self,
         (dpid, error): (DatapathId, ErrorKind),
@@ -521,7 +522,7 @@ impl Controller {
         let mut places = bonds.of_switch(dpid).map(Bond::place);
         let place = places.find(|place| bond::group(place.port) == group);
         let state = place.and_then(|place| states.get_mut(&place));
-        // Further errors are those of messages that were under way.
+        // Further errors belong to messages that were under way.
         let Some(state) = state.filter(|state| !state.is_unshared) else {
             return;
         };
@@ -537,12 +538,12 @@ impl Controller {
         self.bonding.update(dpid, &self.fabric, &mut self.outbox);
     }
 
-    /// Sends what a switch needs of the ports that are closed.
+    /// Sends a switch the changed parts for its closed ports.
     pub(super) fn update_closed(&mut self, dpid: DatapathId) {
         self.bonding.update(dpid, &self.fabric, &mut self.outbox);
     }
 
-    /// Ends what a switch does for bonds that no longer takes part in the fabric.
+    /// Deletes the parts of bonds on a switch that no longer takes part in the fabric.
     pub(super) fn exclude_bonds(&mut self, now: Instant, dpid: DatapathId) {
         let held = self.bonding.sent.remove(&dpid).unwrap_or_default();
         self.follow_bonds(now);
@@ -561,7 +562,7 @@ impl Controller {
         }
     }
 
-    /// The VLANs of all ports: those of a bond have the VLANs of its place.
+    /// The VLANs of all ports: the ports of a bond have the VLANs of its place.
     pub(super) fn vlans_of_bonds(&self) -> Vlans {
         let mut vlans = self.config.vlans.clone();
         for bond in self.outbox.bonds.iter() {

@@ -1,5 +1,5 @@
-//! Messages that bridges do not forward, and those of spanning trees among them: a port drops them,
-//! passes them on, or is closed by them. A crowd of new hosts closes ports, too.
+//! Messages that bridges do not forward, including those of spanning trees: a port drops them,
+//! passes them on, or is closed by them. A crowd of new hosts also closes ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use super::event::{Alarm, Event};
 use super::outbox::Timer;
 use super::{Controller, PortRole};
 
-/// How long a port stays closed that does not go down meanwhile: by a message of a spanning tree,
-/// and by a crowd. The crowd is noticed again within a hundredth of that.
+/// How long a port stays closed if it does not go down meanwhile: by a message of a spanning tree,
+/// and by a crowd. The crowd is noticed again within a hundredth of that time.
 const CLOSED_FOR: Duration = Duration::from_secs(300);
 const CROWD_CLOSED_FOR: Duration = Duration::from_secs(30);
 
-/// The cause why a port is closed.
+/// The reason why a port is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClosedBy {
     Bpdu,
@@ -48,7 +48,7 @@ impl Controller {
         }
     }
 
-    /// Sends a message out of all other ports that pass them, within the port's budget.
+    /// Sends a message out of all other ports that pass such messages, within the port's budget.
     fn pass_bpdu(&mut self, now: Instant, at: Location, packet_in: &PacketIn) {
         let is_whole = packet_in.data.len() >= usize::from(packet_in.total_len);
         let is_edge = |at: &Location| self.network.role(*at) == PortRole::Edge;
@@ -67,9 +67,9 @@ impl Controller {
         }
     }
 
-    /// Closes a port: nothing is learned there, and no packet comes in or goes out.
+    /// Closes a port: nothing is learned there, and no packet enters or leaves.
     pub(super) fn close_port(&mut self, now: Instant, at: Location, by: ClosedBy) {
-        // Packets on links have been judged where they came in.
+        // Packets on links have been judged where they entered the network.
         if self.network.is_end(at) || !self.network.is_up(at) {
             self.outbox.counters.packet_ins_link_local += 1;
             return;
@@ -115,13 +115,13 @@ impl Controller {
         self.topology_soon(now);
     }
 
-    /// Takes other effects over. Ports that are no longer guarded open.
+    /// Applies new effects. Opens ports that are no longer guarded.
     pub(super) fn set_bpdus(&mut self, now: Instant, bpdus: BTreeMap<Location, Bpdu>) {
         self.config.bpdus = bpdus;
         self.open_unguarded(now);
     }
 
-    /// Has other ports guarded against crowds. Ports that are no longer guarded open.
+    /// Changes the ports that are guarded against crowds. Opens ports that are no longer guarded.
     pub fn set_crowd_guards(&mut self, now: Instant, ports: BTreeSet<Location>) {
         self.outbox.now = now;
         self.crowds.set_guarded(now, &ports);

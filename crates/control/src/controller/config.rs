@@ -21,7 +21,8 @@ use crate::vlan::Vlans;
 /// When flow entries are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// An entry per pair of hosts and hop when their first packet comes; idle ones expire.
+    /// An entry per pair of hosts and hop when the pair's first packet arrives; idle entries
+    /// expire.
     #[default]
     Reactive,
     /// One entry per host on every switch, as soon as the host is known.
@@ -36,20 +37,20 @@ pub enum LinkPolicy {
     /// All links that LLDP proves.
     #[default]
     Discover,
-    /// The proven links that the administrator's topology has. Any other raises an alarm.
+    /// The proven links that the administrator's topology has. Any other link raises an alarm.
     Enforce,
 }
 
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// Whether packets are forwarded. Otherwise switches get the entry for LLDP and no other: an
+    /// Whether auster forwards packets. Otherwise switches get only the entry for LLDP: an
     /// application beside auster forwards.
     pub is_forwarding: bool,
     pub mode: Mode,
     /// The timeouts of entries between two hosts.
     pub timeouts: Timeouts,
-    /// Time between two LLDP frames to the same port, while none is missing. A link is gone when
-    /// ten in a row were certainly lost: about three intervals.
+    /// Time between two LLDP frames to the same port, while none is missing. A link is removed when
+    /// ten frames in a row were certainly lost: about three intervals.
     pub lldp_interval: Duration,
     /// How long a new port neither learns nor is flooded to, so that discovery is first.
     pub port_hold: Duration,
@@ -61,7 +62,8 @@ pub struct ControllerConfig {
     /// switch. One switch may use half of it, one port a quarter.
     pub flood_packet_outs_max: u32,
     pub switch_count_max: usize,
-    /// Maximum number of ports of one switch. One more closes its connection, at any time.
+    /// Maximum number of ports of one switch. One port more closes the switch's connection, at any
+    /// time.
     pub port_count_max: usize,
     /// Maximum number of hosts. Each takes twenty bytes, and at most ten for the index.
     pub host_count_max: usize,
@@ -70,10 +72,10 @@ pub struct ControllerConfig {
     pub hosts_per_switch_max: u32,
     pub hosts_per_port_max: u32,
     /// How long a silent host is kept. Then it is forgotten if no path leads to it and it does not
-    /// answer a question. At most two days.
+    /// answer a request. At most two days.
     pub host_idle: Duration,
-    /// Maximum number of pairs of hosts that have a path of their own; and of those that the hosts
-    /// of one switch, and of one port, may begin.
+    /// Maximum number of pairs of hosts that have a path of their own: in all, begun by hosts of
+    /// one switch, and begun by hosts of one port.
     pub path_count_max: usize,
     pub paths_per_switch_max: usize,
     pub paths_per_port_max: usize,
@@ -81,7 +83,7 @@ pub struct ControllerConfig {
     /// 5,000 other packets a second.
     pub path_rate_max: u32,
     pub requests: RequestLimits,
-    /// Whether what belongs together goes to a switch as a bundle, if it takes bundles.
+    /// Whether messages that belong together are sent as a bundle to a switch that accepts bundles.
     pub has_bundles: bool,
     /// The policy map for relays beside the switches. Without one, the controller asks no switch
     /// for a relay.
@@ -102,7 +104,7 @@ pub struct ControllerConfig {
     pub bonds: Bonds,
     /// Copies of ports' packets. They need the fabric.
     pub mirrors: Mirrors,
-    /// The effect of a spanning tree's messages at ports; they are dropped at any other.
+    /// The effect of a spanning tree's messages at ports; any other port drops them.
     pub bpdus: BTreeMap<Location, Bpdu>,
     /// Ports that a crowd of new hosts closes for a while. They need the fabric.
     pub crowd_guards: BTreeSet<Location>,
@@ -172,12 +174,14 @@ pub struct MulticastConfig {
 pub struct FabricConfig {
     /// The EtherType of the tag that carries a label.
     pub tag: u16,
-    /// Whether conversations share equal shortest paths. Otherwise the first takes all of them.
+    /// Whether conversations share equal shortest paths. Otherwise the first path takes all
+    /// conversations.
     pub shares: bool,
     /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
     pub egress_count_max: usize,
-    /// Routes that one change computes, of a switch to an egress each; those of one egress at
-    /// least. The next change computes further ones, so that no change holds up packets for long.
+    /// Number of routes that one change computes, each from a switch to an egress; at least the
+    /// routes of one egress. The next change computes further routes, so that no change holds up
+    /// packets for long.
     pub routes_at_once: usize,
 }
 

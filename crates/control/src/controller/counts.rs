@@ -1,4 +1,4 @@
-//! Counts of something by port and by switch.
+//! Counts by port and by switch.
 
 use std::collections::BTreeMap;
 

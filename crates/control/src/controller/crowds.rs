@@ -16,14 +16,13 @@ use super::hosts::PressureAlarms;
 
 /// Hosts of one port above which the port is crowded, unless half of its share is less.
 const CROWDED: u32 = 256;
-/// How long a port stays crowded after it has got a host beyond them.
+/// How long a port stays crowded after it has got a host above that number.
 const CROWDED_KEPT: Duration = Duration::from_secs(600);
 /// Silence after which a host of a crowded port is asked, unless it is proven: once it has
 /// answered, it is kept as long as any other host.
 pub(super) const CROWDED_IDLE: Duration = Duration::from_secs(60);
 
-/// Hosts of VLANs that a port with its share may put in the place of others, per second and at
-/// once.
+/// Hosts of VLANs that a port with its share may add in place of others, per second and at once.
 const REPLACED_PER_S: u32 = 100;
 const REPLACED_BURST: u32 = 1000;
 
@@ -61,7 +60,7 @@ impl Crowds {
         self.per_port_max = per_port_max;
     }
 
-    /// Has these ports guarded against crowds, and no others.
+    /// Guards these ports against crowds, and no others.
     pub(super) fn set_guarded(&mut self, now: Instant, ports: &BTreeSet<Location>) {
         self.guarded.retain(|at, _| ports.contains(at));
         for at in ports {
@@ -74,8 +73,8 @@ impl Crowds {
         self.guarded.contains_key(&at)
     }
 
-    /// Notes a packet of a host that nobody knows. Returns whether its port is to be closed, since
-    /// there were too many.
+    /// Notes a packet of an unknown host. Returns whether to close its port, since there were too
+    /// many such packets.
     pub(super) fn is_flood(&mut self, now: Instant, at: Location) -> bool {
         let budget = self.guarded.get_mut(&at);
         budget.is_some_and(|budget| !budget.take(now))
@@ -103,7 +102,7 @@ impl Crowds {
         }
     }
 
-    /// Forgets the hosts of a VLAN that is no more.
+    /// Forgets the hosts of a VLAN that no longer exists.
     pub(super) fn forget_vlan(&mut self, vlan: VlanId) {
         for port in self.ports.values_mut() {
             port.remove(vlan);
@@ -117,7 +116,8 @@ impl Crowds {
         port.is_some_and(|port| port.count > self.crowded() || now < port.crowded_until)
     }
 
-    /// The ports of a switch that have hosts, or had them when they went.
+    /// The ports of a switch that have hosts, or had hosts when the ports went down or were
+    /// removed.
     pub(super) fn ports_of(&self, dpid: DatapathId) -> Vec<Location> {
         let at = |port| Location { dpid, port };
         let ports = self.ports.range(at(PortNo(0))..=at(PortNo(u32::MAX)));
@@ -132,7 +132,7 @@ impl Crowds {
         most.map(|(vlan, _)| *vlan)
     }
 
-    /// Whether a port may put one more host of a VLAN in the place of another.
+    /// Whether a port may add one more host of a VLAN in place of another.
     pub(super) fn may_replace(&mut self, now: Instant, at: Location) -> bool {
         let port = self.ports.get_mut(&at);
         port.is_none_or(|port| port.replaced.take(now))

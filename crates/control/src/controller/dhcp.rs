@@ -1,8 +1,9 @@
 //! Follows DHCP at ports that are bound to the addresses of their hosts.
 //!
-//! A switch sends up what such hosts ask a server, and a copy of what trusted servers answer
-//! ([`tables`](crate::access::tables)). The controller drops questions in another host's name,
-//! sends the others on as any packet, and binds a port as soon as a server has answered.
+//! A switch sends the controller such hosts' requests to servers, and a copy of trusted servers'
+//! answers ([`tables`](crate::access::tables)). The controller drops requests in another host's
+//! name, forwards the other requests like any packet, and binds a port as soon as a server has
+//! answered.
 
 use clock::Instant;
 use openflow::message::PacketIn;
@@ -19,8 +20,8 @@ use super::port_state::PortRole;
 use super::{Alarm, Controller};
 
 impl Controller {
-    /// Handles a packet that an entry about access has sent up. Returns whether it goes on like any
-    /// other: an answer is a copy, and a forged question goes nowhere.
+    /// Handles a packet that an access entry has sent to the controller. Returns whether to forward
+    /// it like any other packet: an answer is a copy, and a forged request is dropped.
     pub(super) fn follow_dhcp(
         &mut self,
         now: Instant,

@@ -1,10 +1,10 @@
 //! Discovery: sends LLDP out of every port and judges the LLDP that comes in.
 //!
-//! An LLDP frame counts as lost only when it should have arrived: its own switch has answered a
-//! barrier that was sent after it, and the switch at the other end has answered one that was sent
-//! after that answer. So a switch, a relay, a machine or a controller that stops loses no frames,
-//! and its silence breaks no link. The controller asks for a barrier only where LLDP is late and
-//! where a port comes up.
+//! An LLDP frame counts as lost only when it should have arrived: the sending switch has answered a
+//! barrier sent after the frame, and the switch at the other end has answered a barrier sent after
+//! that answer. So when a switch, a relay, a machine or a controller stops, no frames count as
+//! lost, and its silence breaks no link. The controller asks for a barrier only where LLDP is late
+//! and where a port comes up.
 
 mod pace;
 #[cfg(test)]
@@ -38,7 +38,7 @@ const SENDS_WHILE_LATE: u32 = 5;
 /// LLDP frames per interval while a port is held, so that lost frames do not make a link an edge.
 const SENDS_WHILE_HELD: u32 = 5;
 
-/// LLDP frames of a port for each of full size that goes with one, while those arrive.
+/// The number of LLDP frames of a port for each full-size frame, while full-size frames arrive.
 const WIDE_EVERY: u32 = 8;
 
 /// Minimum time between two LLDP frames of one port.
@@ -49,22 +49,22 @@ const SEND_INTERVAL_MIN: Duration = Duration::from_millis(20);
 const NONCE_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// Frames in a row that bring back a link that fell silent. A link that loses nine of ten frames
-/// stays away, and does not come and go all the time.
+/// stays down, and does not flap.
 const IN_A_ROW: u32 = 3;
 
-/// How long LLDP must pass a port that had hosts, while no host speaks there, before it is a link.
+/// How long LLDP must pass a port that had hosts, while no host sends there, before it is a link.
 const HOLD_DOWN: Duration = Duration::from_secs(30);
 
-/// How long the edges and links that another controller knew may wait for their switches.
+/// How long edges and links known from another controller may wait for their switches to connect.
 const EXPECTED_FOR: Duration = Duration::from_secs(10);
 
-/// Before every port.
+/// A location that sorts before every port.
 const FIRST: Location = Location::new(DatapathId(0), PortNo(0));
 
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// LLDP frames of all switches: 20,000 a second. When a large network comes up, all ports are held
-/// at once, and frames that nobody paces are shed where they come in.
+/// at once, and unpaced frames would be shed where they arrive.
 const PACE: Pace = Pace::new(100, Duration::from_millis(5));
 
 /// The interval of LLDP for each port that exists: 10,000 frames a second in a large network, so
@@ -93,9 +93,9 @@ pub(super) struct Discovery {
     past: Pasts,
     pace: Pace,
     round: Round,
-    /// Ports that another controller knew as edges a moment ago, of switches that are to come.
+    /// Ports that another controller knew as edges a moment ago, of switches about to connect.
     expected: BTreeMap<DatapathId, (Instant, BTreeSet<PortNo>)>,
-    /// Links that it knew, and until when that counts.
+    /// Links that the other controller knew, and the time until which they are expected.
     expected_links: (Instant, BTreeSet<Link>),
     /// All LLDP that was certainly sent before this time has arrived or is lost.
     heard_everywhere: Instant,
@@ -106,7 +106,7 @@ struct ProbedPort {
     /// The earliest end of discovery's first chance.
     held_until: Instant,
     lldp_due: Instant,
-    /// The turns that the frame which is due has, and when the last of them comes.
+    /// The turns that the due frame has, and the time of the last of them.
     turns: (Turns, Instant),
     lldp_sent_at: Option<Instant>,
     /// LLDP frames since the hold began, and when there were enough of them.
@@ -128,7 +128,7 @@ pub(super) enum Shown {
     Link(Location, Location),
     /// It drops full-size frames with a tag, and did not before.
     Narrow(Location, Location),
-    /// It carries them both ways, and was not known to.
+    /// It carries such frames in both directions, and was not known to.
     Wide,
 }
 
@@ -154,7 +154,7 @@ struct Pulse {
     /// When the oldest outstanding barrier was asked for, and the latest.
     asked: Option<Instant>,
     asked_last: Instant,
-    /// Whether another one is wanted after its answer.
+    /// Whether another barrier is wanted after the answer.
     is_wanted_again: bool,
     /// When barriers were asked for and answered, the latest last.
     answers: VecDeque<(Instant, Instant)>,
@@ -164,12 +164,13 @@ struct Pulse {
 
 const ANSWERS_MAX: usize = 16;
 
-/// Time after which a barrier without an answer is asked for again. A switch that has lost one, or
-/// its answer, must not hold up its own ports, nor a round of all switches. cbench loses what comes
-/// in a tenth of a second every 1.1 s: a second would meet that time again and again.
+/// Time after which a barrier without an answer is requested again. A switch that has lost a
+/// barrier, or its answer, must not hold up its own ports, nor a round of all switches. cbench
+/// loses messages for a tenth of a second every 1.1 s: an interval of a second would hit that time
+/// again and again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// A barrier of every switch: after it, every LLDP frame that went out before has arrived at the
+/// A barrier of every switch: after the round, every LLDP frame sent before it has arrived at the
 /// other end, or is lost. One round at a time serves all ports that wait for one.
 #[derive(Default)]
 struct Round {
@@ -199,7 +200,7 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// The switch has carried out everything that was sent until this time.
+    /// The time until which the switch has carried out all messages sent to it.
     fn done_until(&self) -> Instant {
         self.answers
             .back()
@@ -213,8 +214,8 @@ impl Pulse {
         answer.map(|(_, answered)| *answered)
     }
 
-    /// Frames sent by this switch until this time would have been heard at `other` if they had
-    /// arrived.
+    /// The time until which frames sent by this switch would have been reported by `other` if they
+    /// had arrived.
     fn heard_until(&self, other: &Pulse) -> Option<Instant> {
         let known = other.done_until();
         let mut answers = self.answers.iter().rev();
@@ -222,7 +223,7 @@ impl Pulse {
         answer.map(|(asked, _)| *asked)
     }
 
-    /// Whether a barrier is outstanding, and none was answered for so long.
+    /// Whether a barrier is outstanding, and none was answered for `interval`.
     fn is_silent(&self, now: Instant, interval: Duration) -> bool {
         let answered = self.answers.back().map(|(_, answered)| *answered);
         let since = self
@@ -238,7 +239,7 @@ impl Pulse {
             .map(|(asked, answered)| answered.since(*asked))
     }
 
-    /// Notes an answer, which stands for those to earlier barriers too.
+    /// Notes an answer, which also counts as the answer to earlier barriers.
     fn handle_answer(&mut self, now: Instant, asked: Instant) {
         if asked < self.done_until() {
             return;
@@ -304,7 +305,7 @@ impl Discovery {
         }
     }
 
-    /// Takes other times. Returns the ports whose LLDP is due sooner now, with that time.
+    /// Applies new times. Returns the ports whose LLDP is now due sooner, with the new due time.
     pub(super) fn set_times(
         &mut self,
         now: Instant,
@@ -361,8 +362,8 @@ impl Discovery {
         })
     }
 
-    /// Takes the turns of a port's LLDP that is due. Returns whether they have come; if not, the
-    /// port's timer fires again when the next one does.
+    /// Takes the turns of a port's LLDP that is due. Returns whether all have come; if not, the
+    /// port's timer fires again at the next turn.
     pub(super) fn has_turn(&mut self, now: Instant, at: Location, outbox: &mut Outbox) -> bool {
         let (Some(port), Some(pulse)) = (self.ports.get_mut(&at), self.pulses.get_mut(&at.dpid))
         else {
@@ -412,7 +413,7 @@ impl Discovery {
             interval / SENDS_WHILE_LATE
         } else {
             // 90 to 110 %, so that the switches of a network do not send in step. The ports of one
-            // do: one write takes all of their frames.
+            // switch do: one write takes all of their frames.
             let jitter = clock::mix(at.dpid.0 ^ clock::mix(now.0)) % 100;
             interval * (900 + 2 * jitter as u32) / 1000
         };
@@ -422,7 +423,7 @@ impl Discovery {
             port.lldp_due = due;
         }
         outbox.timer(due, Timer::Lldp(at));
-        // A switch that does not answer is not sent more: it would have to catch up later.
+        // A switch that does not answer gets no more frames: it would have to catch up later.
         let pulse = self.pulses.get(&at.dpid);
         if pulse.is_some_and(|pulse| pulse.is_silent(now, interval)) {
             if pulse.is_some_and(|pulse| now.since(pulse.asked_last) >= ASK_AGAIN) {
@@ -450,7 +451,7 @@ impl Discovery {
         if port.lldp_sent_held == SENDS_WHILE_HELD {
             port.held_sent_at = Some(now);
         }
-        // Only switches are sent more than LLDP usually is.
+        // Only switches are sent frames larger than usual LLDP.
         let (mut is_link, mut is_known) = (false, true);
         for (_, proof) in net.links.proofs_from(at) {
             is_link = true;
@@ -463,7 +464,7 @@ impl Discovery {
                 outbox.packet_out(at.dpid, &[at.port], &lldp::widen(frame, tag));
             }
         }
-        // It comes last, so that a new link is known to carry full-size frames.
+        // The small frame is sent last, so that a new link is known to carry full-size frames.
         let outstanding = &mut port.outstanding;
         let frame = self.prover.frame(now, at, known.hw_addr, outstanding);
         outbox.counters.lldp_sent += 1;
@@ -478,7 +479,7 @@ impl Discovery {
         }
     }
 
-    /// Sends the next LLDP out of a port soon, which may be an end of a link that is not known.
+    /// Sends the next LLDP soon out of a port that may be an end of an unknown link.
     pub(super) fn probe(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
         let Some(port) = self.ports.get_mut(&at) else {
             return;
@@ -541,9 +542,9 @@ impl Discovery {
         true
     }
 
-    /// Notes a barrier without an answer: the session has ended, or it lives and the timeout of
-    /// requests has passed. Returns whether the barrier counts as answered. A switch that leaves
-    /// two unanswered answers none: a session that is silent for that long ends.
+    /// Notes a barrier without an answer: the session has ended, or it lives and the request
+    /// timeout has passed. Returns whether the barrier counts as answered. A switch that leaves two
+    /// barriers unanswered answers no barriers: a session that is silent for that long ends.
     pub(super) fn pulse_unanswered(
         &mut self,
         net: &Network,
@@ -568,7 +569,7 @@ impl Discovery {
         Some(false)
     }
 
-    /// Whether a barrier that was asked for then is one of the round under way.
+    /// Whether a barrier requested at this time belongs to the round under way.
     pub(super) fn is_of_round(&self, asked: Instant) -> bool {
         self.round.started.is_some_and(|started| asked >= started)
     }
@@ -588,8 +589,7 @@ impl Discovery {
 
     /// Begins a round if one is wanted and none is under way.
     pub(super) fn next_round(&mut self, net: &Network, now: Instant, outbox: &mut Outbox) {
-        // A barrier that takes this long was not asked of every switch: there were too many
-        // requests.
+        // A round that takes this long did not ask every switch: there were too many requests.
         let is_under_way = |started: Instant| now.since(started) < self.request_timeout;
         if self.round.started.is_some_and(is_under_way) || self.round.wanted.is_empty() {
             return;
@@ -609,7 +609,7 @@ impl Discovery {
         }
     }
 
-    /// Frames that left the one switch until this time would have been heard at the other.
+    /// The time until which frames sent by one switch would have been reported by the other.
     fn heard_until(&self, from: DatapathId, to: DatapathId) -> Option<Instant> {
         self.pulses.get(&from)?.heard_until(self.pulses.get(&to)?)
     }
@@ -623,7 +623,7 @@ impl Discovery {
             up.map(|switch| switch.up_since)
         };
         let is_lost = |to: Location, heard: Instant| {
-            // Frames under way when a session ended went with it.
+            // Frames under way when a session ended were lost with it.
             let sessions = up_since(from.dpid).zip(up_since(to.dpid));
             let until = self.heard_until(from.dpid, to.dpid);
             sessions.zip(until).is_some_and(|((a, b), until)| {
@@ -661,8 +661,8 @@ impl Discovery {
         }
     }
 
-    /// Handles LLDP that came in, of `len` bytes. `have_flows`: whether flows enter the network at
-    /// either port. Returns what it shows of a link.
+    /// Handles received LLDP of `len` bytes. `have_flows`: whether flows enter the network at
+    /// either port. Returns the property of a link that the frame shows.
     pub(super) fn handle_lldp(
         &mut self,
         net: &mut Network,
@@ -706,7 +706,7 @@ impl Discovery {
         None
     }
 
-    /// Reads a full-size frame. It shows no more than that the link carries it.
+    /// Reads a full-size frame, which shows only that the link carries such frames.
     fn read_wide(
         &mut self,
         net: &mut Network,
@@ -738,12 +738,12 @@ impl Discovery {
         if from == to {
             return Err(LldpError::NotOurs);
         }
-        // The frame is proven to be ours, so the port has gone since.
+        // The frame is proven to be ours, so its port has been removed since.
         let sender = self.ports.get_mut(&from).ok_or(LldpError::Late)?;
         let sent_at = sender.outstanding.take(proven.nonce)?;
         let age = now.since(sent_at);
-        // A frame that a silent control path has kept is as good as when it was sent. A frame that
-        // comes after it should have arrived was kept elsewhere.
+        // A frame delayed by a silent control path is as good as when it was sent. A frame that
+        // arrives later than it should have was delayed elsewhere.
         let is_overdue = heard_until.is_some_and(|until| until >= sent_at);
         // A port that was last reported down: its LLDP or its status is late.
         if (age > NONCE_AGE_MAX && is_overdue) || !are_up {
@@ -763,8 +763,8 @@ impl Discovery {
         ))
     }
 
-    /// The time that LLDP from the one to the other spends on the control paths: half a round trip
-    /// of each.
+    /// The time that LLDP from one switch to the other spends on the control paths: half a round
+    /// trip of each.
     fn excess(&self, from: DatapathId, to: DatapathId) -> Option<Duration> {
         let of = |dpid| self.pulses.get(&dpid).and_then(Pulse::round_trip);
         Some((of(from)? + of(to)?) / 2)
@@ -795,7 +795,8 @@ impl Discovery {
             return false;
         }
         if is_new {
-            // The other direction is wanted as well, and the next frame of this one soon.
+            // LLDP is wanted in the other direction as well, and the next frame of this direction
+            // soon.
             self.lldp_now(now, from, outbox);
             if net.links.proof(to, from).is_none() {
                 self.lldp_now(now, to, outbox);
@@ -824,7 +825,7 @@ impl Discovery {
             return false;
         }
         if had_hosts && have_flows(from, to) {
-            // Its hosts speak, according to the entries.
+            // The port's hosts send packets, according to the entries.
             net.links.disturb(now, from);
             return false;
         }
@@ -846,13 +847,13 @@ impl Discovery {
         }
     }
 
-    /// Takes ports of a switch that is about to come for edges without a hold: the controller that
-    /// had the switch until now knew them as such.
+    /// Treats ports of a switch that is about to connect as edges without a hold: the switch's
+    /// former controller knew them as edges.
     pub(super) fn expect_edges(&mut self, now: Instant, dpid: DatapathId, ports: BTreeSet<PortNo>) {
         self.expected.insert(dpid, (now + EXPECTED_FOR, ports));
     }
 
-    /// Another switch may be behind a port by now.
+    /// Forgets what was expected at a port: another switch may be behind it by now.
     pub(super) fn expect_nothing(&mut self, at: Location) {
         if let Some((_, ports)) = self.expected.get_mut(&at.dpid) {
             ports.remove(&at.port);
@@ -867,15 +868,15 @@ impl Discovery {
         }
     }
 
-    /// Takes links of switches that are about to come for links before LLDP has shown them: the
-    /// controller that had the switches until now knew them.
+    /// Treats links of switches that are about to connect as links before LLDP has shown them: the
+    /// switches' former controller knew them.
     pub(super) fn expect_links(&mut self, now: Instant, links: BTreeSet<Link>) {
         self.expected_links = (now + EXPECTED_FOR, links);
     }
 
-    /// The expected links at a switch that are links from now on: both switches have shown their
-    /// entries, both ports are up, and neither hosts nor the administrator speak against them. A
-    /// link that is known in one direction only is left to LLDP.
+    /// The expected links at a switch that are links from now on: both switches have reported their
+    /// entries, both ports are up, and neither hosts nor the administrator contradict them. A link
+    /// that is known in one direction only is left to LLDP.
     pub(super) fn settle_links(
         &mut self,
         net: &mut Network,
@@ -1007,7 +1008,7 @@ impl Discovery {
     ) -> Option<bool> {
         let was_up = net.is_up(at);
         let is_live = state.is_some_and(|port| port.state.contains(PortBits::LIVE));
-        // A switch that watches a link, by BFD say, finds out before LLDP does that it is dead.
+        // A switch that monitors a link, for example by BFD, detects its failure before LLDP does.
         let was_live = net.port(at).is_some_and(|port| port.state.was_live());
         let is_dead = was_live && !is_live && net.is_end(at);
         let is_up = state.is_some_and(Port::is_up) && !is_dead;

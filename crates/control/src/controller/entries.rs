@@ -1,4 +1,4 @@
-//! The entries that a switch should hold, and when each of them was sent.
+//! The entries that a switch should have, and when each of them was sent.
 //!
 //! A FLOW_REMOVED names an entry by its key only. It may arrive after another entry of this key was
 //! sent: on a busy controller, or when both happen at once. The time shows which of the two has
@@ -15,7 +15,7 @@ use openflow::{MacAddr, Match, TableId};
 use crate::entry::{self, COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey};
 use crate::indexed::{Indexed, Keyed};
 
-/// Time before entries are deleted that no packet should use any more.
+/// Time to wait before deleting entries that no packet should use any more.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
 /// Time after the last barrier. A barrier reply does not prove that an entry is active: on Open
@@ -28,9 +28,9 @@ pub(super) const SETTLE: Duration = Duration::from_millis(20);
 pub(super) const FRESH_MAX: u64 = 1 << 32;
 
 pub(super) struct Entries {
-    /// Those without a rule.
+    /// The entries without a rule.
     plain: Indexed<Wanted>,
-    /// Those with one, in their order.
+    /// The entries with a rule, in their order.
     rules: BTreeMap<EntryKey, Wanted>,
 }
 
@@ -120,13 +120,13 @@ impl Entries {
         self.wanted(key).is_some()
     }
 
-    /// All of them. Those with a rule are the last, in their order.
+    /// All entries. The entries with a rule come last, in their order.
     pub(super) fn values(&self) -> impl Iterator<Item = &Entry> {
         let all = self.plain.values().chain(self.rules.values());
         all.map(|wanted| &wanted.entry)
     }
 
-    /// Those with a rule, from one on, in their order.
+    /// The entries with a rule, in their order, starting at the key `from`.
     pub(super) fn rules_from(&self, from: EntryKey) -> impl Iterator<Item = &Entry> {
         let range: RangeFrom<EntryKey> = from..;
         self.rules.range(range).map(|(_, wanted)| &wanted.entry)
@@ -146,7 +146,7 @@ impl Entries {
     }
 }
 
-/// Deletes an entry of ours of a shape that this version does not make.
+/// Deletes an entry of ours whose form this version does not make.
 pub(super) fn delete_row(row: &FlowStats) -> FlowMod {
     delete_of(row.table_id, row.priority, &row.r#match)
 }

@@ -28,7 +28,7 @@ pub enum Event {
     SwitchDown {
         dpid: DatapathId,
     },
-    /// The switch's grace is over: its links and the paths through it are gone.
+    /// The switch's grace is over: its links and the paths through it are removed.
     SwitchLost {
         dpid: DatapathId,
     },
@@ -53,13 +53,14 @@ pub enum Event {
         from: Location,
         to: Location,
     },
-    /// An IP address has another owner: the former one was silent when asked, or has no place.
+    /// An IP address has a new owner: the former one did not answer when asked, or is at no known
+    /// port.
     AddressMoved {
         ip: IpAddr,
         from: MacAddr,
         to: MacAddr,
     },
-    /// The controller has compared flow entries of an earlier life of the switch or of itself.
+    /// The controller has compared flow entries from an earlier run of the switch or of itself.
     Reconciled {
         dpid: DatapathId,
         kept: usize,
@@ -89,20 +90,20 @@ pub enum Event {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A switch takes no bundles, or has refused one: the messages go one by one. Reported once for
-    /// a connection. `None`: it has not answered.
+    /// A switch accepts no bundles, or has refused one: messages are sent one by one. Reported once
+    /// per connection. `None`: the switch has not answered.
     BundleRefused {
         dpid: DatapathId,
         error: Option<ErrorKind>,
-        /// Whether it takes bundles as such.
+        /// Whether the switch accepts bundles in general.
         takes_others: bool,
     },
-    /// Somebody else has deleted or changed a static entry, and it is set again.
+    /// Another party has deleted or changed a static entry, and the controller sets it again.
     FlowMended {
         dpid: DatapathId,
         name: FlowName,
     },
-    /// A static entry with a timeout is gone.
+    /// A static entry with a timeout has ended.
     FlowEnded {
         dpid: DatapathId,
         name: FlowName,
@@ -120,17 +121,17 @@ pub enum Event {
     },
     /// A difference between the administrator's topology and the network.
     TopologyDiffers(Difference),
-    /// All differences have gone.
+    /// No differences are left.
     TopologyAgrees,
-    /// There is no way through links between two switches, the first ones of their parts of the
-    /// network: packets between the parts are dropped.
+    /// No path over links exists between two switches, each the first of its part of the network:
+    /// packets between the parts are dropped.
     NoWay {
         from: DatapathId,
         to: DatapathId,
         /// The number of parts of the network.
         parts: usize,
     },
-    /// There is a way between all switches again.
+    /// A path exists between all switches again.
     NoWayMended,
     Alarm(Alarm),
 }
@@ -148,8 +149,8 @@ pub enum Alarm {
         why: &'static str,
     },
     /// A port that had hosts is now an end of a link: LLDP has passed for long enough, and no host
-    /// spoke there meanwhile. `excess`: the minimum by which LLDP took longer than the control
-    /// paths.
+    /// has sent packets there meanwhile. `excess`: the minimum by which LLDP took longer than the
+    /// control paths.
     EdgeBecameLink {
         from: Location,
         to: Location,
@@ -195,7 +196,7 @@ pub enum Alarm {
         mac: MacAddr,
         said: MacAddr,
     },
-    /// The port with the most hosts has lost its oldest one, or was given no more.
+    /// The port with the most hosts has lost its oldest host, or was refused further ones.
     HostTableFull {
         at: Location,
     },
@@ -203,16 +204,16 @@ pub enum Alarm {
     HostAddressesFull {
         at: Location,
     },
-    /// A port's broadcasts or multicasts have exceeded its budget for long.
+    /// A port's broadcasts or multicasts have exceeded its budget for a long time.
     BroadcastStorm {
         at: Location,
     },
-    /// A foreign entry stands where table-miss or LLDP should go to the controller.
+    /// A foreign entry takes the place of one that sends table misses or LLDP to the controller.
     ForeignInfrastructure {
         dpid: DatapathId,
     },
-    /// Entries of somebody else take packets in the first table, before the tables of access and
-    /// all others of ours: their number, and the one of the highest priority.
+    /// Foreign entries match packets in the first table, before the access tables and all other
+    /// tables of auster: their number, and the entry with the highest priority.
     ForeignEntries {
         dpid: DatapathId,
         count: usize,
@@ -222,7 +223,8 @@ pub enum Alarm {
     FlowTableFull {
         dpid: DatapathId,
     },
-    /// A switch refuses an entry of access lists or bindings: what it was to drop may pass.
+    /// A switch refuses an entry of access lists or bindings: packets that the entry should drop
+    /// may pass.
     AccessRefused {
         dpid: DatapathId,
         error: ErrorKind,
@@ -231,8 +233,8 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A switch does not send a packet that it was given, as an application has actions for it that
-    /// the switch refuses.
+    /// A switch does not send a packet from a packet-out: it refuses the actions that an
+    /// application has for the packet.
     PacketOutRefused {
         dpid: DatapathId,
         error: ErrorKind,
@@ -252,7 +254,7 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A switch refused its part of a tree of broadcasts. It gets a packet-out for each.
+    /// A switch refused its part of a broadcast tree. It gets a packet-out for each broadcast.
     TreeRefused {
         dpid: DatapathId,
         error: ErrorKind,
@@ -262,12 +264,13 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A port of a bond hears another partner than the bond's other ports. It carries no packets.
+    /// A port of a bond has a different partner from the bond's other ports. The port carries no
+    /// packets.
     BondOtherPartner {
         at: Location,
         heard: MacAddr,
     },
-    /// A port of a bond leads to another port of these switches. It carries no packets.
+    /// A port of a bond is connected to another port of these switches. It carries no packets.
     BondLoop {
         at: Location,
     },
@@ -285,13 +288,13 @@ pub enum Alarm {
     MirrorUnsupported {
         dpid: DatapathId,
     },
-    /// A port that a setting names is not there.
+    /// A port that a setting names does not exist.
     PortMissing {
         at: Location,
         setting: Setting,
     },
-    /// A port that a setting takes for no end of a link leads to another switch. What is stated for
-    /// hosts does not concern it; any other setting makes the link unused.
+    /// A port that a setting treats as no end of a link leads to another switch. Settings for hosts
+    /// do not apply to the port; any other setting makes the link unused.
     PortIsLink {
         at: Location,
         to: Location,
@@ -301,22 +304,23 @@ pub enum Alarm {
     BpduGuard {
         at: Location,
     },
-    /// A DHCP server has given a host an address that another one has. The port is not bound to it.
+    /// A DHCP server has given a host an address that another host has. The port is not bound to
+    /// the address.
     BindingTaken {
         at: Location,
         ip: Ipv4Addr,
         holder: MacAddr,
         claimant: MacAddr,
     },
-    /// A port that is bound by DHCP has as many hosts as it may. A further one is not bound.
+    /// A port that is bound by DHCP has its maximum number of hosts. A further host is not bound.
     BindingsFull {
         at: Location,
     },
-    /// Too many hosts that nobody knew were heard at a guarded port, which is closed for a while.
+    /// Too many unknown hosts have sent packets at a guarded port, which is closed for a while.
     CrowdGuard {
         at: Location,
     },
-    /// A guest cannot be shown a switch: packets that its version sends up name no entry, and so no
+    /// A guest cannot see a switch: packet-ins in the switch's version name no entry, and so no
     /// guest.
     GuestUnserved {
         dpid: DatapathId,
@@ -330,7 +334,7 @@ pub enum Alarm {
         there: usize,
         stated: usize,
     },
-    /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
+    /// Auster caught a panic. The state of the switch that it was serving, if any, is reset.
     Panicked {
         dpid: Option<DatapathId>,
     },
@@ -384,8 +388,8 @@ pub struct SwitchView {
 /// A switch's flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableView {
-    /// All entries, by the last reading. The controller reads them only if something depends on the
-    /// number.
+    /// The number of all entries at the last reading. The controller reads them only if something
+    /// depends on the number.
     pub entries: Option<u32>,
     pub limit: Option<u32>,
     /// Entries that are renewed as long as their flow sends.
@@ -412,7 +416,7 @@ pub struct TimeoutsView {
     pub delays: usize,
     pub delay_p50: Option<Duration>,
     pub delay_p99: Option<Duration>,
-    /// All that were measured.
+    /// All measured set-up delays.
     pub delays_all: Histogram,
 }
 

@@ -1,13 +1,13 @@
-//! The fabric of the switches that can: labels, routes and hosts, and when each is in use.
+//! The fabric: labels, routes and hosts on the switches that support it, and when each is in use.
 //!
-//! The machine compares what every switch should hold with what it was sent, and returns the
-//! difference as stages. A stage is sent when all switches have confirmed the one before. So no
-//! packet goes in circles while routes change ([`plan::ranks`]), and a host is published to the
-//! edges only when its egress and all ways there are ready.
+//! The machine compares the state that every switch should have with the state sent to it, and
+//! returns the difference as stages. A stage is sent when all switches have confirmed the one
+//! before. So no packet loops while routes change ([`plan::ranks`]), and a host is published to the
+//! edges only when its egress and all routes to it are ready.
 //!
-//! A switch that has neither 1.3 nor enough tables, or that refuses a fast-failover group, stays
-//! outside. Paths from and to it are set hop by hop. One that refuses a group which shares ports
-//! gets fast-failover groups instead.
+//! A switch without OpenFlow 1.3 or without enough tables, or one that refuses a fast-failover
+//! group, stays outside. Paths from and to it are set hop by hop. A switch that refuses a group
+//! that shares ports gets fast-failover groups instead.
 
 mod adopt;
 pub(super) mod change;
@@ -48,28 +48,29 @@ pub(super) use delivery::Delivery;
 use routes::Routes;
 use trees::Trees;
 
-/// Time to gather learned hosts before they are set.
+/// Time to gather learned hosts before their entries are set.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Time to gather what fails together.
+/// Time to gather failures that happen together.
 const GATHER_FAILURES: Duration = Duration::from_millis(2);
 
-/// The maximum number of times that to gather what is new.
+/// The maximum factor by which `GATHER_FAILURES` grows to gather new links and switches.
 const GATHERED_MAX: usize = 512;
 
-/// The cost of a link of a switch without a connection: it is used where nothing else leads on.
+/// The cost of a link of a switch without a connection: it is used only where there is no other
+/// path.
 const AWAY_COST: u32 = 1 << 20;
 
 /// The number of tables that the fabric needs.
 const TABLES_MIN: u8 = 4;
 
-/// Time after which such routes are examined again.
+/// Time after which routes of an earlier process are examined again.
 const EXAMINE: Duration = Duration::from_millis(100);
 
 /// Time between two deletions of the same stale entries.
 const CORRECT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Stale hosts that are remembered for that.
+/// Maximum number of stale hosts remembered to keep `CORRECT_INTERVAL`.
 const CORRECTED_MAX: usize = 256;
 
 pub(super) struct Fabric {
@@ -78,57 +79,57 @@ pub(super) struct Fabric {
     copies: bool,
     /// The network outside of VLANs, and each VLAN.
     domains: BTreeMap<VlanId, Domain>,
-    /// The seed of their tables.
+    /// The seed of the domains' tables.
     seed: u64,
-    /// Whether edges set a pair's entry before they answer its question.
+    /// Whether edges set a pair's entry before they answer the question of one host for the other's
+    /// address.
     presets: bool,
     nodes: BTreeMap<DatapathId, Node>,
     egresses: BTreeMap<Label, Egress>,
-    /// The label that is tried first for the next egress. Labels are used from the last on, since
-    /// hosts use low VLAN ids.
+    /// The label that is tried first for the next egress. Labels are assigned from the highest
+    /// down, since hosts use low VLAN ids.
     next_label: u16,
     revision: u64,
     /// Whether a change of this revision is under way.
     is_changing: bool,
-    /// Whether the change under way relies on what is no longer there, so that the next one ends
-    /// it.
+    /// Whether the change under way relies on outdated state, so that the next change ends it.
     is_outdated: bool,
     /// Whether members or their links have changed since a change has considered them.
     is_stale: bool,
-    /// Egresses whose routes are to be computed before others: they lead over a link that is lost.
+    /// Egresses whose routes are computed first: they use a lost link.
     urgent: BTreeSet<Label>,
     /// Egresses whose routes are to be computed.
     waiting: BTreeSet<Label>,
-    /// The one of them from which the next change goes on.
+    /// The label in `waiting` from which the next change continues.
     next_waiting: Label,
     /// The egresses of the change under way.
     under_way: BTreeSet<Label>,
     /// Egresses to which routes were set, so that hosts may be published there.
     planned: Labels,
     due: Option<Instant>,
-    /// Until when routes of an earlier process are left as they are, at most.
+    /// The latest time until which routes of an earlier process are left as they are.
     adopted_until: Option<Instant>,
     /// Whether the reach of an edge may have changed.
     is_reach_stale: bool,
     /// Whether anything else that edges know has changed.
     is_view_stale: bool,
-    /// Hosts whose entry was sent, and that the edges do not know yet.
+    /// Hosts whose entry was sent, and which are not yet published to the edges.
     unpublished: BTreeMap<HostKey, DatapathId>,
     corrected: BTreeMap<(DatapathId, HostKey), Instant>,
-    /// Switches that hold a host whose place has not been found since.
+    /// Switches with an earlier process's entry for a host whose place has not been found since.
     held_at: BTreeMap<HostKey, BTreeSet<DatapathId>>,
-    /// The ways of broadcasts.
+    /// The broadcast trees.
     trees: Trees,
 }
 
-/// The hosts of one VLAN, or those outside of all, as edges know them.
+/// The hosts of one VLAN, or those outside of all VLANs, as edges know them.
 struct Domain {
     places: Writer,
     /// The owners of addresses.
     addresses: Arc<Addresses>,
 }
 
-/// The end of a label: a switch with hosts of one VLAN, or outside of all.
+/// The end of a label: a switch with hosts of one VLAN, or outside of all VLANs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Egress {
     dpid: DatapathId,
@@ -151,23 +152,24 @@ struct Node {
     /// Whether it has refused a group that shares ports.
     refuses_shares: bool,
     sent: Sent,
-    /// Routes that are about to be deleted, and the revision that does: its edge must not use them.
+    /// Routes about to be deleted, each with the revision that deletes it. The switch's edge must
+    /// not use them.
     leaving: BTreeMap<Label, u64>,
-    /// Inlets that are about to be deleted, in the same way.
+    /// Inlets about to be deleted, each with the revision that deletes it.
     leaving_inlets: BTreeMap<PortNo, u64>,
-    /// Hosts to be set.
+    /// Hosts whose entries are to be set.
     new_hosts: BTreeMap<HostKey, PortNo>,
-    /// Those of them that a change under way sets.
+    /// Hosts whose entries a change under way sets.
     coming_hosts: BTreeMap<HostKey, PortNo>,
-    /// The egresses that its edge knows to be in reach; `None` before it knows any.
+    /// The egresses reported to its edge as reachable; `None` before the first report.
     told: Option<Labels>,
-    /// The labels to which entries of an earlier edge lead, each with the VLAN of their packets.
+    /// The labels that entries of an earlier edge lead to, each with the VLAN of the packets.
     adopted: BTreeSet<(Label, VlanId)>,
-    /// The last change of a tree before it connected.
+    /// The last change of a tree before the switch connected.
     last_tree: u64,
 }
 
-/// The messages that a switch was sent, as their result.
+/// The state that the messages sent to a switch produce.
 #[derive(Default)]
 struct Sent {
     base: bool,
@@ -184,7 +186,7 @@ impl Sent {
         !self.base && self.own.is_empty() && self.inlets.is_empty() && !has_ways
     }
 
-    /// Its entries, without those of detours.
+    /// The number of entries, without those of detours.
     fn entry_count(&self, copies: bool) -> usize {
         let base = usize::from(self.base) * base(copies).len();
         let of_trees = self.trees.values().map(|piece| piece.links.len());
@@ -192,7 +194,7 @@ impl Sent {
         base + self.own.len() + self.inlets.len() + ways + self.hosts.len()
     }
 
-    /// The messages that delete all of it.
+    /// The messages that delete all of this state.
     fn clear(self, copies: bool) -> Vec<Message> {
         let mut parts = Vec::new();
         if self.base {
@@ -221,7 +223,7 @@ impl Domain {
 }
 
 impl Node {
-    /// Whether it takes part: also while it is away, as its entries are still there.
+    /// Whether the switch takes part, also while it is disconnected: its entries still exist.
     fn is_member(&self) -> bool {
         self.is_capable && (self.is_ready || self.sent.base)
     }
@@ -262,13 +264,13 @@ impl Fabric {
         self.config.is_some()
     }
 
-    /// Entries of a switch, without those of detours.
+    /// The number of entries of a switch, without those of detours.
     pub(super) fn entry_count(&self, dpid: DatapathId) -> usize {
         let node = self.nodes.get(&dpid);
         node.map_or(0, |node| node.sent.entry_count(self.copies))
     }
 
-    /// The way from a switch to a host behind an egress, if it is in use.
+    /// The exit from a switch to a host behind an egress, if it is in use.
     pub(super) fn exit(&self, from: DatapathId, dst: HostKey, to: Location) -> Option<Exit> {
         let label = self.published(dst)?;
         let egress = Egress {
@@ -286,7 +288,7 @@ impl Fabric {
         self.planned.contains(label).then_some(label)
     }
 
-    /// Whether a switch leads to an egress, as its edge knows it.
+    /// Whether a switch leads to an egress, as last reported to its edge.
     pub(super) fn leads_to(&self, dpid: DatapathId, label: Label) -> bool {
         let told = self.nodes.get(&dpid).and_then(|node| node.told.as_ref());
         told.is_some_and(|told| told.contains(label))
@@ -324,8 +326,8 @@ impl Fabric {
         }
     }
 
-    /// Takes the VLANs over that there are, with the owners of their addresses. The labels of the
-    /// others become free.
+    /// Replaces the set of VLANs, with the owners of their addresses. Frees the labels of VLANs
+    /// that no longer exist.
     pub(super) fn set_vlans(
         &mut self,
         vlans: impl Iterator<Item = (VlanId, Arc<Addresses>)>,
@@ -356,14 +358,14 @@ impl Fabric {
         }
     }
 
-    /// The VLAN whose hosts a label leads to.
+    /// The VLAN of the hosts that a label leads to.
     pub(super) fn vlan_of(&self, label: u16) -> Option<VlanId> {
         let egress = self.egresses.get(&Label(label));
         egress.map(|egress| egress.vlan)
     }
 
-    /// Whether packets between two switches are the fabric's, now or in a moment, so that no path
-    /// is set for them.
+    /// Whether the fabric forwards packets between two switches, or will in a moment, so that no
+    /// path is set for them.
     pub(super) fn will_lead(&self, from: DatapathId, dst: HostKey, to: Location) -> bool {
         let (Some(here), Some(there)) = (self.nodes.get(&from), self.nodes.get(&to.dpid)) else {
             return false;
@@ -380,7 +382,7 @@ impl Fabric {
     }
 
     /// Whether a port was a link of an earlier process, or may have been one: the switch at its
-    /// other end may not be here yet.
+    /// other end may not have connected yet.
     pub(super) fn was_link(&self, at: Location) -> bool {
         let is_link = |node: &Node| match node.is_ready {
             true => node.sent.inlets.contains(&at.port),
@@ -426,7 +428,7 @@ impl Fabric {
         took_part
     }
 
-    /// Takes a switch its label, so that no edge sends packets to its hosts any more.
+    /// Frees the labels of a switch, so that edges stop sending packets to its hosts.
     fn free(&mut self, dpid: DatapathId) {
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
@@ -445,14 +447,14 @@ impl Fabric {
         self.unpublished.retain(|_, of| *of != dpid);
     }
 
-    /// Has the routes to all egresses computed again.
+    /// Marks the routes to all egresses to be computed again.
     fn compute_all(&mut self) {
         self.is_stale = true;
         self.waiting.extend(self.egresses.keys());
     }
 
-    /// Has the routes computed again that lead over links which are lost. The others are the same
-    /// without them.
+    /// Marks the routes that use lost links to be computed again. The other routes are the same
+    /// without these links.
     fn compute_without(&mut self, lost: &[(Location, Location)]) {
         (self.is_stale, self.is_outdated) = (true, true);
         for end in lost.iter().flat_map(|(from, to)| [from, to]) {
@@ -460,7 +462,7 @@ impl Fabric {
             let Some(node) = node else {
                 continue;
             };
-            // What a switch was sent is what was computed, if it was there.
+            // The routes sent to a switch are the computed ones only if the switch was ready.
             if !node.is_ready {
                 self.waiting.extend(self.egresses.keys());
             }
@@ -471,7 +473,7 @@ impl Fabric {
         }
     }
 
-    /// The hosts that a switch's entries name.
+    /// The hosts that the switches' entries name.
     pub(super) fn hosts_told(&self) -> Vec<(HostKey, Location)> {
         let mut told = Vec::new();
         for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
@@ -481,8 +483,8 @@ impl Fabric {
         told
     }
 
-    /// Leaves a switch out that refuses a part of the fabric. Returns whether it took part. What it
-    /// holds is deleted when the others no longer lead through it.
+    /// Excludes a switch that refuses a part of the fabric. Returns whether it took part. Its
+    /// entries and groups are deleted when no other switch's routes lead through it.
     fn exclude(&mut self, dpid: DatapathId, outbox: &mut Outbox) -> bool {
         let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_capable) else {
             return false;
@@ -498,7 +500,7 @@ impl Fabric {
         true
     }
 
-    /// Names a host at an edge port.
+    /// Handles a host at an edge port.
     pub(super) fn handle_host(&mut self, host: HostKey, at: Location, outbox: &mut Outbox) {
         if self.is_on() && self.note_host(host, at, outbox) {
             self.soon(outbox.now, GATHER, outbox);
@@ -523,7 +525,7 @@ impl Fabric {
         !is_published && self.unpublished.insert(host, at.dpid) != Some(at.dpid)
     }
 
-    /// Notes that a host is no longer at a switch: its packets come up there.
+    /// Notes that a host is no longer at a switch: packets to it become packet-ins there.
     pub(super) fn forget_host(&mut self, host: HostKey, dpid: DatapathId, outbox: &mut Outbox) {
         let published = self.published(host);
         let Some(node) = self.nodes.get_mut(&dpid) else {
@@ -544,8 +546,8 @@ impl Fabric {
         }
     }
 
-    /// Whether the entries of a switch towards a host that has left are to be deleted: not if they
-    /// were a moment ago.
+    /// Whether to delete the entries of a switch towards a host that has left: not if they were
+    /// deleted a moment ago.
     fn may_correct(&mut self, now: Instant, dpid: DatapathId, host: HostKey) -> bool {
         let is_recent = |at: &Instant| now.since(*at) < CORRECT_INTERVAL;
         if self.corrected.len() >= CORRECTED_MAX {
@@ -566,7 +568,7 @@ impl Fabric {
         self.soon(now, GATHER_FAILURES, outbox);
     }
 
-    /// Computes the routes over these links again, which are lost.
+    /// Computes the routes over these lost links again.
     pub(super) fn handle_lost(
         &mut self,
         now: Instant,
@@ -580,7 +582,7 @@ impl Fabric {
         }
     }
 
-    /// Leads routes around a link that drops full-size frames with a tag.
+    /// Moves routes away from a link that drops full-size frames with a tag.
     pub(super) fn handle_narrow(
         &mut self,
         now: Instant,
@@ -594,8 +596,8 @@ impl Fabric {
         }
     }
 
-    /// Computes the routes again: there are more links or switches. The larger the fabric is, the
-    /// more of them are gathered.
+    /// Computes the routes again after links or switches were added. The larger the fabric, the
+    /// longer such additions are gathered.
     pub(super) fn handle_more(&mut self, now: Instant, outbox: &mut Outbox) {
         self.doubt_trees(outbox);
         self.compute_all();
@@ -605,7 +607,7 @@ impl Fabric {
         self.soon(now, wait, outbox);
     }
 
-    /// Leaves a switch out that does not take its groups or entries.
+    /// Excludes a switch that does not accept its groups or entries.
     pub(super) fn handle_refused(
         &mut self,
         now: Instant,
@@ -618,8 +620,8 @@ impl Fabric {
         }
     }
 
-    /// Has a switch that refuses a group which shares ports use the first of them. What is under
-    /// way relied on the group, so that it is computed and confirmed again.
+    /// Makes a switch that refuses a group that shares ports use the first of the ports. The change
+    /// under way relied on the group, so it is computed and confirmed again.
     pub(super) fn handle_unshared(
         &mut self,
         now: Instant,
@@ -646,8 +648,8 @@ impl Fabric {
         }
     }
 
-    /// Handles a labelled packet that has come to a switch where its receiver is not: the entry
-    /// that sent it there is stale.
+    /// Handles a labelled packet that has reached a switch without its receiver: the entry that
+    /// sent the packet there is stale.
     pub(super) fn correct_ingress(
         &mut self,
         hosts: &Hosts,
@@ -667,7 +669,7 @@ impl Fabric {
         }
     }
 
-    /// Computes what has to change, if it is time.
+    /// Computes the necessary changes, if they are due.
     pub(super) fn due(&mut self, now: Instant, net: &Network, outbox: &mut Outbox) -> Vec<Stage> {
         match self.due {
             Some(due) if due <= now => self.change(now, net, outbox),
@@ -683,7 +685,7 @@ impl Fabric {
         }
     }
 
-    /// Gives every switch a label for each VLAN of its hosts, as long as there are any.
+    /// Gives every switch a label for each VLAN of its hosts, as long as labels are left.
     fn assign_labels(&mut self, outbox: &mut Outbox) {
         let mut without = BTreeSet::new();
         for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
@@ -709,7 +711,7 @@ impl Fabric {
         }
     }
 
-    /// A label that no switch has, nor leads to: entries of a former egress may be left.
+    /// A label that no switch has or leads to: entries of a former egress may be left.
     fn free_label(&mut self) -> Option<Label> {
         if self.egresses.len() >= self.config.unwrap_or_default().egress_count_max {
             return None;
@@ -727,7 +729,7 @@ impl Fabric {
         None
     }
 
-    /// Whether nobody has a label, and no switch holds anything of it.
+    /// Whether no egress or tree uses a label, and no switch has entries of it.
     fn is_free(&self, label: Label) -> bool {
         let is_held = |node: &Node| {
             let mut own = node.sent.own.values();
@@ -757,7 +759,7 @@ impl Fabric {
             && self.nodes.iter().any(|(dpid, node)| awaits(*dpid, node))
     }
 
-    /// Computes what has to change, as stages.
+    /// Computes the necessary changes, as stages.
     fn change(&mut self, now: Instant, net: &Network, outbox: &mut Outbox) -> Vec<Stage> {
         self.due = None;
         self.assign_labels(outbox);
@@ -768,7 +770,8 @@ impl Fabric {
             return Vec::new();
         }
         self.adopted_until = None;
-        // Another revision would end the one under way, so what can wait does.
+        // Another revision would end the one under way, so changes that can wait are left for
+        // later.
         if self.is_changing && !self.is_outdated {
             return Vec::new();
         }
@@ -810,7 +813,7 @@ impl Fabric {
         if work.is_empty() && !is_stale && egresses.is_empty() && is_published {
             return Vec::new();
         }
-        // What the last change has sent must be there before this one relies on it.
+        // Switches must confirm the messages of the last change before this one relies on them.
         let members = self.nodes.iter().filter(|(_, node)| node.is_ready);
         let unsure = match self.is_changing {
             true => members.map(|(dpid, _)| *dpid).collect(),
@@ -878,8 +881,8 @@ impl Fabric {
         }
     }
 
-    /// Plans what ends: routes to former egresses and, when no route leads by them any more, inlets
-    /// and the parts of switches that are left out.
+    /// Plans deletions: routes to former egresses and, when no route uses them any more, inlets and
+    /// the parts of excluded switches.
     fn plan_ends(&self, map: &Map, work: &mut Work) {
         let is_last = self.urgent.is_empty() && self.waiting.is_empty();
         let egresses: Labels = self.egresses.keys().copied().collect();
@@ -903,7 +906,8 @@ impl Fabric {
         }
     }
 
-    /// Notes what is about to be deleted, and that nothing else is of these egresses.
+    /// Notes the routes and inlets about to be deleted, and that no other routes to these egresses
+    /// are.
     fn note_leaving(&mut self, egresses: &BTreeSet<Label>, work: &Work) {
         self.trees.touch();
         for node in self.nodes.values_mut() {
@@ -947,7 +951,7 @@ impl Fabric {
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        // Where no switch has a route yet, none can go in circles.
+        // Where no switch has a route yet, no packet can loop.
         let is_new = (0..map.members.len()).all(|at| sent(at).is_none());
         let ranks = match is_new {
             true => vec![0; map.members.len()],
@@ -1013,7 +1017,8 @@ impl Fabric {
         }
         let sent = &mut node.sent;
         let (old, new) = match what {
-            // A host that has left meanwhile is no longer wanted; a new one is, in any revision.
+            // A host that has left meanwhile is no longer wanted; a new host is wanted in any
+            // revision.
             What::Host(host, port) => {
                 if node.coming_hosts.get(&host) != Some(&port) {
                     return;
@@ -1034,7 +1039,7 @@ impl Fabric {
                 let old = old.map(|old| form::host(host, &old));
                 (old, form::host(host, &at))
             }
-            // Deletions come after the change, when the next one may be under way.
+            // Deletions are sent after the change, when the next change may be under way.
             What::Route(label, None) => {
                 if node.leaving.get(&label) != Some(&revision) {
                     return;
@@ -1094,7 +1099,7 @@ impl Fabric {
         }
     }
 
-    /// Publishes what a change has made possible, when all switches have confirmed it. Returns
+    /// Publishes the egresses and hosts of a change, when all switches have confirmed it. Returns
     /// whether routes have changed.
     pub(super) fn publish(&mut self, revision: u64, outbox: &mut Outbox) -> bool {
         if revision != self.revision {
@@ -1134,7 +1139,7 @@ impl Fabric {
         has_turned
     }
 
-    /// Takes over where the owners of a VLAN's addresses are, and whether entries precede
+    /// Takes over the owners of a VLAN's addresses, and whether entries are set before
     /// conversations.
     pub(super) fn handle_view(
         &mut self,
@@ -1154,7 +1159,7 @@ impl Fabric {
         }
     }
 
-    /// The fabric as an edge sees it that leads to these egresses.
+    /// The fabric as seen by an edge that reaches these egresses.
     fn view(&self, reach: Labels) -> FabricView {
         let views = self.domains.iter().map(|(vlan, domain)| {
             let view = DomainView {
@@ -1173,7 +1178,7 @@ impl Fabric {
         }
     }
 
-    /// Informs each edge of its reach, where that has changed.
+    /// Informs each edge of its reach, if the reach has changed.
     fn tell_edges(&mut self, outbox: &mut Outbox) {
         let mut is_new_table = std::mem::take(&mut self.is_view_stale);
         for domain in self.domains.values_mut() {
@@ -1211,7 +1216,7 @@ fn base(copies: bool) -> Vec<Part> {
     base
 }
 
-/// Sends a switch the messages that make `new` of `old`.
+/// Sends a switch the messages that turn `old` into `new`.
 pub(super) fn send_change(dpid: DatapathId, old: Vec<Part>, new: Vec<Part>, outbox: &mut Outbox) {
     for message in form::change(old, new, outbox.generation) {
         outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
@@ -1284,9 +1289,9 @@ struct Work {
     turns: BTreeMap<u32, Vec<FabricChange>>,
     /// The ranks with a switch that leaves an old route.
     leaves: BTreeSet<u32>,
-    /// Detours that no longer hold.
+    /// Detours that are no longer valid.
     before_last: Vec<FabricChange>,
-    /// Detours that hold from now on.
+    /// Detours that are valid from now on.
     last: Vec<FabricChange>,
     deletes: Vec<FabricChange>,
 }
@@ -1327,8 +1332,8 @@ impl Work {
             ..Stage::default()
         }];
         stages.push(of(self.first));
-        // The datapath of a switch may follow its old route for a while, and drop what comes by the
-        // new one of the next.
+        // The datapath of a switch may follow its old route for a while, and drop packets that
+        // arrive by the next switch's new route.
         let mut delay = Duration::ZERO;
         for (rank, turns) in self.turns {
             stages.push(Stage { delay, ..of(turns) });

@@ -1,4 +1,4 @@
-//! The facts that forwarding reads of other subjects: the network, the hosts, the tables and the
+//! The facts that forwarding reads from other modules: the network, the hosts, the tables and the
 //! settings. The modules that know an answer add it: classes and timeouts, services, routes.
 
 use crate::timeouts::Timeouts;

@@ -11,18 +11,17 @@
 //! - A broadcast question always does, since nothing floods without the controller. If it asks for
 //!   a host whose place is known, the controller sets the entries of both directions, from the
 //!   destination to the ingress. It holds the question until every switch has confirmed them and
-//!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never come
-//!   here.
-//! - When a host answers that was not known before, its answer comes here and is held the same way.
-//! - So does a unicast question, by which hosts confirm what they know, when no entry leads from
-//!   the one host to the other. When there is one, nothing has to be done.
+//!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never reach
+//!   the controller.
+//! - When a previously unknown host answers, its answer arrives and is held in the same way.
+//! - A unicast question, by which hosts confirm a known address, also arrives and is held when no
+//!   entry leads from one host to the other. When there is an entry, nothing has to be done.
 //!
 //! Open vSwitch's entries are active with their barriers where its datapath keeps no flow for the
-//! packets to come (`cached.rs`). There the controller skips [`SETTLE`] for ARP, which IPv4
-//! follows.
+//! coming packets (`cached.rs`). There the controller skips [`SETTLE`] for ARP, which IPv4 follows.
 //!
 //! Held messages are bounded in number, per port and in all, and in time. Beyond the bounds a
-//! message goes at once, and is counted. Neighbour discovery (IPv6) is treated the same, except
+//! message is sent at once, and is counted. Neighbour discovery (IPv6) is treated the same, except
 //! that its questions to a multicast group are flooded at once where the controller does not answer
 //! them itself.
 
@@ -56,7 +55,7 @@ pub(super) struct FirstPacketState {
     under_way: BTreeMap<Token, PendingPath>,
     held: BTreeMap<u64, HeldMessage>,
     held_by: Counts,
-    /// The entries that the routes will bring that are being computed or sent.
+    /// The entries of the routes that are being computed or sent.
     routes_pending: Option<Token>,
     routes_sent: Option<Token>,
 }
@@ -82,7 +81,7 @@ pub(super) struct HeldMessage {
 }
 
 impl FirstPacketState {
-    /// Names entries that are about to be sent; `pair` if they are a pair's path.
+    /// Returns a token for entries that are about to be sent; `pair` if they are a pair's path.
     pub(super) fn token(&mut self, pair: Option<Pair>, inlets: Inlets) -> Token {
         self.next += 1;
         let entries = PendingPath {
@@ -95,7 +94,7 @@ impl FirstPacketState {
         self.next
     }
 
-    /// Names the routes that are sent now.
+    /// Returns the token of the routes that are sent now.
     pub(super) fn routes_token(&mut self) -> Token {
         let pending = self.routes_pending.take();
         let token = pending.unwrap_or_else(|| self.token(None, Inlets::Every));
@@ -103,7 +102,8 @@ impl FirstPacketState {
         token
     }
 
-    /// The name of the routes that are to be sent (`is_pending`), or that were and are not active.
+    /// The token of the routes that are to be sent (`is_pending`), or that were sent and are not
+    /// active.
     pub(super) fn routes_under_way(&mut self, is_pending: bool) -> Option<Token> {
         if is_pending {
             let pending = self.routes_pending;
@@ -115,8 +115,8 @@ impl FirstPacketState {
             .filter(|token| self.under_way.contains_key(token))
     }
 
-    /// Holds a message until none of `tokens` is under way. Returns false if none is, or too much
-    /// is held. `is_active`: whether entries are active as soon as they are taken.
+    /// Holds a message until none of `tokens` is under way. Returns false if none is, or too many
+    /// messages are held. `is_active`: whether entries are active as soon as they are taken.
     pub(super) fn hold(
         &mut self,
         now: Instant,
@@ -164,8 +164,8 @@ impl FirstPacketState {
         true
     }
 
-    /// Notes that every switch has taken the entries of this name. Returns the held ARP that waits
-    /// for them no longer, where they are active at once.
+    /// Notes that every switch has taken the entries of this token. Returns the held ARP messages
+    /// that no longer wait for the entries, if these are active at once.
     pub(super) fn handle_taken(
         &mut self,
         token: Token,
@@ -185,8 +185,8 @@ impl FirstPacketState {
         arp
     }
 
-    /// Notes that the entries of this name are active as far as can be known. Returns the pair
-    /// whose path they are, and the messages that wait for them no longer.
+    /// Notes that the entries of this token are active as far as can be known. Returns the pair
+    /// whose path they are, and the messages that no longer wait for them.
     pub(super) fn handle_active(&mut self, token: Token) -> (Option<Pair>, Vec<u64>) {
         let entries = self.under_way.remove(&token);
         entries.map_or((None, Vec::new()), |entries| (entries.pair, entries.held))

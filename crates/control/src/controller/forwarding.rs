@@ -1,4 +1,4 @@
-//! Forwards the packets that switches send up.
+//! Forwards the packets that switches send to the controller.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -34,8 +34,9 @@ use super::{Alarm, Controller, Event, Location, Mode, Timer};
 const HELD_MAX: usize = 4096;
 const HELD_PER_SWITCH_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 256;
-/// Short packets that a port may have waiting, whatever others have: a host's first announcement is
-/// not lost to a flood elsewhere. Of all ports together there are no more than twice as many.
+/// Short packets that a port may have waiting, whatever other ports have: a host's first
+/// announcement is not lost to a flood elsewhere. In all, no more than twice `HELD_MAX` packets
+/// wait.
 const HELD_PER_PORT_MIN: usize = 4;
 const HELD_SHORT_LEN: usize = 256;
 
@@ -99,7 +100,7 @@ impl Controller {
         }
         match self.network.role(at) {
             PortRole::Gone => self.outbox.counters.packet_ins_no_port += 1,
-            // The packet itself is on its way, and the next one tells the controller the same.
+            // The packet itself is on its way, and the next packet shows the controller the same.
             PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
             PortRole::Held if self.is_hold_full(at, packet_in.data.len()) => {
                 self.outbox.counters.packet_ins_hold_full += 1;
@@ -124,7 +125,7 @@ impl Controller {
         }
     }
 
-    /// Learns from a packet that the edge of its switch has sent on.
+    /// Learns from a packet that the edge of its switch has forwarded.
     fn learn_from(
         &mut self,
         now: Instant,
@@ -145,7 +146,7 @@ impl Controller {
         self.learn_held(now, held, fields);
     }
 
-    /// Learns from a packet that goes its way without the controller.
+    /// Learns from a packet that is forwarded without the controller.
     pub(super) fn learn_held(&mut self, now: Instant, held: Held, fields: &PacketFields) {
         if self.network.role(held.at) != PortRole::Edge {
             return;
@@ -268,11 +269,12 @@ impl Controller {
         self.outbox.counters.packet_ins_claimed += 1;
     }
 
-    /// Handles a packet that misses an entry half-way. Sends it to its destination, and mends the
-    /// path. Learns nothing: its sender is not here.
+    /// Handles a packet that misses an entry half-way along its path. Sends it to its destination,
+    /// and mends the path. Learns nothing: its sender is not at this port.
     fn handle_on_link(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
         if packet.dst.is_multicast() {
-            // They travel along trees alone: it is of one that has ended, or of somebody else.
+            // Multicasts travel along trees alone: this one is of a tree that has ended, or of
+            // another party.
             self.outbox.counters.packet_ins_broadcast_on_link += 1;
             return;
         }
@@ -291,7 +293,7 @@ impl Controller {
         let Some(to) = self.hosts.place(packet.dst) else {
             let label = vlan::outer_id(packet.data).filter(|_| packet.is_labelled);
             if label.is_some_and(|label| self.fabric.vlan_of(label).is_none()) {
-                // It is on its way to everybody by a tree that has just ended.
+                // The packet is on its way to all ports along a tree that has just ended.
                 self.outbox.counters.packet_ins_broadcast_on_link += 1;
                 return;
             }
@@ -304,7 +306,7 @@ impl Controller {
         {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
-        // Behind a hidden link the packet may come in here again.
+        // Behind a hidden link the packet may arrive here again.
         if !self.ingress.may_carry_half_way(now, packet.at) {
             self.outbox.counters.packet_ins_half_way_limited += 1;
             return;
@@ -324,7 +326,7 @@ impl Controller {
         let (mac, at) = (packet.src, packet.at);
         let host = HostKey { vlan, mac };
         let is_outside = vlan.is_none();
-        // Where all room is taken by others, each packet would be one of a new host.
+        // If others take all room, each packet would count as one of a new host.
         let has_share = self.crowds.over_share(at).is_some();
         let is_new = hosts_of!(self, vlan)
             .is_some_and(|hosts| !hosts.is_known(mac) && (has_share || !hosts.is_full()));
@@ -434,7 +436,7 @@ impl Controller {
     /// Sends a packet to a known host, and sets a path for the packets after it.
     fn deliver(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
         if to == packet.at {
-            // Both are behind one port and hear each other there.
+            // Both hosts are behind one port and reach each other there.
             return;
         }
         if self.has_no_way(packet.at.dpid, to.dpid) {
@@ -485,8 +487,8 @@ impl Controller {
         self.spread_in(now, VlanId::NONE, what, home);
     }
 
-    /// Sends a packet of a VLAN, or outside of all, out of every edge port but its own and its
-    /// sender's (`home`), within the budgets of packet-outs.
+    /// Sends a packet of a VLAN, or outside of all VLANs, out of every edge port except its own and
+    /// its sender's (`home`), within the budgets of packet-outs.
     pub(super) fn spread_in(
         &mut self,
         now: Instant,
@@ -501,15 +503,15 @@ impl Controller {
         if let Some(source) = self.ingress.spread(net, now, what, how, outbox) {
             self.note_hidden_way(now, source, what.0);
             let outbox = &mut self.outbox;
-            // There is a link that nobody knows, and one of its ends is among these.
+            // There is an unknown link, and one of its ends is among these ports.
             for at in [source, what.0] {
                 self.discovery.probe(now, at, outbox);
             }
         }
     }
 
-    /// Notes where a packet has come from whose sender is not here, if it has just been sent to
-    /// everybody.
+    /// Notes the source of a packet whose sender is not at its port, if the packet has just been
+    /// sent out of all ports.
     pub(super) fn follow_echo(&mut self, now: Instant, vlan: VlanId, packet: &Packet<'_>) {
         let (net, what) = (&self.network, (packet.at, packet.data));
         if let Some(source) = self.ingress.echo_source(net, now, vlan, what) {
@@ -517,7 +519,7 @@ impl Controller {
         }
     }
 
-    /// Sends a frame of ours out of every edge port of a VLAN, or outside of all.
+    /// Sends a frame of ours out of every edge port of a VLAN, or outside of all VLANs.
     pub(super) fn send_to_all(&mut self, vlan: VlanId, frame: &bytes::Bytes) {
         let delivery = self.delivery(vlan);
         let (net, outbox) = (&self.network, &mut self.outbox);
@@ -526,7 +528,7 @@ impl Controller {
             .send_to_all(net, frame, Flooding { vlan, delivery }, outbox);
     }
 
-    /// How packets for everybody in a VLAN, or outside of all, reach the switches by trees.
+    /// The delivery by trees of packets for all hosts of a VLAN, or outside of all VLANs.
     pub(super) fn delivery(&mut self, vlan: VlanId) -> Option<Arc<Delivery>> {
         let (net, ingress) = (&self.network, &mut self.ingress);
         self.fabric.delivery(vlan, net, ingress, &mut self.outbox)
@@ -631,7 +633,7 @@ impl Controller {
                 self.outbox.counters.address_claims += 1;
                 false
             }
-            // The address is nobody else's, but nothing relies on it.
+            // No other host has the address, but nothing relies on it.
             AddressVerdict::TooMany => true,
             AddressVerdict::NoRoom => {
                 self.outbox.counters.packet_ins_host_table_full += 1;
@@ -649,7 +651,7 @@ impl Controller {
             Some(Answer::Moved { from, to }) => {
                 self.unlift(now, mac, from);
                 self.host_moved(now, host, from, to);
-                // The port may have gone, or be a link, since the host was heard there.
+                // The port may have been removed, or become a link, since the host was heard there.
                 if self.network.role(to) == PortRole::Edge {
                     self.tell(host, to);
                 }
@@ -669,7 +671,8 @@ impl Controller {
         }
     }
 
-    /// Deletes the entry that sends a host's packets up, once the question to it has ended.
+    /// Deletes the entry that sends a host's packets to the controller, once the question to the
+    /// host has ended.
     fn unlift(&mut self, now: Instant, mac: MacAddr, home: Location) {
         self.ingress.note_ended(now, home.dpid, Some(home.port));
         for port in self.outbox.bonds.ports(home) {

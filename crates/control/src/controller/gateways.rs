@@ -1,9 +1,10 @@
-//! Routes packets between VLANs, and speaks for their gateways.
+//! Routes packets between VLANs, and answers for their gateways.
 //!
-//! The first packet of a host to the Ethernet address of its gateway comes up. The controller sends
-//! it to its next hop, and sets an entry that routes the packets after it
-//! ([`flow`](crate::routing::flow)). It answers questions for the gateways' addresses and echoes to
-//! them, and it reports packets that do not arrive. No host is ever believed to be a gateway.
+//! The first packet of a host to the Ethernet address of its gateway reaches the controller. The
+//! controller sends the packet to its next hop, and sets an entry that routes the packets after it
+//! ([`flow`](crate::routing::flow)). It answers requests for the gateways' addresses and echo
+//! requests to them, and it reports packets that do not arrive. No host is ever believed to be a
+//! gateway.
 
 mod adopt;
 
@@ -39,26 +40,27 @@ use super::{Alarm, Controller};
 
 const ARP_REQUEST: u128 = 1;
 const NEIGHBOUR_SOLICITATION: u128 = 135;
-/// Neighbour discovery with another hop limit has come over a router (RFC 4861, 7.1).
+/// Neighbour discovery with another hop limit has passed a router (RFC 4861, 7.1).
 const HOP_LIMIT: u8 = 255;
 const UDP: u8 = 17;
 
-/// Whether a gateway may have an Ethernet address: it is one host's, and not the controller's own.
+/// Whether a gateway may have an Ethernet address: it is the address of one host, and not the
+/// controller's own.
 pub fn can_be_gateway(mac: MacAddr) -> bool {
     can_be_host(mac) && mac != OWN_MAC
 }
 
-/// The gateways, the next hops that are asked for, and the entries that route.
+/// The gateways, the next hops being asked for, and the routing entries.
 pub(super) struct Gatekeeper {
     routing: Routing,
     neighbours: Neighbours,
     flows: Flows,
-    /// Switches that refuse such entries: the controller routes for their hosts.
+    /// Switches that refuse routing entries: the controller routes for their hosts.
     refusing: BTreeSet<DatapathId>,
     due: Option<Instant>,
 }
 
-/// A packet to a gateway, and the VLAN and port where it has come in.
+/// A packet to a gateway, and the VLAN and port where it has arrived.
 struct Entering<'a> {
     vlan: VlanId,
     at: Location,
@@ -90,7 +92,7 @@ impl Gatekeeper {
         self.refusing.remove(&dpid);
     }
 
-    /// Has the controller route for the hosts of a switch that refuses such entries.
+    /// Makes the controller route for the hosts of a switch that refuses routing entries.
     pub(super) fn handle_refused(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         self.refusing.insert(dpid);
         self.end(self.flows.of_switch(dpid), outbox);
@@ -174,7 +176,7 @@ fn answer(
     })
 }
 
-/// The frame by which a gateway reminds everybody of its address.
+/// The frame with which a gateway reminds all hosts of its address.
 fn announcement(mac: MacAddr, ip: IpAddr) -> Bytes {
     let frame = match ip {
         IpAddr::V4(ip) => arp_request(Host { mac, ip }, ip),
@@ -184,9 +186,8 @@ fn announcement(mac: MacAddr, ip: IpAddr) -> Bytes {
 }
 
 impl Controller {
-    /// Takes other gateways and routes over. Entries that they do not justify are deleted; the
-    /// others stay. Connections of switches that they lead access lists to, and that cannot hold
-    /// them, are closed.
+    /// Applies new gateways and routes. Deletes entries that they do not justify; the others stay.
+    /// Closes the connections of switches that now need access lists which they cannot apply.
     pub fn set_gateways(&mut self, now: Instant, gateways: Gateways) {
         self.outbox.now = now;
         let before = self.route_by(gateways);
@@ -195,8 +196,8 @@ impl Controller {
         self.begin_gateways(now, &before);
     }
 
-    /// Routes by other gateways, and deletes the entries that they do not justify: that comes
-    /// before other lists judge their packets. Returns the former ones.
+    /// Routes by new gateways, and deletes the entries that they do not justify, before other lists
+    /// judge the entries' packets. Returns the former routing.
     pub(super) fn route_by(&mut self, gateways: Gateways) -> Routing {
         let routing = Routing::new(gateways.clone());
         let before = std::mem::replace(&mut self.gateways.routing, routing);
@@ -209,7 +210,7 @@ impl Controller {
         before
     }
 
-    /// Announces what is new in comparison with the former gateways.
+    /// Announces the gateways that are new in comparison with the former ones.
     pub(super) fn begin_gateways(&mut self, now: Instant, before: &Routing) {
         if !before.is_on() {
             let connected: Vec<DatapathId> = self.network.connected().map(|s| s.dpid).collect();
@@ -225,7 +226,8 @@ impl Controller {
         }
     }
 
-    /// Has no host have an address of a gateway, and announces it in its VLAN.
+    /// Reserves a gateway's addresses, so that no host has them, and announces the gateway in its
+    /// VLAN.
     fn begin_gateway(&mut self, vlan: VlanId, gateway: &Gateway) {
         let ips: Vec<IpAddr> = gateway.subnets.iter().map(|it| it.address).collect();
         if let Some(hosts) = self.vlan_hosts.get_mut(&vlan) {
@@ -237,14 +239,14 @@ impl Controller {
         }
     }
 
-    /// Asks a switch for packets that have made all their hops, which it drops otherwise.
+    /// Asks a switch to send up packets whose TTL has expired, which it drops otherwise.
     pub(super) fn ask_for_expired(&mut self, dpid: DatapathId) {
         const ALL: u32 = (1 << (PacketInReason::INVALID_TTL.0 + 1)) - 1;
         let can_ask = self.network.version(dpid) >= Some(Version::V13);
         if !self.gateways.routing.is_on() || !can_ask {
             return;
         }
-        // A slave hears of ports only, as by default.
+        // A slave receives reports about ports only, as by default.
         // From 1.4 on entries also end with their meter, or by eviction.
         let removed = match self.network.version(dpid) {
             Some(Version::V13) => 0b1111,
@@ -254,8 +256,8 @@ impl Controller {
         self.outbox.send(dpid, Message::SetAsync(config));
     }
 
-    /// Whether a packet of a host claims an address of its VLAN's gateway. Then everybody there is
-    /// reminded of the gateway, within the budgets of the port.
+    /// Whether a packet of a host claims an address of its VLAN's gateway. If so, all hosts there
+    /// are reminded of the gateway, within the budgets of the port.
     pub(super) fn is_claimed(
         &mut self,
         now: Instant,
@@ -298,7 +300,7 @@ impl Controller {
     }
 
     /// Handles a packet of a host that its gateway answers or routes. Returns false for any other.
-    /// `raw`: the packet as it came in.
+    /// `raw`: the packet as it arrived.
     pub(super) fn handle_gateway(
         &mut self,
         now: Instant,
@@ -349,7 +351,7 @@ impl Controller {
             Verdict::Own => self.answer_own(now, &entering),
             Verdict::Expired => self.report(now, &entering, IcmpError::TimeExceeded),
             Verdict::NoRoute => self.report(now, &entering, IcmpError::NoRoute),
-            // The switch has asked the same lists, or those before a change.
+            // The switch has applied the same lists, or those before a change.
             Verdict::Forward(hop, _) if !self.may_enter(hop.vlan, packet.at, packet.data) => {
                 self.outbox.counters.packets_unrouted += 1;
             }
@@ -359,7 +361,8 @@ impl Controller {
                         return;
                     }
                     self.send_routed(&entering.packet, hop, (target, place));
-                    // An entry for packets with a mere priority would not see a tag behind it.
+                    // An entry for priority-tagged packets would not see a tag behind the priority
+                    // tag.
                     let tag = vlan::tag_of(raw);
                     if tag != Some(0) {
                         self.set_flow(now, (&entering, tag), (hop, to), (target, place));
@@ -463,10 +466,10 @@ impl Controller {
         }
     }
 
-    /// Has a packet wait for its next hop, which is asked for.
+    /// Makes a packet wait for its next hop, and asks for the next hop.
     fn hold_for(&mut self, now: Instant, entering: &Entering<'_>, hop: Hop, frame: &Bytes) {
         let Entering { vlan, at, .. } = *entering;
-        // The frame is a part of what was read with it.
+        // The frame is a part of a larger buffer that was read with it.
         let frame = Bytes::copy_from_slice(frame);
         let waiting = Waiting { at, vlan, frame };
         match self.gateways.neighbours.hold(now, hop, waiting) {
@@ -477,7 +480,7 @@ impl Controller {
         self.gateways.set_timer(&mut self.outbox);
     }
 
-    /// Asks everybody in a VLAN for a next hop, for a host at a port.
+    /// Asks all hosts in a VLAN for a next hop, for a host at a port.
     fn ask_for(&mut self, now: Instant, hop: Hop, at: Location) {
         let Some(gateway) = self.gateways.routing.of(hop.vlan) else {
             return;
@@ -514,7 +517,7 @@ impl Controller {
         }
     }
 
-    /// Notes what a packet proves of its sender: its address may be a next hop.
+    /// Notes the sender's address that a packet proves, which may be a next hop.
     pub(super) fn note_neighbour(
         &mut self,
         now: Instant,
@@ -529,7 +532,7 @@ impl Controller {
         }
     }
 
-    /// Has an address's owner get the packets that wait for it, and deletes entries that lead to
+    /// Sends an address's owner the packets that wait for it, and deletes entries that lead to
     /// another host.
     pub(super) fn follow_neighbour(&mut self, now: Instant, vlan: VlanId, ip: IpAddr) {
         let hop = Hop { vlan, ip };
@@ -545,7 +548,7 @@ impl Controller {
         }
     }
 
-    /// Sends on a packet that has waited. Gateways and routes may be others by now.
+    /// Sends on a packet that has waited. Gateways and routes may have changed meanwhile.
     fn send_waiting(&mut self, now: Instant, waiting: &Waiting) {
         let Some(entering) = Entering::read(waiting) else {
             return;
@@ -585,7 +588,7 @@ impl Controller {
         }
     }
 
-    /// Informs the sender of a packet that it does not arrive.
+    /// Informs the sender of a packet that the packet does not arrive.
     fn report(&mut self, now: Instant, entering: &Entering<'_>, error: IcmpError) {
         self.outbox.counters.packets_unrouted += 1;
         let Entering {
@@ -609,8 +612,8 @@ impl Controller {
         }
     }
 
-    /// Handles the end of an entry that routes. An entry that was deleted has no record, or is
-    /// another one's predecessor.
+    /// Handles the end of a routing entry. A deleted entry has no record, or the record is its
+    /// successor's.
     pub(super) fn routed_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
         let is_deleted = removed.reason == FlowRemovedReason::DELETE;
         if let Some(key) = FlowKey::from_match(dpid, &removed.r#match).filter(|_| !is_deleted) {
@@ -618,14 +621,14 @@ impl Controller {
         }
     }
 
-    /// Entries that route, of all switches.
+    /// The number of routing entries on all switches.
     pub fn routed_count(&self) -> usize {
         self.gateways.flows.len()
     }
 }
 
 impl<'a> Entering<'a> {
-    /// Reads a packet again that has waited.
+    /// Reads a waiting packet again.
     fn read(waiting: &'a Waiting) -> Option<Entering<'a>> {
         let src = MacAddr(*waiting.frame.get(6..)?.first_chunk()?);
         Some(Entering {

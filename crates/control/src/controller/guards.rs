@@ -2,8 +2,8 @@
 //! packets.
 //!
 //! Guards follow from the configuration alone. The controller sends them before anything else on a
-//! connection. It sends a lost one again: when the switch reports the loss, and at every comparison
-//! of entries.
+//! connection. It sends a lost guard again when the switch reports the loss, and at every
+//! comparison of entries.
 
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::multipart::FlowStats;
@@ -46,7 +46,7 @@ impl Controller {
         }
     }
 
-    /// Replaces the guards that follow from other timeouts.
+    /// Replaces the guards that followed from the timeouts `before`.
     pub(super) fn change_guards(&mut self, before: &Timeouts) {
         let all = self.network.dpids().into_iter();
         let all = all.map(|dpid| (dpid, self.guards(dpid, before)));
@@ -74,8 +74,8 @@ impl Controller {
         }
     }
 
-    /// Takes the guards out of a switch's entries, and mends them. Returns the numbers kept, added
-    /// and deleted.
+    /// Takes the guards out of a switch's entries, and repairs the guards. Returns the numbers
+    /// kept, added and deleted.
     pub(super) fn reconcile_guards(
         &mut self,
         dpid: DatapathId,
@@ -104,7 +104,7 @@ impl Controller {
         counts
     }
 
-    /// Handles the end of a guard; somebody else may have deleted it.
+    /// Handles the end of a guard, which someone else may have deleted.
     pub(super) fn guard_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
         let (priority, m) = (removed.priority, &removed.r#match);
         if let Some(table) = self.tables.get_mut(dpid) {

@@ -1,8 +1,8 @@
-//! Guests at work: a machine for each guest at each switch, and its wishes carried out.
+//! Guests in operation: a machine for each guest at each switch, and the handling of its outputs.
 //!
 //! A guest's connection to a switch begins when the switch's entries have been compared, and ends
-//! with the switch's own. What the switch has of a guest's entries is compared then, and every ten
-//! seconds.
+//! with the switch's own connection. The guest's entries at the switch are compared when the
+//! guest's connection begins, and every ten seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,11 +27,12 @@ use super::{Alarm, Controller};
 
 /// Time between two readings of the guests' entries.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
-/// Guests at switches that are away. Beyond them all of these are forgotten.
+/// Maximum number of guests at switches that are away. Beyond it, all of these are forgotten.
 const AWAY_MAX: usize = 1024;
-/// Switches that alarms name because guests cannot be shown them, or not all their tables.
+/// Maximum number of switches named in alarms because guests cannot be shown them, or not all their
+/// tables.
 const UNSERVED_MAX: usize = 1024;
-/// Messages and updates that wait for a switch, before its guests wait too.
+/// Number of messages and updates waiting for a switch that makes its guests wait too.
 const BEHIND: usize = 4096;
 
 /// A guest at a switch.
@@ -47,7 +48,7 @@ pub(super) struct Guests {
     switches: BTreeMap<DatapathId, Switch>,
     /// Entries, groups, meters and their parts at all seats.
     entries: usize,
-    /// Switches that guests were not shown, or not all their tables of, as alarms have said.
+    /// Switches named in alarms because guests were not shown them, or not all their tables.
     unserved: BTreeSet<DatapathId>,
     sink: Option<Sink>,
     read_at: Option<Instant>,
@@ -61,16 +62,16 @@ struct Switch {
 
 struct Seat {
     machine: Machine,
-    /// Changes under way, by the message to the switch.
+    /// Changes under way, by the xid of the message to the switch.
     sent: BTreeMap<Xid, Ticket>,
     /// Its part of [`Guests::entries`].
     counted: usize,
-    /// The guest is connected for the switch, as events say.
+    /// Whether the guest is connected for the switch, as reported by events.
     is_connected: bool,
 }
 
 impl Seat {
-    /// Sends a change of a group or a meter. `error`: what to answer if that cannot be.
+    /// Sends a change of a group or a meter. Refuses the change with `error` if it cannot be sent.
     fn send(
         &mut self,
         ticket: Ticket,
@@ -94,7 +95,7 @@ impl Guests {
         }
     }
 
-    /// Counts the entries of a seat anew.
+    /// Recounts the entries of a seat.
     fn count(&mut self, id: SeatId) {
         if let Some(seat) = self.seats.get_mut(&id) {
             let entries = seat.machine.size();
@@ -109,7 +110,7 @@ impl Guests {
     }
 
     /// Notes a switch that has connected. Returns an alarm, once, for each guest that cannot be
-    /// shown it, or has fewer tables there than it is to have.
+    /// shown the switch, or has fewer tables there than it should have.
     pub(super) fn handle_up(
         &mut self,
         dpid: DatapathId,
@@ -144,7 +145,7 @@ impl Guests {
         })
     }
 
-    /// The alarms about guests at a switch, of which none were raised before.
+    /// The alarms about guests at a switch, unless some were returned before.
     fn alarms(&mut self, dpid: DatapathId, alarm: impl Fn(&Guest) -> Option<Alarm>) -> Vec<Alarm> {
         let seeing = self.all.iter().filter(|guest| guest.sees(dpid));
         let alarms: Vec<Alarm> = seeing.filter_map(|guest| alarm(guest)).collect();
@@ -170,7 +171,7 @@ impl Guests {
             };
             seat.sent.clear();
             seat.machine.handle_switch_down();
-            // Whoever claims to be a switch, and is none, leaves nothing behind.
+            // A peer that only claims to be a switch leaves nothing behind.
             let is_empty = seat.machine.size() == 0;
             self.count(id);
             if is_empty {
@@ -182,7 +183,7 @@ impl Guests {
         }
     }
 
-    /// Notes that a guest's connection is there, or why it has ended, and says so once.
+    /// Notes that a guest has connected, or why its connection has ended, and reports it once.
     fn set_connected(&mut self, (dpid, guest): SeatId, ended: Option<&str>, outbox: &mut Outbox) {
         let Some(seat) = self.seats.get_mut(&(dpid, guest)) else {
             return;
@@ -202,8 +203,8 @@ impl Guests {
         });
     }
 
-    /// Forgets the entries at switches that are away: those of a switch that comes back go, and its
-    /// guests set them again.
+    /// Forgets the entries at switches that are away. When such a switch reconnects, its old
+    /// entries are deleted and its guests set them again.
     fn drop_away(&mut self) {
         let switches = &self.switches;
         self.seats
@@ -219,8 +220,8 @@ impl Guests {
         self.entries < ENTRIES_OF_ALL_MAX
     }
 
-    /// Makes what a switch has of guests' entries what it should have, and takes them out of its
-    /// rows. Returns the numbers kept, added and deleted.
+    /// Corrects the guests' entries at a switch, and takes them out of its rows. Returns the
+    /// numbers of entries kept, added and deleted.
     pub(super) fn reconcile(
         &mut self,
         dpid: DatapathId,
@@ -245,7 +246,7 @@ impl Guests {
                 });
             }
         }
-        // Later ones may be older than what was sent since: readings of our own follow.
+        // Later rows may be older than changes sent since: the guests' own readings follow.
         let mut counts = [0; 3];
         if is_known && is_first {
             counts = self.compare(dpid, outbox.now, held, outbox);
@@ -281,7 +282,7 @@ impl Guests {
             }
             self.run(id, outbox);
         }
-        // Those of guests that are no longer stated.
+        // Entries of guests that are no longer stated.
         let others: Vec<FlowStats> = by_guest.into_values().flatten().collect();
         counts[2] += delete_all(dpid, &others, outbox)[2];
         counts
@@ -340,7 +341,7 @@ impl Guests {
         }
     }
 
-    /// Carries out what the machine of a seat wishes.
+    /// Carries out the outputs of a seat's machine.
     fn run(&mut self, id: SeatId, outbox: &mut Outbox) {
         let (dpid, guest) = id;
         let now = outbox.now;
@@ -423,7 +424,7 @@ impl Guests {
         }
     }
 
-    /// Has a seat's machine take something in, and carries out what it wishes.
+    /// Gives a seat's machine an input, and carries out its outputs.
     fn with(&mut self, id: SeatId, outbox: &mut Outbox, input: impl FnOnce(&mut Machine)) {
         if let Some(seat) = self.seats.get_mut(&id) {
             input(&mut seat.machine);
@@ -488,7 +489,7 @@ impl Guests {
         }
     }
 
-    /// Hands a packet to the guest whose entry has sent it up.
+    /// Hands a packet to the guest whose entry sent it to the controller.
     pub(super) fn handle_packet_in(
         &mut self,
         at: Location,
@@ -542,12 +543,12 @@ fn delete_all(dpid: DatapathId, rows: &[FlowStats], outbox: &mut Outbox) -> [usi
 }
 
 impl Controller {
-    /// Sets where messages to guests go, and when to connect to them.
+    /// Sets the sink for messages to guests and for news of when to connect to them.
     pub fn set_guest_sink(&mut self, sink: Sink) {
         self.guests.sink = Some(sink);
     }
 
-    /// Notes that a guest's connection for a switch is there.
+    /// Notes that a guest has connected for a switch.
     pub fn guest_connected(&mut self, now: Instant, guest: u8, dpid: DatapathId) {
         self.outbox.now = now;
         let guests = &mut self.guests;
@@ -567,9 +568,9 @@ impl Controller {
         );
     }
 
-    /// Handles messages of a guest for a switch. Returns how many, and whether the guest should be
-    /// read again only later: the switch has much to confirm. One message may be thousands of
-    /// changes, so those behind it wait as well.
+    /// Handles messages of a guest for a switch. Returns the number handled, and whether to read
+    /// from the guest again only later because the switch has much to confirm. One message may be
+    /// thousands of changes, so the messages behind it wait as well.
     pub fn guest_frames(
         &mut self,
         now: Instant,
@@ -680,7 +681,7 @@ mod tests {
         ] {
             assert_eq!(names(dpid, version), said, "{dpid} {version}");
         }
-        // Whoever claims to be many switches fills no log.
+        // A peer that claims to be many switches does not fill the log.
         for dpid in 0..2 * UNSERVED_MAX as u64 {
             let _ = guests.handle_up(DatapathId(dpid), Version::V10, 1);
         }

@@ -1,20 +1,19 @@
-//! Where hosts are, and who may say that one has moved.
+//! The places of hosts, and the evidence that moves them.
 //!
-//! A host is where its frames enter the network. Once it has a place, a frame of its address from
-//! elsewhere moves nothing. The old place is asked first, three times, at every IP address the host
-//! has announced (ARP and neighbour discovery), and only its silence makes the move. Any frame of
-//! the host at the old place is an answer: its entries there are lifted while it is asked, so that
-//! its own traffic is heard too. A host that has announced no address may not understand the
-//! question; its claimant must persist for [`HOLD_OFF`] while the old place is silent. A claimant
-//! that speaks too seldom for that persists by its next frame, after which the old place is asked
-//! again. Silence counts for nothing unless the old place was heard all the time since it was
-//! asked: its switch may have been away, or its port held. When the old port has gone down there is
-//! nobody to ask, and the next frame places the host.
+//! A host's place is where its frames enter the network. Once it has a place, a frame with its
+//! address from elsewhere does not move the host. The controller first asks at the old place, three
+//! times, at every IP address the host has announced (ARP and neighbour discovery). Only silence
+//! there moves the host. Any frame of the host at the old place is an answer: its entries there are
+//! lifted while it is asked, so that its own traffic is heard too. A host that has announced no
+//! address may not understand the question; its claimant must persist for [`HOLD_OFF`] while the
+//! old place is silent. A claimant that sends too seldom for that persists by its next frame, after
+//! which the old place is asked again. Silence counts only if the old place could be heard all the
+//! time since the question: its switch may have been away, or its port held. When the old port has
+//! gone down, no one can be asked, and the next frame places the host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
 //!
-//! Room is shared out to ports ([`FairTable`]), and what is not heard for long is forgotten
-//! ([`age`]).
+//! Ports share the room ([`FairTable`]), and hosts not heard for long are forgotten ([`age`]).
 
 mod age;
 mod known;
@@ -49,38 +48,39 @@ use owners::{Owned, Owners};
 pub(super) use questions::{OWN_MAC, PressureAlarms};
 pub use seen::Seen;
 
-/// Asks before silence counts, and between two of them.
+/// The number of questions before silence counts, and the time between two questions.
 const PROBES: u32 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
-/// Time that a host is asked at its place before it may be elsewhere, at least.
+/// Minimum time that a host is asked at its place before it may be elsewhere.
 pub(super) const MOVE_MIN: Duration = PROBE_INTERVAL.saturating_mul(PROBES);
-/// For hosts that have announced no address, and the questions in that time.
+/// The same time for hosts that have announced no address, and the number of questions in it.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 const HOLD_OFF_PROBES: u32 = 10;
-/// A claim that lapsed because its claimant did not speak again counts for this long: the claimant
-/// may be a host that speaks seldom.
+/// How long a claim counts that lapsed because its claimant did not send again: the claimant may be
+/// a host that sends seldom.
 const LAPSED_KEPT: Duration = Duration::from_secs(300);
-/// After the old place answered, claims from that port are not even looked at for this long. Those
-/// from another port are: the host may move while somebody claims to be it.
+/// How long claims from a port are refused after the old place has answered. Claims from other
+/// ports are still examined: the host may move while another host claims its address.
 const REJECTED: Duration = Duration::from_secs(10);
-/// Ports of which that is remembered for one host. While there are as many, no claim is looked at.
+/// Maximum number of such ports remembered for one host. While there are as many, every claim is
+/// refused.
 const REJECTED_MAX: usize = 8;
 /// One alarm per host in this time, however many frames.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
-/// Moves of one host in `MOVES_WINDOW` that are believed.
+/// Maximum number of moves of one host in `MOVES_WINDOW` that are believed.
 const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
-/// Hosts of which more is kept than their place: IP addresses and contests.
+/// Maximum number of hosts with details beyond their place: IP addresses and contests.
 const DETAILS_MAX: usize = 65_536;
 /// Shares of `DETAILS_MAX`, so that neither one switch nor one port can use all of it.
 const DETAILS_PER_SWITCH_MAX: u32 = 32_768;
 const DETAILS_PER_PORT_MAX: u32 = 16_384;
-/// Hosts of one VLAN of which more is kept, however many VLANs there are.
+/// Room for the details of hosts in one VLAN, however many VLANs there are.
 const DETAILS_PER_VLAN_MIN: usize = 1024;
 
 /// The hosts of one VLAN, or those outside of all.
 ///
-/// A host is a slot of twenty bytes; the few of which there is more to say have a detail too.
+/// A host takes a slot of twenty bytes. The few hosts with more to record also have a detail.
 pub(super) struct Hosts {
     vlan: VlanId,
     places: FairTable<()>,
@@ -97,13 +97,13 @@ struct Detail {
     /// Whether an entry that drops or forwards the host's packets depends on this detail. Such a
     /// detail is not evicted.
     is_kept: bool,
-    /// The one announced last is the last.
+    /// The address announced last is the last.
     ips: Vec<Owned>,
     contest: Option<Contest>,
-    /// Claimant of the last contest that it did not persist in, and until when that counts. The
-    /// host was not heard at home since.
+    /// The last claimant that did not persist in its contest, and until when this counts. The host
+    /// has not been heard at home since.
     lapsed: Option<(Location, Instant)>,
-    /// Where it was claimed in vain, and until when claims from there are refused.
+    /// Ports that claimed the host in vain, and until when claims from them are refused.
     rejected: Vec<(Location, Instant)>,
     alarmed_at: Option<Instant>,
     moves: VecDeque<Instant>,
@@ -112,8 +112,8 @@ struct Detail {
 struct Contest {
     claimant: Location,
     claimed_at: Instant,
-    /// The host has announced no address: silence is believed of it only if somebody wants its
-    /// place, and this claimant has spoken only once.
+    /// Whether the claimant must persist: the host has announced no address, so its silence counts
+    /// only if its place is still wanted, and this claimant has sent only once.
     must_persist: bool,
     probes_left: u32,
     due: Instant,
@@ -122,10 +122,10 @@ struct Contest {
 /// The meaning of a frame for its sender's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
-    /// Where it was.
+    /// The sender is where it was.
     Home,
     Placed,
-    /// Under question: do not forward. `Some` when the question has just come up.
+    /// The sender's place is in question: do not forward. `Some` when the question is new.
     Contested {
         ask: Option<Question>,
     },
@@ -136,7 +136,7 @@ pub(super) enum Observed {
     TooManyMoves {
         alarm: bool,
     },
-    /// At home, and somebody else had claimed its address.
+    /// The sender is at home, and another port had claimed its address.
     Defended {
         claimant: Location,
         alarm: bool,
@@ -144,11 +144,12 @@ pub(super) enum Observed {
     Full,
 }
 
-/// Ask the host at `home` whether it is alive, at each of these addresses, and come back at `due`.
+/// A request to ask the host at `home`, at each of these addresses, whether it is alive, and to
+/// check the outcome at `due`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub home: Location,
-    /// The one announced last is the first.
+    /// The address announced last is the first.
     pub ips: Vec<IpAddr>,
     pub due: Instant,
 }
@@ -168,7 +169,7 @@ pub(super) enum Answer {
 }
 
 impl Hosts {
-    /// The hosts of one of so many VLANs, and `shares` of their room.
+    /// Makes the hosts of one of `vlan_count` VLANs, with `shares` of their room.
     pub(super) fn new(vlan: VlanId, shares: Shares, vlan_count: usize, seed: u64) -> Hosts {
         let of_details = Shares {
             count_max: details_max(vlan_count),
@@ -199,25 +200,26 @@ impl Hosts {
         self.places.is_full()
     }
 
-    /// Changes the room of these hosts: there are so many VLANs now.
+    /// Changes the room of these hosts: there are now `vlan_count` VLANs.
     pub(super) fn set_room(&mut self, shares: Shares, vlan_count: usize) {
         self.places.set_shares(shares);
         self.details.set_count_max(details_max(vlan_count));
     }
 
-    /// Ports that have got one more host, or one less, since this was last asked.
+    /// Returns the ports that have gained or lost a host since the last call.
     pub(super) fn take_changes(&mut self) -> Vec<(Location, i32)> {
         self.places.take_changes()
     }
 
-    /// Forgets a host of a port that has its share over all VLANs. False if none may go.
+    /// Forgets a host of a port that has used its share over all VLANs. Returns false if no host
+    /// may be forgotten.
     pub(super) fn give_up(&mut self, now: Instant, at: Location) -> bool {
         self.now = now;
         let gone = self.places.give_up(now, at, |_, ()| false);
         self.give_way(gone.map(Some))
     }
 
-    /// Notes that a port gets no further host.
+    /// Notes that a port was refused another host.
     pub(super) fn refuse(&mut self, at: Location) {
         self.ageing.pressed_hosts = Some(at);
     }
@@ -230,18 +232,18 @@ impl Hosts {
         self.places.place(mac)
     }
 
-    /// Whether it has been heard at its place; otherwise only an entry says that it is there.
+    /// Whether a host has been heard at its place; otherwise only an entry names that place.
     pub(super) fn is_heard(&self, mac: MacAddr) -> bool {
         self.places.is_heard(mac)
     }
 
-    /// Whether it has an address in the network.
+    /// Whether a host has an address in the network `within`.
     pub(super) fn has_ip(&self, mac: MacAddr, within: Prefix) -> bool {
         let detail = self.details.get(&mac);
         detail.is_some_and(|detail| detail.ips.iter().any(|ip| within.contains(ip.ip)))
     }
 
-    /// The class of the packets that an entry of a pair, or of one of its rules, is for.
+    /// The class of the packets that match an entry of a pair, or of one of its rules.
     pub(super) fn class_of<'a>(
         &self,
         timeouts: &'a Timeouts,
@@ -254,7 +256,7 @@ impl Hosts {
         }
     }
 
-    /// Those it owns, in their order.
+    /// The IP addresses that a host owns, in ascending order.
     pub(super) fn ips(&self, mac: MacAddr) -> Vec<IpAddr> {
         let ips = self.details.get(&mac).map_or(&[][..], |d| &d.ips);
         let mut ips: Vec<IpAddr> = ips.iter().map(|owned| owned.ip).collect();
@@ -262,18 +264,18 @@ impl Hosts {
         ips
     }
 
-    /// Those that have a place, in no particular order.
+    /// The hosts that have a place, in no particular order.
     pub(super) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
         self.places.placed()
     }
 
-    /// Those that have a place at a switch.
+    /// The hosts that have a place at a switch.
     pub(super) fn placed_at(&self, dpid: DatapathId) -> impl Iterator<Item = (MacAddr, Location)> {
         self.places.placed_at(dpid)
     }
 
-    /// Those of the hosts with these numbers that have a place. All have numbers below
-    /// [`Hosts::len`], which change when others go.
+    /// The hosts with these numbers that have a place. All hosts have numbers below [`Hosts::len`],
+    /// which change when other hosts are removed.
     pub(super) fn placed_in(
         &self,
         numbers: Range<usize>,
@@ -281,8 +283,8 @@ impl Hosts {
         self.places.placed_in(numbers)
     }
 
-    /// The number of those that have their place at each port of these switches; ports without any
-    /// are left out.
+    /// The number of hosts with their place at each port of these switches. Omits ports without
+    /// hosts.
     pub(super) fn counts(
         &self,
         dpids: RangeInclusive<DatapathId>,
@@ -296,8 +298,8 @@ impl Hosts {
         Some(contest.claimant)
     }
 
-    /// Takes note of a frame of `mac` at the edge port `at`. `home_gone` says whether a place
-    /// can have nobody behind it any more, `is_active` whether a host does not give way to another.
+    /// Notes a frame of `mac` at the edge port `at`. `home_gone` reports whether a place can no
+    /// longer have a host behind it, `is_active` whether a host must not be evicted for another.
     pub(super) fn observe(
         &mut self,
         now: Instant,
@@ -328,7 +330,7 @@ impl Hosts {
         }
     }
 
-    /// Places a host that nobody has placed yet, from what a flow entry says.
+    /// Places a host that has no place yet, on the evidence of a flow entry.
     pub(super) fn adopt(&mut self, now: Instant, mac: MacAddr, at: Location) -> bool {
         self.now = now;
         if !self.is_known(mac) {
@@ -341,8 +343,8 @@ impl Hosts {
         adopts
     }
 
-    /// A question's time is over: ask again, or believe the claimant. `heard_since` says since when
-    /// frames of a host at a place have been heard without a break, if they are.
+    /// Handles a question that is due: asks again, or believes the claimant. `heard_since` reports
+    /// since when frames from a place have been heard without a break, if they are.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -363,7 +365,7 @@ impl Hosts {
         let to = contest.claimant;
         let persisted = !contest.must_persist || now.since(contest.claimed_at) < HOLD_OFF;
         detail.contest = None;
-        // A port that has turned out to be a link since, or is down, is nobody's place.
+        // A port that has turned out to be a link since, or is down, is no host's place.
         if heard_since(to).is_none() {
             return Some(Answer::Dropped { home });
         }
@@ -379,8 +381,8 @@ impl Hosts {
         }
     }
 
-    /// Nobody is behind this port any more; the hosts that were keep their addresses only, and
-    /// for a while.
+    /// Notes that no host is behind a port any more. Its hosts keep only their addresses, for a
+    /// while.
     pub(super) fn unplace(&mut self, now: Instant, at: Location) -> Vec<MacAddr> {
         let unplaced = self.places.unplace(now, at);
         unplaced.iter().for_each(|mac| self.news.note(*mac));
@@ -414,7 +416,7 @@ impl Hosts {
         is_placed
     }
 
-    /// A known host has been heard and is `at` this place now, if there is room.
+    /// Moves a known host that has been heard to the place `at`, if there is room.
     fn settle(
         &mut self,
         mac: MacAddr,
@@ -428,11 +430,11 @@ impl Hosts {
         self.places.set_heard(mac, true);
         self.news.note(mac);
         if let Some(detail) = self.details.get_mut(&mac) {
-            // They are about the place that it had.
+            // Both are about the place that the host had.
             detail.contest = None;
             detail.lapsed = None;
         }
-        // Where there is no room for it, what is known of the host counts to the port it left.
+        // If the new port has no room for the host's detail, it counts to the port the host left.
         if let Ok(Some(gone)) = self.details.settle(self.now, mac, at, spared) {
             self.forget_detail(gone.mac, &gone.value);
         }
@@ -458,7 +460,7 @@ impl Hosts {
         }
     }
 
-    /// Handles a frame of a host at home: whether another port had claimed its address.
+    /// Handles a frame of a host at home. Returns whether another port had claimed its address.
     fn defended(&mut self, now: Instant, mac: MacAddr) -> Observed {
         let Some(detail) = self.details.get_mut(&mac) else {
             return Observed::Home;
@@ -480,8 +482,8 @@ impl Hosts {
         }
     }
 
-    /// `None` when there is no room for it. Others that give way are those of the port that has
-    /// most.
+    /// Returns a host's detail, or `None` when there is no room for it. A new detail evicts one of
+    /// the port that has most.
     fn detail(&mut self, mac: MacAddr) -> Option<&mut Detail> {
         if self.details.contains(mac) {
             self.details.touch(self.now, mac);
@@ -517,7 +519,7 @@ fn details_max(vlan_count: usize) -> usize {
     (DETAILS_MAX / vlan_count.max(1)).max(DETAILS_PER_VLAN_MIN)
 }
 
-/// Whether what is known of a host does not give way to what is known of others.
+/// Whether a host's detail must not be evicted for another host's.
 fn spared(_: MacAddr, detail: &Detail) -> bool {
     detail.is_kept || detail.contest.is_some()
 }
@@ -579,7 +581,7 @@ impl Detail {
     }
 
     /// The addresses at which the host is asked whether it is alive, the one announced last first.
-    /// The address that many hosts make of their hardware address is one of them.
+    /// They include the address that many hosts derive from their hardware address.
     fn asked(&self, mac: MacAddr) -> Vec<IpAddr> {
         let told = self.ips.iter().rev().map(|owned| owned.ip);
         let mut asked: Vec<IpAddr> = told.collect();
@@ -596,7 +598,7 @@ fn is_whole_silence(due: Instant, heard_since: Option<Instant>) -> bool {
     heard_since.is_some_and(|since| since + PROBE_INTERVAL <= due)
 }
 
-/// The link-local address that is made of a hardware address (RFC 4291, appendix A).
+/// The link-local address derived from a hardware address (RFC 4291, appendix A).
 pub(super) fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([

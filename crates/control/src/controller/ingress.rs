@@ -1,5 +1,5 @@
-//! Packets that switches send up, before anybody looks at them: the budgets of each port, what
-//! datapaths may have kept for it, and whether its edge answers for it.
+//! Packet-ins before they are examined: the budgets of each port, the flows that datapaths may have
+//! kept for it, and whether its edge answers for it.
 
 mod cached;
 mod echo;
@@ -24,12 +24,12 @@ use flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 /// their budget.
 const DETOUR_PER_S: u32 = 5000;
 
-/// Packets without an entry that come in over a link, and that the controller carries each second.
-/// A link has those of many hosts: after a restart, or while tables are full.
+/// Packets without an entry that arrive over a link, and that the controller carries each second. A
+/// link carries such packets from many hosts: after a restart, or while tables are full.
 const HALF_WAY_PER_S: u32 = 25_000;
 const HALF_WAY_BURST: u32 = 5000;
 
-/// ICMP errors that the hosts of one port are sent each second (RFC 1812, 4.3.2.8; RFC 4443, 2.4).
+/// ICMP errors sent each second to the hosts of one port (RFC 1812, 4.3.2.8; RFC 4443, 2.4).
 const ICMP_PER_S: u32 = 100;
 const ICMP_BURST: u32 = 20;
 
@@ -70,7 +70,7 @@ struct IngressPort {
     /// The budget of packets from here that the controller carries because `path_budget` is used
     /// up.
     detour_budget: Budget,
-    /// The budget of packets that came in over a link and that the controller carries.
+    /// The budget of packets that arrived over a link and that the controller carries.
     half_way_budget: Budget,
     /// The budget of ICMP errors to hosts here.
     icmp_budget: Budget,
@@ -97,7 +97,7 @@ impl Ingress {
         }
     }
 
-    /// Takes other rates: budgets whose rate has changed begin full.
+    /// Replaces the rates. Budgets whose rate has changed start full.
     pub(super) fn set_rates(&mut self, now: Instant, config: &ControllerConfig) {
         let before = (self.flood_rate_max, self.flood_packet_outs_max);
         let before = (before.0, before.1, self.path_rate_max);
@@ -144,7 +144,7 @@ impl Ingress {
         self.switches.remove(&dpid);
     }
 
-    /// Notes that a port was reported, or is gone.
+    /// Notes that a port was reported, or removed.
     pub(super) fn handle_port(&mut self, now: Instant, at: Location, is_there: bool) {
         let (flood, of_paths) = (self.flood_rate_max, self.path_rate_max);
         let packet_outs_max = self.flood_packet_outs_max;
@@ -178,7 +178,7 @@ impl Ingress {
         switch.ports.get_mut(&at.port).map(Box::as_mut)
     }
 
-    /// Whether a new path may begin at this port. A port that is gone has no budget.
+    /// Whether a new path may begin at this port. A port that was removed has no limit.
     pub(super) fn may_begin_path(&mut self, now: Instant, at: Location) -> bool {
         let port = self.port_mut(at);
         port.is_none_or(|port| port.path_budget.take(now))
@@ -191,7 +191,7 @@ impl Ingress {
         port.is_some_and(|port| port.detour_budget.take(now))
     }
 
-    /// Whether the controller may carry one more packet that came in over the link at this port.
+    /// Whether the controller may carry one more packet that arrived over the link at this port.
     pub(super) fn may_carry_half_way(&mut self, now: Instant, at: Location) -> bool {
         let port = self.port_mut(at);
         port.is_some_and(|port| port.half_way_budget.take(now))
@@ -214,7 +214,7 @@ impl Ingress {
         true
     }
 
-    /// Notes that the edge of a switch begins anew, and answers for no port.
+    /// Notes that the edge of a switch restarts, and answers for no port.
     pub(super) fn close_edges(&mut self, dpid: DatapathId) {
         let ports = self.switches.get_mut(&dpid).map(|switch| &mut switch.ports);
         for port in ports.into_iter().flat_map(BTreeMap::values_mut) {

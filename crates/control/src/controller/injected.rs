@@ -1,5 +1,5 @@
-//! Packets that applications send: checked, all of them, before the first leaves. Many are a few
-//! parts of work, between which switches have their turns.
+//! Packets that applications send. All packets are checked before the first is sent. A long list is
+//! handled in parts, between which switches have their turns.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::tap::{Injected, NotSent};
 
 use super::Controller;
 
-/// Packets of one part.
+/// Number of packets in one part.
 const PART: usize = 8;
 
 /// Packets that are being sent.
@@ -32,7 +32,7 @@ impl Sending {
 }
 
 impl Controller {
-    /// Goes on with sending packets, all or none. `None`: there is more to do.
+    /// Continues to send packets, all or none. Returns `None` while there is more to do.
     ///
     /// # Errors
     /// The reasons why none is sent, with the place of each packet in the list.

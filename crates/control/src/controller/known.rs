@@ -1,11 +1,11 @@
-//! Hosts and links for other members of a cluster: what has changed of them, and what another
-//! member knew of them.
+//! Hosts and links for other members of a cluster: their changes, and another member's knowledge of
+//! them.
 //!
-//! A host that another member says is there has its place, but was not heard: the rules about
-//! moves, silence and ports that go down are those for a host that only an entry names. A switch
-//! that connects without its port, or with the port down, ends that. A link that another member
-//! says is there becomes one when both its switches have connected and nothing they report speaks
-//! against it. From then on lost LLDP ends it like any other.
+//! A host that another member reports has its place, but was not heard. Moves, silence and ports
+//! that go down follow the rules for a host that only an entry names. A switch that connects
+//! without the host's port, or with the port down, ends that. A link that another member reports
+//! becomes a link when both its switches have connected and nothing they report contradicts it.
+//! From then on lost LLDP ends it like any other link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,9 +27,9 @@ pub type Link = (Location, Location);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownHost {
     pub at: Location,
-    /// Whether it has said that it is no router.
+    /// Whether it has reported that it is not a router.
     pub is_no_router: bool,
-    /// Those it owns; the one announced last is the last.
+    /// The addresses that it owns; the address announced last is the last.
     pub ips: Vec<IpAddr>,
 }
 
@@ -41,17 +41,17 @@ pub struct Shape {
     pub links: BTreeSet<Link>,
 }
 
-/// Hosts or links of which something may have changed, if anybody wants to know.
+/// Hosts or links that may have changed, if changes are wanted.
 pub(crate) struct News<K> {
     keys: Option<Vec<K>>,
-    /// There were too many.
+    /// Whether there were too many.
     has_lost: bool,
 }
 
-/// Looks at a host that take as long as to forget one.
+/// Number of hosts examined in the time that it takes to forget one.
 const FORGETTING: usize = 16;
 
-/// Changes that wait to be taken, for each VLAN.
+/// Maximum number of changes that wait to be taken, for each VLAN.
 const NEWS_MAX: usize = 65_536;
 
 impl<K> Default for News<K> {
@@ -76,7 +76,7 @@ impl<K> News<K> {
         }
     }
 
-    /// Hands over the changes since this was last called. Returns whether they are all.
+    /// Passes the changes since the last call to `each`. Returns whether these are all.
     pub(super) fn take(&mut self, mut each: impl FnMut(K)) -> bool {
         if let Some(keys) = &mut self.keys {
             keys.drain(..).for_each(&mut each);
@@ -85,17 +85,17 @@ impl<K> News<K> {
     }
 }
 
-/// A place in all hosts, from the last VLAN's last to the first. A host that goes leaves its number
-/// to the last one, which was passed by already, and a new one gets a number that was. So none that
-/// stays is missed.
+/// A position among all hosts, from the last host of the last VLAN to the first. A removed host
+/// leaves its number to the last host, which was visited already. A new host gets a number that was
+/// visited already. So no host that stays is missed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostCursor {
-    /// The VLAN that is looked at, and the hosts of it that are left; `None` before the first.
+    /// The current VLAN, and the number of its hosts that are left; `None` before the first.
     at: Option<(VlanId, usize)>,
 }
 
 impl Controller {
-    /// Notes from now on which hosts and links change.
+    /// Records from now on which hosts and links change.
     pub(crate) fn want_news(&mut self) {
         self.network.links.want_news();
         self.wants_news = true;
@@ -103,8 +103,8 @@ impl Controller {
         self.vlan_hosts.values_mut().for_each(Hosts::want_news);
     }
 
-    /// Hands over the hosts and links that may have changed since this was last called. Returns
-    /// whether they are all: of too many, some are forgotten.
+    /// Passes on the hosts and links that may have changed since the last call. Returns whether
+    /// these are all: of too many, some are forgotten.
     pub(crate) fn take_news(
         &mut self,
         mut host: impl FnMut(HostKey),
@@ -120,7 +120,7 @@ impl Controller {
         has_all
     }
 
-    /// `None` if the host is unknown or has no place.
+    /// The known facts of a host; `None` if it is unknown or has no place.
     pub(crate) fn known_host(&self, host: HostKey) -> Option<KnownHost> {
         match host.vlan.is_none() {
             true => self.hosts.known(host.mac),
@@ -132,12 +132,13 @@ impl Controller {
         self.network.links.is_link(from, to)
     }
 
-    /// The links behind this one, in their order.
+    /// The links after this one, in order.
     pub(crate) fn links_after(&self, after: Option<Link>) -> impl Iterator<Item = Link> {
         self.network.links.after(after)
     }
 
-    /// The next number of a host, and the host if it has a place; `None` at the end.
+    /// Moves to the next host number. Returns the host if it has a place; the outer `None` is the
+    /// end.
     pub(crate) fn next_host(&self, cursor: &mut HostCursor) -> Option<Option<HostKey>> {
         loop {
             let (vlan, left) = match cursor.at {
@@ -170,8 +171,8 @@ impl Controller {
         }
     }
 
-    /// Takes over what another member knows of a host, and marks it, or that it knows nothing.
-    /// Returns false if there is no such VLAN, or no room.
+    /// Takes over another member's knowledge of a host, and marks the host. Forgets it if the
+    /// member does not know it. Returns false if there is no such VLAN, or no room.
     pub(crate) fn learn_host(
         &mut self,
         now: Instant,
@@ -191,13 +192,13 @@ impl Controller {
         has_room
     }
 
-    /// Carries out what follows from hosts of a VLAN that were learned or forgotten.
+    /// Carries out the consequences of hosts of a VLAN that were learned or forgotten.
     pub(crate) fn settle_learned(&mut self, now: Instant, vlan: VlanId) {
         self.outbox.now = now;
         self.tell_forgotten(now, vlan);
     }
 
-    /// Takes the marks off the next `count_max` hosts. Returns whether there are others.
+    /// Takes the marks off the next `count_max` hosts. Returns whether there are more.
     pub(crate) fn unmark_hosts(&mut self, cursor: &mut HostCursor, count_max: usize) -> bool {
         for _ in 0..count_max {
             if self.next_host(cursor).is_none() {
@@ -212,8 +213,8 @@ impl Controller {
         true
     }
 
-    /// Forgets hosts without a mark among the next `count_max`, or among fewer if many go. Returns
-    /// whether there are others.
+    /// Forgets hosts without a mark among the next `count_max`, or among fewer if many are
+    /// forgotten. Returns whether there are more.
     pub(crate) fn sweep_hosts(
         &mut self,
         now: Instant,
@@ -267,7 +268,7 @@ impl Controller {
         self.discovery.expect_links(now, links);
     }
 
-    /// Makes links of those that are expected at a switch and that nothing speaks against.
+    /// Establishes the links that are expected at a switch and that nothing contradicts.
     pub(super) fn settle_links(&mut self, now: Instant, dpid: DatapathId) {
         let links = self.discovery.settle_links(&mut self.network, now, dpid);
         for (from, to) in links {

@@ -29,7 +29,7 @@ impl<'a> Facts<'a> {
         self.timeouts_at(lifetime, class, ingress, table_s)
     }
 
-    /// The timeouts of pairs of no class, past the first switch.
+    /// The timeouts of entries past the first switch, for pairs without a class.
     pub(super) fn timeouts_past_ingress(&self) -> (u16, u16) {
         self.timeouts_at(self.timeouts.default, None, false, None)
     }
@@ -55,7 +55,7 @@ impl<'a> Facts<'a> {
         self.hosts.class_of(self.timeouts, pair, None)
     }
 
-    /// Whether a class names the host. Then its edge does not learn of it.
+    /// Whether a class names the host. If so, its edge does not learn of the host.
     pub(super) fn is_in_class(&self, mac: MacAddr) -> bool {
         let has_ip = |mac, within| self.hosts.has_ip(mac, within);
         self.timeouts.names(mac, has_ip)
@@ -92,7 +92,7 @@ impl Controller {
         self.tell_edges_timeouts(now);
     }
 
-    /// Takes in the controller's load, in the meaning of [`Timeouts::load`], over the last
+    /// Notes the controller's load, as defined by [`Timeouts::load`], over the last
     /// [`Timeouts::sample_interval`].
     pub fn handle_load(&mut self, now: Instant, percent: f64) {
         self.tables.handle_load(now, percent);
@@ -157,8 +157,8 @@ impl Controller {
         self.enforce(now, |(src, dst)| src == mac || dst == mac);
     }
 
-    /// Deletes entries of forbidden pairs, and dropping entries of pairs that are allowed now, and
-    /// sets the entries that services need.
+    /// Deletes entries of forbidden pairs, and entries that drop packets of pairs that are now
+    /// allowed. Sets the entries that services need.
     fn enforce(&mut self, now: Instant, is_concerned: impl Fn(Pair) -> bool) {
         let pairs = self.paths.pairs().filter(|pair| is_concerned(*pair));
         for pair in pairs.collect::<Vec<Pair>>() {

@@ -1,8 +1,8 @@
-//! Another configuration for a controller that runs: its limits and times, bundles, the choice of
-//! links, and the ports that are edges.
+//! A new configuration for a running controller: its limits and times, bundles, the link policy,
+//! and the ports that are edges.
 //!
-//! Changes take effect at once, and entries of switches stay as they are. Limits concern what
-//! comes from now on: nothing that is known is forgotten because it is beyond a new limit.
+//! Changes take effect at once, and entries of switches stay as they are. Limits apply to additions
+//! from now on: nothing that is known is forgotten because it exceeds a new limit.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl Controller {
         }
     }
 
-    /// The room of the hosts outside of all VLANs and in each of them.
+    /// Sets the room of the hosts outside of all VLANs and in each VLAN.
     pub(super) fn set_room_of_hosts(&mut self) {
         let mut shares = shares_of_hosts(&self.config);
         let vlan_count = self.config.vlans.all().len() + 1;
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Follows another choice of links, and other ports that are edges.
+    /// Follows a new link policy, and new ports that are edges.
     fn set_links_stated(&mut self, now: Instant, before: &BTreeSet<crate::Location>) {
         let (links, edges) = (self.config.links, self.config.edge_ports.clone());
         let fresh: BTreeSet<_> = edges.difference(before).copied().collect();
@@ -85,7 +85,7 @@ impl Controller {
         self.follow_topology(now);
     }
 
-    /// Sets the entries that have claims of addresses come up, or takes them out.
+    /// Sets or removes the entries that send claims of addresses to the controller.
     fn set_inspection(&mut self, is_on: bool) {
         let before = self.all_guards();
         self.config.arp_inspection = is_on;

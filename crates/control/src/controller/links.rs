@@ -1,8 +1,8 @@
 //! The links that discovery has found, and shortest paths over them.
 //!
-//! A link is directed: LLDP left `from` and came in at `to`. Paths use a link only when its reverse
+//! A link is directed: LLDP left `from` and arrived at `to`. Paths use a link only when its reverse
 //! exists as well, since a cable with one dead fibre would lose every answer. A port with a link in
-//! either direction is no edge.
+//! either direction is not an edge.
 //!
 //! A link that an administrator drains, or that is in doubt, is used only where there is no other
 //! path: it counts as very many hops.
@@ -24,13 +24,14 @@ use graph::Graph;
 
 #[derive(Default)]
 pub(super) struct Links {
-    /// Keyed by the port that LLDP left and the one where it came in.
+    /// Keyed by the port that LLDP left and the port where it arrived.
     proofs: BTreeMap<(Location, Location), Proof>,
     /// Ports with a link or a claim in either direction, and the number of each.
     ends: BTreeMap<Location, Ends>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
     drained: Drained,
-    /// Ports that had hosts and have become ends of links since, and the end of that doubt.
+    /// Ports that had hosts and have since become ends of links, and when the doubt about them
+    /// ends.
     doubted: BTreeMap<Location, Instant>,
     /// Changes with every change of `ends`.
     revision: u64,
@@ -46,7 +47,7 @@ pub(super) struct Proof {
     pub is_link: bool,
     /// When the latest frame that arrived was sent.
     pub heard: Instant,
-    /// Frames that arrived one after the other, with none lost between them.
+    /// The number of frames that arrived in a row, with none lost between them.
     pub in_a_row: u32,
     /// Since when LLDP has passed and no host was heard at either end.
     pub quiet_since: Instant,
@@ -54,9 +55,9 @@ pub(super) struct Proof {
     pub excess: Option<Duration>,
     /// Full-size frames in a row that were lost although a small one sent with each arrived.
     pub wide_lost: u32,
-    /// Whether the last full-size frame that is known of arrived.
+    /// Whether the last full-size frame with a known outcome arrived.
     pub is_wide: bool,
-    /// Whether full-size frames pass: since one has, until too many in a row are lost.
+    /// Whether full-size frames pass: true after one has passed, until too many in a row are lost.
     pub carries_wide: bool,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct Heard {
     pub sent_at: Instant,
     /// Whether no frame was lost between this one and the one that arrived before.
     pub is_next: bool,
-    /// Whether the full-size frame sent with the one before is lost.
+    /// Whether the full-size frame sent with the previous one is lost.
     pub is_wide_lost: bool,
     pub excess: Option<Duration>,
 }
@@ -94,8 +95,8 @@ const SHUNNED_HOPS: u32 = 1 << 16;
 /// Maximum number of ports in doubt. One more replaces the one whose doubt would end first.
 const DOUBTED_MAX: usize = 65_536;
 
-/// Full-size frames that are lost in a row where small ones are not, before a link is narrow. At a
-/// loss of 10 % that happens to a link once in five days, until the next such frame arrives.
+/// Number of full-size frames lost in a row, while small ones are not, that makes a link narrow. At
+/// a loss of 10 % this happens to a link once in five days, until the next such frame arrives.
 pub(super) const WIDE_LOST_MAX: u32 = 5;
 
 impl Drained {
@@ -127,7 +128,7 @@ pub(super) type Pair = (MacAddr, MacAddr);
 pub(super) type Distances = BTreeMap<DatapathId, u32>;
 
 impl Links {
-    /// Notes that LLDP passed, and since when it does: this is a claim until it is a link.
+    /// Notes that LLDP passed, and since when: this is a claim until it becomes a link.
     pub(super) fn note(
         &mut self,
         now: Instant,
@@ -164,8 +165,8 @@ impl Links {
         proof
     }
 
-    /// Notes that a full-size frame has passed. Returns whether the link carries them both ways
-    /// from now on.
+    /// Notes that a full-size frame has passed. Returns whether the link carries such frames both
+    /// ways from now on.
     pub(super) fn note_wide(&mut self, from: Location, to: Location) -> bool {
         let Some(proof) = self.proofs.get_mut(&(from, to)) else {
             return false;
@@ -187,7 +188,7 @@ impl Links {
         lost(from, to).max(lost(to, from)) >= WIDE_LOST_MAX
     }
 
-    /// Makes a claim a link.
+    /// Turns a claim into a link.
     pub(super) fn establish(&mut self, from: Location, to: Location) {
         let Some(proof) = self.proofs.get_mut(&(from, to)).filter(|p| !p.is_link) else {
             return;
@@ -227,7 +228,7 @@ impl Links {
         claims.for_each(|(_, proof)| proof.quiet_since = now);
     }
 
-    /// Removes these links and claims, and all that touch a port for which `touches` holds.
+    /// Removes the links and claims that touch a port for which `touches` returns true.
     pub(super) fn remove_where(&mut self, touches: impl Fn(Location) -> bool) -> Removed {
         let links = self.proofs.keys().copied();
         let gone: Vec<_> = links.filter(|(a, b)| touches(*a) || touches(*b)).collect();
@@ -308,7 +309,7 @@ impl Links {
         })
     }
 
-    /// Doubts the link at these ports until then: it carries only packets without another path.
+    /// Doubts the link at these ports until `until`: it carries only packets without another path.
     pub(super) fn doubt(&mut self, ends: [Location; 2], until: Instant) {
         self.graph.forget();
         for end in ends {
@@ -327,7 +328,7 @@ impl Links {
         trusted.contains(&true)
     }
 
-    /// Ends the doubt about this port if its time is over. Returns whether it was.
+    /// Ends the doubt about this port if its time is over. Returns whether a doubt ended.
     pub(super) fn end_doubt(&mut self, now: Instant, end: Location) -> bool {
         let is_over = self.doubted.get(&end).is_some_and(|until| *until <= now);
         is_over && self.end_doubt_at(end)
@@ -355,7 +356,7 @@ impl Links {
         self.drained.is_hit(end) || self.doubted.contains_key(&end)
     }
 
-    /// Whether a shortest path leads out of this port.
+    /// Whether a shortest path leaves by this port.
     pub(super) fn is_shortest(&self, from: Location, distances: &Distances) -> bool {
         let links = self.neighbours.get(&from.dpid).into_iter().flatten();
         let mut links = links.filter(|link| link.out_port == from.port);
@@ -376,7 +377,7 @@ impl Links {
         }
     }
 
-    /// Changes whenever the ports with a link may have changed.
+    /// A number that changes whenever the ports with a link may have changed.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
@@ -385,13 +386,13 @@ impl Links {
         self.ends.get(&at).copied().unwrap_or_default()
     }
 
-    /// Every direction of a link, without claims.
+    /// Every direction of every link, without claims.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Location, Location)> + '_ {
         let links = self.proofs.iter().filter(|(_, proof)| proof.is_link);
         links.map(|(link, _)| *link)
     }
 
-    /// The same, of those behind one.
+    /// The same, for the links after `link`.
     pub(super) fn after(&self, link: Option<Link>) -> impl Iterator<Item = Link> {
         let from = link.map_or(Bound::Unbounded, Bound::Excluded);
         let links = self.proofs.range((from, Bound::Unbounded));
@@ -399,12 +400,12 @@ impl Links {
         links.map(|(link, _)| *link)
     }
 
-    /// Notes from now on which links come and go.
+    /// Records from now on which links appear and disappear.
     pub(super) fn want_news(&mut self) {
         self.news.want();
     }
 
-    /// Hands over the links that have come or gone. Returns whether they are all.
+    /// Passes the links that have appeared or disappeared to `each`. Returns whether these are all.
     pub(super) fn take_news(&mut self, each: impl FnMut(Link)) -> bool {
         self.news.take(each)
     }
@@ -425,7 +426,8 @@ impl Links {
         })
     }
 
-    /// The usable links out of a switch: the port, the other end, and the hops that it counts as.
+    /// The usable links out of a switch: the port, the other end, and the number of hops that the
+    /// link counts as.
     pub(super) fn from(
         &self,
         dpid: DatapathId,
@@ -499,12 +501,13 @@ fn links_from(from: Location) -> std::ops::RangeInclusive<(Location, Location)> 
     (from, end(0, 0))..=(from, end(u64::MAX, u32::MAX))
 }
 
-/// Chooses among equal routes to a host.
+/// The hash that chooses among equal routes to a host.
 pub(super) fn destination_hash(mac: MacAddr) -> u64 {
     mix(mac.to_u64())
 }
 
-/// Chooses among equal routes: both directions of a pair take the same where they can.
+/// The hash that chooses among equal routes: both directions of a pair take the same one where they
+/// can.
 pub(super) fn pair_hash((src, dst): Pair) -> u64 {
     mix(src.to_u64() ^ dst.to_u64())
 }

@@ -1,10 +1,10 @@
 //! Informs the edges of the ports and hosts that they may answer for.
 //!
-//! The controller opens a port with the first packet that comes in at it as an edge port, and
-//! closes it as soon as its role changes. It names a host to the edge after it has looked at a
+//! The controller opens an edge port with the first packet that it receives from the port, and
+//! closes the port as soon as its role changes. It names a host to the edge after it has examined a
 //! packet of that host, and withdraws the host when its place is in question. So an edge never
-//! knows more than the controller. For a moment it may know less, and then a packet goes through
-//! the controller.
+//! knows more than the controller. For a moment an edge may know less, and then a packet goes
+//! through the controller.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use super::packet::Packet;
 use super::{Controller, Location, Mode};
 
 impl Controller {
-    /// Starts the edge of a switch. In proactive mode it has nothing to answer: all entries exist
-    /// beforehand. Nor has it where nothing is forwarded.
+    /// Starts the edge of a switch. Does nothing in proactive mode, where all entries exist
+    /// beforehand, or where nothing is forwarded.
     pub(super) fn start_edge(&mut self, dpid: DatapathId) {
         if self.config.mode == Mode::Proactive || !self.config.is_forwarding {
             return;
@@ -55,7 +55,7 @@ impl Controller {
         self.start_grant(dpid);
     }
 
-    /// Informs the edge of the VLANs of its ports, where there are any.
+    /// Informs the edge of the VLANs of its ports, if there are any.
     pub(super) fn tell_vlans(&mut self, dpid: DatapathId) {
         let of_switch = self.outbox.vlans.of_switch(dpid);
         let ports: BTreeMap<PortNo, PortVlans> = of_switch.collect();
@@ -64,8 +64,8 @@ impl Controller {
         }
     }
 
-    /// Whether the edge of the first host's switch answers between two hosts: both are there, or
-    /// the fabric leads to the other.
+    /// Whether the edge of the first host's switch answers between two hosts: both are at that
+    /// switch, or the fabric leads to the second.
     pub(super) fn is_by_edge(
         &self,
         src: MacAddr,
@@ -80,7 +80,7 @@ impl Controller {
             && !self.facts().is_in_class(dst)
     }
 
-    /// The way from a port's edge to a host, as far as edges know ways.
+    /// The exit from a port's edge to a host, if edges know one.
     pub(super) fn exit_of_edge(&self, from: Location, dst: MacAddr, to: Location) -> Option<Exit> {
         match from.dpid == to.dpid {
             true => Some(Exit::Port(to.port)),
@@ -91,8 +91,8 @@ impl Controller {
         }
     }
 
-    /// Sends a packet on through the edge where it came in, which answers such packets itself from
-    /// now on. `to` is another port of this switch, or behind an egress.
+    /// Forwards a packet through the edge where it arrived. The edge answers such packets itself
+    /// from now on. `to` is another port of this switch, or behind an egress.
     pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
         let dpid = packet.at.dpid;
         if packet.is_copy {
@@ -178,9 +178,9 @@ impl Controller {
         }
     }
 
-    /// Closes a port that is down, gone, or a link: the edge deletes the entries that it set for
-    /// the port. It gets the message even if it never knew of the port: an edge of an earlier
-    /// connection may have.
+    /// Closes a port that is down, removed, or a link: the edge deletes the entries that it set for
+    /// the port. It receives the message even if it never knew of the port: an edge of an earlier
+    /// connection may have known of it.
     pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
         // Its edge would delete the entries that send copies there.
         if self.outbox.mirrors.is_target(at) {
@@ -210,7 +210,8 @@ impl Controller {
         self.lift_host(now, mac, at);
     }
 
-    /// Has the edge delete the entries that it set for a host, so that its packets come up.
+    /// Has the edge delete the entries that it set for a host, so that the host's packets go to the
+    /// controller.
     pub(super) fn lift_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.ingress.note_ended(now, at.dpid, None);
         let host = HostKey::untagged(mac);

@@ -1,8 +1,8 @@
 //! Mends the paths that a change of the network has made wrong.
 //!
-//! There may be as many as there are paths, and each takes several messages to several switches.
-//! The controller sets them as fast as their switches confirm. The others wait here or at the
-//! switch that is behind, each pair once, however often the network changes meanwhile.
+//! All paths may be affected, and each takes several messages to several switches. The controller
+//! sets paths as fast as their switches confirm. The other paths wait here or at the switch that is
+//! behind, each pair once, however often the network changes meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::paths::{self, How, PAUSE, has_moved};
 /// paths, so that mending leaves room for them.
 const BEHIND_MAX: usize = paths::BEHIND_MAX / 2;
 
-/// Paths that are examined again when a switch that was behind has confirmed something.
+/// Maximum number of paths examined again when a switch that was behind has confirmed something.
 const UNPARKED: usize = 256;
 
 /// The paths to be mended.
@@ -57,7 +57,7 @@ impl Mending {
         false
     }
 
-    /// Forgets what waits for a switch.
+    /// Forgets the paths that wait for a switch.
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.parked.remove(&dpid);
     }
@@ -68,7 +68,7 @@ impl Mending {
 pub(super) enum Cause {
     /// The port is dead: an entry that leads there is useless.
     PortDown,
-    /// Only our knowledge is gone; packets may still get through.
+    /// Only our knowledge is lost; packets may still get through.
     Unknown,
 }
 
@@ -93,7 +93,7 @@ pub(super) enum Why {
 impl Controller {
     /// Moves the paths that use drained links or switches and have an alternative. The new route is
     /// active before the first packet takes it, so nothing is lost. If the new route is the faster
-    /// one, its packets overtake those on the old one, unless it begins after a pause.
+    /// one, its packets overtake packets on the old route, unless it begins after a pause.
     pub(super) fn drain_paths(&mut self, now: Instant) {
         let wait = self.network.links.drain_wait();
         let how = match wait >= PAUSE {
@@ -125,7 +125,7 @@ impl Controller {
 
     /// Examines every path after the network has changed, and moves those that are broken or whose
     /// hosts (`moved`) are elsewhere. Without another route, a path is deleted if its port is dead,
-    /// and left unchanged if only our knowledge has gone. `moved` is in order.
+    /// and left unchanged if only our knowledge is lost. `moved` is sorted.
     pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
         let broken = self.paths.broken(&self.network, &self.hosts, moved);
         self.mend_all(now, cause, moved, broken);
@@ -194,7 +194,7 @@ impl Controller {
             }
         };
         match hops {
-            // The pair's packets come up until there is room.
+            // The pair's packets go to the controller until there is room.
             Some(hops) if self.admit_all(now, pair, &hops).is_err() => self.drop_path(now, pair),
             Some(hops) => self.reroute(now, pair, hops, How::Moved(Duration::ZERO)),
             // No place is known, but the entries may still be right: wait until they are read.
@@ -207,7 +207,8 @@ impl Controller {
         }
     }
 
-    /// Examines the paths that have waited for a switch that has confirmed something, or is gone.
+    /// Examines the paths that have waited for a switch that has confirmed something, or has
+    /// disconnected.
     pub(super) fn make_room(&mut self, now: Instant, dpid: DatapathId) {
         let is_connected = self.network.is_connected(dpid);
         if is_connected && self.outbox.is_behind(dpid, BEHIND_MAX) {

@@ -1,4 +1,4 @@
-//! Mirrors at work: ports that get copies are closed, and what switches hold follows a reload.
+//! Mirrors in operation: ports that receive copies are closed, and switches follow a reload.
 //!
 //! A machine of its own: the groups with copies that each switch has, and switches whose entries
 //! and groups are read again because their mirrors have changed. Each entry keeps its counters and
@@ -35,12 +35,12 @@ pub(super) struct Mirroring {
     sent: BTreeMap<DatapathId, Groups>,
     /// The mirrors before the reloads after which a switch's entries are read again.
     before: BTreeMap<DatapathId, Arc<Mirrors>>,
-    /// Connected switches with mirrors that they cannot have.
+    /// Connected switches with mirrors that they do not support.
     unsupported: BTreeSet<DatapathId>,
 }
 
 impl Mirroring {
-    /// Sends the groups that a switch lacks. Those that it should no longer have stay.
+    /// Sends the groups that a switch lacks. Groups that it should no longer have stay.
     fn send_groups(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         let held = self.sent.entry(dpid).or_default();
         for (id, buckets) in outbox.mirrors.groups(dpid) {
@@ -86,14 +86,14 @@ fn send_group(
     outbox.send(dpid, Message::GroupMod(message));
 }
 
-/// Whether the outputs of an entry are followed by copies: those of access and of taps copy packets
-/// as they come in.
+/// Whether the outputs of an entry are followed by copies: entries of access and of taps copy
+/// packets on arrival.
 fn may_lead(cookie: Cookie) -> bool {
     is_own(cookie) && !tables::is_access(cookie) && !is_tap(cookie)
 }
 
-/// Takes copies out of a switch's rows. Those of its entries that should have others get them.
-/// `before`: mirrors that it may still hold.
+/// Takes copies out of a switch's rows. Entries that should have other copies get them. `before`:
+/// mirrors that the switch may still have.
 fn mend_rows(dpid: DatapathId, rows: &mut [FlowStats], before: &Mirrors, outbox: &mut Outbox) {
     let mirrors = outbox.mirrors.clone();
     let ours = rows.iter_mut().filter(|row| may_lead(row.cookie));
@@ -107,7 +107,7 @@ fn mend_rows(dpid: DatapathId, rows: &mut [FlowStats], before: &Mirrors, outbox:
         let host = row.r#match.exact(Field::EthDst);
         let host = host.map(|mac| MacAddr::from_u64(mac as u64));
         let is_edges = EntryKind::of(row.cookie) == Some(EntryKind::Local);
-        // Its edge may have set it anew, and does so again.
+        // The edge may have set the entry anew, and does so again.
         let is_old = is_edges && host.is_none_or(|host| outbox.has_told(dpid, host));
         let change = match is_old {
             true => delete_row(row),
@@ -128,7 +128,7 @@ fn modify_row(row: &FlowStats, instructions: Vec<Instruction>) -> FlowMod {
     }
 }
 
-/// The same for its groups.
+/// The same for a switch's groups.
 fn mend_groups(dpid: DatapathId, groups: &mut [GroupDesc], outbox: &mut Outbox) {
     let mirrors = outbox.mirrors.clone();
     for group in groups {
@@ -170,14 +170,14 @@ impl Controller {
         }
     }
 
-    /// Takes other mirrors over. Switches get copies in the entries that they have.
+    /// Replaces the mirrors. Switches get copies in their existing entries.
     pub fn set_mirrors(&mut self, now: Instant, mirrors: Mirrors) {
         self.outbox.now = now;
         self.config.mirrors = mirrors;
         self.follow_mirrors(now);
     }
 
-    /// Carries out what has changed of the mirrors of ports.
+    /// Carries out the changes of the mirrors of ports.
     pub(super) fn follow_mirrors(&mut self, now: Instant) {
         let mirrors = Arc::new(self.config.mirrors.of_ports(&self.outbox.bonds));
         let before = self.outbox.mirrors.clone();
@@ -229,7 +229,7 @@ impl Controller {
         self.outbox.tell_edge(dpid, update);
     }
 
-    /// Raises an alarm about mirrors that a switch cannot have.
+    /// Raises an alarm about mirrors that a switch does not support.
     pub(super) fn check_mirrors(&mut self, dpid: DatapathId) {
         let has_any = self.outbox.mirrors.switches().contains(&dpid);
         let is_known = self.network.is_connected(dpid) && self.network.is_synced(dpid);
@@ -273,7 +273,7 @@ impl Controller {
         }
     }
 
-    /// Reads a switch anew that does not say what it holds.
+    /// Disconnects a switch that does not report its entries or groups, so that it is read anew.
     pub(super) fn mirrored_unanswered(&mut self, now: Instant, dpid: DatapathId) {
         let connection = self.network.switch(dpid).and_then(|it| it.connection);
         if let Some(connection) = connection {
@@ -312,13 +312,13 @@ impl Controller {
         }
     }
 
-    /// Takes copies out of what a switch that has connected reports of its entries.
+    /// Takes copies out of the entries that a newly connected switch reports.
     pub(super) fn read_mirrored_rows(&mut self, dpid: DatapathId, rows: &mut [FlowStats]) {
         mend_rows(dpid, rows, &Mirrors::default(), &mut self.outbox);
     }
 
-    /// Makes a switch's groups with copies those that it should have, before anything leads there,
-    /// and takes copies out of its other groups.
+    /// Corrects a switch's groups with copies before anything leads to them, and takes copies out
+    /// of its other groups.
     pub(super) fn read_mirrored_groups(
         &mut self,
         dpid: DatapathId,

@@ -2,18 +2,20 @@
 //!
 //! Its principles:
 //!
-//! - *Discovery first.* A port that comes up is held for `port_hold`: LLDP goes out three times,
-//!   and until then the port neither learns hosts nor is flooded to. Packets that come in meanwhile
-//!   wait.
-//! - *Nothing floods inside the network.* A broadcast goes to the controller at the edge port where
-//!   it enters, and out of every other edge port by packet-outs. There is no spanning tree to
-//!   converge and no loop to find, on any topology. The price is controller time, so each port has
-//!   a budget of broadcasts, and all together have one (`ingress/flood.rs`).
-//! - *A first packet arrives.* The controller sends it out at its destination, while it sets
-//!   entries from there back to the ingress. Barriers confirm each step. A packet that misses
-//!   half-way is sent to its destination as well, and its path repaired.
+//! - *Discovery first.* A port that comes up is held for `port_hold`, in which LLDP is sent three
+//!   times. During the hold the port learns no hosts and receives no floods, and packets received
+//!   there wait.
+//! - *Nothing floods inside the network.* A broadcast goes to the controller from the edge port
+//!   where it enters. The controller sends it out of every other edge port by packet-outs. There is
+//!   no spanning tree to converge and no loop to find, on any topology. The price is controller
+//!   time, so each port has a budget of broadcasts, and all ports together have one
+//!   (`ingress/flood.rs`).
+//! - *A first packet arrives.* The controller sends it out at its destination, and sets entries
+//!   from there back to the ingress. Barriers confirm each step. A packet that misses half-way is
+//!   also sent to its destination, and its path is repaired.
 //! - *Wanted entries are remembered.* On every connection the controller asks the switch for its
-//!   entries. Right ones stay, wrong or missing ones are mended, and foreign ones are left alone.
+//!   entries. Correct entries stay, wrong or missing entries are repaired, and foreign entries are
+//!   left alone.
 //!
 //! Outputs are ordered per connection; between connections only barriers order anything.
 
@@ -158,14 +160,13 @@ pub use views::{
 /// A deadline that is this late proves that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
-/// How long the process then takes in the messages that came meanwhile, before it looks at
-/// deadlines.
+/// Pause after a stop: the process handles messages received meanwhile, but no deadlines.
 const RESUME: Duration = Duration::from_millis(200);
 
 /// The peer's identity as the transport proved it; all unknown on plain TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerIdentity {
-    /// The datapath id its certificate is bound to.
+    /// The datapath id that the peer's certificate is bound to.
     pub dpid: Option<DatapathId>,
     pub role: PeerRole,
 }
@@ -202,15 +203,15 @@ pub struct Controller {
     connections: BTreeMap<ConnectionId, DatapathId>,
     network: Network,
     discovery: Discovery,
-    /// The end of the pause after the process was stopped: no deadline is looked at before.
+    /// The end of the pause after the process was stopped: no deadline is handled before.
     resumes_at: Instant,
-    /// Whether hosts of all VLANs note which of them change.
+    /// Whether changes of hosts are recorded, in all VLANs.
     wants_news: bool,
     /// The hosts outside of all VLANs.
     hosts: Hosts,
     /// The hosts of each VLAN.
     vlan_hosts: BTreeMap<VlanId, Hosts>,
-    /// The packets of each VLAN that have come up.
+    /// The number of packet-ins of each VLAN.
     vlan_packet_ins: BTreeMap<VlanId, u64>,
     crowds: Crowds,
     ageing: AgeingTurns,
@@ -329,8 +330,8 @@ impl Controller {
     }
 
     /// Handles a switch that is up. Refuses a second connection of a live datapath id and probes
-    /// the first, unless `peer` proves by certificate that it is that switch: then the older one is
-    /// closed.
+    /// the first, unless `peer` proves by certificate that it is that switch: then the first
+    /// connection is closed.
     pub fn handle_up(
         &mut self,
         now: Instant,
@@ -372,7 +373,7 @@ impl Controller {
         Admission::Admitted
     }
 
-    /// Handles a message of an admitted connection. Ignores messages of any other.
+    /// Handles a message of an admitted connection. Ignores messages of other connections.
     pub fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
         self.outbox.now = now;
         let Some(dpid) = self.connections.get(&connection).copied() else {
@@ -547,12 +548,12 @@ impl Controller {
     /// switches together (links in use, paths, routes) is computed from ports, links and hosts:
     /// here, and again when the switch is back. Entries of other switches stay correct, because the
     /// controller notes an entry and queues its flow-mod in one step, and keeps the queue. A step
-    /// may lose the work it had in hand: packets that wait, or one reading of counters.
+    /// may lose its unfinished work: packets that wait, or one reading of counters.
     pub fn handle_panicked(&mut self, now: Instant) {
         self.outbox.counters.panics += 1;
         let dpid = self.in_hand.take();
         self.outbox.alarm(Alarm::Panicked { dpid });
-        // The panic may have happened in one of their timers.
+        // The panic may have happened in one of these timers.
         self.routes.handle_due();
         self.adopt_pending = false;
         self.topology_again();
@@ -575,8 +576,8 @@ impl Controller {
         }
     }
 
-    /// Returns the next output, or `None` when there is none. Only then are barriers sent, so that
-    /// all changes since the last time share them.
+    /// Returns the next output, or `None` when there is none. Barriers are sent only when no output
+    /// is left, so that all changes since the previous barriers share them.
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
         if self.outbox.is_empty() {
             self.tell_view();
@@ -585,8 +586,8 @@ impl Controller {
         self.outbox.pop()
     }
 
-    /// Notes that the process itself was stopped. Then it handles the messages that came meanwhile
-    /// before any deadline.
+    /// Notes that the process itself was stopped. Then the controller handles messages received
+    /// meanwhile before any deadline.
     fn note_stop(&mut self, now: Instant) {
         let late = self.outbox.poll_timeout().map_or(now, |(due, _)| due);
         if now.since(late) < STOPPED || now.since(self.resumes_at) < STOPPED {
@@ -605,8 +606,8 @@ impl Controller {
         Some((due.max(self.resumes_at), timer.reason()))
     }
 
-    /// Sets the drained switches and links. Paths that use them and have an alternative move to it,
-    /// without loss. New paths use those again that are no longer drained.
+    /// Sets the drained switches and links. Paths over them that have an alternative move to it
+    /// without loss. New paths again use switches and links that are no longer drained.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
         self.outbox.now = now;
         self.outbox.begin_change();
@@ -656,7 +657,8 @@ impl Controller {
             .collect()
     }
 
-    /// The links, and a number that changes whenever they may have; `None` while it is `known`.
+    /// The links and their revision, which changes whenever the links may have changed. `None`
+    /// while the revision is `known`.
     pub fn links_since(&self, known: u64) -> Option<(u64, Vec<LinkView>)> {
         let revision = self.network.links.revision();
         (revision != known).then(|| (revision, self.links()))
@@ -672,7 +674,8 @@ impl Controller {
         self.connections.contains_key(&connection)
     }
 
-    /// The ports that have certainly no switch behind them, of at most `max` switches after one.
+    /// The ports that have certainly no switch behind them, for at most `max` switches after
+    /// `after`.
     pub(crate) fn edges_after(
         &self,
         after: Option<DatapathId>,
@@ -688,8 +691,9 @@ impl Controller {
         })
     }
 
-    /// Takes ports of a switch for edges, without the hold of [`ControllerConfig::port_hold`], when
-    /// it comes up next: another controller served it until now, and knew them as such.
+    /// Treats ports of a switch as edges when it next comes up, without the hold of
+    /// [`ControllerConfig::port_hold`]: another controller served the switch until now and knew
+    /// them as edges.
     pub(crate) fn expect_edges(&mut self, now: Instant, dpid: DatapathId, ports: BTreeSet<PortNo>) {
         self.discovery.expect_edges(now, dpid, ports);
     }
@@ -699,8 +703,8 @@ impl Controller {
         self.first_hosts(usize::MAX)
     }
 
-    /// At most `max` hosts whose place is known, by address. Examines no more, however many there
-    /// are.
+    /// At most `max` hosts whose place is known, by address. Examines no more hosts, however many
+    /// there are.
     pub fn first_hosts(&self, max: usize) -> Vec<HostView> {
         let all = [(&VlanId::NONE, &self.hosts)].into_iter();
         let all = all.chain(&self.vlan_hosts);
@@ -717,7 +721,7 @@ impl Controller {
         first.into_iter().map(view).collect()
     }
 
-    /// Hosts known, placed or not.
+    /// The number of known hosts, placed or not.
     pub fn host_count(&self) -> usize {
         let vlans = self.vlan_hosts.values().map(Hosts::len);
         self.hosts.len() + vlans.sum::<usize>()
@@ -735,12 +739,13 @@ impl Controller {
         view.collect()
     }
 
-    /// Pairs of hosts that have a path of their own.
+    /// The number of pairs of hosts that have a path of their own.
     pub fn path_count(&self) -> usize {
         self.paths.len()
     }
 
-    /// The entries that a switch should hold: those that were sent or adopted and have not gone.
+    /// The entries that a switch should have: entries that were sent or adopted, and not removed
+    /// since.
     pub fn entries(&self, dpid: DatapathId) -> impl Iterator<Item = Entry> {
         let table = self.tables.get(dpid).into_iter();
         table.flat_map(|table| table.entries().values().copied())
@@ -763,7 +768,7 @@ impl Controller {
         &self.config
     }
 
-    /// The reason to refuse a switch whoever else is connected, if there is one.
+    /// The reason to refuse a switch, if any, whatever other switches are connected.
     pub(crate) fn refusal_of(
         &mut self,
         up: &SwitchUp,
@@ -820,8 +825,8 @@ impl Controller {
     }
 }
 
-/// Takes the numbers of buckets away, which 1.5 has: ours are the places that the buckets have in
-/// any version.
+/// Removes the bucket numbers that 1.5 has: our numbers are the positions of the buckets, as in any
+/// version.
 fn forget_numbers(body: &mut ReplyBody) {
     if let ReplyBody::GroupDesc(groups) = body {
         let buckets = groups.iter_mut().flat_map(|group| &mut group.buckets);
@@ -857,7 +862,7 @@ mod tests {
         drain(controller).into_iter().filter_map(asks).collect()
     }
 
-    /// Some answer, some leave, and some never do either.
+    /// Some switches answer, some leave, and some never do either.
     #[test]
     fn many_switches_are_asked_for_their_entries_in_turns() {
         let now = Instant::START + Duration::from_secs(1);
@@ -879,7 +884,7 @@ mod tests {
         for (connection, _) in &first[10..20] {
             controller.handle_down(now, *connection);
         }
-        // One of those that wait leaves as well.
+        // One of the waiting switches leaves as well.
         controller.handle_down(now, ConnectionId(100));
         assert_eq!(asked(&mut controller).len(), 10);
         let later = now + Duration::from_millis(250);
@@ -889,8 +894,8 @@ mod tests {
         assert_eq!(asked(&mut controller).len(), 100 - 1 - 84);
     }
 
-    /// The time until a switch that reports no entries, as cbench's, has its host learned from what
-    /// it said meanwhile. The switch answers all barriers but that of this number.
+    /// The time until the controller learns a host from an earlier packet-in of a switch that
+    /// reports no entries, as cbench's. The switch answers all barriers but number `lost`.
     fn learned_after(lost: Option<usize>) -> Duration {
         let start = Instant::START + Duration::from_secs(1);
         let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);
@@ -973,7 +978,7 @@ mod tests {
         assert!(outputs.contains(&close));
         assert_eq!(controller.switches(), before[1..]);
         assert_eq!(controller.counters().panics, 1);
-        // Its connection is nobody's now, and its datapath id is free.
+        // Its connection now belongs to no switch, and its datapath id is free.
         controller.handle_down(now, ConnectionId(1));
         let again = controller.handle_up(now, ConnectionId(3), up(1), PeerIdentity::default());
         assert_eq!(again, Admission::Admitted);

@@ -1,9 +1,9 @@
 //! Multicast in hardware: the ports of a group's members, and the entries and OpenFlow groups that
 //! copy its packets to them.
 //!
-//! A machine of its own. [`Membership`] says who receives. The first packet of a sender comes up;
-//! its switch then gets a group that copies its packets ([`replication`]), and later packets are
-//! the switches' alone. A sender's entry ends when no packet has come for a minute.
+//! A machine of its own. [`Membership`] decides who receives. The first packet of a sender goes to
+//! the controller. The sender's switch then gets a group that copies its packets ([`replication`]),
+//! and switches handle later packets alone. A sender's entry ends after a minute without a packet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,13 +28,14 @@ use super::hosts::{OWN_MAC, link_local};
 use super::outbox::{Outbox, Timer};
 use super::packet::Packet;
 
-/// Groups that the hosts of one port, and of one switch, may send to at a time.
+/// Maximum number of groups that the hosts of one port, and of one switch, may send to at a time.
 const SENDERS_PER_PORT_MAX: usize = 64;
 const SENDERS_PER_SWITCH_MAX: usize = 2048;
-/// VLANs in which a port is asked when it has just opened. Those beyond wait for the next query.
+/// Maximum number of VLANs in which a port is asked when it has just opened. Further VLANs wait for
+/// the next query.
 const ASKED_PER_PORT_MAX: usize = 64;
 
-/// Switches with members for which a group's copies fit into one message.
+/// Maximum number of switches with members for which a group's copies fit into one message.
 const EGRESSES_MAX: usize = 900;
 
 /// The sender of queries for one group, which elect no querier (RFC 4541, 2.1.1).
@@ -45,14 +46,14 @@ pub(super) struct Multicast {
     membership: Membership,
     /// The entries of egresses, as they were sent.
     delivered: BTreeMap<(GroupKey, DatapathId), Vec<form::Part>>,
-    /// The copies for the senders of a switch, and apart from those for the senders behind each
-    /// bond, to which none of them goes.
+    /// The copies for the senders of a switch. Senders behind a bond have separate copies, none of
+    /// which goes to that bond.
     senders: BTreeMap<(GroupKey, DatapathId, PortNo), Copies>,
     /// The groups that hosts of each port send to, with the tags of their packets.
     by_port: BTreeMap<Location, BTreeSet<(GroupKey, Option<u16>)>>,
     /// The slots in use at each switch.
     slots: BTreeMap<DatapathId, BTreeSet<u16>>,
-    /// Switches that refuse such groups: the controller floods there, within its budgets.
+    /// Switches that refuse groups with copies: the controller floods there, within its budgets.
     refusing: BTreeSet<DatapathId>,
     due: Option<Instant>,
 }
@@ -66,7 +67,7 @@ struct Copies {
     sent: form::Part,
 }
 
-/// The IP multicast group that a packet goes to, if its members count.
+/// The IP multicast group that a packet goes to, if its members are tracked.
 pub(super) fn group_of(packet: &Packet<'_>, fields: &PacketFields) -> Option<IpAddr> {
     use openflow::Field::{Ipv4Dst, Ipv6Dst};
     if !packet.dst.is_multicast() {
@@ -102,13 +103,13 @@ impl Multicast {
         self.config.as_ref().and_then(|config| config.querier)
     }
 
-    /// Whether a router may be behind a port. Any host can say that it is one.
+    /// Whether a router may be behind a port. Any host can claim to be a router.
     fn may_be_router(&self, at: Location) -> bool {
         let stated = self.config.as_ref().and_then(|it| it.router_ports.as_ref());
         stated.is_none_or(|ports| ports.contains(&at))
     }
 
-    /// Begins to ask in a VLAN, if queries are wanted, or ends there.
+    /// Starts or stops queries in a VLAN, if queries are wanted.
     pub(super) fn set_asking(&mut self, now: Instant, vlan: VlanId, is_asking: bool) {
         let addresses = self.querier();
         if let Some(addresses) = addresses {
@@ -129,13 +130,13 @@ impl Multicast {
         receivers
     }
 
-    /// Sends what has changed of a group: the entries of egresses first, and then the copies.
+    /// Sends the changes of a group: the entries of egresses first, and then the copies.
     fn update(&mut self, key: GroupKey, fabric: &Fabric, outbox: &mut Outbox) {
         let receivers = self.receivers(key, &outbox.vlans);
         let held = self.delivered.range(switches_of(key));
         let mut switches: BTreeSet<DatapathId> = held.map(|((_, dpid), _)| *dpid).collect();
         switches.extend(receivers.keys());
-        // A switch that is away goes on with what it holds, and gets all of it again.
+        // A switch that is away keeps using its entries, and gets all of them again.
         for dpid in switches.into_iter().filter(|dpid| fabric.has_tables(*dpid)) {
             let label = fabric.egress_label(dpid, key.vlan);
             let new = match label.zip(receivers.get(&dpid)) {
@@ -160,7 +161,7 @@ impl Multicast {
         }
     }
 
-    /// Sends what has changed of all groups: routes or labels have.
+    /// Sends the changes of all groups after routes or labels have changed.
     pub(super) fn update_all(&mut self, fabric: &Fabric, outbox: &mut Outbox) {
         if !self.is_on() {
             return;
@@ -174,7 +175,7 @@ impl Multicast {
         }
     }
 
-    /// Forgets what a switch held: it has lost it, or it is deleted.
+    /// Forgets the entries and groups of a switch: it has lost them, or they are deleted.
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.delivered.retain(|(_, of), _| *of != dpid);
         self.refusing.remove(&dpid);
@@ -183,7 +184,8 @@ impl Multicast {
         self.slots.remove(&dpid);
     }
 
-    /// Ends what a switch does that no longer takes part in the fabric.
+    /// Ends the senders and deletes the entries of a switch that no longer takes part in the
+    /// fabric.
     pub(super) fn exclude(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         self.end_senders_at(dpid, outbox);
         let held = self.delivered.extract_if(.., |(_, of), _| *of == dpid);
@@ -192,7 +194,7 @@ impl Multicast {
         }
     }
 
-    /// Has a switch that refuses such groups use none.
+    /// Stops using groups with copies at a switch that refuses them.
     pub(super) fn handle_refused(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         self.refusing.insert(dpid);
         self.end_senders_at(dpid, outbox);
@@ -209,8 +211,8 @@ impl Multicast {
         }
     }
 
-    /// Sets the entry of a sender whose packet has come up. Returns the group that copies its
-    /// packets, or `None` if there is no room for another.
+    /// Sets the entry of a sender whose packet has reached the controller. Returns the group that
+    /// copies its packets, or `None` if there is no room for another.
     fn handle_sender(
         &mut self,
         key: GroupKey,
@@ -247,7 +249,7 @@ impl Multicast {
         Some(replication::group(copies.slot))
     }
 
-    /// Takes a slot that no group of the switch has, unless the switch has its share.
+    /// Takes a slot that no group of the switch uses, unless the switch has used its share.
     fn take_slot(&mut self, dpid: DatapathId) -> Option<u16> {
         let taken = self.slots.entry(dpid).or_default();
         if taken.len() >= SENDERS_PER_SWITCH_MAX {
@@ -293,7 +295,7 @@ impl Multicast {
         }
     }
 
-    /// Ends what a port sends and receives.
+    /// Ends the multicast that a port sends and receives.
     fn handle_port_gone(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
         self.membership.handle_port_gone(now, at);
         for at in outbox.bonds.clone().ports(at) {
@@ -348,8 +350,8 @@ fn senders_of(key: GroupKey) -> RangeInclusive<(GroupKey, DatapathId, PortNo)> {
     first..=(key, DatapathId(u64::MAX), PortNo(u32::MAX))
 }
 
-/// The port to which a sender's packets are not copied: that of its bond, or its own if copies of
-/// packets to it go elsewhere as well. A switch itself leaves out any other.
+/// The port to which a sender's packets are not copied: the port of its bond, or its own port if
+/// packets to it are also copied elsewhere. The switch itself leaves out any other sender's port.
 fn home_of(at: Location, outbox: &Outbox) -> PortNo {
     match outbox.bonds.contains(at) || outbox.mirrors.copies_out(at) {
         true => outbox.bonds.place(at).port,
@@ -367,7 +369,7 @@ fn copies_of(
     (receivers, fabric): (&Receivers, &Fabric),
 ) -> form::Part {
     let here = receivers.get(&dpid).into_iter().flatten();
-    // A bond would send a copy back by another port than that where it came in.
+    // A bond would send a copy back by another port than the one where the packet arrived.
     let here: Vec<(PortNo, Form)> = here.filter(|(port, _)| *port != home).copied().collect();
     let away = receivers.keys().filter(|of| **of != dpid);
     let labels = away.filter_map(|of| fabric.egress_label(*of, key.vlan));
@@ -378,8 +380,8 @@ fn copies_of(
 }
 
 impl Controller {
-    /// Handles a packet for a multicast group, of a host at an edge port. `raw`: the packet as it
-    /// came in. Returns false if it is to be flooded.
+    /// Handles a packet for a multicast group from a host at an edge port. `raw`: the packet as
+    /// received. Returns false if the packet is to be flooded.
     pub(super) fn handle_multicast(
         &mut self,
         now: Instant,
@@ -405,7 +407,7 @@ impl Controller {
             return false;
         };
         let tag = vlan::tag_of(raw).filter(|_| !vlan.is_none());
-        // An entry for packets with a mere priority would not see a tag behind it.
+        // An entry for packets with only a priority tag would not see a tag behind it.
         if tag == Some(0) {
             return false;
         }
@@ -414,7 +416,7 @@ impl Controller {
         if !is_free || is_tagged {
             return false;
         }
-        // An entry that the switch refuses would bring up all packets.
+        // An entry that the switch refuses would leave all packets to the controller.
         if !self.ingress.may_detour(now, packet.at) {
             self.outbox.counters.packet_ins_detour_limited += 1;
             return true;
@@ -442,7 +444,8 @@ impl Controller {
         true
     }
 
-    /// Handles a message about membership. Reports go on to routers, and queries to everybody.
+    /// Handles a message about membership. Reports are forwarded to routers, and queries are
+    /// flooded.
     fn handle_membership(
         &mut self,
         now: Instant,
@@ -478,7 +481,7 @@ impl Controller {
         self.follow_membership();
     }
 
-    /// Carries out what membership has decided.
+    /// Carries out the decisions about membership.
     pub(super) fn follow_membership(&mut self) {
         let mut changed = BTreeSet::new();
         let mut is_all = false;
@@ -501,7 +504,7 @@ impl Controller {
         self.multicast.set_timer(&mut self.outbox);
     }
 
-    /// Asks the hosts of ports that have just become those of hosts, or are in other VLANs.
+    /// Asks the hosts of ports that have just become host ports, or are in other VLANs.
     pub(super) fn ask_at(&mut self, ports: impl IntoIterator<Item = Location>) {
         let vlans = self.outbox.vlans.clone();
         for at in ports {
@@ -550,7 +553,7 @@ impl Controller {
         self.follow_membership();
     }
 
-    /// Ends what a port sends and receives: it is down, a link, or in another VLAN.
+    /// Ends the multicast of a port that is down, a link, or in another VLAN.
     pub(super) fn end_multicast(&mut self, now: Instant, at: Location) {
         if self.multicast.is_on() {
             self.multicast.handle_port_gone(now, at, &mut self.outbox);

@@ -1,5 +1,5 @@
-//! Ports that the configuration names and that are not what it takes them for: ports that are not
-//! there, and ends of links between switches.
+//! Ports that do not fit the configuration that names them: missing ports, and ends of links
+//! between switches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
@@ -23,7 +23,7 @@ pub enum Setting {
     Port,
     /// A port whose packets are copied. It may be an end of a link.
     MirrorFrom,
-    /// A port that gets copies.
+    /// A port that receives copies.
     MirrorTo,
     Bond,
     EdgePorts,
@@ -88,8 +88,8 @@ impl Controller {
         }
     }
 
-    /// The alarms about ports that another configuration names: those that connected switches do
-    /// not have, and ends of links that are up. Nothing changes.
+    /// The alarms about ports that another configuration names: ports that connected switches do
+    /// not have, and ends of links that are up. Changes nothing.
     pub fn doubts(&self, config: &ControllerConfig) -> Vec<Alarm> {
         let named = Named {
             vlans: &config.vlans,

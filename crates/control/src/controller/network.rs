@@ -50,17 +50,17 @@ pub(super) struct Network {
 
 pub(super) struct Switch {
     pub dpid: DatapathId,
-    /// `None` while it is in its grace.
+    /// `None` during the switch's grace.
     pub connection: Option<ConnectionId>,
     pub version: Version,
     pub up_since: Instant,
     pub down_since: Option<Instant>,
     /// Whether its entries have been compared since it connected.
     pub synced: bool,
-    /// Whether it is to connect again, as somebody has deleted what it needs.
+    /// Whether the switch must reconnect because someone has deleted entries that it needs.
     is_emptied: bool,
     pub description: Option<Description>,
-    /// The name of its LOCAL port, which on Open vSwitch is the bridge's.
+    /// The name of its LOCAL port, which on Open vSwitch is the bridge's name.
     pub name: Option<PortName>,
     pub ports: BTreeMap<PortNo, SwitchPort>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Switch {
 pub(super) struct SwitchPort {
     pub hw_addr: MacAddr,
     pub name: PortName,
-    /// In kbit/s; 0 if the switch does not say.
+    /// In kbit/s; 0 if the switch does not report it.
     pub speed_kbit: u32,
     pub state: PortState,
 }
@@ -99,8 +99,8 @@ impl Network {
         }
     }
 
-    /// Changes after every change that may change the role of a port, or which switches are
-    /// connected: with [`Links::revision`] this is all of them.
+    /// A number that changes whenever the roles of ports or the set of connected switches may have
+    /// changed. Together with [`Links::revision`] it covers all such changes.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
@@ -146,8 +146,8 @@ impl Network {
         self.switches.get(&dpid).is_some_and(|switch| switch.synced)
     }
 
-    /// Whether the switch connected so recently that hosts and other switches of before may still
-    /// come back.
+    /// Whether the switch connected so recently that earlier hosts and other switches may still
+    /// return.
     pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
         let known = self.switch(dpid);
         known.is_some_and(|known| now.since(known.up_since) < ADOPTED_KEPT)
@@ -173,7 +173,7 @@ impl Network {
         }
     }
 
-    /// Takes other bonds over, all of them without a port that carries packets.
+    /// Replaces the bonds. Changed bonds start without a port that carries packets.
     pub(super) fn set_bonds(&mut self, bonds: Arc<Bonds>) {
         self.revision += 1;
         self.open_bonds
@@ -181,7 +181,7 @@ impl Network {
         self.bonds = bonds;
     }
 
-    /// Takes other mirrors over. Ports that get copies are no ends of links.
+    /// Replaces the mirrors. Ports that receive copies are not ends of links.
     pub(super) fn set_mirrors(&mut self, mirrors: Arc<Mirrors>) {
         self.revision += 1;
         self.mirrors = mirrors;
@@ -222,7 +222,7 @@ impl Network {
         self.port_addresses.contains_key(&mac)
     }
 
-    /// The place of a port: its bond's, or its own.
+    /// The place of a port: that of its bond, or its own.
     pub(super) fn place(&self, at: Location) -> Location {
         self.bonds.place(at)
     }
@@ -268,7 +268,7 @@ impl Network {
         self.edge_setting(at).is_some()
     }
 
-    /// The setting by which a port is no end of a link.
+    /// The setting that keeps a port from being an end of a link.
     pub(super) fn edge_setting(&self, at: Location) -> Option<Setting> {
         let settings = [
             (self.edge_ports.contains(&at), Setting::EdgePorts),
@@ -320,7 +320,7 @@ impl Network {
         topology.is_some_and(|t| t.has_host(src) && t.has_host(dst))
     }
 
-    /// Sets the choice of links, and the ports that are edges.
+    /// Sets the link policy, and the ports that are edges.
     pub(super) fn set_stated(&mut self, links: LinkPolicy, edge_ports: BTreeSet<Location>) {
         self.revision += 1;
         (self.link_policy, self.edge_ports) = (links, edge_ports);
@@ -372,14 +372,14 @@ impl Network {
         true
     }
 
-    /// Ends the use of a switch's connection. Returns it.
+    /// Ends the use of a switch's connection. Returns the connection.
     pub(super) fn take_connection(&mut self, dpid: DatapathId) -> Option<ConnectionId> {
         self.revision += 1;
         self.links.forget_paths();
         self.switches.get_mut(&dpid)?.connection.take()
     }
 
-    /// Begins the grace of all switches without a connection anew. Returns them.
+    /// Restarts the grace of all switches without a connection. Returns these switches.
     pub(super) fn restart_graces(&mut self, now: Instant) -> Vec<DatapathId> {
         let away = self.switches.values_mut();
         let away = away.filter(|switch| switch.connection.is_none());
@@ -397,14 +397,15 @@ impl Network {
         }
     }
 
-    /// Notes that somebody has deleted what a switch needs. Returns its connection the first time.
+    /// Notes that someone has deleted entries that a switch needs. Returns its connection the first
+    /// time.
     pub(super) fn note_emptied(&mut self, dpid: DatapathId) -> Option<ConnectionId> {
         let switch = self.switches.get_mut(&dpid)?;
         let is_known = std::mem::replace(&mut switch.is_emptied, true);
         switch.connection.filter(|_| !is_known)
     }
 
-    /// Forgets a switch, and returns what was known.
+    /// Forgets a switch, and returns its state.
     pub(super) fn forget(&mut self, dpid: DatapathId) -> Option<Switch> {
         self.revision += 1;
         self.links.forget_paths();
@@ -418,12 +419,13 @@ impl Network {
         self.known_port(at)
     }
 
-    /// A port whose role does not change.
+    /// A port, for changes that do not affect its role.
     fn known_port(&mut self, at: Location) -> Option<&mut SwitchPort> {
         self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
     }
 
-    /// Notes a port as its switch describes it. `fresh` is the state of one that was not known.
+    /// Notes a port as its switch describes it. `fresh` makes the state of a port that was not
+    /// known.
     pub(super) fn set_port(
         &mut self,
         at: Location,

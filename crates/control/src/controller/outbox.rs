@@ -1,7 +1,7 @@
 //! The outputs of all machines: messages to switches, updates for edges, events and deadlines.
 //!
-//! A machine gets the outbox with each input and leaves its outputs there, in their order. The
-//! outbox has the switches' requests and the messages that wait for confirmations ([`pipe`]). It
+//! A machine receives the outbox with each input and puts its outputs there, in order. The outbox
+//! keeps the requests to switches and the messages that wait for confirmations ([`pipe`]). It
 //! decides nothing.
 
 mod bundle;
@@ -36,7 +36,7 @@ use pipe::Pipe;
 /// Minimum time between two alarms of one kind at one port.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum number of ports and kinds with an alarm in that time.
+/// Maximum number of pairs of a port and a kind with an alarm in that time.
 const ALARMED_MAX: usize = 4096;
 
 pub(super) struct Outbox {
@@ -47,7 +47,7 @@ pub(super) struct Outbox {
     pub generation: u16,
     /// The VLANs of all ports: a packet leaves a port in the form of its VLAN there.
     pub vlans: Arc<Vlans>,
-    /// The bonds of all ports: a message that outputs to a place leads to its bond.
+    /// The bonds of all ports: an output to a place is sent through its bond.
     pub bonds: Arc<Bonds>,
     /// The mirrors of all ports: a message that outputs to a port sends copies as well.
     pub mirrors: Arc<Mirrors>,
@@ -56,22 +56,22 @@ pub(super) struct Outbox {
     channels: BTreeMap<DatapathId, Channel>,
     /// Switches with outputs since the last [`Outbox::flush`].
     touched: Vec<DatapathId>,
-    /// Changes of switches whose reports are under way.
+    /// Changes to switches whose requested reports have not yet arrived.
     sent: BTreeMap<DatapathId, Sent>,
     /// When alarms were last raised, by kind and port.
     alarmed: BTreeMap<(&'static str, Location), Instant>,
     request_timeout: Duration,
     has_edges: bool,
     is_qos_used: bool,
-    /// Whether changes go as bundles, and how many are being made, one in another.
+    /// Whether changes are sent as bundles, and the number of nested changes under construction.
     has_bundles: bool,
     changes_open: usize,
-    /// Switches with messages of changes that are being made.
+    /// Switches with messages of changes under construction.
     changing: Vec<DatapathId>,
     random: SplitMix64,
 }
 
-/// Things of a switch that have changed since its report was asked for.
+/// Things of a switch that have changed since its report was requested.
 #[derive(Default)]
 struct Sent {
     /// Entries and groups that messages have changed.
@@ -87,13 +87,13 @@ struct Channel {
     version: Version,
     requests: Requests<Request>,
     pipe: Pipe,
-    /// Whether the entries of its paths lead on to policies.
+    /// Whether the entries of its paths continue to the policy table.
     leads_on: bool,
     /// The numbers of its tables.
     numbering: Numbering,
 }
 
-/// Names a question of somebody else to a switch.
+/// Names a question to a switch from outside the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuestionId(pub(super) u64);
 
@@ -105,20 +105,20 @@ pub(super) enum Request {
     Pulse {
         asked: Instant,
     },
-    /// The barrier after the first entry of a path that was asked for then.
+    /// The barrier after the first entry of a path that was requested at `since`.
     Delay {
         since: Instant,
     },
     /// Table statistics.
     Table,
-    /// Flow statistics, to look at single entries.
+    /// Flow statistics, to read single entries.
     Rows,
     TableFeatures,
     /// The configuration of tables.
     TableDesc,
     /// The groups, to compare the fabric's.
     Groups,
-    /// Statistics for somebody else.
+    /// Statistics for a question from outside the controller.
     Question(QuestionId),
     MeterFeatures,
     /// The settings of meters.
@@ -139,10 +139,10 @@ pub(super) enum Request {
     Guest(u8, Ticket),
     /// The entries of all guests.
     GuestRows,
-    /// Its groups and meters, for those that are stated.
+    /// The groups and meters of a switch, for the static ones.
     StaticGroups,
     StaticMeters,
-    /// The entries and groups, to give them the copies of other mirrors.
+    /// The entries and groups, to set the copies of other mirrors in them.
     MirroredRows,
     MirroredGroups,
 }
@@ -156,7 +156,7 @@ pub(super) enum Timer {
     PortOpen(Location),
     HoldOver(DatapathId),
     Leave(DatapathId),
-    /// Somebody else has deleted what a switch needs.
+    /// Someone else has deleted entries that a switch needs.
     Emptied(ConnectionId),
     Round,
     Grace(DatapathId),
@@ -171,7 +171,7 @@ pub(super) enum Timer {
     Adopt,
     Ageing,
     Topology,
-    /// The parts of the network have changed, or have been the same for long enough.
+    /// The parts of the network have changed, or have stayed the same for long enough.
     Parts,
     Qos,
     Fabric,
@@ -187,7 +187,7 @@ pub(super) enum Timer {
 }
 
 impl Timer {
-    /// The switch that it is about.
+    /// The switch of this timer.
     pub(super) fn dpid(self) -> Option<DatapathId> {
         match self {
             Timer::Lldp(at) | Timer::PortChange(at) | Timer::PortOpen(at) => Some(at.dpid),
@@ -282,7 +282,7 @@ impl Outbox {
         }
     }
 
-    /// Opens the channel to a switch that has connected. `requests` are for one that is new.
+    /// Opens the channel to a connected switch. `requests` makes the requests of a new switch.
     pub(super) fn open(
         &mut self,
         dpid: DatapathId,
@@ -301,7 +301,7 @@ impl Outbox {
         (channel.connection, channel.version) = (Some(connection), version);
     }
 
-    /// Notes that a switch's connection has ended, or is about to.
+    /// Notes that a switch's connection has ended, or is about to end.
     pub(super) fn handle_down(&mut self, dpid: DatapathId) {
         self.sent.remove(&dpid);
         if let Some(channel) = self.channels.get_mut(&dpid) {
@@ -346,8 +346,8 @@ impl Outbox {
         self.event(Event::Alarm(alarm));
     }
 
-    /// Raises an alarm that a peer can cause as often as it likes: once a minute for each port and
-    /// kind. Further ones are counted.
+    /// Raises an alarm that a peer can cause at will: once a minute for each port and kind. Further
+    /// alarms are counted.
     pub(super) fn alarm_once(&mut self, now: Instant, alarm: Alarm) {
         if let Some(key) = alarm.damped_by() {
             let is_recent = |at: &Instant| now.since(*at) < ALARM_INTERVAL;
@@ -390,7 +390,7 @@ impl Outbox {
         self.timers.len()
     }
 
-    /// The requests to all switches that wait for their replies.
+    /// The number of requests to all switches that wait for their replies.
     pub(super) fn request_count(&self) -> usize {
         let channels = self.channels.values();
         channels.map(|channel| channel.requests.len()).sum()
@@ -413,14 +413,14 @@ impl Outbox {
         self.send_as(dpid, xid, &message, false).then_some(xid)
     }
 
-    /// Gives a message the groups of bonds and the copies of mirrors.
+    /// Adds the groups of bonds and the copies of mirrors to a message.
     pub(super) fn lead(&self, dpid: DatapathId, message: &mut Message) {
         self.bonds.lead_message(dpid, message);
         self.mirrors.lead_message(dpid, message);
     }
 
-    /// Notes from now on which entries and groups of a switch messages change: a report that is
-    /// asked for now may say less of them.
+    /// Starts to note the entries and groups of a switch that messages change: a report requested
+    /// now may not show these changes.
     pub(super) fn note_sent(&mut self, dpid: DatapathId) {
         self.sent.entry(dpid).or_default();
     }
@@ -434,13 +434,14 @@ impl Outbox {
         sent.is_some_and(|sent| sent.places.contains(place))
     }
 
-    /// Whether the edge of a switch may lead packets to a host elsewhere since.
+    /// Whether the edge of a switch may forward packets for a host elsewhere since its report was
+    /// requested.
     pub(super) fn has_told(&self, dpid: DatapathId, host: MacAddr) -> bool {
         let sent = self.sent.get(&dpid);
         sent.is_some_and(|sent| sent.hosts.contains(&host))
     }
 
-    /// Sends a frame out of a port itself, whatever bond it belongs to.
+    /// Sends a frame out of the port itself, whatever its bond.
     pub(super) fn send_at_port(&mut self, at: Location, data: Vec<u8>) {
         let Some(channel) = self.channels.get_mut(&at.dpid) else {
             return;
@@ -460,7 +461,7 @@ impl Outbox {
         self.send_as(at.dpid, xid, &message, false);
     }
 
-    /// Sends a request; `None` if it could not be sent, and then nothing waits for it.
+    /// Sends a request. Returns `None` if it could not be sent; then nothing waits for a reply.
     pub(super) fn request(
         &mut self,
         now: Instant,
@@ -472,7 +473,7 @@ impl Outbox {
         let channel = self.channels.get_mut(&dpid)?;
         let xid = channel.requests.start(request)?;
         let mut message = message.clone();
-        // Somebody else's question is about the switch as it is.
+        // A question from outside is about the switch as it is.
         if !matches!(request, Request::Question(_)) {
             channel.numbering.translate_sent(&mut message);
         }
@@ -540,14 +541,15 @@ impl Outbox {
         channel.map_or(Numbering::Plain, |channel| channel.numbering)
     }
 
-    /// Sets whether the entries of a switch's paths lead on to policies.
+    /// Sets whether the entries of a switch's paths continue to the policy table.
     pub(super) fn set_leads_on(&mut self, dpid: DatapathId, leads_on: bool) {
         if let Some(channel) = self.channels.get_mut(&dpid) {
             channel.leads_on = leads_on;
         }
     }
 
-    /// Notes whether there are any policies or circuits; without them no entry leads on.
+    /// Notes whether there are any policies or circuits; without them no entry continues to the
+    /// policy table.
     pub(super) fn set_qos_used(&mut self, is_used: bool) {
         self.is_qos_used = is_used;
     }
@@ -636,7 +638,7 @@ impl Outbox {
         self.channels.get(&dpid)?.requests.tag(xid).copied()
     }
 
-    /// Whether it is somebody else's question, whose answer stays as it is.
+    /// Whether the request is a question from outside, whose answer stays as it is.
     pub(super) fn is_question(&self, dpid: DatapathId, xid: Xid) -> bool {
         matches!(self.asked(dpid, xid), Some(Request::Question(_)))
     }
@@ -646,7 +648,7 @@ impl Outbox {
         channel.is_some_and(|channel| channel.requests.waits_for(&request))
     }
 
-    /// Whether a request has waited so long, and a later barrier was answered.
+    /// Whether a request has waited this long and a later barrier was answered.
     pub(super) fn is_ignored(
         &self,
         now: Instant,
@@ -665,7 +667,7 @@ impl Outbox {
     }
 }
 
-/// Changes an entry of a path where paths lead on to policies.
+/// Makes an entry of a path continue to the policy table.
 fn lead_on(flow_mod: &mut FlowMod) {
     let is_path = flow_mod.command == FlowModCommand::Add
         && EntryKind::of(flow_mod.cookie).is_some_and(EntryKind::leads_on);

@@ -1,4 +1,4 @@
-//! Packets that switches send up, and the fields that forwarding reads of them.
+//! Packets that switches send to the controller, and the fields that forwarding reads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,14 +15,14 @@ const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
 
 /// A packet that may have to wait because its port is held.
 pub(super) struct Held {
-    /// The place of its sender, if that is a host at this switch.
+    /// The place of its sender, if the sender is a host at this switch.
     pub at: Location,
     /// The port itself, which differs in a bond.
     pub in_port: PortNo,
     pub buffer_id: Option<BufferId>,
     pub data: Bytes,
     pub is_copy: bool,
-    /// Whether it has missed among the labels, so that its tag is one.
+    /// Whether it missed the label entries, so that its tag is a label.
     pub is_labelled: bool,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Packet<'a> {
     pub dst: MacAddr,
     pub buffer_id: Option<BufferId>,
     pub data: &'a Bytes,
-    /// Whether this is the beginning of a packet that the switch has already sent on.
+    /// Whether this is the beginning of a packet that the switch has already forwarded.
     pub is_copy: bool,
-    /// Whether it has missed among the labels, so that its tag is one.
+    /// Whether it missed the label entries, so that its tag is a label.
     pub is_labelled: bool,
 }
 
@@ -76,18 +76,18 @@ pub(super) fn other_sender(fields: &PacketFields, mac: MacAddr) -> Option<MacAdd
     (said != mac && said != MacAddr::default()).then_some(said)
 }
 
-/// The sender's own IP address, where the packet proves it: ARP or neighbour discovery whose
-/// hardware address is the frame's. The source of an IP packet may be anybody's behind a router.
+/// The sender's own IP address, if the packet proves it: ARP or neighbour discovery whose hardware
+/// address is the frame's. The source of an IP packet may be any host behind a router.
 pub(super) fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
     let is_own = |field| fields.get(field) == Some(u128::from(mac.to_u64()));
     if is_own(Field::ArpSha) {
         let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
         return (!ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip));
     }
-    // A question gives its source as the sender, and an answer the address that was asked for.
+    // A solicitation gives its source as the sender, and an advertisement the requested address.
     let told = match fields.get(Field::Icmpv6Type) {
         Some(NEIGHBOUR_SOLICITATION) if is_own(Field::Ipv6NdSll) => fields.get(Field::Ipv6Src),
-        // An advertisement may leave out its hardware address where it was asked for by unicast.
+        // An advertisement may leave out its hardware address if the question was unicast.
         Some(NEIGHBOUR_ADVERTISEMENT) if other_sender(fields, mac).is_none() => {
             fields.get(Field::Ipv6NdTarget)
         }

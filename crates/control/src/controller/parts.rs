@@ -1,14 +1,14 @@
-//! The parts of the network: switches with a way through links between them are in one part.
+//! The parts of the network: switches connected through links are in one part.
 //!
 //! The controller could carry packets from one part to another: up at one switch, down at the
-//! other. It would be the bottleneck of all of them, and a cable that was cut would show in nothing
-//! but their speed. So it drops such packets once the parts have been the same for a while: until
+//! other. It would be the bottleneck for all these packets, and a cut cable would show only in
+//! their speed. So it drops such packets once the parts have stayed the same for a while: until
 //! then a link may only not have been found yet.
 //!
-//! Not everything between two switches is a link. A switch that is none of ours carries broadcasts
-//! from one edge port to another: one that the controller has sent comes in again elsewhere. A
-//! switch of ours that has lost its controller goes on forwarding. Parts with either between them
-//! count as one, and the controller carries packets between them.
+//! Not everything between two switches is a link. A switch that is not ours carries broadcasts from
+//! one edge port to another: a broadcast sent by the controller arrives again elsewhere. A switch
+//! of ours that has lost its controller still forwards. Parts connected by either count as one, and
+//! the controller carries packets between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ use super::port_state::PortRole;
 use super::{Controller, Event, Timer};
 
 /// How long parts stay the same before the controller carries nothing between them. Switches that
-/// have just connected have [`ADOPTED_KEPT`]: others may still come.
+/// have just connected have [`ADOPTED_KEPT`]: others may still connect.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 
-/// Links that come and go within this time are one change.
+/// Links that appear and disappear within this time are one change.
 const GATHER: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -33,8 +33,8 @@ pub(super) struct Parts {
     /// The part of each switch, by its first switch.
     of: BTreeMap<DatapathId, DatapathId>,
     parts: BTreeMap<DatapathId, Part>,
-    /// The switch behind a port without a link: where broadcasts come from that come in there, or
-    /// one that was lost.
+    /// The switch behind a port without a link: the source of broadcasts received there, or a lost
+    /// switch.
     behind: BTreeMap<Location, DatapathId>,
     /// The parts of the last event; none if the network was whole.
     told: BTreeSet<DatapathId>,
@@ -48,7 +48,7 @@ struct Part {
 }
 
 impl Parts {
-    /// Whether there is certainly no way between two switches.
+    /// Whether there is certainly no path between two switches.
     pub(super) fn are_apart(&self, now: Instant, a: DatapathId, b: DatapathId) -> bool {
         if self.parts.len() < 2 {
             return false;
@@ -65,7 +65,7 @@ impl Parts {
         }
     }
 
-    /// Notes that two switches may have a way between them, before their parts are computed anew.
+    /// Notes that there may be a path between two switches, before their parts are computed anew.
     fn touch(&mut self, ends: [DatapathId; 2]) {
         let firsts = ends.map(|dpid| self.of.get(&dpid));
         if firsts[0] == firsts[1] {
@@ -78,13 +78,13 @@ impl Parts {
         }
     }
 
-    /// Whether something that is no link is known to be behind a port.
+    /// Whether something other than a link is known to be behind a port.
     pub(super) fn is_behind(&self, at: Location) -> bool {
         self.behind.contains_key(&at)
     }
 
-    /// Notes the switch behind a port without a link. Returns whether that is new. Where several
-    /// are behind one port, any of them does.
+    /// Notes the switch behind a port without a link. Returns whether that is new. If several
+    /// switches are behind one port, any of them serves.
     fn note_behind(&mut self, at: Location, dpid: DatapathId) -> bool {
         let is_one = self.of.get(&at.dpid) == self.of.get(&dpid);
         let is_known = self.behind.contains_key(&at) && is_one;
@@ -128,7 +128,7 @@ impl Network {
         (self.parts.of, self.parts.parts, self.parts.behind) = (of, parts, behind);
     }
 
-    /// When switches that are a part now will have been one for long enough.
+    /// When the switches of a present part will have been one part for long enough.
     fn settled_at(&self, now: Instant, members: &BTreeSet<DatapathId>) -> Option<Instant> {
         let former: BTreeSet<_> = members.iter().map(|dpid| self.parts.of.get(dpid)).collect();
         let quiet = now + QUIET;
@@ -152,7 +152,7 @@ impl Network {
 }
 
 impl Controller {
-    /// Schedules the computation of the parts, after a link or a switch has come or gone.
+    /// Schedules the computation of the parts, after a link or a switch was added or removed.
     pub(super) fn parts_soon(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.network.parts.is_pending, true) {
             self.outbox.timer(now + GATHER, Timer::Parts);
@@ -171,15 +171,15 @@ impl Controller {
         self.parts_soon(now);
     }
 
-    /// Notes that a broadcast from one edge port has come in at another: something that is no link
-    /// carries it.
+    /// Notes that a broadcast from one edge port has arrived at another: something other than a
+    /// link carries it.
     pub(super) fn note_hidden_way(&mut self, now: Instant, from: Location, to: Location) {
         if from.dpid != to.dpid && self.network.parts.note_behind(to, from.dpid) {
             self.join_parts(now, [from, to]);
         }
     }
 
-    /// Notes the ports that led to a switch that is lost. It may still forward.
+    /// Notes the ports that led to a lost switch. The switch may still forward.
     pub(super) fn note_lost_switch(&mut self, dpid: DatapathId, links: &[(Location, Location)]) {
         for (from, to) in links.iter().filter(|(from, _)| from.dpid != dpid) {
             self.network.parts.note_behind(*from, to.dpid);
@@ -214,8 +214,8 @@ impl Controller {
         }
     }
 
-    /// Whether there is certainly no way from one switch to another for a packet, which is dropped
-    /// then, and counted.
+    /// Whether there is certainly no path from one switch to another for a packet. If so, the
+    /// packet is counted, and the caller drops it.
     pub(super) fn has_no_way(&mut self, from: DatapathId, to: DatapathId) -> bool {
         let is_apart = self.network.parts.are_apart(self.outbox.now, from, to);
         self.outbox.counters.packets_no_way += u64::from(is_apart);

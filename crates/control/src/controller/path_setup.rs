@@ -1,4 +1,5 @@
-//! Sets, moves and ends paths: finds room for them, and sends what the paths' machine returns.
+//! Sets, moves and ends paths: finds room for them, and sends the changes that the path machine
+//! returns.
 
 use clock::{Duration, Instant};
 use openflow::{DatapathId, MacAddr};
@@ -12,7 +13,7 @@ use super::{Controller, Location};
 
 impl Controller {
     /// Sets a path from `from` to `to`, or sends it again if packets still miss. Returns false if
-    /// the port at `from` asks for too many.
+    /// the port at `from` requests too many paths.
     pub(super) fn ensure_path(
         &mut self,
         now: Instant,
@@ -22,7 +23,7 @@ impl Controller {
         to: Location,
     ) -> bool {
         let pair = (src, dst);
-        // Entries of a path know one port only.
+        // Entries of a path name only one port.
         if self.is_bonded(from, to) {
             return false;
         }
@@ -38,8 +39,8 @@ impl Controller {
         true
     }
 
-    /// The port whose share a path uses if its first packet came in at `asker`. `None`, and
-    /// counted, if that port has used up its share of paths, or of new ones.
+    /// The port whose share a path uses if its first packet arrived at `asker`. `None`, and
+    /// counted, if that port has used up its share of paths, or of new paths.
     fn may_ask(&mut self, now: Instant, pair: Pair, asker: Location) -> Option<Location> {
         if let Some(asked_by) = self.paths.asked_by(pair) {
             return Some(asked_by);
@@ -60,8 +61,8 @@ impl Controller {
     }
 
     /// Sets a path like [`Controller::ensure_path`], for a caller that waits until it is active.
-    /// Returns the names of the entries that are not. A port asks; `missed`: a packet has come up
-    /// for want of the path.
+    /// Returns the name of the entries that are not active yet. `asker` is the requesting port;
+    /// `missed`: a packet has reached the controller for lack of the path.
     pub(super) fn confirm_path(
         &mut self,
         now: Instant,
@@ -90,8 +91,7 @@ impl Controller {
         Some(token)
     }
 
-    /// The hops of a path that is to be sent; `None`, and counted, where there is no route or no
-    /// room.
+    /// The hops of a path to send; `None`, and counted, if there is no route or no room.
     fn new_path(
         &mut self,
         now: Instant,
@@ -145,7 +145,7 @@ impl Controller {
         how: How,
         asked_by: Location,
     ) {
-        // A path that must move is set without room too: the switch may have some.
+        // A path that must move is set even without room: the switch may have some.
         let table_s = self.admit_all(now, pair, &hops).unwrap_or(None);
         let facts = facts!(self);
         let new = self.paths.replace(facts, now, (pair, hops), how, asked_by);
@@ -170,7 +170,7 @@ impl Controller {
         }
     }
 
-    /// Sets a path that has lost an entry again over the present route, if there is room.
+    /// Sets a path again over the present route after it has lost an entry, if there is room.
     pub(super) fn move_or_drop(&mut self, now: Instant, pair: Pair) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
         let hops =
@@ -194,7 +194,7 @@ impl Controller {
         self.drop_rest(now, pair, None);
     }
 
-    /// Deletes a path without the entry that its switch reports gone.
+    /// Deletes a path, except the entry that its switch reports removed.
     pub(super) fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
         let stages = self.paths.end(&self.tables, &self.coarse, pair, gone);
         self.start_update(now, stages);

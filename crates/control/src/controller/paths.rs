@@ -2,8 +2,8 @@
 //! when their ingress entry expires.
 //!
 //! Every entry of a path names its in-port, so two paths of one pair share an entry only where they
-//! share the in-port. So the controller builds a new path beside the old one, turns the switch
-//! where they part by one flow-mod, and deletes the rest of the old path last.
+//! share the in-port. So the controller builds a new path beside the old one, redirects packets
+//! with one flow-mod at the switch where the paths part, and deletes the rest of the old path last.
 
 mod page;
 mod pause;
@@ -45,7 +45,7 @@ const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) struct Paths {
     paths: Indexed<Path>,
-    /// The same pairs in their order, and destination first.
+    /// The same pairs, ordered by source and by destination.
     by_src: BTreeSet<Pair>,
     by_dst: BTreeSet<Pair>,
     /// The number of paths by the port that asked for them.
@@ -77,9 +77,9 @@ pub(super) enum How {
     /// A packet has missed: existing entries are sent too. The name is released when all of them
     /// are active.
     Again(Option<Token>),
-    /// The path leads elsewhere from now on. The old route is left this long after the entries that
-    /// the new one needs were confirmed. Zero if the old route is dead; a packet that misses on the
-    /// new one is better off then.
+    /// The path takes another route from now on. Packets leave the old route this long after the
+    /// entries that the new route needs were confirmed. Zero if the old route is dead: then a
+    /// packet that misses on the new route is better off.
     Moved(Duration),
     /// The path moves as above, but during this time only in a pause.
     InPause(Duration),
@@ -112,7 +112,7 @@ impl How {
     }
 }
 
-/// The progress of a path on its way to be active.
+/// The progress of a path towards being active.
 pub(super) enum Progress {
     /// Its entries are to be sent.
     Unsent,
@@ -136,7 +136,7 @@ impl Paths {
         }
     }
 
-    /// Takes other limits. Paths beyond them stay.
+    /// Sets other limits. Paths beyond them stay.
     pub(super) fn set_limits(&mut self, config: &ControllerConfig) {
         self.count_max = config.path_count_max;
         self.per_switch_max = config.paths_per_switch_max;
@@ -243,8 +243,7 @@ impl Paths {
         }
     }
 
-    /// The pairs whose path is broken, or one of whose hosts (`moved`) is elsewhere. `moved` is in
-    /// order.
+    /// The pairs whose path is broken, or one of whose hosts is in `moved`. `moved` is sorted.
     pub(super) fn broken(&self, net: &Network, hosts: &Hosts, moved: &[MacAddr]) -> Vec<Pair> {
         let broken = |path: &Path| {
             let pair = path.pair;
@@ -260,7 +259,7 @@ impl Paths {
     }
 
     /// The progress of a path, for a caller that waits until it is active. `missed`: a packet has
-    /// come up for want of it.
+    /// reached the controller for lack of the path.
     pub(super) fn progress(&self, now: Instant, pair: Pair, missed: bool) -> Progress {
         let Some(path) = self.paths.get(pair) else {
             return Progress::Unsent;
@@ -296,7 +295,7 @@ impl Paths {
             Some(path) => (path.hops, path.rules, path.yielding),
             None => (Vec::new(), Vec::new(), None),
         };
-        // It is unknown which entry its packets find where they were to turn off.
+        // It is unknown which entry packets match at the switch where they were to change route.
         let is_again = matches!(how, How::Again(_)) || unsettled.is_some();
         let revision = self.insert(now, pair, hops.clone(), asked_by);
         let mut rules = facts.rules_of(pair);
@@ -322,9 +321,9 @@ impl Paths {
         }
     }
 
-    /// The changes that set a path, make before break: new entries first, then those that replace
-    /// one of the same match, from the destination on, then the deletion of the rest. Entries that
-    /// drop some of the pair's packets are set before any that leads.
+    /// The changes that set a path, make before break: new entries first, then entries that replace
+    /// one with the same match, starting at the destination, then the deletion of the rest. Entries
+    /// that drop some of the pair's packets are set before any entry that forwards.
     pub(super) fn changes(
         &mut self,
         facts: Facts<'_>,
@@ -348,8 +347,8 @@ impl Paths {
     }
 
     /// Returns the changes of ingress entries that the routes under way require. In hybrid mode a
-    /// path is its ingress entry, and the routes do the rest: they lead on only packets that come
-    /// in by a shortest path.
+    /// path is its ingress entry, and the routes do the rest: they forward only packets that arrive
+    /// over a shortest path.
     pub(super) fn follow_routes(
         &mut self,
         facts: Facts<'_>,
@@ -395,9 +394,9 @@ impl Paths {
         changes
     }
 
-    /// Ends a path, ingress first, without the entry that its switch reports gone (`gone`). To
-    /// delete that entry too would delay the one that follows: Open vSwitch takes in one change of
-    /// its table after the other, and would be at the first when the second comes.
+    /// Ends a path, ingress first, without the entry that its switch reports removed (`gone`).
+    /// Deleting that entry too would delay the next one: Open vSwitch makes one change of its table
+    /// after the other, and would be at the first change when the second arrives.
     pub(super) fn end(
         &mut self,
         tables: &Tables,
@@ -466,8 +465,8 @@ impl Paths {
         Some(path)
     }
 
-    /// The port whose share a new path uses, if `asker` sends its first packet. An answer belongs
-    /// to the conversation that it answers: a host that many others ask does not pay for it.
+    /// The port whose share a new path uses, if `asker` sends its first packet. A reply belongs to
+    /// the conversation that it answers: a host that many hosts query does not pay for it.
     pub(super) fn asker(&self, (src, dst): Pair, asker: Location) -> Location {
         let asked = self.paths.get((dst, src));
         asked.map_or(asker, |path| path.asked_by)
@@ -512,7 +511,7 @@ impl Path {
     }
 }
 
-/// Every pair of this first address.
+/// Every pair with this first address.
 fn pairs_from(mac: MacAddr) -> RangeInclusive<Pair> {
     (mac, MacAddr([0; 6]))..=(mac, MacAddr([0xff; 6]))
 }
@@ -528,7 +527,7 @@ impl Hop {
 }
 
 impl Facts<'_> {
-    /// The hops of a shortest path; the first alone in hybrid mode, where routes do the rest.
+    /// The hops of a shortest path; only the first hop in hybrid mode, where routes do the rest.
     pub(super) fn find_path(
         &self,
         coarse: &SharedEntries,
@@ -541,8 +540,8 @@ impl Facts<'_> {
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
-        // Where switches report, the packets before the entry take the route of its destination, so
-        // the path is the same: otherwise later packets could be faster. Where entries are coarse,
+        // Where switches report, packets before the entry take the route of their destination. So
+        // the path takes it too: otherwise later packets could be faster. Where entries are coarse,
         // all paths of one route share them.
         let hash = match self.reports() || coarse.has(pair.1) {
             true => destination_hash(pair.1),
@@ -565,11 +564,11 @@ pub(super) struct Replacement {
     rules: Vec<PairRule>,
     old: Vec<Hop>,
     old_rules: Vec<PairRule>,
-    /// The wait for a pause that the former path was in.
+    /// The former path's wait for a pause.
     unsettled: Option<PauseWait>,
     /// Whether existing entries are sent too.
     is_again: bool,
-    /// Whether the entries of the first hop are there.
+    /// Whether the entries of the first hop are already in place.
     is_begun: bool,
 }
 
@@ -604,7 +603,7 @@ impl Replacement {
         let mut replace = Vec::new();
         for (at, hop) in self.hops.iter().enumerate().rev() {
             let unchanged = self.old.contains(hop);
-            // A coarse entry may have carried the path, and be gone.
+            // A coarse entry may have carried the path, and may no longer exist.
             let is_there = match at {
                 0 => self.is_begun,
                 _ => unchanged && !self.is_again && facts.is_carried(pair, hop),
@@ -619,7 +618,7 @@ impl Replacement {
                 None => (vec![own(hop)], replaces),
             };
             let was_turning = self.unsettled.as_ref().is_some_and(|y| y.is_at(hop, pair));
-            // The ingress lets traffic in: it comes after all others, as a replacement does.
+            // The ingress lets traffic in: its entry is set after all others, as a replacement is.
             if replaces || was_turning {
                 replace.push(Stage {
                     delay,
@@ -658,7 +657,7 @@ fn is_same_place(a: &Hop, b: &Hop) -> bool {
     a.dpid == b.dpid && a.in_port == b.in_port
 }
 
-/// Whether one of the hosts is among `moved`, which is in order.
+/// Whether one of the hosts is in `moved`, which is sorted.
 pub(super) fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
     [src, dst]
         .iter()

@@ -1,8 +1,8 @@
 //! Gives the controller's own policy map to the relays beside its switches.
 //!
-//! The controller asks a switch by an EXPERIMENTER message once it is up. A plain switch answers
-//! that it does not know the message, and is sent no more. A relay with an older map is given this
-//! one. It gives none back: the controller's map comes from its operator.
+//! The controller sends an EXPERIMENTER message to a switch once the switch is up. A plain switch
+//! answers that it does not know the message, and receives no more. A relay with an older map
+//! receives this map. It returns none: the controller's map comes from its operator.
 
 use openflow::Frame;
 use sched::PolicyMap;
@@ -11,7 +11,7 @@ use super::{Controller, ControllerOutput, Event};
 use crate::ConnectionId;
 use relay::{EXPERIMENTER_ID, LineStatus, PolicyTalk, Side, TalkEvent};
 
-/// The talk with a switch, or with the relay beside it.
+/// The exchange with a switch, or with the relay beside it.
 #[derive(Debug)]
 pub(super) struct Shared {
     talk: PolicyTalk,

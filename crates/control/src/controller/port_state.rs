@@ -18,9 +18,9 @@
 //!         Silent <──> Link               LLDP stops, and comes again
 //! ```
 //!
-//! A port gets from `Link` or `Silent` to `Edge` only by going down. So a former link is not
-//! flooded to, whatever is lost or late. Two ends of one cable are never both edges once a single
-//! LLDP frame has passed between them.
+//! A port changes from `Link` or `Silent` to `Edge` only by going down. So packets are not flooded
+//! to a former link, whatever is lost or late. Two ends of one cable are never both edges once a
+//! single LLDP frame has passed between them.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub(super) struct PortState {
     up: bool,
     is_settled: bool,
     was_link: bool,
-    /// Whether its switch has called it live.
+    /// Whether its switch has reported it as live.
     was_live: bool,
     past: Past,
     /// Counts changes of the above that may change the role.
@@ -95,7 +95,7 @@ impl PortState {
         }
     }
 
-    /// Changes after every change that may change the role.
+    /// The number of changes that may have changed the role.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -182,8 +182,8 @@ impl PortState {
 }
 
 impl Past {
-    /// Whether hosts here speak against a link to `there`. A host heard before `there` was known to
-    /// have no switch behind it may have been heard through it.
+    /// Whether hosts here are evidence against a link to `there`. A host heard before `there` was
+    /// known to have no switch behind it may have been heard through `there`.
     pub(super) fn speaks_against(&self, now: Instant, there: &Past) -> bool {
         let is_late = |host: Instant| {
             let since = there.no_link.is_some_and(|since| host >= since);
@@ -193,11 +193,11 @@ impl Past {
     }
 }
 
-/// Facts about ports that are gone.
+/// Facts about removed ports.
 #[derive(Default)]
 pub(super) struct Pasts(BTreeMap<Location, (Instant, Past)>);
 
-/// Maximum number of remembered ports. One more replaces those that went first.
+/// Maximum number of remembered ports. One more replaces those that were removed first.
 const PASTS_MAX: usize = 65_536;
 
 impl Pasts {

@@ -1,4 +1,4 @@
-//! The consequences of what discovery finds: ports and links that come and go, switches that leave.
+//! The consequences of discovery: ports and links that appear and disappear, switches that leave.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use super::port_state::{Ends, PortRole};
 use super::tables::MUTE;
 use super::{Controller, Event, Location, Mode, RefusedReason, Timer};
 
-/// How long a switch is left alone after its session has ended. If a relay or a network to several
-/// switches fails, the other sessions have ended as well by then.
+/// How long the controller leaves a switch alone after its session has ended. If a relay or a
+/// network to several switches fails, the other sessions have ended as well by then.
 pub(super) const LEAVE_AFTER: Duration = Duration::from_millis(250);
 
 impl Controller {
@@ -61,7 +61,7 @@ impl Controller {
         }
     }
 
-    /// Notes that a switch has answered, or will not.
+    /// Notes that a switch has answered the round, or will not answer it.
     pub(super) fn round_answered(&mut self, now: Instant, dpid: DatapathId) {
         if let Some(ready) = self.discovery.round_answered(dpid) {
             for dpid in ready {
@@ -76,9 +76,10 @@ impl Controller {
         self.discovery.next_round(net, now, outbox);
     }
 
-    /// Makes edges of ports that discovery has had its chance at.
+    /// Turns ports into edges after discovery has had its chance at them.
     pub(super) fn settle_ports(&mut self, now: Instant, dpid: DatapathId) {
-        // Entries name ports with hosts. A switch that reports none must be usable all the same.
+        // Entries name ports with hosts. A switch that reports no entries must be usable all the
+        // same.
         let is_mute = || {
             let outbox = &self.outbox;
             outbox.is_ignored(now, dpid, Request::Entries, MUTE)
@@ -102,8 +103,8 @@ impl Controller {
         self.next_round(now);
     }
 
-    /// Handles the removal of links and claims, with `moved` hosts that were thought to be there:
-    /// the consequences for ports and paths.
+    /// Handles the consequences of removed links and claims for ports and paths. `moved`: hosts
+    /// that were thought to be there.
     pub(super) fn links_lost(
         &mut self,
         now: Instant,
@@ -163,8 +164,8 @@ impl Controller {
         self.adopt_soon(now);
     }
 
-    /// Takes over the ports that a switch reported when it connected. Ports of an earlier
-    /// connection that are missing have gone; those that were up stay unchanged.
+    /// Takes over the ports that a switch reported when it connected. Missing ports of an earlier
+    /// connection no longer exist; ports that were up stay unchanged.
     pub(super) fn take_over_ports(&mut self, now: Instant, dpid: DatapathId, ports: Vec<Port>) {
         let told: BTreeSet<PortNo> = ports.iter().map(|p| p.port_no).collect();
         let Some(switch) = self.network.switch(dpid) else {
@@ -255,8 +256,8 @@ impl Controller {
         }
     }
 
-    /// Removes the links and hosts of a port that is down. An edge port was no link since it came
-    /// up, so only its hosts have paths over it.
+    /// Removes the links and hosts of a port that is down. An edge port has not been a link since
+    /// it came up, so only its hosts have paths over it.
     pub(super) fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
         let removed = match self.network.links.ends(at) == Ends::default() {
             true => Removed::default(),
@@ -279,9 +280,9 @@ impl Controller {
         }
     }
 
-    /// Moves paths away from a switch whose session has ended and is not back yet, if they have an
-    /// alternative. Each new route is set before the old one is left. The other paths stay
-    /// unchanged.
+    /// Moves paths away from a switch whose session has ended and that has not reconnected yet, if
+    /// they have an alternative. Each new route is set before the old one is left. The other paths
+    /// stay unchanged.
     pub(super) fn leave_switch(&mut self, now: Instant, dpid: DatapathId) {
         let is_away = |switch: &Switch| {
             let away = switch.down_since.filter(|_| switch.connection.is_none());
@@ -298,7 +299,7 @@ impl Controller {
     }
 
     /// Handles the end of a switch's grace: links and paths avoid it. Its hosts keep their place,
-    /// since it will most likely return with them.
+    /// since the switch will most likely return with them.
     pub(super) fn grace_over(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.network.switch(dpid) else {
             return;

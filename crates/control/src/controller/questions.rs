@@ -1,5 +1,5 @@
-//! Statistics that others ask of a switch: sent unchanged, with the answer kept until it is
-//! fetched.
+//! Statistics that others request from a switch: the request is sent unchanged, and the answer is
+//! kept until it is fetched.
 //!
 //! These requests change nothing, and no decision depends on them. At most [`QUESTIONS_MAX`] may be
 //! open, answered or not. An answer that is not fetched within [`KEPT`] makes room for others.
@@ -21,7 +21,7 @@ pub const KEPT: Duration = Duration::from_secs(30);
 /// The outcome of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// All parts of the answer, in the order they came.
+    /// All parts of the answer, in order of arrival.
     Whole(Vec<ReplyBody>),
     /// The switch refused.
     Refused(ErrorKind),
@@ -107,7 +107,8 @@ impl Controller {
         }
     }
 
-    /// Returns the answer, once; `None` while it has not come. An unknown question counts as lost.
+    /// Returns the answer, once; `None` while it has not arrived. An unknown question counts as
+    /// lost.
     pub fn take_reply(&mut self, id: QuestionId) -> Option<Answered> {
         match self.questions.open.get(&id) {
             Some(Question { reply: None, .. }) => None,

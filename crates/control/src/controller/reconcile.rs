@@ -1,9 +1,9 @@
 //! Compares a switch's entries with the wanted ones after a connection.
 //!
-//! Nothing is deleted wholesale. Valid entries that carry auster's cookie are adopted, from this
-//! process or an earlier one. Missing entries are added, wrong ones are mended one by one, and
-//! those with other cookies are left alone. When discovery has found the links, the controller
-//! joins adopted hops to paths, and learns the hosts at their ends.
+//! Nothing is deleted wholesale. Valid entries with auster's cookie are adopted, from this process
+//! or an earlier one. Missing entries are added, wrong entries are mended one by one, and entries
+//! with other cookies are left alone. When discovery has found the links, the controller joins
+//! adopted hops into paths, and learns the hosts at their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ use super::{Alarm, Controller, Event, Location, Mode, Timer};
 /// Time for discovery after the last change before adopted entries are judged.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// A path of more hops goes in circles.
+/// A path with more hops is a loop.
 const HOPS_MAX: usize = 64;
 
 /// The end of a trace along adopted entries.
@@ -62,7 +62,7 @@ impl Controller {
         mut reply: MultipartReply,
         unreadable: Vec<UnreadableRow>,
     ) {
-        // A switch may describe 254 tables at length, in many parts, of which one number counts.
+        // A switch may describe 254 tables at length, in many parts; only one number is needed.
         if let ReplyBody::TableFeatures(tables) = &mut reply.body
             && self.outbox.asked(dpid, xid) == Some(Request::TableFeatures)
         {
@@ -151,7 +151,7 @@ impl Controller {
             }
         }
         self.adopt_bonds(now, dpid, &bodies);
-        // A switch that has lost its entries needs those of hosts that only receive, too.
+        // A switch that has lost its entries also needs the entries of hosts that only receive.
         let mut of_bonds = self.bonding.parts(dpid, &self.fabric, &self.outbox.bonds);
         let others = (&mut of_bonds, &mut self.outbox);
         let is_new = self.fabric.read_groups(now, dpid, bodies, others);
@@ -190,7 +190,7 @@ impl Controller {
         }
     }
 
-    /// Compares the entries. `None` when the switch would not report them: then it is sent only the
+    /// Compares the entries. `None` if the switch does not report them: then it receives only the
     /// minimum that it needs.
     pub(super) fn reconcile(
         &mut self,
@@ -276,8 +276,8 @@ impl Controller {
         }
     }
 
-    /// Raises an alarm about entries of others before the way to our tables. In the tables of
-    /// paths they stand beside ours, by their priorities.
+    /// Raises an alarm about entries of others in front of our tables. In the path tables such
+    /// entries are beside ours, by their priorities.
     fn name_foreign(&mut self, now: Instant, dpid: DatapathId, theirs: &[FlowStats]) {
         if self.outbox.numbering(dpid) == Numbering::Plain {
             return;
@@ -315,7 +315,8 @@ impl Controller {
             tally.deleted += 1;
             self.outbox.send_flow_mod(dpid, entry.key.to_delete());
         }
-        // An earlier version has not asked to hear of their end. Before 1.3 no switch says.
+        // An earlier version has not requested reports of their end. Before 1.3 no switch returns
+        // flags.
         let says_flags = self.outbox.version(dpid) >= Some(Version::V13);
         for entry in all {
             let is_same = |row: &&FlowStats| {
@@ -349,7 +350,7 @@ impl Controller {
             return;
         };
         let paths = &self.paths;
-        // For a path that has gone meanwhile nothing is wanted, nor is any entry of an edge.
+        // Entries of a path that has ended meanwhile are not wanted, nor are entries of an edge.
         let wanted = |entry: &Entry| match entry.kind {
             EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => {
                 paths.owns(dpid, entry.key)
@@ -471,8 +472,8 @@ impl Controller {
         }
     }
 
-    /// Joins adopted hops to paths. Deletes the first entries of those that lead nowhere: their
-    /// next packet comes up and gets a path.
+    /// Joins adopted hops into paths. Deletes the first entries of paths that lead nowhere: their
+    /// next packet reaches the controller and gets a path.
     pub(super) fn adopt_entries(&mut self, now: Instant) {
         self.adopt_hosts(now);
         let mut beginnings: BTreeMap<Pair, BTreeSet<Location>> = BTreeMap::new();
@@ -492,8 +493,8 @@ impl Controller {
             }
         }
         for (pair, places) in beginnings {
-            // A path seems to begin in two places if the switch between them is not here yet: a
-            // port towards it looks like one with hosts, and neither end is what it seems.
+            // A path seems to begin in two places if the switch between them is not connected yet:
+            // a port towards it looks like a port with hosts, and neither end is what it seems.
             // The ports of a bond are one place.
             let place = |at: &Location| self.outbox.bonds.place(*at);
             if places.iter().map(place).collect::<BTreeSet<_>>().len() > 1 {
@@ -530,7 +531,7 @@ impl Controller {
                 let right =
                     self.hosts.place(src) == Some(begin) && self.hosts.place(dst) == Some(end);
                 if is_local {
-                    // Its hosts are known now; the rest of it is not kept.
+                    // The hosts of the entry are known now; the rest of it is not kept.
                     self.forget_entry(at, pair);
                 } else if right && !self.paths.contains(pair) {
                     self.paths.adopt(now, pair, hops);
@@ -548,7 +549,7 @@ impl Controller {
         }
     }
 
-    /// Forgets a pair's entry and those of its rules.
+    /// Forgets a pair's entry and the entries of its rules.
     fn forget_entry(&mut self, at: Location, pair: Pair) -> BTreeSet<EntryKey> {
         let key = EntryKey::pair(at.port, pair.0, pair.1);
         let Some(table) = self.tables.get_mut(at.dpid) else {
@@ -562,7 +563,7 @@ impl Controller {
         its
     }
 
-    /// Deletes dropping entries that have no leading entries of their pair beside them any more.
+    /// Deletes dropping entries that no longer have forwarding entries of their pair beside them.
     fn drop_barriers(&mut self, now: Instant) {
         let mut idle = Vec::new();
         for (dpid, table) in self.synced() {
@@ -652,7 +653,7 @@ impl Controller {
                 None if hosts.is_known(host.mac) => {}
                 None => match self.adopted_role(at) {
                     PortRole::Edge => found.push((host, at)),
-                    // It has left while nobody looked.
+                    // The host has left unnoticed.
                     PortRole::Gone => self.end_told(now, host, at),
                     _ => {}
                 },
@@ -664,8 +665,8 @@ impl Controller {
         }
     }
 
-    /// Ends what leads to a host that is no longer where a switch's entries say. Entries between
-    /// hosts outside of VLANs are traced.
+    /// Ends the entries towards a host that is no longer at the place that a switch's entries name.
+    /// Entries between hosts outside of VLANs are traced.
     fn end_told(&mut self, now: Instant, host: HostKey, at: Location) {
         match host.vlan.is_none() {
             true => self.fabric.forget_host(host, at.dpid, &mut self.outbox),
@@ -673,8 +674,8 @@ impl Controller {
         }
     }
 
-    /// The role of a port that entries name. A port that was a link of the fabric is no edge before
-    /// the fabric gives it up.
+    /// The role of a port that entries name. A port that was a link of the fabric is not an edge
+    /// until the fabric gives it up.
     fn adopted_role(&self, at: Location) -> PortRole {
         match self.network.role(at) {
             PortRole::Edge if self.fabric.was_link(at) => PortRole::Held,
@@ -721,8 +722,8 @@ fn edges_told(held: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = PortNo> 
     ports.flatten()
 }
 
-/// The entry by which a pair's packets leave a switch: its own, that of one of its rules, or else a
-/// coarse one.
+/// The entry that forwards a pair's packets out of a switch: the pair's own entry, an entry of one
+/// of its rules, or else a coarse entry.
 fn leading(entries: &Entries, key: EntryKey) -> Option<&Entry> {
     let own = entries.get(&key);
     let of_rule = || of_rules(entries, key).find(|entry| entry.kind == EntryKind::Service);

@@ -1,4 +1,4 @@
-//! Handles reports that entries are gone.
+//! Handles reports of removed entries.
 
 use clock::{Duration, Instant};
 use openflow::DatapathId;
@@ -17,13 +17,13 @@ use super::ingress::outlasts_flows;
 use super::outbox::Timer;
 use super::paths::PauseOutcome;
 
-/// Between the report that a switch has lost what it needs and the end of its connection. Entries
-/// that are mended by themselves are reported in the same moment, and have their events before.
+/// Time from the report that a switch has lost entries it needs to the end of its connection.
+/// Entries mended by themselves are reported at the same moment, and have their events first.
 const EMPTIED_AFTER: Duration = Duration::from_millis(100);
 
 impl Controller {
-    /// Handles the removal of an entry. With its ingress entry the path is gone. Foreign entries,
-    /// and those that the controller deleted itself, change nothing.
+    /// Handles the removal of an entry. A path ends with the removal of its ingress entry. Foreign
+    /// entries, and those that the controller deleted itself, change nothing.
     pub(super) fn handle_flow_removed(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl Controller {
             if !is_earlier && table.entries().get(&key).is_some_and(is_it) {
                 table.forget(&key);
                 table.handle_removed(key);
-                // Somebody else has deleted it: no packet may pass without it.
+                // Someone else has deleted the entry: no packet may pass without it.
                 if kind == EntryKind::Barrier && self.paths.holds(pair, dpid, key) {
                     self.drop_path(now, pair);
                 }
@@ -114,9 +114,9 @@ impl Controller {
         }
     }
 
-    /// Somebody else has deleted what every switch has, as `ovs-ofctl del-flows` does with all
-    /// else, and most entries say nothing of their end. The switch is to connect again, so that
-    /// its entries are compared.
+    /// Handles the deletion by someone else of an entry that every switch has.
+    /// `ovs-ofctl del-flows` deletes all other entries too, most of them without a report. The
+    /// switch must reconnect, so that its entries are compared.
     fn infrastructure_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let mut wanted = Entry::infrastructure(self.config.is_forwarding).into_iter();
@@ -128,8 +128,8 @@ impl Controller {
         }
     }
 
-    /// The same of what every switch of the fabric has in its further tables, and of an entry whose
-    /// group is gone: a deletion of ours takes the entries before their group.
+    /// Does the same for entries that every switch of the fabric has in its further tables, and for
+    /// an entry whose group was deleted: the controller deletes entries before their group.
     fn fabric_removed(&mut self, now: Instant, dpid: DatapathId, removed: &FlowRemoved) {
         let is_lost = match removed.reason {
             FlowRemovedReason::GROUP_DELETE => true,
@@ -160,8 +160,8 @@ mod tests {
         Admission, ControllerConfig, ControllerOutput, PeerIdentity, RefusedReason,
     };
 
-    /// However often a switch says so, its connection ends once, and not before what is mended by
-    /// itself has been.
+    /// However often a switch reports the deletion, its connection ends once, and not before the
+    /// entries mended by themselves are handled.
     #[test]
     fn a_switch_that_somebody_empties_connects_again() {
         let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);

@@ -1,6 +1,7 @@
-//! Questions for IP addresses that reach the controller. It sets the entries of the conversations
-//! that they precede, and holds them meanwhile ([`super::first`]). With the fabric, it answers for
-//! hosts that it knows, and floods a question for any other once in a while.
+//! Questions for IP addresses that reach the controller. The controller sets the entries of the
+//! conversations that the questions precede, and holds the questions meanwhile ([`super::first`]).
+//! With the fabric, it answers for known hosts, and floods a question for any other host once in a
+//! while.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -23,8 +24,8 @@ use super::{Controller, Location, Mode};
 /// Minimum time between two floods of the same question. Hosts ask again after a second.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Maximum number of questions remembered for that. Beyond it every question is flooded, within the
-/// budgets of its port.
+/// Maximum number of questions remembered for this interval. Beyond it every question is flooded,
+/// within the budgets of its port.
 const ASKED_MAX: usize = 4096;
 
 /// Maximum length of a frame that is held: a longer one resolves no address, or is not worth
@@ -82,7 +83,7 @@ impl Facts<'_> {
 }
 
 impl Controller {
-    /// Handles a packet for everybody, or for a host that nobody knows.
+    /// Handles a packet for all hosts, or for an unknown host.
     pub(super) fn handle_for_all(
         &mut self,
         now: Instant,
@@ -99,8 +100,8 @@ impl Controller {
             self.outbox.counters.questions_repeated += 1;
             return;
         }
-        // The answer to an IPv6 question must come up, since it says whether its sender is a
-        // router: it would find an entry that was set before.
+        // The answer to an IPv6 question must reach the controller, since it shows whether its
+        // sender is a router. It would match an entry that was set before.
         let asked = asked.filter(|ip| ip.is_ipv4() || is_answered);
         if self.ingress.may_flood(now, packet.at, &mut self.outbox)
             && !asked.is_some_and(|ip| self.hold_question(now, packet, is_arp(fields), ip))
@@ -109,7 +110,7 @@ impl Controller {
         }
     }
 
-    /// Answers a question in place of the host that is asked for, or sends the packet to everybody.
+    /// Answers a question in place of the requested host, or sends the packet to all hosts.
     pub(super) fn answer_or_spread(&mut self, now: Instant, packet: &Packet<'_>) {
         match self.answer_to(packet) {
             Some(reply) => {
@@ -121,8 +122,8 @@ impl Controller {
         }
     }
 
-    /// The answer of a host that is elsewhere and has its address. A class may forbid a host to
-    /// learn of another, so hosts in classes answer for themselves.
+    /// The answer for a host at another place that has the requested address. A class may forbid a
+    /// host to learn of another, so hosts in classes answer for themselves.
     fn answer_to(&self, packet: &Packet<'_>) -> Option<Reply> {
         if !self.fabric.is_on() {
             return None;
@@ -137,8 +138,8 @@ impl Controller {
     }
 
     /// Sets the missing entries between the two hosts of a message that resolves an address, and
-    /// holds the message until they are active. Returns false if the message is to go on as any
-    /// packet: it resolves nothing, nothing is missing, or too many are held.
+    /// holds the message until they are active. Returns false if the message is to be forwarded
+    /// like any packet: it resolves nothing, no entry is missing, or too many messages are held.
     pub(super) fn hold_resolution(
         &mut self,
         now: Instant,
@@ -155,7 +156,7 @@ impl Controller {
         self.hold(now, packet, is_arp(fields), tokens)
     }
 
-    /// The same for a broadcast question, if the place of the host that will answer is known.
+    /// Does the same for a broadcast question, if the place of the host that will answer is known.
     fn hold_question(
         &mut self,
         now: Instant,
@@ -189,8 +190,8 @@ impl Controller {
             .hold(now, (packet, is_arp), tokens, is_active, outbox)
     }
 
-    /// Sets entries from one host to the other and back. Returns the names of those that are not
-    /// confirmed yet. `missed`: a packet of the first host has come up for want of an entry.
+    /// Sets entries from one host to the other and back. Returns the names of unconfirmed entries.
+    /// `missed`: a packet of the first host has reached the controller for lack of an entry.
     fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
         let ((src, from), (dst, to)) = ends;
         let facts = self.facts();
@@ -240,7 +241,7 @@ impl Controller {
         }
     }
 
-    /// Notes that every switch has taken the entries of this name. Releases held ARP where the
+    /// Notes that every switch has accepted the entries of this name. Releases held ARP where the
     /// entries are active at once.
     pub(super) fn taken(&mut self, now: Instant, token: Token) {
         let (ingress, net) = (&self.ingress, &self.network);

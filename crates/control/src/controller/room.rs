@@ -68,8 +68,8 @@ impl Controller {
         Ok(idle_s)
     }
 
-    /// Takes a place for each rule at the first hop of a path. Returns false, and takes none, where
-    /// there is not enough room.
+    /// Takes a place for each rule at the first hop of a path. Returns false, and takes no place,
+    /// if there is not enough room.
     pub(super) fn admit_rules(
         &mut self,
         now: Instant,
@@ -91,8 +91,8 @@ impl Controller {
         has_room
     }
 
-    /// Evicts entries. Those of a path go with all of it: they are unused, so their order does not
-    /// matter.
+    /// Evicts entries. An entry of a path is evicted with the whole path: its entries are unused,
+    /// so their order does not matter.
     pub(super) fn evict(&mut self, now: Instant, dpid: DatapathId, keys: &[RowKey]) {
         for row in keys {
             let key = row.entry_key();

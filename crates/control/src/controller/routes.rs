@@ -1,15 +1,16 @@
-//! Entries towards hosts, set before any packet asks (proactive and hybrid mode).
+//! Entries towards hosts, set before any packet needs them (proactive and hybrid mode).
 //!
 //! The controller computes all of them from the places of the hosts and the links, compares them
 //! with the switches' entries, and sends the difference, nearest to the host first. Proactive: one
-//! entry per host and switch, from any port. Hybrid: one per host and link port, so that a packet
-//! from an edge port still comes up once per pair of hosts, and its sender is checked.
+//! entry per host and switch, from any port. Hybrid: one entry per host and link port, so that a
+//! packet from an edge port still reaches the controller once per pair of hosts, and its sender is
+//! checked.
 //!
 //! *Forward and report* is hybrid with one more entry per host and switch. Packets from any other
-//! port, that is from edges, take the same route, and the beginning of each goes to the controller
-//! as well, which makes the pair's entry. That entry has the same output, so no packet after it is
-//! faster than one before. Switches of 1.0 cannot name the entry of a packet-in; there, packets
-//! come up.
+//! port, which is an edge port, take the same route. The beginning of each packet also goes to the
+//! controller, which sets the pair's entry. This entry has the same output, so no packet after it
+//! is faster than one before. Switches of 1.0 cannot name the entry of a packet-in; there, packets
+//! go to the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,7 @@ impl Routes {
         }
     }
 
-    /// Has the routes computed now, whatever timer is set.
+    /// Schedules the computation of the routes for now, whatever timer is set.
     pub(super) fn at_once(&mut self, now: Instant, outbox: &mut Outbox) {
         self.is_pending = true;
         outbox.timer(now, Timer::Routes);
@@ -107,7 +108,7 @@ impl Routes {
             for entry in table.entries().values() {
                 let key = &entry.key;
                 // A host known only from entries may in truth be behind a port towards a switch
-                // that is not here yet.
+                // that has not connected yet.
                 let unknown = !key.eth_dst.is_some_and(|mac| facts.hosts.is_heard(mac));
                 let may_be = facts.has_routes() && young && unknown;
                 let kept = wanted.contains_key(key) || may_be;
@@ -210,7 +211,7 @@ impl Facts<'_> {
         let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
         if reports {
             entries.push(entry(EntryKey::report(mac), EntryKind::Report));
-            // Hosts behind one port hear each other there, and need no report.
+            // Hosts behind one port receive each other's packets there, and need no report.
             entries.extend((dpid == home.dpid).then(|| from(Some(out))));
         }
         entries

@@ -1,5 +1,5 @@
-//! A page of hosts, out of all that there are. It is found in steps, as a look at two million hosts
-//! takes longer than switches and other members of a cluster may wait.
+//! Pages of hosts, out of all known hosts. A page is collected in steps: a scan of two million
+//! hosts takes longer than switches and other members of a cluster may wait.
 
 use std::collections::BinaryHeap;
 
@@ -13,16 +13,16 @@ use super::Controller;
 use super::hosts::Hosts;
 use super::views::HostDetail;
 
-/// The hosts that one step looks at, a fraction of a millisecond's.
+/// Maximum number of hosts in one step, which takes a fraction of a millisecond.
 const STEP_MAX: usize = 8192;
 
-/// Which hosts are wanted.
+/// A query for hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostQuery {
     pub at: Option<DatapathId>,
     pub vlan: Option<VlanId>,
     pub names: Names,
-    /// Those behind this one, by address and then VLAN.
+    /// Only hosts after this one, by address and then VLAN.
     pub after: Option<(MacAddr, VlanId)>,
     pub limit: usize,
 }
@@ -32,7 +32,7 @@ pub struct HostQuery {
 pub enum Names {
     #[default]
     All,
-    /// Those whose first `digits` hexadecimal digits are these.
+    /// Hosts whose first `digits` hexadecimal digits are these.
     Mac {
         value: u64,
         digits: u32,
@@ -40,26 +40,26 @@ pub enum Names {
     Network(Prefix),
 }
 
-/// Some of the hosts that are wanted.
+/// A page of the wanted hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPage {
     pub hosts: Vec<HostDetail>,
-    /// All that are wanted, on this page or not.
+    /// The number of wanted hosts, on this page or not.
     pub total: usize,
-    /// Whether there are others behind the last.
+    /// Whether there are more hosts after the last.
     pub has_more: bool,
 }
 
-/// A look for a page of hosts that have a place. Call [`Controller::look_at_hosts`] until it is
-/// over. Hosts that come, go or move meanwhile may be missed.
+/// A scan for a page of hosts that have a place. Call [`Controller::look_at_hosts`] until it is
+/// over. Hosts that appear, leave or move meanwhile may be missed.
 #[derive(Clone, Debug, Default)]
 pub struct HostScan {
     query: HostQuery,
-    /// The first ones so far, the last of them on top.
+    /// The first hosts so far, with the last of them on top.
     first: BinaryHeap<((MacAddr, VlanId), Location)>,
     total: usize,
     has_more: bool,
-    /// The VLAN that is looked at, and the number of its hosts that have been.
+    /// The VLAN under scan, and the number of its hosts already scanned.
     at: (VlanId, usize),
 }
 
@@ -108,7 +108,7 @@ impl HostScan {
         }
         if self.first.len() >= query.limit {
             self.has_more = true;
-            // Nearly every host of a large network is behind the last of a full page.
+            // Nearly every host of a large network is after the last host of a full page.
             if self.first.peek().is_none_or(|(last, _)| key >= *last) {
                 return;
             }
@@ -117,7 +117,7 @@ impl HostScan {
         self.first.push((key, at));
     }
 
-    /// Looks at some hosts of a VLAN. Returns their number, or `None` if there are no others.
+    /// Scans some hosts of a VLAN. Returns their number, or `None` if no others are left.
     fn look(&mut self, vlan: VlanId, hosts: &Hosts, count_max: usize) -> Option<usize> {
         if let Some(single) = self.query.names.single(hosts) {
             if let Some((mac, at)) = single.and_then(|mac| Some((mac, hosts.place(mac)?))) {
@@ -138,7 +138,7 @@ impl HostScan {
 }
 
 impl Controller {
-    /// Goes on with a look for hosts. Returns their page once it is over.
+    /// Continues a scan for hosts. Returns their page once it is over.
     pub fn look_at_hosts(&self, scan: &mut HostScan) -> Option<HostPage> {
         let mut left = STEP_MAX;
         let at = scan.at.0;
@@ -159,7 +159,7 @@ impl Controller {
             }
         }
         let mut first = std::mem::take(&mut scan.first).into_sorted_vec();
-        // One that has moved within the table may have been met twice.
+        // A host that has moved within the table may have been found twice.
         first.dedup_by_key(|(key, _)| *key);
         let details = first.into_iter();
         let details = details.filter_map(|((mac, vlan), at)| self.host_detail(mac, vlan, at));
@@ -187,7 +187,7 @@ mod tests {
         MacAddr(bytes)
     }
 
-    /// A controller with hosts of two VLANs and of none, and their places.
+    /// A controller with hosts in two VLANs and in none, and their places.
     fn known() -> (Controller, BTreeMap<(MacAddr, VlanId), Location>) {
         let count_max = 100_000;
         let shares = Shares {

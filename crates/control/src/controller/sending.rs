@@ -1,4 +1,4 @@
-//! Sends updates stage by stage: what the machines of forwarding want becomes messages here.
+//! Sends updates stage by stage: turns the changes of the forwarding machines into messages.
 
 use clock::Instant;
 use openflow::message::BundleControl;
@@ -20,7 +20,7 @@ impl Controller {
         }
     }
 
-    /// Sends the stages of an update that may go now.
+    /// Sends the stages of an update that may be sent now.
     fn advance(&mut self, now: Instant, id: u64) {
         while let Some((stage, switches)) = self.updates.next(id) {
             self.apply_stage(now, stage);
@@ -31,7 +31,7 @@ impl Controller {
         }
     }
 
-    /// Notes that a switch has confirmed a stage or, if it is `lacking`, will not.
+    /// Notes that a switch has confirmed a stage or, if it is `lacking`, will not confirm it.
     fn barrier_passed(&mut self, now: Instant, id: u64, lacking: Option<DatapathId>) {
         let outbox = &mut self.outbox;
         if self.updates.handle_barrier(now, (id, lacking), outbox) {
@@ -64,7 +64,7 @@ impl Controller {
         true
     }
 
-    /// Makes changes that take effect at once at each switch that takes bundles.
+    /// Makes changes that take effect together on each switch that accepts bundles.
     pub fn as_one<T>(&mut self, change: impl FnOnce(&mut Controller) -> T) -> T {
         self.outbox.begin_change();
         let changed = change(self);
@@ -89,8 +89,8 @@ impl Controller {
         }
     }
 
-    /// Closes the connection of a switch whose entries are not what they are taken for. They are
-    /// compared when it connects again.
+    /// Closes the connection of a switch whose entries are not the assumed ones. The entries are
+    /// compared when it reconnects.
     pub(super) fn close_unknown(
         &mut self,
         now: Instant,
@@ -103,7 +103,7 @@ impl Controller {
         }
     }
 
-    /// Ends the waits for a connection that is gone.
+    /// Ends the waits for a connection that has ended.
     pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
         let Some(waiting) = self.outbox.drop_pipe(dpid) else {
             return;
@@ -144,8 +144,8 @@ impl Controller {
         }
     }
 
-    /// Notes the wanted entries, and sends the changes to connected switches; the others get them
-    /// when they come back.
+    /// Notes the wanted entries, and sends the changes to connected switches; the others receive
+    /// them when they reconnect.
     fn apply_stage(&mut self, now: Instant, stage: Stage) {
         for change in stage.changes {
             self.apply(now, change);
@@ -195,7 +195,7 @@ impl Controller {
         let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        // The refusal does not name the entry: a dropping one may be missing.
+        // The refusal does not name the entry: a dropping entry may be missing.
         if let (Guard::Path(pair, _), Step::Add(entry)) = (guard, step)
             && entry.notify
             && table.is_full(now)

@@ -1,15 +1,15 @@
 //! Services: some of the packets between two hosts, with a class of their own.
 //!
-//! A switch distinguishes them where the pair's path begins. Beside the pair's entry it has a
-//! higher one for each rule, with the lifetime of its class, and with the same output or a drop.
-//! Past the first switch all packets of the pair use the same entries, which last as long as the
-//! longest of them.
+//! The switch where the pair's path begins distinguishes services. Besides the pair's entry it has
+//! a higher entry for each rule, with the lifetime of the rule's class, and with the same output or
+//! a drop. After the first switch all packets of the pair use the same entries, which last as long
+//! as the longest of these lifetimes.
 //!
-//! The entries are set together, dropping ones before leading ones, and are deleted together when
-//! none leads any more. A leading entry that ends is covered by the pair's. Where a dropping one
-//! would take its packets, it is set again as long as another entry of the pair is in use: an
-//! *exception* ends with its pair. A dropping entry has no timeout, so that no packet slips through
-//! because it ended before those that lead.
+//! The entries are set together, dropping entries before forwarding ones, and are deleted together
+//! when no forwarding entry is left. The pair's entry takes over from a forwarding entry that ends.
+//! Where a dropping entry would take the packets, the ended entry is set again as long as another
+//! entry of the pair is in use: an *exception* ends with its pair. A dropping entry has no timeout,
+//! so that no packet slips through because it ended before the forwarding entries.
 
 use std::collections::BTreeSet;
 
@@ -32,11 +32,12 @@ use super::{Controller, Mode};
 pub(super) struct PairRule {
     pub rule: Rule,
     pub drops: bool,
-    /// Whether it was set again without use: its presence does not show that the pair is in use.
+    /// Whether the rule's entry was set again without use: its presence does not show that the pair
+    /// is in use.
     pub kept: bool,
 }
 
-/// The new entries at a path's first switch: dropping ones go before all others.
+/// The new entries at a path's first switch: dropping entries are set before all others.
 #[derive(Default)]
 pub(super) struct Beginning {
     pub drops: Vec<Change>,
@@ -61,7 +62,8 @@ impl<'a> Facts<'a> {
         rules.collect()
     }
 
-    /// The address families of which one of the two has an address; both, if nothing is known.
+    /// The address families in which at least one of the two hosts has an address; both families,
+    /// if no address is known.
     fn families(&self, (src, dst): Pair) -> Vec<Family> {
         let ips = [src, dst].map(|mac| self.hosts.ips(mac)).concat();
         let mut families = Vec::new();
@@ -74,7 +76,7 @@ impl<'a> Facts<'a> {
         families
     }
 
-    /// Whether any packet may go from the one host to the other.
+    /// Whether any packet may go from one host to the other.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         !self.forbids(pair) || self.rules_of(pair).iter().any(|rule| !rule.drops)
     }
@@ -98,7 +100,7 @@ impl<'a> Facts<'a> {
         its.map_or_else(|| self.forbids(pair), |rule| rule.drops)
     }
 
-    /// The class of the packets that an entry of a pair is for.
+    /// The class of the packets that an entry of a pair matches.
     pub(super) fn class_of_entry(&self, pair: Pair, rule: Option<Rule>) -> Option<&'a FlowClass> {
         self.hosts.class_of(self.timeouts, pair, rule)
     }
@@ -127,7 +129,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether a path was set before any packet, so that it must not go for want of packets.
+    /// Whether a path was set before any packet, so that it must not time out without packets.
     pub(super) fn is_lasting(&self, pair: Pair) -> bool {
         self.mode == Mode::Hybrid && self.net.says_both(pair)
     }
@@ -174,7 +176,7 @@ impl<'a> Facts<'a> {
         } else {
             let (idle_s, hard_s) = self.timeouts_of(pair, Some(rule.rule), true, table_s);
             match self.is_exception(pair, rule.rule, rules) {
-                // A lower dropping entry would take its packets while it is renewed.
+                // A lower dropping entry would take the packets while the entry is renewed.
                 true => (if idle_s == 0 { hard_s } else { idle_s }, 0),
                 false => (idle_s, hard_s),
             }
@@ -189,7 +191,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether its packets would be dropped without it.
+    /// Whether the rule's packets would be dropped without its entry.
     fn is_exception(&self, pair: Pair, rule: Rule, rules: &[PairRule]) -> bool {
         let mut after = rules.iter().filter(|other| other.rule.rank > rule.rank);
         after.any(|other| other.drops && other.rule.overlaps(rule))
@@ -197,7 +199,7 @@ impl<'a> Facts<'a> {
             || self.timeouts.excepts(rule)
     }
 
-    /// Timeouts of a pair's entries past the first hop: no service outlasts them.
+    /// Timeouts of a pair's entries after the first hop: no service outlasts them.
     pub(super) fn timeouts_after_first(&self, pair: Pair, table_s: Option<u16>) -> (u16, u16) {
         let rules = self.rules_of(pair).into_iter().filter(|rule| !rule.drops);
         let of_rules = rules.map(|rule| self.timeouts_of(pair, Some(rule.rule), false, table_s));
@@ -231,8 +233,8 @@ impl<'a> Facts<'a> {
 }
 
 impl Controller {
-    /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops the
-    /// packets after it comes with the pair's entries.
+    /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops
+    /// later packets is set with the pair's entries.
     pub(super) fn bar_by_path(&mut self, now: Instant, packet: &Packet<'_>) {
         let to = self.hosts.place(packet.dst).filter(|to| *to != packet.at);
         if let Some(to) = to.filter(|_| self.config.mode != Mode::Proactive) {
@@ -240,7 +242,8 @@ impl Controller {
         }
     }
 
-    /// Handles the end of a path's entry, by itself or for others (`is_evicted`).
+    /// Handles the end of a path's entry: it ended by itself, or was evicted for others
+    /// (`is_evicted`).
     pub(super) fn entry_ended(
         &mut self,
         now: Instant,
@@ -306,7 +309,7 @@ impl Controller {
         }
     }
 
-    /// Adopts a path that was joined from entries, with those of its rules.
+    /// Adopts a path that was joined from entries, with the entries of its rules.
     pub(super) fn adopt_rules(&mut self, now: Instant, pair: Pair) {
         let Some((hop, _)) = self.paths.beginning(pair) else {
             return;
@@ -330,8 +333,8 @@ impl Controller {
     }
 }
 
-/// The entries of a pair's rules beside its own, from the last rule on. Looks once at each priority
-/// that some rule has, and not at the rules of all other pairs.
+/// The entries of a pair's rules besides its own entry, starting with the last rule. Looks once at
+/// each priority in use by rules, and not at the rules of all other pairs.
 pub(super) fn of_rules(entries: &Entries, key: EntryKey) -> impl Iterator<Item = &Entry> {
     let in_use = |from: EntryKey| {
         let next = entries.rules_from(from).next()?.key;

@@ -1,17 +1,17 @@
-//! Coarse entries, which pairs share: one entry for all packets to a host that come in by one link.
-//! They serve switches where more pairs are in use than the table holds.
+//! Coarse entries, which pairs share: one entry for all packets to a host that arrive on one link.
+//! They serve switches where more pairs are in use than the table has room for.
 //!
-//! A coarse entry matches only packets that come from another switch. At an edge port each pair
-//! still comes up once, so that the controller learns its sender and stops forbidden packets there.
+//! A coarse entry matches only packets from another switch. At an edge port each pair still reaches
+//! the controller once, so that the controller learns the sender and stops forbidden packets there.
 //! Entries of pairs, including those that drop, have a higher priority than a coarse one. A coarse
-//! entry leads the same way as the entries that it replaces, and over known links nearer to the
-//! host. So coarse entries alone lead no packet in a circle. While a host has coarse entries, new
-//! paths to it share one route and need no entry there.
+//! entry uses the same out-port as the entries that it replaces, and forwards over known links
+//! nearer to the host. So coarse entries alone never form a loop. While a host has coarse entries,
+//! new paths to it share one route and need no entry there.
 //!
-//! A path whose hop is coarse stays unchanged. When links or hosts change, coarse entries follow or
-//! are deleted, and paths that have lost theirs are set again. When the table has been calm for a
-//! while ([`Keeper::relief`](crate::timeouts::keeper::Keeper::relief)), the controller sets entries
-//! of pairs again and deletes the coarse one.
+//! A path whose hop is coarse stays unchanged. When links or hosts change, coarse entries are
+//! updated or deleted, and paths that have lost their coarse entry are set again. When the table
+//! has been calm for a while ([`Keeper::relief`](crate::timeouts::keeper::Keeper::relief)), the
+//! controller sets entries of pairs again and deletes the coarse one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,10 +35,10 @@ const IDLE_S: u16 = 60;
 /// The in-port, the destination and the out-port of packets.
 type HopKey = (PortNo, MacAddr, PortNo);
 
-/// The coarse entries that the switches should hold.
+/// The coarse entries that the switches should have.
 #[derive(Default)]
 pub(super) struct SharedEntries {
-    /// The out-port of packets by destination and by the port where they come in.
+    /// The out-port of packets by destination and by in-port.
     ways: BTreeMap<MacAddr, BTreeMap<Location, PortNo>>,
     counts: BTreeMap<DatapathId, usize>,
 }
@@ -56,7 +56,7 @@ impl SharedEntries {
         self.ways.get(&dst)?.get(&at).copied()
     }
 
-    /// Whether packets of a path need no entry of their own there.
+    /// Whether packets of a path need no entry of their own at this hop.
     pub(super) fn carries(&self, hop: &Hop, dst: MacAddr) -> bool {
         self.way(hop.entrance(), dst) == Some(hop.out_port)
     }
@@ -88,7 +88,7 @@ impl SharedEntries {
     }
 
     /// Chooses the coarse entries that free up to `excess` entries of a table in which all are in
-    /// use. Returns them, and the number that they do not free.
+    /// use. Returns these coarse entries, and the number of entries that they do not free.
     fn choose(&mut self, facts: Facts<'_>, dpid: DatapathId, excess: u32) -> (Vec<Choice>, u32) {
         if excess == 0 || !facts.may_coarsen() {
             return (Vec::new(), excess);
@@ -108,7 +108,7 @@ impl SharedEntries {
             let (port, dst, out) = way;
             let at = Location { dpid, port };
             let is_other = self.way(at, dst).is_some_and(|taken| taken != out);
-            // Entries that only fit after the others have gone wait for the next reading.
+            // Entries that fit only after others are deleted wait for the next reading.
             let is_for_now = nth == 0 || free > 0;
             if !is_other && is_for_now && entrances.insert((port, dst)) {
                 self.set(at, dst, out);
@@ -123,7 +123,7 @@ impl SharedEntries {
         (choices, excess.saturating_sub(freed))
     }
 
-    /// Whether a change of the table of `dpid` agrees with the coarse entries that it should hold.
+    /// Whether a change of the table of `dpid` agrees with the coarse entries that it should have.
     /// `way_of_path`: the out-port of the path that has an entry there.
     pub(super) fn agrees(
         &self,
@@ -138,7 +138,7 @@ impl SharedEntries {
         match step {
             Step::Add(entry) => way(&entry.key) == Some(entry.out),
             Step::Delete(key) if key.is_coarse() => way(key).is_none(),
-            // A deletion of a pair's entry that a coarse one replaces.
+            // A deletion of a pair's entry that a coarse entry replaces.
             Step::Delete(key) => way(key).is_some_and(|way| {
                 let own = way_of_path(*key);
                 own.is_none_or(|own| own == way)
@@ -146,8 +146,8 @@ impl SharedEntries {
         }
     }
 
-    /// The changes of a path's hop that is coarse: that entry once more, and no entry of the pair
-    /// that leads elsewhere. `None` if the hop needs its own entry.
+    /// The changes at a path's hop that is coarse: the coarse entry is sent again, and no entry of
+    /// the pair may forward elsewhere. `None` if the hop needs its own entry.
     pub(super) fn changes(&self, facts: Facts<'_>, pair: Pair, hop: &Hop) -> Option<HopChanges> {
         if !self.carries(hop, pair.1) {
             return None;
@@ -171,8 +171,9 @@ impl SharedEntries {
         })
     }
 
-    /// Mends coarse entries after links or hosts may have moved. Turns those that lead no nearer,
-    /// and deletes those that are not allowed. Returns their hosts, and the changes.
+    /// Mends coarse entries after links or hosts may have moved. Redirects entries that do not
+    /// forward nearer to their host, and deletes entries that are not allowed. Returns their hosts,
+    /// and the changes.
     fn mend(&mut self, facts: Facts<'_>, now: Instant) -> (BTreeSet<MacAddr>, Vec<Stage>) {
         let mut trees = BTreeMap::new();
         let mut changed: Vec<(MacAddr, Location, Option<PortNo>, u32)> = Vec::new();
@@ -184,7 +185,7 @@ impl SharedEntries {
                 changed.push((dst, at, right, distance.copied().unwrap_or(0)));
             }
         }
-        // The nearest first, as with routes; deletions at once.
+        // The nearest first, like routes; deletions at once.
         changed.sort_by_key(|(_, _, right, distance)| (right.is_some(), *distance));
         let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         for (dst, at, right, distance) in &changed {
@@ -219,7 +220,7 @@ impl SharedEntries {
     }
 
     /// The coarse entries of a switch whose pairs have room for entries of their own, beginning
-    /// with that of the fewest pairs.
+    /// with the entry of the fewest pairs.
     fn refinements<'a>(
         &self,
         paths: impl Iterator<Item = (Pair, &'a [Hop])>,
@@ -260,7 +261,7 @@ impl Hop {
 struct Choice {
     entry: Entry,
     rows: Vec<RowKey>,
-    /// Whether the table has no room for it before one of them is deleted.
+    /// Whether the table has room for the coarse entry only after one of these entries is deleted.
     is_full: bool,
 }
 
@@ -270,7 +271,7 @@ type Refinement = ((MacAddr, Location), Vec<(Pair, Hop)>);
 /// The changes that give a path its entry at a hop.
 pub(super) struct HopChanges {
     pub changes: Vec<Change>,
-    /// Whether the existing entry leads elsewhere.
+    /// Whether the existing entry forwards elsewhere.
     pub is_turned: bool,
 }
 
@@ -281,7 +282,7 @@ impl Facts<'_> {
         self.mode == Mode::Reactive && !self.has_routes()
     }
 
-    /// Entries of pairs that a coarse one may replace, by in-port, destination and out-port.
+    /// Entries of pairs that a coarse entry may replace, by in-port, destination and out-port.
     fn coarsenable(&self, dpid: DatapathId) -> BTreeMap<HopKey, Vec<RowKey>> {
         let mut by_way: BTreeMap<HopKey, Vec<RowKey>> = BTreeMap::new();
         let mut trees = BTreeMap::new();
@@ -305,7 +306,7 @@ impl Facts<'_> {
         by_way
     }
 
-    /// Whether packets for `dst` get nearer to it by this port. This counts all known links,
+    /// Whether packets for `dst` get nearer to it by this port. This includes all known links,
     /// whether or not their switches are connected, so coarse entries of one host always agree on
     /// the direction.
     fn leads(
@@ -364,7 +365,8 @@ impl Facts<'_> {
         out(hop.key(pair)).or_else(|| out(coarse)) == Some(hop.out_port)
     }
 
-    /// The port by which a coarse entry should lead now: its present port, unless that is wrong.
+    /// The out-port that a coarse entry should have now: its present port, unless that port is
+    /// wrong.
     fn right_way(
         &self,
         now: Instant,
@@ -378,7 +380,7 @@ impl Facts<'_> {
             self.net.is_up(place)
         };
         let Some(home) = self.hosts.place(dst) else {
-            // While the entry may have been adopted and its host not yet heard.
+            // The entry may have been adopted, and its host may not yet have sent a packet.
             let may_be = self.net.role(at) != PortRole::Edge && self.net.is_young(now, at.dpid);
             return (may_be && is_up(at.port) && is_up(out)).then_some(out);
         };
@@ -400,7 +402,7 @@ impl Facts<'_> {
         right.filter(|port| *port != at.port && is_up(*port))
     }
 
-    /// Adopts an entry that an earlier controller has left. Returns whether it may stay.
+    /// Adopts an entry that an earlier controller has left. Returns whether the entry may stay.
     pub(super) fn adopts_coarse(&self, now: Instant, dpid: DatapathId, entry: &Entry) -> bool {
         let (Some(port), Some(dst)) = (entry.key.in_port, entry.key.eth_dst) else {
             return false;
@@ -422,8 +424,8 @@ impl Controller {
         rest
     }
 
-    /// Sets the coarse entry before it deletes the entries that this one replaces. In a full table
-    /// it deletes the first of them before.
+    /// Sets the coarse entry, then deletes the entries that it replaces. In a full table, deletes
+    /// the first of them beforehand.
     fn replace(&mut self, now: Instant, dpid: DatapathId, choice: &Choice) {
         let Choice {
             entry,
@@ -452,16 +454,16 @@ impl Controller {
         self.start_update(now, stages);
     }
 
-    /// Mends coarse entries after links or hosts may have moved. Returns the hosts of those that
-    /// have changed.
+    /// Mends coarse entries after links or hosts may have moved. Returns the hosts of the changed
+    /// entries.
     pub(super) fn mend_coarse(&mut self, now: Instant) -> BTreeSet<MacAddr> {
         let (hosts, stages) = self.coarse.mend(facts!(self), now);
         self.start_update(now, stages);
         hosts
     }
 
-    /// Mends the paths to these hosts that lost a coarse entry. Sets them again where there is
-    /// room, and removes the others, so that their next packet asks.
+    /// Mends the paths to these hosts that lost a coarse entry. Sets these paths again where there
+    /// is room, and removes the others, so that their next packet reaches the controller.
     pub(super) fn mend_carried(
         &mut self,
         now: Instant,
@@ -478,8 +480,8 @@ impl Controller {
         }
     }
 
-    /// Mends coarse entries, and the paths that have lost one, after a change that is no path's or
-    /// is unknown.
+    /// Mends coarse entries, and the paths that have lost one, after a change that is not of a path
+    /// or is unknown.
     pub(super) fn refresh_coarse(&mut self, now: Instant) {
         let changed = self.mend_coarse(now);
         if !changed.is_empty() {
@@ -488,7 +490,8 @@ impl Controller {
     }
 
     /// Handles a switch's report that a coarse entry has ended. The entry may have been set again
-    /// meanwhile, which the report does not show. So it is deleted, and a path that needs it asks.
+    /// meanwhile, which the report does not show. So the entry is deleted, and a path that needs it
+    /// asks again.
     pub(super) fn coarse_ended(
         &mut self,
         dpid: DatapathId,
@@ -525,7 +528,7 @@ impl Controller {
         }
     }
 
-    /// Gives all pairs their own entry before it deletes the coarse one.
+    /// Gives all pairs their own entry, then deletes the coarse entry.
     fn refine(&mut self, now: Instant, at: Location, dst: MacAddr, pairs: &[(Pair, Hop)]) {
         self.coarse.remove(at, dst);
         let mut adds = Vec::new();

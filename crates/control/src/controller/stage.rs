@@ -1,4 +1,5 @@
-//! Changes of several switches: what is sent together, and the condition under which it still is.
+//! Changes of several switches: the changes sent together, and the condition under which each is
+//! still sent.
 
 use clock::Duration;
 use openflow::DatapathId;
@@ -16,10 +17,10 @@ pub(super) type Token = u64;
 /// Changes that may be sent at once.
 #[derive(Default)]
 pub(super) struct Stage {
-    /// The delay between the confirmation of the stage before and this one.
+    /// The delay between the confirmation of the previous stage and this stage.
     pub delay: Duration,
     pub changes: Vec<Change>,
-    /// Switches that somebody else has changed: they are asked for a barrier as well.
+    /// Switches changed elsewhere: they are asked for a barrier as well.
     pub confirm: Vec<DatapathId>,
     /// Changes of the fabric.
     pub fabric: Vec<FabricChange>,
@@ -57,8 +58,8 @@ impl Stage {
         }
     }
 
-    /// Reports a name to those that wait for the entries sent before: when they were taken, and
-    /// when they have settled.
+    /// Reports a name to the parts that wait for the entries sent before: when the entries were
+    /// taken, and when they have settled.
     pub(super) fn tell(token: Token) -> [Stage; 2] {
         let taken = Stage {
             taken: Some(token),
@@ -94,12 +95,13 @@ impl Stage {
 /// The switches that are to confirm a stage.
 pub(super) struct Switches {
     all: Vec<DatapathId>,
-    /// Those of them that somebody else has changed.
+    /// The switches among them that were changed elsewhere.
     confirm: Vec<DatapathId>,
 }
 
 impl Switches {
-    /// Has an update wait for their barriers. Returns the number of those that it waits for.
+    /// Makes an update wait for the switches' barriers. Returns the number of barriers that it
+    /// waits for.
     pub(super) fn ask(&self, id: u64, outbox: &mut Outbox) -> usize {
         let asked = |dpid: &&DatapathId| outbox.wait_for(**dpid, id, self.confirm.contains(dpid));
         self.all.iter().filter(asked).count()
@@ -118,7 +120,7 @@ pub(super) enum Step {
     Delete(EntryKey),
 }
 
-/// The condition under which a change is still wanted when its turn comes.
+/// The condition under which a change is still wanted when it is to be sent.
 #[derive(Clone, Copy)]
 pub(super) enum Guard {
     /// An entry of this revision of a path.
@@ -131,6 +133,6 @@ pub(super) enum Guard {
     Ended(Pair),
     /// An entry of this computation of the routes.
     Routes(u64),
-    /// A coarse entry, or one of a pair that it carries.
+    /// A coarse entry, or an entry of a pair that the coarse entry carries.
     Coarse,
 }

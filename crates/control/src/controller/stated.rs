@@ -1,8 +1,8 @@
-//! Static entries at work: what each switch was sent of them, and what is to be sent.
+//! The static entries of each switch: those already sent, and those still to be sent.
 //!
-//! A machine of its own. It compares a switch's static entries with the wanted ones when the switch
-//! connects and at each reading of their counters, and mends what differs. Entries with a timeout
-//! end for good. Changes of an owner beyond its rate wait, each place once.
+//! A separate state machine. It compares a switch's static entries with the wanted ones when the
+//! switch connects and at each reading of their counters, and mends every difference. Entries with
+//! a timeout end for good. Changes beyond an owner's rate wait, each place once.
 
 mod asked;
 mod part_place;
@@ -40,12 +40,12 @@ use waiting::{Waiting, Work};
 
 /// Time between two readings of the counters.
 const READ_INTERVAL: Duration = Duration::from_secs(10);
-/// Time after which changes beyond the rate go on.
+/// Time after which waiting changes beyond the rate continue.
 const TICK: Duration = Duration::from_millis(50);
 /// Readings that miss an entry before it counts as refused.
 const MISSED_MAX: u8 = 3;
-/// Entries of a switch that are mended each second, once it has had [`MENDED_AT_ONCE`] of them. The
-/// others wait for a later reading.
+/// Entries of a switch that are mended each second, after the first [`MENDED_AT_ONCE`]. The others
+/// wait for a later reading.
 const MENDED_PER_S: u32 = 20;
 
 pub(super) struct StaticEntries {
@@ -60,7 +60,7 @@ pub(super) struct StaticEntries {
 
 struct Owner {
     count: usize,
-    /// Its groups and meters.
+    /// Number of the owner's groups and meters.
     parts: usize,
     budget: Budget,
     waiting: Waiting,
@@ -68,18 +68,18 @@ struct Owner {
 
 #[derive(Default)]
 struct Switch {
-    /// It is connected, and what it holds has been compared.
+    /// Whether the switch is connected and its entries have been compared.
     is_compared: bool,
-    /// Its tables have the numbers for entries that let packets go on.
+    /// Whether its tables are numbered to include the table of entries that let packets continue.
     has_onward: bool,
     places: BTreeMap<FlowKey, Place>,
     parts: BTreeMap<PartId, PartPlace>,
     parts_read: PartsRead,
-    /// Messages sent since the last barrier, and those before the barrier that is under way.
+    /// Messages sent since the last barrier, and messages before the barrier that is under way.
     fresh: BTreeMap<Xid, Spot>,
     fenced: BTreeMap<Xid, Spot>,
     is_fencing: bool,
-    /// When the reading under way was asked for, and the places emptied since.
+    /// When the reading under way was requested, and the places emptied since then.
     asked_at: Option<Instant>,
     emptied: BTreeSet<FlowKey>,
     mending: Option<Budget>,
@@ -113,21 +113,21 @@ struct Place {
     /// The last entry that should have been here.
     last: Arc<StaticEntry>,
     held: Option<Held>,
-    /// The entry is to be set once more.
+    /// Whether the entry must be set again.
     is_stale: bool,
-    /// The form in which the switch reports the entry, if that is not ours; and one that it has
-    /// reported once.
+    /// The form in which the switch reports the entry, if it differs from ours; and a form reported
+    /// only once so far.
     form: Option<Vec<Instruction>>,
     odd: Option<Vec<Instruction>>,
-    /// Why the switch does not take it. It may still hold an earlier one.
+    /// Why the switch refuses the entry. It may still have an earlier one.
     refused: Option<Refusal>,
-    /// It held an entry when the connection ended.
+    /// Whether the place had an entry when the connection ended.
     was_held: bool,
-    /// Readings in turn that have missed it.
+    /// Consecutive readings without the entry.
     missed: u8,
 }
 
-/// An entry that a switch was sent, or has reported.
+/// An entry sent to a switch, or reported by it.
 struct Held {
     entry: Arc<StaticEntry>,
     /// `None`: an earlier process may have sent it.
@@ -140,7 +140,7 @@ struct Held {
 
 struct Refusal {
     why: String,
-    /// It may be taken later, once there is room.
+    /// Whether the switch may accept the entry later, once there is room.
     is_for_now: bool,
 }
 
@@ -155,7 +155,7 @@ impl Held {
         }
     }
 
-    /// Whether it does what another one would do.
+    /// Whether the entry does the same as another.
     fn does_as(&self, other: &StaticEntry) -> bool {
         let timeouts = |entry: &StaticEntry| (entry.idle_timeout_s, entry.hard_timeout_s);
         let is_same = self.entry.meter == other.meter && self.entry.actions == other.actions;
@@ -196,8 +196,8 @@ impl StaticEntries {
         }
     }
 
-    /// All reasons not to make these changes. With an outbox, also what the versions of connected
-    /// switches do not have.
+    /// All reasons not to make these changes. With an outbox, also features that the versions of
+    /// connected switches lack.
     fn check(
         &self,
         edits: &[FlowEdit],
@@ -221,9 +221,9 @@ impl StaticEntries {
             FlowEdit::Put(name, entry) => (name, Some(entry)),
             FlowEdit::Delete(name) => (name, None),
         });
-        // The last one of a name counts.
+        // The last edit of a name counts.
         let edits: BTreeMap<FlowName, Option<Box<StaticEntry>>> = named.collect();
-        // Places are free before others take them.
+        // Places are freed before other entries take them.
         for (name, entry) in &edits {
             self.leave(name, entry.as_deref(), outbox.now);
             if entry.is_none() && self.wanted.remove(name).is_some() {
@@ -249,7 +249,7 @@ impl StaticEntries {
         })
     }
 
-    /// Takes an entry out of its place, unless the next one of its name has the same place.
+    /// Removes an entry from its place, unless the next entry of its name has the same place.
     fn leave(&mut self, name: &FlowName, next: Option<&StaticEntry>, now: Instant) {
         let Some(entry) = self.wanted.get(name).cloned() else {
             return;
@@ -277,7 +277,7 @@ impl StaticEntries {
         let switch = self.switches.entry(dpid).or_default();
         let place = switch.places.entry(key);
         let place = place.or_insert_with(|| Place::new(entry.clone()));
-        // The time of one with a timeout begins anew.
+        // The time of an entry with a timeout restarts.
         let is_stale = place.is_stale || !entry.is_lasting();
         *place = Place {
             wanted: Some(name),
@@ -287,7 +287,7 @@ impl StaticEntries {
         };
     }
 
-    /// Sends what may be sent by now.
+    /// Sends the changes that may be sent by now.
     fn advance(&mut self, outbox: &mut Outbox) {
         let now = outbox.now;
         let mut is_late = false;
@@ -318,7 +318,7 @@ impl StaticEntries {
                 }
             }
         }
-        // An owner that comes back has no more than before.
+        // An owner that returns has no larger budget than before.
         let at_once = self.limits.at_once();
         self.owners.retain(|_, owner| {
             let has_none = owner.count == 0 && owner.parts == 0;
@@ -332,8 +332,8 @@ impl StaticEntries {
         }
     }
 
-    /// Whether a switch needs the table of entries that let packets go on. One that has it keeps it
-    /// until it connects anew.
+    /// Whether a switch needs the table of entries that let packets continue. A switch that has the
+    /// table keeps it until it reconnects.
     pub(super) fn goes_on_at(&self, dpid: DatapathId) -> bool {
         self.switches.get(&dpid).is_some_and(|switch| {
             let last = switch.places.last_key_value();
@@ -341,7 +341,7 @@ impl StaticEntries {
         })
     }
 
-    /// Whether a place of a compared switch is not as it should be.
+    /// Whether a place of a compared switch must change.
     fn needs_change(&mut self, dpid: DatapathId, key: &FlowKey) -> bool {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return false;
@@ -355,7 +355,7 @@ impl StaticEntries {
             return false;
         }
         let entry = place.wanted.as_ref().and_then(|name| self.wanted.get(name));
-        // A group or a meter that comes later has the entry set.
+        // Once a missing group or meter is set, the entry is set too.
         let has_parts = entry.is_none_or(|entry| {
             let mut parts = entry.parts();
             parts.all(|id| switch.parts.get(&id).is_some_and(|part| part.is_held()))
@@ -371,7 +371,7 @@ impl StaticEntries {
             }
     }
 
-    /// A switch that has never connected is kept for its entries, groups and meters only.
+    /// Forgets a switch that is not compared and has no entries, groups or meters.
     fn forget_if_needless(&mut self, dpid: DatapathId) {
         let is_needless = self.switches.get(&dpid).is_some_and(|switch| {
             !switch.is_compared && switch.places.is_empty() && switch.parts.is_empty()
@@ -381,7 +381,7 @@ impl StaticEntries {
         }
     }
 
-    /// Makes a place of a switch what it should be.
+    /// Changes a place of a switch to its wanted state.
     fn change(&mut self, dpid: DatapathId, key: &FlowKey, outbox: &mut Outbox) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -479,8 +479,8 @@ impl StaticEntries {
         }
     }
 
-    /// Notes that a switch has refused an entry, a group or a meter, if this was one. Returns
-    /// whether it was a group or a meter.
+    /// Notes that a switch has refused a message, if it was for an entry, a group or a meter.
+    /// Returns whether it was for a group or a meter.
     pub(super) fn handle_refused(
         &mut self,
         dpid: DatapathId,
@@ -509,19 +509,19 @@ impl StaticEntries {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        // One that was sent later may be taken.
+        // The switch may accept an entry that was sent later.
         let place = switch.places.get_mut(key);
         let held =
             place.and_then(|place| Some((place.held.take_if(|it| it.xid == Some(xid))?, place)));
         let Some((held, place)) = held else {
             return;
         };
-        // The wanted one may still wait for its owner's rate.
+        // The wanted entry may still wait for its owner's rate.
         match held.does_as(&place.last) {
             true => {
                 place.refused = Some(Refusal {
                     why: format!("the switch refuses it: {error}"),
-                    // Its group or meter may have gone meanwhile.
+                    // Its group or meter may have been deleted meanwhile.
                     is_for_now: error == ErrorKind::FLOW_MOD_TABLE_FULL
                         || place.last.parts().next().is_some(),
                 });
@@ -553,7 +553,7 @@ impl StaticEntries {
         self.forget_if_needless(dpid);
     }
 
-    /// Takes an entry with a timeout away, which has ended.
+    /// Removes an entry with a timeout after its end.
     fn end(&mut self, dpid: DatapathId, key: &FlowKey, outbox: &mut Outbox) {
         let switch = self.switches.get_mut(&dpid);
         let place = switch.and_then(|switch| switch.places.remove(key));
@@ -565,7 +565,7 @@ impl StaticEntries {
         }
     }
 
-    /// Has an entry set again that somebody else has deleted or changed.
+    /// Queues an entry to be set again after somebody else has deleted or changed it.
     fn mend(&mut self, dpid: DatapathId, key: &FlowKey, outbox: &mut Outbox) {
         let place = self
             .switches
@@ -608,7 +608,7 @@ impl StaticEntries {
                 place.held = Some(held);
                 return;
             }
-            // The one in its place has still to be sent.
+            // The entry in its place is still to be sent.
             (false, true) => return,
             (false, false) => place.held = Some(held),
         }
@@ -623,7 +623,7 @@ impl StaticEntries {
                 }
             }
             Some(false) => self.end(dpid, &key, outbox),
-            // It was to be deleted anyway.
+            // The entry was to be deleted anyway.
             None => {
                 if let Some(switch) = self.switches.get_mut(&dpid) {
                     switch.places.remove(&key);
@@ -632,7 +632,7 @@ impl StaticEntries {
         }
     }
 
-    /// Notes that a switch no longer holds an entry.
+    /// Notes that a switch no longer has an entry.
     fn forget_held(&mut self, dpid: DatapathId, key: &FlowKey) {
         let switch = self.switches.get_mut(&dpid);
         if let Some(place) = switch.and_then(|switch| switch.places.get_mut(key)) {
@@ -640,7 +640,7 @@ impl StaticEntries {
         }
     }
 
-    /// The name of an entry that a switch reports in our numbers.
+    /// The name of an entry that a switch reports, in our table numbers.
     pub(super) fn owner_of(&self, dpid: DatapathId, row: &FlowStats) -> Option<&FlowName> {
         let key = FlowKey::of(row.table_id, row.priority, &row.r#match)?;
         self.switches.get(&dpid)?.places.get(&key)?.wanted.as_ref()

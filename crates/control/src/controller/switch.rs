@@ -20,7 +20,7 @@ use super::{Alarm, Controller, Event};
 const FRAGMENTS_WITH_PORTS: u16 = 3;
 
 impl Controller {
-    /// Takes over a connection: sends settings, and asks for the entries.
+    /// Admits a connection: sends settings, and requests the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
         let needs = (self.taps.copies_at(dpid), self.stated.goes_on_at(dpid));
@@ -61,9 +61,10 @@ impl Controller {
         self.ask_entries(now, dpid);
     }
 
-    /// Sets how a switch treats packets: those that miss come whole, as they could not be sent on
-    /// otherwise. Where access is decided, Open vSwitch reads the ports of a first fragment: by
-    /// itself it takes them for none, so that a datagram in fragments passes a rule that drops it.
+    /// Sets how a switch treats packets: table misses send the whole packet, since the controller
+    /// could not forward a part. Where access is decided, Open vSwitch reads the ports of a first
+    /// fragment: by default it treats them as absent, so that a datagram in fragments passes a rule
+    /// that drops it.
     pub(super) fn configure(&mut self, dpid: DatapathId) {
         let switch = self.network.switch(dpid);
         let is_open_vswitch = switch.is_some_and(|switch| switch.is_open_vswitch());
@@ -115,7 +116,8 @@ impl Controller {
         }
     }
 
-    /// Handles an error of a message that was sent alone, or that a bundle was carried out without.
+    /// Handles an error of a message that was sent alone, or that was left out of a committed
+    /// bundle.
     pub(super) fn handle_refusal(
         &mut self,
         now: Instant,
@@ -192,7 +194,7 @@ impl Controller {
         }
     }
 
-    /// Leaves a switch out of the fabric, with the multicast that relies on it.
+    /// Excludes a switch from the fabric, and from the multicast that relies on the fabric.
     fn leave_fabric(&mut self, now: Instant, dpid: DatapathId, error: Option<ErrorKind>) {
         self.multicast.exclude(dpid, &mut self.outbox);
         self.fabric
@@ -254,7 +256,7 @@ impl Controller {
     }
 }
 
-/// Whether an error refuses to send a packet, and not because its port has gone meanwhile.
+/// Whether an error refuses to send a packet, for a reason other than a port that no longer exists.
 fn is_of_packet(error: &ErrorMessage) -> bool {
     const PACKET_OUT: u8 = 13;
     let of_ports = [ErrorKind::BAD_PORT, ErrorKind::ACTION_BAD_OUT_PORT];

@@ -3,12 +3,13 @@
 //!
 //! The controller asks a switch only if something depends on the answer. Table statistics give the
 //! fill, where a limit is known. Flow statistics are read where there are leases, where the paper's
-//! rule is used, and where the table is fuller than [`ROWS_SHARE`]. Both are asked for more often
-//! as the table fills. A switch that watches its table by itself is asked less (`vacancy`).
+//! rule is used, and where the table is fuller than [`ROWS_SHARE`]. The controller requests both
+//! kinds more often as the table fills. It asks a switch that watches its own table less often
+//! (`vacancy`).
 //!
-//! The controller makes room before it sets an entry ([`Keeper`]). A switch that sends TABLE_FULL
-//! all the same has fewer places than was known, or others have taken them. Then the controller
-//! learns the limit, evicts unused entries, and sends the refused ones once more.
+//! The controller makes room before it sets an entry ([`Keeper`]). A switch that still sends
+//! TABLE_FULL has fewer places than the controller knew, or others use them. Then the controller
+//! learns the limit, evicts unused entries, and resends the refused entries.
 
 mod admission;
 mod edges;
@@ -49,25 +50,26 @@ use guard_counts::GuardCounts;
 use readings::Readings;
 use vacancy::{POLL_WATCHED, Vacancy};
 
-/// Time after which ports no longer wait for the entries of a switch that answers barriers and has
-/// not begun to report them: cbench's switches never do.
+/// Time after which ports no longer wait for the entries of a switch that answers barriers but has
+/// not begun to report its entries: cbench's switches never do.
 pub(super) const MUTE: Duration = Duration::from_secs(1);
 
-/// How long a switch gets no new paths after TABLE_FULL.
+/// Time after TABLE_FULL in which a switch gets no new paths.
 const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tenths of the limit above which single entries are examined.
+/// Fill, in tenths of the limit, above which single entries are examined.
 const ROWS_SHARE: u32 = 7;
 
-/// Maximum of counted new entries by others between two readings.
+/// Maximum number of new entries by others that are counted between two readings.
 const UNSEEN_MAX: u32 = 10_000;
 
 /// The known state of a switch's flow table.
 #[derive(Default)]
 pub(super) struct Table {
-    /// The entries that it should hold: those that were sent or adopted and have not gone.
+    /// The entries that the switch should have: entries that were sent or adopted and have not
+    /// ended.
     entries: Entries,
-    /// The end of the pause after TABLE_FULL: no path is set here before, to avoid a storm of
+    /// The end of the pause after TABLE_FULL: no path is set here before then, to avoid a storm of
     /// retries.
     full_until: Instant,
     /// Unreadable rows in the reading of entries under way.
@@ -80,34 +82,35 @@ pub(super) struct Table {
     /// `None` without a limit.
     keeper: Option<Keeper<RowKey>>,
     leases: Leases,
-    /// The leases of this table that are part of the number over all switches.
+    /// The number of this table's leases already included in the total over all switches.
     leases_counted: usize,
     to_renew: VecDeque<RowKey>,
-    /// When the rest of the renewals goes on, if more were due than allowed.
+    /// When the remaining renewals continue, if more were due than allowed.
     renewals_due: Option<Instant>,
     /// The number of entries in the last reading.
     entry_count: Option<u32>,
     active: u32,
     poll_due: Option<Instant>,
-    /// Since when statistics are under way.
+    /// When the statistics under way were requested.
     asked_at: Option<Instant>,
     read_at: Option<Instant>,
     round_trip: Duration,
     /// Readings since the switch sent TABLE_FULL.
     full: Option<u8>,
-    /// Whether statistics were asked for at TABLE_FULL: the number of entries is then the limit.
+    /// Whether statistics were requested at TABLE_FULL: the number of entries is then the limit.
     asked_for_limit: bool,
     evicted_at: Option<Instant>,
     vacancy: Vacancy,
     told_edge: Option<(u16, u16)>,
-    /// The number of entries granted to the edge; `None` before, and where no limit is known.
+    /// The number of entries granted to the edge; `None` before the first grant, and where no limit
+    /// is known.
     granted: Option<u32>,
-    /// Whether the edge ever got timeouts that end entries in use, or used until lately.
+    /// Whether the edge ever got timeouts that end entries that are in use or were used recently.
     edge_ends_early: bool,
     counters: TableCounters,
 }
 
-/// The state that tables read, and the place of their outputs.
+/// The state that tables read, and the outbox for their messages.
 struct Around<'a> {
     net: &'a Network,
     timeouts: &'a Timeouts,
@@ -117,13 +120,13 @@ struct Around<'a> {
 
 /// The consequences of a reading of single entries.
 struct Read {
-    /// Coarse entries that nobody wants.
+    /// Coarse entries that are not wanted.
     strays: Vec<EntryKey>,
     /// Unused entries to evict.
     evict: Vec<RowKey>,
     /// The number of entries to free although all are in use.
     excess: u32,
-    /// The entries that the switch has, where it refused one.
+    /// The entries that the switch reports, if it has refused one.
     told: Option<BTreeSet<EntryKey>>,
 }
 
@@ -144,7 +147,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Makes the tables of no switch. `seed` is secret ([`Entries::new`]).
+    /// Creates tables without any switch. `seed` is secret ([`Entries::new`]).
     pub(super) fn new(timeouts: &Timeouts, seed: u64) -> Tables {
         Tables {
             tables: BTreeMap::new(),
@@ -192,12 +195,12 @@ impl Tables {
         self.next_readings(now, outbox);
     }
 
-    /// Notes that a part of a switch's report has come.
+    /// Notes that a part of a switch's report has arrived.
     pub(super) fn handle_part(&mut self, now: Instant, dpid: DatapathId) {
         self.readings.handle_part(now, dpid);
     }
 
-    /// Notes that a switch has reported its entries, or will not, and asks the next ones.
+    /// Notes that a switch has reported its entries, or will not, and asks the next switches.
     pub(super) fn end_reading(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
         self.readings.end(dpid);
         self.next_readings(now, outbox);
@@ -221,7 +224,7 @@ impl Tables {
         }
     }
 
-    /// Sends an entry that a switch should hold once more.
+    /// Resends an entry that a switch should have.
     pub(super) fn send_again(&mut self, dpid: DatapathId, key: &EntryKey, outbox: &mut Outbox) {
         if let Some(table) = self.tables.get_mut(&dpid)
             && let Some(entry) = table.entries.get(key).copied()
@@ -271,7 +274,7 @@ impl Tables {
         }
     }
 
-    /// Takes a set-up delay that was measured.
+    /// Records a measured set-up delay.
     pub(super) fn handle_delay(&mut self, delay: Duration) {
         self.delays.handle(delay);
     }
@@ -296,7 +299,7 @@ impl Tables {
     }
 
     /// Idle and hard timeout of an entry of this lifetime. `table_s` is the idle timeout for which
-    /// the tables on its path have room, where they are limited.
+    /// the tables on the entry's path have room, where they are limited.
     pub(super) fn timeouts_at(
         &self,
         timeouts: &Timeouts,
@@ -333,7 +336,7 @@ impl Tables {
     }
 }
 
-/// The budget of renewals; a twentieth of a second's renewals may go at once.
+/// The budget of renewals; a twentieth of a second's renewals may be sent at once.
 fn renewal_budget(now: Instant, timeouts: &Timeouts) -> Budget {
     let per_s = timeouts.renewals_max().unwrap_or(1);
     Budget::new(now, per_s, (per_s / 20).max(1))
@@ -365,7 +368,7 @@ impl Table {
         self.entries.adopt(entry);
     }
 
-    /// Notes that an entry is no longer wanted, or has gone.
+    /// Notes that an entry is no longer wanted, or has ended.
     pub(super) fn forget(&mut self, key: &EntryKey) -> Option<Entry> {
         self.entries.remove(key)
     }
@@ -432,13 +435,13 @@ impl Table {
         self.edge_ends_early |= !outlasts_flows(idle_s, hard_s);
     }
 
-    /// Whether no entry of an edge ends while it is in use or was lately.
+    /// Whether no entry of an edge ends while the entry is in use or was used recently.
     pub(super) fn has_lasting_edge(&self) -> bool {
         self.told_edge.is_some() && !self.edge_ends_early
     }
 
-    /// Notes that an entry is deleted to make room for others. A coarse one is forgotten by whoever
-    /// deletes it.
+    /// Notes that an entry is deleted to make room for others. The caller that deletes a coarse
+    /// entry also forgets it.
     pub(super) fn handle_evicted(&mut self, now: Instant, key: EntryKey) {
         self.counters.evictions += 1;
         self.evicted_at = Some(now);
@@ -452,12 +455,12 @@ impl Table {
         self.counters.misses += 1;
     }
 
-    /// Entries of pairs that a coarse one may replace.
+    /// Entries of pairs that a coarse entry may replace.
     pub(super) fn coarsenable(&self) -> impl Iterator<Item = RowKey> + '_ {
         self.keeper.iter().flat_map(Keeper::coarsenable)
     }
 
-    /// Free places, where that number is known.
+    /// The number of free places, if known.
     pub(super) fn free(&self) -> Option<u32> {
         self.keeper.as_ref().map(Keeper::free)
     }
@@ -476,7 +479,7 @@ impl Table {
         self.counters.refined += count as u64;
     }
 
-    /// The number of entries of pairs that may be set again in place of coarse ones.
+    /// The number of pair entries that may be set again in place of coarse entries.
     pub(super) fn relief(&mut self, now: Instant) -> Option<u32> {
         match &mut self.keeper {
             Some(keeper) => keeper.relief(now),
@@ -501,7 +504,7 @@ impl Table {
 const DOWNSTREAM_EXTRA_S: u16 = 2;
 
 impl Tables {
-    /// Starts the care of a switch's table, after its entries have been compared.
+    /// Starts maintaining a switch's table, after its entries have been compared.
     fn start(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
         let asks_limit = around.timeouts.default.is_adaptive();
         let Some(table) = self.tables.get_mut(&dpid) else {
@@ -543,8 +546,8 @@ impl Tables {
         }
     }
 
-    /// Takes the number of entries that a switch's table takes. `count_max`: the maximum number of
-    /// switches.
+    /// Sets the number of entries for which a switch's table has room. `count_max`: the maximum
+    /// number of switches.
     fn set_limit(
         &mut self,
         around: &mut Around<'_>,
@@ -555,7 +558,7 @@ impl Tables {
         let limit = limit.map(|limit| limit.clamp(1, ENTRIES_MAX));
         let is_known = self.limits.contains_key(&dpid);
         let before = match limit {
-            // So that databases cannot make the map grow without switches.
+            // Databases must not make the map grow without switches.
             Some(_) if !is_known && self.limits.len() >= count_max => {
                 return;
             }
@@ -586,7 +589,7 @@ impl Tables {
         }
     }
 
-    /// Reads a table that is due. Returns whether that is over already.
+    /// Reads a table that is due. Returns whether the reading is over already.
     fn poll_due(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) -> bool {
         let Some(table) = self.tables.get_mut(&dpid) else {
             return false;
@@ -602,7 +605,8 @@ impl Tables {
         around.net.is_connected(dpid) && table.asked_at.is_none() && self.poll(around, now, dpid)
     }
 
-    /// Asks for a reading. Returns whether it is over already: it could not be asked for.
+    /// Requests a reading. Returns whether the reading is over already because it could not be
+    /// requested.
     fn poll(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) -> bool {
         let reads_flows = around.timeouts.reads_flows();
         let Some(table) = self.tables.get_mut(&dpid) else {
@@ -646,7 +650,7 @@ impl Tables {
             .is_some()
     }
 
-    /// Takes in a reported limit. A number beyond what any table holds counts as none.
+    /// Records a reported limit. A number larger than any table counts as none.
     fn handle_said_max(
         &mut self,
         around: &mut Around<'_>,
@@ -666,7 +670,7 @@ impl Tables {
         }
     }
 
-    /// Takes in the number of entries. Returns whether the reading is over.
+    /// Records the number of entries. Returns whether the reading is over.
     fn handle_occupancy(
         &mut self,
         around: &mut Around<'_>,
@@ -677,7 +681,7 @@ impl Tables {
         let Some(mut row) = row else {
             return true;
         };
-        // No table holds more; sums of reported numbers must not overflow.
+        // No table has more entries; sums of reported numbers must not overflow.
         row.active_count = row.active_count.min(ENTRIES_MAX);
         if let Some(v10) = &row.v10 {
             self.handle_said_max(around, now, dpid, v10.max_entries);
@@ -705,7 +709,8 @@ impl Tables {
         };
         if let Some(keeper) = &mut table.keeper {
             let budget = keeper.budget();
-            // Edges set entries that only this reading shows. Of a long time they are no rate.
+            // Edges set entries that only this reading shows. After a long time their number is not
+            // a rate.
             let unseen = row.active_count.saturating_sub(budget.entries());
             let is_rate = !is_first && !budget.is_stale(now);
             for _ in 0..unseen.min(UNSEEN_MAX) * u32::from(is_rate) {
@@ -716,7 +721,7 @@ impl Tables {
         !around.outbox.waits_for(dpid, Request::Rows)
     }
 
-    /// Takes in a reading of single entries.
+    /// Records a reading of single entries.
     fn handle_rows(
         &mut self,
         around: &mut Around<'_>,
@@ -728,7 +733,7 @@ impl Tables {
         let limit = table.keeper.as_ref().map(Keeper::capacity);
         table.leases.handle_reading_start();
         let mut count = 0;
-        // Asked for only where an entry was refused.
+        // Needed only where an entry was refused.
         let mut told = table.full.map(|_| BTreeSet::new());
         let mut strays = Vec::new();
         let mut forbidden = 0;
@@ -749,7 +754,7 @@ impl Tables {
             // The statistics of 1.0 have no flags.
             let wanted = table.entries.get(&entry.key);
             if wanted.is_none() && entry.kind == EntryKind::Coarse {
-                // Nothing would turn it when its host moves.
+                // Nothing would redirect the entry when its host moves.
                 strays.push(entry.key);
                 continue;
             }
@@ -801,7 +806,7 @@ impl Tables {
                 now + interval.clamp(POLL_MIN, POLL_MAX)
             });
             let next = by_room.into_iter().chain(by_lease).min();
-            // A reading that could not be asked for leaves the time of the next one in the past.
+            // A reading that could not be requested leaves the time of the next one in the past.
             let soonest = now + POLL_MIN;
             let is_watched = !reads_flows && table.vacancy.is_armed() && !table.is_filling();
             let due = match table.full {
@@ -815,7 +820,7 @@ impl Tables {
     }
 }
 
-/// Borrows what the tables work with alone, so that other machines can be asked beside them.
+/// Borrows only the fields that the tables work with, so that other machines can be used meanwhile.
 macro_rules! around {
     ($controller:expr) => {
         Around {
@@ -829,12 +834,12 @@ macro_rules! around {
 use around;
 
 impl Controller {
-    /// The tables, and what they work with.
+    /// The tables, and the fields that they work with.
     fn with_tables(&mut self) -> (&mut Tables, Around<'_>) {
         (&mut self.tables, around!(self))
     }
 
-    /// Starts the care of a switch's table, after its entries have been compared.
+    /// Starts maintaining a switch's table, after its entries have been compared.
     pub(super) fn start_table(&mut self, now: Instant, dpid: DatapathId) {
         let (tables, mut around) = self.with_tables();
         tables.start(&mut around, now, dpid);
@@ -846,9 +851,9 @@ impl Controller {
         tables.fit_all(&mut around, now);
     }
 
-    /// Sets the number of entries that a switch's table takes, from its database; `None` if the
-    /// database does not say. May be called before the switch connects, and holds until the next
-    /// call.
+    /// Sets the number of entries for which a switch's table has room, from its database; `None` if
+    /// the database does not name it. May be called before the switch connects, and applies until
+    /// the next call.
     pub fn set_table_limit(&mut self, now: Instant, dpid: DatapathId, limit: Option<u32>) {
         let count_max = self.config.switch_count_max;
         let (tables, mut around) = self.with_tables();
@@ -913,7 +918,7 @@ impl Controller {
                 let (tables, mut around) = self.with_tables();
                 tables.handle_desc(&mut around, now, dpid, first);
             }
-            // Asked for by another module.
+            // Requested by another module.
             Request::Entries
             | Request::Pulse { .. }
             | Request::Delay { .. }
@@ -969,8 +974,8 @@ impl Controller {
     }
 
     /// Makes coarse entries where the table is over nine tenths by `excess` although all entries
-    /// are in use. Where they free too few, evicts some entries whose flows pause. Returns whether
-    /// there were any.
+    /// are in use. If they free too few, evicts some entries whose flows pause. Returns whether any
+    /// were evicted.
     fn make_coarse(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> bool {
         let rest = self.coarsen(now, dpid, excess);
         let table = self.tables.get_mut(dpid);
@@ -988,7 +993,7 @@ impl Controller {
         tables.next_poll(&mut around, now, dpid);
     }
 
-    /// Handles a request of this module without an answer.
+    /// Handles a request of this module that got no answer.
     pub(super) fn table_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
         match request {
             Request::TableFeatures => {}

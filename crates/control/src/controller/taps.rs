@@ -1,9 +1,9 @@
-//! Taps at work: packets that applications see.
+//! Taps: packets that applications receive.
 //!
-//! A machine of its own: the taps, the entries that each switch has for them, and the budgets of
-//! packets. A tap that has packets for itself alone is an entry in the table of paths, above all
-//! that lead packets on. One that copies is an entry in the first table of a switch: as mirrors of
-//! packets that come in, it gives the tables other numbers.
+//! A separate state machine: the taps, the entries that each switch has for them, and the budgets
+//! of packets. A tap that takes packets for itself alone is an entry in the table of paths, above
+//! all entries that forward packets. A tap that copies is an entry in the first table of a switch:
+//! like mirrors of received packets, it gives the tables other numbers.
 //!
 //! The cookie of an entry names its tap:
 //!
@@ -12,7 +12,8 @@
 //! | "aust"         | number     |  kind  | generation |
 //! ```
 //!
-//! If several taps match a packet, the entry of one sends it up, and all of them have it.
+//! If several taps match a packet, the entry of one sends it to the controller, and all of them
+//! receive it.
 
 #[cfg(test)]
 mod tests;
@@ -46,17 +47,17 @@ use super::port_state::PortRole;
 /// The priority of the first tap's entry, above all static entries, which end at 63,035, and all of
 /// auster's own but LLDP's.
 const PRIORITY: u16 = 63_100;
-/// The same of a tap behind static entries, still above all of auster's own.
+/// The same for a tap after static entries, still above all of auster's own.
 const PRIORITY_AFTER: u16 = 6_000;
-/// Below each entry there is room for the same one at other ports.
+/// Below each entry there is room for the same entry at other ports.
 const PRIORITIES_PER_TAP: u16 = 2;
 
 #[derive(Default)]
 pub(super) struct Taps {
     all: BTreeMap<TapId, Held>,
     by_number: BTreeMap<u16, TapId>,
-    /// The number of the last tap. Numbers come again as late as can be: packets of a tap that has
-    /// ended may be under way.
+    /// The number of the last tap. Numbers are reused as late as possible: packets of a tap that
+    /// has ended may be under way.
     last: u16,
     /// The entries that each switch has, by the number of their tap.
     sent: BTreeMap<DatapathId, BTreeMap<u16, Vec<Row>>>,
@@ -100,7 +101,7 @@ impl Row {
         delete_of(self.table, self.priority, &self.matching)
     }
 
-    /// Whether it is at the place of another entry, which it replaces.
+    /// Whether this entry is at the place of another entry, which it replaces.
     fn replaces(&self, other: &Row) -> bool {
         let place = |row: &Row| (row.table, row.priority);
         place(self) == place(other) && self.matching == other.matching
@@ -125,7 +126,7 @@ fn cookie(number: u16, generation: u16) -> Cookie {
     Cookie(EntryKind::Tap.cookie(number).0 | low)
 }
 
-/// The number of the tap in a cookie of one.
+/// The number of the tap in its cookie.
 fn number(cookie: Cookie) -> u16 {
     crate::entry::generation(cookie)
 }
@@ -183,7 +184,7 @@ impl Held {
         if is_all {
             rows.push(row(None, priority, &mut std::iter::empty()));
         }
-        // Its entry hides that of a mirror, so it copies for that as well.
+        // The tap's entry hides the entry of a mirror, so it also copies for the mirror.
         let mirrored = mirrors.ins(dpid).filter(|_| *is_copy);
         let mirrored: BTreeMap<PortNo, Vec<PortNo>> = mirrored
             .map(|(port, to)| (port, to.iter().copied().collect()))
@@ -197,7 +198,7 @@ impl Held {
         rows
     }
 
-    /// Whether it has a packet that the entry of another tap has sent up.
+    /// Whether the tap receives a packet that the entry of another tap has sent to the controller.
     fn takes(&self, at: Location, fields: &PacketFields) -> bool {
         self.tap.at.contains(at) && fields.matches(&self.tap.matching)
     }
@@ -217,7 +218,7 @@ impl Held {
 }
 
 impl Taps {
-    /// Begins with numbers that an earlier process has not given lately.
+    /// Begins with numbers that an earlier process has not used recently.
     pub(super) fn new(first: u16) -> Taps {
         Taps {
             last: first,
@@ -239,7 +240,7 @@ impl Taps {
         }
     }
 
-    /// Puts a tap in the place of one with the same name. Returns the number of that one.
+    /// Sets a tap, replacing one with the same name. Returns the number of the replaced tap.
     fn set(&mut self, id: TapId, tap: Tap) -> Result<Option<u16>, NotSet> {
         self.has_room(&id)?;
         let before = self.remove(&id);
@@ -271,8 +272,8 @@ impl Taps {
         Some(held.number)
     }
 
-    /// Whether a switch needs the table for copies. One that has it keeps it until it connects
-    /// anew.
+    /// Whether a switch needs the table for copies. A switch that has the table keeps it until it
+    /// reconnects.
     pub(super) fn copies_at(&self, dpid: DatapathId) -> bool {
         let mut taps = self.all.values().map(|held| &held.tap);
         self.copying.contains(&dpid) || taps.any(|tap| tap.is_copy && tap.at.concerns(dpid))
@@ -308,8 +309,8 @@ impl Taps {
         }
     }
 
-    /// Sends a switch what has changed of some taps: what is new before what goes. One of them may
-    /// have taken the place of another.
+    /// Sends a switch the changes of some taps: new entries before deletions. One tap may have
+    /// taken the place of another.
     fn update(&mut self, numbers: &[u16], dpid: DatapathId, outbox: &mut Outbox) {
         let wanted = numbers
             .iter()
@@ -330,22 +331,22 @@ impl Taps {
         sent.extend(rows.filter(|(_, rows)| !rows.is_empty()));
     }
 
-    /// Sends all switches what has changed of some taps.
+    /// Sends all switches the changes of some taps.
     fn update_all(&mut self, numbers: &[u16], net: &Network, outbox: &mut Outbox) {
         for switch in net.connected().filter(|switch| switch.synced) {
             self.update(numbers, switch.dpid, outbox);
         }
     }
 
-    /// Follows other mirrors of packets that come in.
+    /// Follows changed mirrors of received packets.
     pub(super) fn follow_mirrors(&mut self, net: &Network, outbox: &mut Outbox) {
         let copies = self.all.values().filter(|held| held.tap.is_copy);
         let numbers: Vec<u16> = copies.map(|held| held.number).collect();
         self.update_all(&numbers, net, outbox);
     }
 
-    /// Makes a switch's entries those that it should have, and takes them out of its rows. Returns
-    /// the numbers kept, added and deleted.
+    /// Corrects a switch's tap entries, and removes them from its rows. Returns the numbers kept,
+    /// added and deleted.
     pub(super) fn reconcile(
         &mut self,
         dpid: DatapathId,
@@ -398,7 +399,7 @@ impl Taps {
         }
     }
 
-    /// Handles an error of a switch. Returns whether it refuses a tap.
+    /// Handles an error of a switch. Returns whether the error refuses a tap.
     pub(super) fn handle_error(&mut self, dpid: DatapathId, error: &ErrorMessage) -> bool {
         let Some(cookie) = refused_cookie(error) else {
             return false;
@@ -410,7 +411,8 @@ impl Taps {
         true
     }
 
-    /// Hands a packet to the owners of all taps that have it. Returns whether it goes no other way.
+    /// Delivers a packet to the owners of all taps that match it. Returns whether the packet is not
+    /// forwarded otherwise.
     fn deliver(
         &mut self,
         now: Instant,
@@ -425,7 +427,7 @@ impl Taps {
         };
         for (id, held) in &mut self.all {
             let is_its = *id == first || held.tap.is_copy == is_copy && held.takes(at, fields);
-            // A copy is made where a packet enters the network, and at links that are asked for.
+            // A copy is made where a packet enters the network, and at links that the tap names.
             let is_on_way = is_copy && is_end && !held.tap.at.ports.contains(&at);
             if !is_its || is_on_way {
                 continue;
@@ -439,7 +441,7 @@ impl Taps {
                 tap: id.clone(),
                 at,
                 total_len: packet_in.total_len,
-                // A part of its own: the whole message would stay for it.
+                // Copied, since a slice would keep the whole message in memory.
                 data: Bytes::copy_from_slice(&packet_in.data[..len]),
             });
         }
@@ -477,13 +479,13 @@ impl Taps {
 }
 
 impl Controller {
-    /// Sets where packets of taps go.
+    /// Sets the sink for packets of taps.
     pub fn set_tap_sink(&mut self, sink: Sink) {
         self.taps.sink = Some(sink);
     }
 
-    /// Sets a tap, in the place of one with the same name. Returns whether there was one. Where it
-    /// is a switch's first that copies, the switch connects anew: its tables get other numbers.
+    /// Sets a tap, replacing one with the same name. Returns whether there was one. Where it is a
+    /// switch's first tap that copies, the switch reconnects: its tables get other numbers.
     pub fn set_tap(&mut self, now: Instant, id: TapId, tap: Tap) -> Result<bool, NotSet> {
         self.outbox.now = now;
         let before = self.taps.set(id, tap)?;
@@ -505,7 +507,7 @@ impl Controller {
         true
     }
 
-    /// Whether somebody has any tap.
+    /// Whether an owner has any tap.
     pub fn has_taps(&self, owner: &str) -> bool {
         self.taps.all.keys().any(|id| &*id.owner == owner)
     }
@@ -518,12 +520,12 @@ impl Controller {
             .collect()
     }
 
-    /// Handles a packet that the entry of a tap has sent up. One that goes no other way is learned
-    /// from here.
+    /// Handles a packet that the entry of a tap has sent to the controller. Learns from packets
+    /// that are not forwarded otherwise.
     pub(super) fn handle_tapped(&mut self, now: Instant, at: Location, packet_in: PacketIn) {
         self.outbox.counters.packet_ins_tapped += 1;
         let fields = PacketFields::parse(at.port, &packet_in.data);
-        // The proof of a link is nobody else's.
+        // LLDP, the proof of a link, is for the controller alone.
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return;
         }

@@ -1,5 +1,5 @@
-//! The controller's knowledge of a packet that somebody wants to follow: its hosts, its VLAN and
-//! gateway, what is stated about it, and whose entries it meets.
+//! The controller's knowledge of a packet to trace: its hosts, its VLAN and gateway, the statements
+//! that apply to it, and the owners of the entries that it meets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ use super::Controller;
 use super::hosts::Hosts;
 pub use super::hosts::Seen;
 
-/// A host, as somebody names it.
+/// A host, as named in a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     Ip(IpAddr),
@@ -50,10 +50,10 @@ pub struct Question {
     pub dst: Name,
     /// The sender's VLAN.
     pub vlan: Option<VlanId>,
-    /// The Ethernet addresses, where those of the hosts are not meant.
+    /// The Ethernet addresses, if they differ from the hosts' own.
     pub src_mac: Option<MacAddr>,
     pub dst_mac: Option<MacAddr>,
-    /// Where it comes in, if not at the sender's place.
+    /// Where the packet enters, if not at the sender's place.
     pub at: Option<Location>,
     pub probe: Probe,
 }
@@ -65,7 +65,7 @@ pub struct Wrong {
     pub text: String,
 }
 
-/// One end of the packet's way.
+/// One end of the packet's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct End {
     pub ip: Option<IpAddr>,
@@ -75,7 +75,7 @@ pub struct End {
     pub seen: Option<Seen>,
 }
 
-/// The part of its way that a gateway decides.
+/// The part of the packet's path that a gateway decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routed {
     pub gateway: Option<IpAddr>,
@@ -83,7 +83,7 @@ pub struct Routed {
     pub verdict: RouteVerdict,
 }
 
-/// Everything that is known before the packet is followed.
+/// Everything known before the packet is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     pub at: Location,
@@ -93,10 +93,10 @@ pub struct Start {
     pub destination: Destination,
     /// The ports that get copies of mirrors.
     pub mirrors: BTreeSet<Location>,
-    /// The Ethernet addresses that it may have on its way.
+    /// The Ethernet addresses that the packet may have on its path.
     pub macs: Vec<MacAddr>,
     pub routed: Option<Routed>,
-    /// Whether there is no way through links from the port to the destination's switch.
+    /// Whether there is no path over links from the port to the destination's switch.
     pub has_no_way: bool,
     /// The name of the timeouts' class of its hosts, and whether it forbids their packets.
     pub class: Option<(String, bool)>,
@@ -108,18 +108,18 @@ pub struct Start {
     pub rules: Vec<String>,
 }
 
-/// The known facts of a switch on the way.
+/// The known facts about a switch on the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub version: Version,
     pub is_connected: bool,
     pub links: BTreeMap<PortNo, Location>,
-    /// Its ports, and whether they are up.
+    /// The switch's ports, and whether they are up.
     pub ports: BTreeMap<PortNo, bool>,
     pub tables: Numbering,
 }
 
-/// Whose an entry is.
+/// The owner of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryOwner {
     pub kind: &'static str,
@@ -128,14 +128,14 @@ pub struct EntryOwner {
     pub text: &'static str,
 }
 
-/// A group or a meter of a guest, by the number that the guest has for it.
+/// A group or a meter of a guest, by the guest's own number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestPart {
     pub guest: Arc<str>,
     pub number: u32,
 }
 
-/// The purpose of a table, by our number.
+/// The purpose of a table, by auster's number.
 pub fn table_name(table: TableId) -> Option<&'static str> {
     Some(match table {
         MIRROR_TABLE => "mirrors",
@@ -156,7 +156,7 @@ pub fn table_name(table: TableId) -> Option<&'static str> {
 }
 
 impl Controller {
-    /// Looks up what is known of a packet.
+    /// Looks up everything known about a packet.
     ///
     /// # Errors
     /// Everything that is wrong with the question.
@@ -191,7 +191,7 @@ impl Controller {
         Ok(self.start(now, asked, (at, packet), (src, dst), routed))
     }
 
-    /// The sender, and where its packet comes in.
+    /// The sender, and where its packet enters.
     fn sender(
         &self,
         now: Instant,
@@ -270,7 +270,7 @@ impl Controller {
         ))
     }
 
-    /// The receiver, the Ethernet address that the packet is sent to, and what a gateway does.
+    /// The receiver, the packet's destination Ethernet address, and the part decided by a gateway.
     fn receiver(
         &self,
         now: Instant,
@@ -442,7 +442,7 @@ impl Controller {
         }
     }
 
-    /// The hosts of this name, with their VLANs: of one of them, or of all.
+    /// The hosts of this name, with their VLANs: in one VLAN, or in all.
     fn find(&self, name: Name, vlan: Option<VlanId>) -> Vec<(VlanId, MacAddr)> {
         let all = [(&VlanId::NONE, &self.hosts)].into_iter();
         let all = all.chain(&self.vlan_hosts);
@@ -467,14 +467,14 @@ impl Controller {
         self.hosts_of(vlan)?.seen(now, mac)
     }
 
-    /// A port of a place: of a bond, the first that is up.
+    /// A port of a place: for a bond, the first port that is up.
     fn first_port(&self, place: Location) -> Location {
         let ports = self.outbox.bonds.ports(place);
         let up = ports.iter().copied().find(|at| self.network.is_up(*at));
         up.or(ports.first().copied()).unwrap_or(place)
     }
 
-    /// The known facts of a switch on the way; `None` for one that is not.
+    /// The known facts about a switch on the path; `None` if the switch is unknown.
     pub fn trace_switch(&self, dpid: DatapathId) -> Option<Known> {
         let switch = self.network.switch(dpid)?;
         let ups = switch.ports.iter();
@@ -493,13 +493,13 @@ impl Controller {
         })
     }
 
-    /// The guest of a group or a meter of a switch, by its number there; `None` if it is no
-    /// guest's.
+    /// The guest of a group or a meter of a switch, by its number there; `None` if no guest owns
+    /// it.
     pub fn trace_part(&self, dpid: DatapathId, kind: PartKind, id: u32) -> Option<GuestPart> {
         self.guests.of_part(dpid, kind, id)
     }
 
-    /// Whose an entry of a switch is, as the switch reports it.
+    /// The owner of an entry, as a switch reports the entry.
     pub fn trace_owner(&self, dpid: DatapathId, row: &FlowStats) -> EntryOwner {
         let owner = |kind, text| EntryOwner {
             kind,
@@ -571,7 +571,7 @@ impl Controller {
     }
 }
 
-/// Whether a service has a packet, between these hosts.
+/// Whether a service includes a packet, between these hosts.
 fn takes(
     service: &Service,
     ends: Option<(crate::timeouts::HostName, crate::timeouts::HostName)>,
@@ -581,7 +581,7 @@ fn takes(
     matchings.iter().any(|matching| matching.takes(packet))
 }
 
-/// The tag of a packet of the sender. Outside of all VLANs a stated one is the host's own.
+/// The tag of a packet of the sender. Outside all VLANs, a stated tag is the host's own.
 fn src_tag(form: Option<Form>, vlan: Option<VlanId>) -> Option<VlanId> {
     vlan.filter(|_| form == Some(Form::Tagged))
 }
@@ -621,7 +621,7 @@ fn show(name: Name) -> String {
     }
 }
 
-/// How to name a host whose IP address is not known, as after a restart.
+/// Advice on naming a host whose IP address is not known, as after a restart.
 fn remedy(name: Name) -> &'static str {
     match name {
         Name::Ip(_) => {
@@ -648,7 +648,8 @@ fn several(name: Name, found: &[(VlanId, MacAddr)]) -> String {
     )
 }
 
-/// Whether an entry of an edge leads to another switch. A tag of the packet's own may go before.
+/// Whether an entry of an edge forwards to another switch. The entry may first remove the packet's
+/// own tag.
 fn leads_to_label(tag: u16, row: &FlowStats) -> bool {
     let [Instruction::ApplyActions(actions)] = &row.instructions[..] else {
         return false;

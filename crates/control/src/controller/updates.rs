@@ -1,8 +1,8 @@
-//! Changes of several switches in an order: each stage is sent when the one before is confirmed.
+//! Ordered changes of several switches: each stage is sent when the previous one is confirmed.
 //!
 //! A stage ends with a barrier to every switch it touched, which it may share with others. The
 //! replies show that the entries were taken, not that packets already follow them (Open vSwitch: up
-//! to 17 ms later). So a stage that deletes entries waits [`DRAIN`](super::entries::DRAIN) on top,
+//! to 17 ms later). So a stage that deletes entries waits another [`DRAIN`](super::entries::DRAIN),
 //! and the controller repairs a packet that misses in between.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,11 +13,11 @@ use openflow::DatapathId;
 use super::outbox::{Outbox, Timer};
 use super::stage::{Stage, Switches};
 
-/// Maximum number of updates under way. Above it packets that come up are shed: each could only add
-/// another.
+/// Maximum number of updates under way. Above this number, packet-ins are shed: each could only add
+/// another update.
 const UPDATES_MAX: usize = 16_384;
 
-/// The updates of which some stages have not been sent.
+/// The updates with stages that have not been sent.
 #[derive(Default)]
 pub(super) struct Updates {
     next_id: u64,
@@ -30,12 +30,12 @@ struct Update {
     waiting: usize,
     /// The end of a delay.
     due: Instant,
-    /// A switch that has not confirmed its messages.
+    /// A switch that failed to confirm its messages.
     lacking: Option<DatapathId>,
 }
 
 impl Updates {
-    /// Takes in an update. Returns its name, unless there is nothing to do.
+    /// Starts an update. Returns its id, unless there is nothing to do.
     pub(super) fn start(&mut self, now: Instant, stages: Vec<Stage>) -> Option<u64> {
         let mut stages: VecDeque<Stage> = stages
             .into_iter()
@@ -60,17 +60,17 @@ impl Updates {
         Some(id)
     }
 
-    /// Whether packets that come up may lead to more updates.
+    /// Whether packet-ins may cause more updates.
     pub(super) fn has_room(&self) -> bool {
         self.under_way.len() < UPDATES_MAX
     }
 
-    /// Whether there is room to mend paths: mending leaves half of it to packets that come up.
+    /// Whether there is room to mend paths: mending leaves half of the room to packet-ins.
     pub(super) fn has_room_to_mend(&self) -> bool {
         self.under_way.len() < UPDATES_MAX / 2
     }
 
-    /// Takes the next stage of an update, which is to be sent now, and the switches that are to
+    /// Takes the next stage of an update, which is to be sent now, and the switches that must
     /// confirm it.
     pub(super) fn next(&mut self, id: u64) -> Option<(Stage, Switches)> {
         let update = self.under_way.get_mut(&id)?;

@@ -1,6 +1,6 @@
-//! The network as pages and programs are shown it: ports, cables, hosts and paths.
+//! Views of the network for pages and programs: ports, cables, hosts and paths.
 //!
-//! Each answer takes a bounded time, and the reader asks for what follows.
+//! Each answer takes a bounded time, and the reader requests the next part.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +19,8 @@ use super::links::Pair;
 use super::network::{Switch, SwitchPort};
 use super::port_state::PortRole;
 
-/// Switches and ports of one [`Controller::switches_after`]; one switch may have more.
+/// Maximum number of switches and ports in one [`Controller::switches_after`]; a single switch may
+/// have more.
 const PART_MAX: usize = 4096;
 
 /// The use that forwarding makes of a port.
@@ -28,9 +29,9 @@ pub enum PortUse {
     Down,
     /// Up, and LLDP may still be answered.
     Held,
-    /// Hosts may be behind it.
+    /// Hosts may be behind the port.
     Edge,
-    /// LLDP passes, but does not prove a link yet.
+    /// LLDP arrives, but does not prove a link yet.
     Claimed,
     Link,
     /// A former end of a link, where LLDP no longer arrives.
@@ -63,22 +64,22 @@ pub struct PortDetail {
     pub name: PortName,
     pub hw_addr: MacAddr,
     pub is_up: bool,
-    /// In kbit/s; 0 if the switch does not say.
+    /// In kbit/s; 0 if the switch does not report the speed.
     pub speed_kbit: u32,
     pub used_as: PortUse,
     pub host_count: usize,
 }
 
-/// A link in both directions, its lower end first.
+/// A link in both directions, the lower end first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cable {
     pub from: Location,
     pub to: Location,
-    /// Both directions are proven.
+    /// Whether both directions are proven.
     pub is_usable: bool,
     pub is_drained: bool,
     pub is_doubted: bool,
-    /// It drops full-size frames with the fabric's tag.
+    /// Whether the link drops full-size frames with the fabric's tag.
     pub is_narrow: bool,
     /// Whether the administrator's topology names it; `None` without one.
     pub is_stated: Option<bool>,
@@ -94,9 +95,10 @@ pub struct SwitchesPart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDetail {
     pub host: HostView,
-    /// It has been heard at its place; otherwise only an entry says that it is there.
+    /// Whether the host has sent a packet from its place; otherwise only an entry shows that it is
+    /// there.
     pub is_heard: bool,
-    /// The port that claims its address while it is asked.
+    /// The port that claims the host's address while the controller asks the host.
     pub claimed_at: Option<Location>,
 }
 
@@ -107,7 +109,7 @@ pub enum HostName {
     Ip(IpAddr),
 }
 
-/// Which paths are wanted.
+/// A selection of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathQuery {
     pub src: Option<HostName>,
@@ -116,21 +118,21 @@ pub struct PathQuery {
     pub limit: usize,
 }
 
-/// The entries' way of one pair. In hybrid mode and in the fabric, a pair has an entry of its own
-/// at its first switch only.
+/// The path of one pair through its entries. In hybrid mode and in the fabric, a pair has an entry
+/// of its own at its first switch only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathView {
     pub src: MacAddr,
     pub dst: MacAddr,
     /// Switch, in-port and out-port.
     pub hops: Vec<(DatapathId, PortNo, PortNo)>,
-    /// Whether the switches have confirmed it; `None` if nobody asked them.
+    /// Whether the switches have confirmed the path; `None` if they were not asked.
     pub is_confirmed: Option<bool>,
 }
 
 impl Controller {
-    /// Some switches behind `after`, with their ports. A large network is read in parts, between
-    /// which the controller serves its switches. `None` behind the last.
+    /// Some switches after `after`, with their ports. A large network is read in parts, between
+    /// which the controller serves its switches. `None` after the last switch.
     pub fn switches_after(&self, after: Option<DatapathId>) -> Option<SwitchesPart> {
         let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut port_count = 0;
@@ -214,7 +216,7 @@ impl Controller {
         cables
     }
 
-    /// Hosts by their switch and VLAN.
+    /// Number of hosts by switch and VLAN.
     pub fn hosts_by_vlan(&self) -> Vec<(DatapathId, VlanId, usize)> {
         let all = DatapathId(u64::MIN)..=DatapathId(u64::MAX);
         let mut by_vlan: BTreeMap<(DatapathId, VlanId), usize> = BTreeMap::new();
@@ -267,7 +269,7 @@ impl Controller {
         })
     }
 
-    /// Paths in the order of their pairs, and whether there are others behind the last.
+    /// Paths in the order of their pairs, and whether more paths follow the last.
     pub fn paths_page(&self, query: &PathQuery) -> (Vec<PathView>, bool) {
         let (src, dst) = (self.mac_of(query.src), self.mac_of(query.dst));
         let (Ok(src), Ok(dst)) = (src, dst) else {
@@ -296,7 +298,7 @@ impl Controller {
         )
     }
 
-    /// The address of a host that is named; an error if nobody has the name.
+    /// The address of a named host; an error if no host has the name.
     fn mac_of(&self, name: Option<HostName>) -> Result<Option<MacAddr>, ()> {
         match name {
             None => Ok(None),

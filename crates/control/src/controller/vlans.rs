@@ -1,10 +1,10 @@
-//! Forwards the packets of VLANs: by edges and the fabric, and for everybody out of the ports that
-//! are members.
+//! Forwards the packets of VLANs: through edges and the fabric, and packets for all hosts out of
+//! the member ports.
 //!
-//! A packet is classified by its port and tag when it comes in, and loses its tag. It gets the one
-//! of its VLAN where it leaves by a trunk. Between switches it has the label of its VLAN at its
-//! egress. Hosts of VLANs have no paths: where the fabric does not lead, the controller sends their
-//! packets on, within the budget of their port.
+//! A packet is classified by its port and tag when it enters, and loses its tag. It gets its VLAN's
+//! tag where it leaves by a trunk. Between switches it has the label of its VLAN at its egress.
+//! Hosts of VLANs have no paths: where the fabric has no route, the controller forwards their
+//! packets, within the budget of their port.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use super::packet::{Held, Packet};
 use super::port_state::PortRole;
 use super::{Controller, shares_of_hosts};
 
-/// Borrows the hosts of one VLAN alone, or those outside of all; `None` if there is no such VLAN.
+/// Borrows only the hosts of one VLAN, or the hosts outside all VLANs; `None` if there is no such
+/// VLAN.
 macro_rules! hosts_of {
     ($controller:expr, $vlan:expr) => {
         match $vlan.is_none() {
@@ -37,8 +38,8 @@ macro_rules! hosts_of {
 pub(super) use hosts_of;
 
 impl Controller {
-    /// Takes other VLANs over. The hosts of ports whose VLANs have changed are forgotten, with the
-    /// entries that lead from and to them.
+    /// Applies new VLANs. Forgets the hosts of ports whose VLANs have changed, with the entries
+    /// from and to these hosts.
     pub fn set_vlans(&mut self, now: Instant, vlans: Vlans) {
         self.outbox.now = now;
         let changed = self.config.vlans.changed(&vlans);
@@ -67,7 +68,7 @@ impl Controller {
         self.ask_at(opened);
     }
 
-    /// Has hosts and addresses for each VLAN that ports are members of, and no other.
+    /// Keeps hosts and addresses for each VLAN that has member ports, and for no other.
     pub(super) fn follow_vlans(&mut self, before: &BTreeSet<VlanId>) {
         let vlans = self.config.vlans.all();
         let now = self.outbox.now;
@@ -99,14 +100,14 @@ impl Controller {
         self.follow_membership();
     }
 
-    /// The VLAN of a packet that comes in at a port with this role; `None` if the port is no
-    /// member. On a link, the packet's label says its VLAN.
+    /// The VLAN of a packet received on a port with this role; `None` if the port is not a member.
+    /// On a link, the packet's label names its VLAN.
     pub(super) fn vlan_of(&self, role: PortRole, packet: &Held) -> Option<VlanId> {
         if !self.outbox.vlans.is_on() {
             return Some(VlanId::NONE);
         }
         match role {
-            // Other tags there are those of hosts outside of all VLANs.
+            // Other tags there belong to hosts outside all VLANs.
             PortRole::Link | PortRole::Silent if !packet.is_labelled => Some(VlanId::NONE),
             PortRole::Link | PortRole::Silent => self.fabric.vlan_of(vlan::outer_id(&packet.data)?),
             _ => {
@@ -114,7 +115,8 @@ impl Controller {
                     .outbox
                     .vlans
                     .classify(packet.at, vlan::tag_of(&packet.data));
-                // Without its outer tag it would have another VLAN's where a VLAN is native.
+                // Without its outer tag, the packet would have another VLAN's tag where a VLAN is
+                // native.
                 vlan.filter(|vlan| vlan.is_none() || !vlan::hides_tag(&packet.data))
             }
         }
@@ -154,7 +156,7 @@ impl Controller {
         }
     }
 
-    /// Learns from a packet of a VLAN that the edge of its switch has sent on.
+    /// Learns from a packet of a VLAN that the edge of its switch has forwarded.
     pub(super) fn learn_member(&mut self, now: Instant, vlan: VlanId, packet: Held) {
         *self.vlan_packet_ins.entry(vlan).or_default() += 1;
         let (held, _) = without_tag(packet);
@@ -199,7 +201,7 @@ impl Controller {
         }
     }
 
-    /// Handles a packet that has come to an egress where its receiver is not.
+    /// Handles a packet that has reached an egress where its receiver is not present.
     fn handle_member_on_link(
         &mut self,
         now: Instant,
@@ -230,8 +232,8 @@ impl Controller {
         }
     }
 
-    /// Sends a packet to a known host: through the edge where it came in, which answers such
-    /// packets itself from now on, or by itself where the fabric does not lead there.
+    /// Sends a packet to a known host: through the edge where it entered, which answers such
+    /// packets itself from now on, or by itself where the fabric has no route to the host.
     fn deliver_member(
         &mut self,
         (packet, raw): (&Packet<'_>, &bytes::Bytes),
@@ -251,7 +253,7 @@ impl Controller {
             mac: packet.src,
         };
         let now = self.outbox.now;
-        // An entry for packets with a mere priority would not see a tag behind it.
+        // An entry for packets with a priority tag would not match a tag behind it.
         let may_enter = !packet.is_copy && vlan::tag_of(raw) != Some(0);
         if let Some(exit) = exit.filter(|_| may_enter) {
             self.tell_member(src, at);
@@ -275,8 +277,8 @@ impl Controller {
         }
     }
 
-    /// Answers a question in place of the host that is asked for, or sends the packet out of all
-    /// other ports of its VLAN, within the budgets.
+    /// Answers a question on behalf of the requested host, or sends the packet out of all other
+    /// ports of its VLAN, within the budgets.
     fn flood_member(&mut self, now: Instant, vlan: VlanId, packet: &Packet<'_>) {
         let at = packet.at;
         if !self.ingress.may_flood(now, at, &mut self.outbox) {
@@ -311,8 +313,8 @@ impl Controller {
             .tell_edge(at.dpid, EdgeUpdate::Host { host, port });
     }
 
-    /// Names a host of a VLAN at an edge port to the fabric. What an earlier process has set for it
-    /// at another place ends.
+    /// Reports a host of a VLAN at an edge port to the fabric. Removes what an earlier process has
+    /// set for the host at another place.
     pub(super) fn place_member(&mut self, host: HostKey, at: Location) {
         for told in self.fabric.told_elsewhere(host, at) {
             self.forget_member(self.outbox.now, host, told);
@@ -320,7 +322,7 @@ impl Controller {
         self.fabric.handle_host(host, at, &mut self.outbox);
     }
 
-    /// Names all hosts of VLANs at a switch again, which has lost its entries.
+    /// Reports again all hosts of VLANs at a switch that has lost its entries.
     pub(super) fn tell_members(&mut self, dpid: DatapathId) {
         for (vlan, hosts) in &self.vlan_hosts {
             for (mac, at) in hosts.placed_at(dpid) {
@@ -330,20 +332,22 @@ impl Controller {
         }
     }
 
-    /// Withdraws a host of a VLAN that has left: the edge deletes the entries that it set for it.
+    /// Withdraws a host of a VLAN that has left: the edge deletes the entries that it set for the
+    /// host.
     pub(super) fn forget_member(&mut self, now: Instant, host: HostKey, at: Location) {
         self.fabric.forget_host(host, at.dpid, &mut self.outbox);
         self.lift_member(now, host, at);
     }
 
-    /// Has the edge delete the entries of a host of a VLAN, so that its packets come up.
+    /// Makes the edge delete the entries of a host of a VLAN, so that the host's packets reach the
+    /// controller.
     fn lift_member(&mut self, now: Instant, host: HostKey, at: Location) {
         self.ingress.note_ended(now, at.dpid, None);
         self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(host));
         self.gateways.end_host(host, &mut self.outbox);
     }
 
-    /// Withdraws the hosts of a VLAN that were forgotten.
+    /// Withdraws the forgotten hosts of a VLAN.
     pub(super) fn tell_forgotten_members(&mut self, now: Instant, vlan: VlanId) {
         let Some(hosts) = self.vlan_hosts.get_mut(&vlan) else {
             return;
@@ -358,7 +362,7 @@ impl Controller {
     }
 
     /// Makes room for one more host of a VLAN. The hosts of a port have one share over all VLANs:
-    /// the VLAN that has most of them gives one up.
+    /// the VLAN with the most hosts there gives one up.
     pub(super) fn has_room(&mut self, now: Instant, host: HostKey, at: Location) -> bool {
         let Some(hosts) = self.vlan_hosts.get_mut(&host.vlan) else {
             return true;
@@ -401,7 +405,8 @@ impl Controller {
         }
     }
 
-    /// Informs the edge of a switch of its ports' VLANs, and of the hosts that are still there.
+    /// Informs the edge of a switch of its ports' VLANs, and of the hosts that are still behind
+    /// them.
     pub(super) fn tell_all_vlans(&mut self, dpid: DatapathId) {
         let ports = self.outbox.vlans.of_switch(dpid).collect();
         self.outbox.tell_edge(dpid, EdgeUpdate::Vlans(ports));
@@ -417,7 +422,7 @@ impl Controller {
     }
 }
 
-/// A packet without its tag or label, and its bytes as they came in.
+/// A packet without its tag or label, and its bytes as received.
 fn without_tag(packet: Held) -> (Held, bytes::Bytes) {
     let raw = packet.data;
     let data = match packet.is_labelled || vlan::tag_of(&raw).is_some() {

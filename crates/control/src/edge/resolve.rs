@@ -1,11 +1,11 @@
-//! Answers questions for IP addresses, by ARP and IPv6 neighbour discovery, in place of the host
-//! that is asked for.
+//! Answers questions for IP addresses, by ARP and IPv6 neighbour discovery, on behalf of the
+//! requested host.
 //!
-//! The edge answers what the controller has decided already: the asker is at this port and owns the
-//! address that it names as its own, and another host, which the edge knows, owns the address that
-//! it asks for. All other questions are the controller's: announcements, probes for an address,
-//! new or other bindings, unknown or disputed addresses, and questions to one host. So are
-//! questions for IPv6 addresses of routers, and of hosts that have not said that they are none.
+//! The edge answers only from decisions of the controller: the asker is at this port and owns its
+//! source address, and another host, which the edge knows, owns the requested address. The edge
+//! leaves all other questions to the controller: announcements, probes for an address, new or other
+//! bindings, unknown or disputed addresses, and questions to one host. It also leaves questions for
+//! IPv6 addresses of routers, and of hosts that have not declared that they are not routers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
@@ -23,14 +23,14 @@ use crate::vlan::{self, VlanId};
 use super::wire::{Answer, Crossing, ETH_TYPE_ARP, u16_at};
 use super::{Started, Verdict};
 
-/// The controller sees a question from each address after this time, and so learns that the host
-/// still has it.
+/// Time after which the controller sees another question from an address, and so learns that the
+/// host still has the address.
 const SHOW_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Addresses remembered for that; a newer one in the same place replaces an older one.
+/// Number of such addresses remembered; a newer one in the same slot replaces an older one.
 const ASKERS: usize = 64;
 
-/// Questions that one edge shows in a second.
+/// Maximum number of questions that one edge shows in a second.
 const SHOWN_PER_S: u32 = 16;
 
 /// The length of an ARP message for IPv4 over Ethernet, with its Ethernet header.
@@ -40,7 +40,7 @@ const ARP_LEN: usize = 42;
 const REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
 const REPLY: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 2];
 
-/// The beginning of a frame to the hosts that may have an IPv6 address.
+/// The beginning of a frame to the multicast group of hosts that may have an IPv6 address.
 const GROUPS: [u8; 3] = [0x33, 0x33, 0xff];
 
 /// The answer to a question.
@@ -48,7 +48,7 @@ const GROUPS: [u8; 3] = [0x33, 0x33, 0xff];
 pub(crate) struct Reply {
     /// The address that the question came from.
     pub to: IpAddr,
-    /// The host that owns the address that was asked for.
+    /// The host that owns the requested address.
     pub owner: MacAddr,
     pub frame: Frame,
 }
@@ -71,8 +71,8 @@ impl Deref for Frame {
     }
 }
 
-/// The answer to a frame, if it is a question to everybody whose sender owns its address, for an
-/// address that another host owns and does not answer for itself.
+/// The answer to a frame, if the frame is a question to all hosts, its sender owns its source
+/// address, and another host owns the requested address and does not answer for itself.
 #[inline]
 pub(crate) fn reply(frame: &[u8], addresses: &Addresses) -> Option<Reply> {
     if frame.starts_with(&MacAddr::BROADCAST.0) {
@@ -127,9 +127,9 @@ fn answered_owner(
     (owner.mac != asker && !owner.answers_itself).then_some(owner.mac)
 }
 
-/// Addresses that the controller has seen questions from a moment ago.
+/// Addresses from which the controller has recently seen questions.
 pub(super) struct Shown {
-    /// Made at the first question: many switches have no hosts.
+    /// Allocated at the first question: many switches have no hosts.
     askers: Option<Box<[(IpAddr, Instant); ASKERS]>>,
     budget: Budget,
 }
@@ -161,8 +161,8 @@ impl Shown {
 }
 
 impl Started {
-    /// Answers a question of a host at an open port. Sets the asker's entry to the host first, if
-    /// entries are to precede conversations.
+    /// Answers a question of a host at an open port. First sets the asker's entry to the host, if
+    /// entries must precede conversations.
     pub(super) fn answer_question(
         &mut self,
         now: Instant,
@@ -206,7 +206,7 @@ impl Started {
             exit: Exit::Port(question.in_port),
             buffer_id: None,
             data: &reply.frame,
-            // The answer is made without a tag.
+            // The answer is built without a tag.
             crossing: to_port.map(|crossing| Crossing {
                 tag: None,
                 ..crossing
@@ -357,7 +357,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes: no panic, and an answer goes to its asker alone.
+        /// Any bytes: no panic, and an answer goes only to its asker.
         #[test]
         fn any_bytes_are_read(
             mut frame in prop::collection::vec(any::<u8>(), 0..100),

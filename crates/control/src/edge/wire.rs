@@ -1,7 +1,7 @@
-//! Reads packet-ins in place, and makes answers by filling in a prepared message: no allocation and
-//! no decoding, since this is done a million times a second.
+//! Reads packet-ins in place, and makes answers by filling in a prepared message. It neither
+//! allocates nor decodes, since this happens a million times a second.
 //!
-//! The tests below check every place in a template against the codec.
+//! The tests below check every offset in a template against the codec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,23 +30,23 @@ pub(super) struct Answer<'a> {
     pub in_port: PortNo,
     pub src: MacAddr,
     pub dst: MacAddr,
-    /// `ANY` as long as it has not been found.
+    /// `ANY` until the exit has been found.
     pub exit: Exit,
     pub buffer_id: Option<BufferId>,
     pub data: &'a [u8],
-    /// Whether the switch has sent the packet on already.
+    /// Whether the switch has forwarded the packet already.
     pub is_copy: bool,
-    /// `None` outside of all VLANs.
+    /// `None` outside all VLANs.
     pub crossing: Option<Crossing>,
 }
 
-/// How a packet of a VLAN changes between its port and its exit.
+/// The change of a packet of a VLAN between its port and its exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crossing {
     pub vlan: VlanId,
-    /// The VLAN id in the tag with which it comes in.
+    /// The VLAN id in the tag with which the packet arrives.
     pub tag: Option<u16>,
-    /// The form in which it leaves the port of its exit.
+    /// The form in which the packet leaves by the port of its exit.
     pub form: Form,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn set_reason(packet_in: &mut [u8], reason: PacketInReason) {
     }
 }
 
-/// Source and destination of a packet-in's packet, at their most likely place.
+/// Source and destination of a packet-in's packet, at their most likely offset.
 #[inline]
 pub(super) fn addresses(version: Version, frame: &[u8]) -> Option<(MacAddr, MacAddr)> {
     let at = match version {
@@ -72,7 +72,7 @@ pub(super) fn addresses(version: Version, frame: &[u8]) -> Option<(MacAddr, MacA
     Some((src, dst))
 }
 
-/// Reads a packet-in; `None` if its packet is the controller's, whatever it is.
+/// Reads a packet-in; `None` if its packet must go to the controller, whatever it contains.
 #[inline]
 pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_>> {
     let (in_port, data) = match version {
@@ -95,7 +95,7 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
     }
     let is_copy = is_report(cookie);
     let buffer_id = match u32_at(frame, 8)? {
-        // An entry that named it would send the packet on once more.
+        // An entry that named the buffer would forward the packet again.
         _ if is_copy => None,
         NO_BUFFER => None,
         id => Some(BufferId(id)),
@@ -103,7 +103,7 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
     let is_cut = data.len() < usize::from(u16_at(frame, 12)?);
     let dst = MacAddr(*data.first_chunk()?);
     let src = MacAddr(*data.get(6..)?.first_chunk()?);
-    // Its EtherType is there.
+    // The frame must have an EtherType.
     data.get(12..14)?;
     if is_cut && buffer_id.is_none() && !is_copy {
         return None;
@@ -120,21 +120,22 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
     })
 }
 
-/// Whether an edge may send a packet on to its destination. In a VLAN its tag is looked behind.
+/// Whether an edge may forward a packet to its destination. In a VLAN, checks the EtherType behind
+/// the tag.
 #[inline]
 pub(super) fn may_send_on(packet: &Answer<'_>, is_in_vlan: bool) -> bool {
     let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP, ETH_TYPE_VLAN, ETH_TYPE_QINQ];
     let mut eth_type = u16_at(packet.data, 12);
     if is_in_vlan && eth_type == Some(ETH_TYPE_VLAN) {
         eth_type = u16_at(packet.data, 16);
-        // What is behind it is the hosts' own business, be it another tag.
+        // Everything behind the tag belongs to the hosts, even another tag.
         let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP];
         return !packet.dst.is_multicast() && eth_type.is_some_and(|it| !special.contains(&it));
     }
     !packet.dst.is_multicast() && eth_type.is_some_and(|it| !special.contains(&it))
 }
 
-/// A flow-mod and the head of a packet-out, complete apart from the fields that differ.
+/// A flow-mod and the head of a packet-out, complete except for the fields that vary.
 pub(super) struct Templates {
     version: Version,
     /// The entry of the templates, without its match and actions, for packets of VLANs.
@@ -159,12 +160,13 @@ struct Labelled {
     packet_out: Vec<u8>,
 }
 
-/// The places of the label's actions: after those before them, the VLAN id and the group.
+/// The offsets of the label's actions: where they begin in a flow-mod, and the VLAN id and the
+/// group within them.
 const ACTIONS_OF_FLOW_MOD: usize = 88;
 const VID: usize = 16;
 const GROUP: usize = 44;
 
-/// The places of the fields in a flow-mod; all ports have the width of the version.
+/// The offsets of the fields in a flow-mod; all ports have the width of the version.
 struct Places {
     in_port: usize,
     src: usize,
@@ -189,8 +191,8 @@ const FLOW_MOD_V13: Places = Places {
     out_port: 92,
 };
 
-/// The place of the lower half of the metadata in a flow-mod of 1.3 that leads on to policies,
-/// after the output.
+/// The offset of the lower half of the metadata in a flow-mod of 1.3 that sends packets on to
+/// policies, after the output.
 const METADATA_PORT: usize = 116;
 
 impl Templates {
@@ -237,7 +239,7 @@ impl Templates {
             packet_out: packet_out_head(config.version, vec![Action::output(PortNo(2))]),
             actions_of_packet_out: match config.version {
                 Version::V10 => 16,
-                // Before them is a match with the port.
+                // A match with the port precedes the actions.
                 Version::V15 => 32,
                 _ => 24,
             },
@@ -298,7 +300,7 @@ impl Templates {
                     self.put_port(message, METADATA_PORT, port);
                 }
             }
-            // The edge has no fabric: it makes no such answer.
+            // An edge without a fabric makes no such answer.
             (Exit::Egress(_), None) => return,
         }
         let message = &mut out[start..];
@@ -310,9 +312,9 @@ impl Templates {
         self.put_port(message, places.in_port, answer.in_port);
     }
 
-    /// Appends a packet-out: names the switch's buffer if it has one, else carries the packet.
-    /// Returns false if that is too long for a message: the head of a packet-out may be longer than
-    /// that of a packet-in.
+    /// Appends a packet-out: names the switch's buffer if there is one, else carries the packet.
+    /// Returns false if the packet is too long for a message: the head of a packet-out may be
+    /// longer than the head of a packet-in.
     #[inline]
     pub(super) fn packet_out(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
         if self.is_special(answer) {
@@ -347,8 +349,8 @@ impl Templates {
         true
     }
 
-    /// The entry of a packet of a VLAN, to a bond or to a port with copies. In a VLAN its match
-    /// looks at the tag, and its actions change it.
+    /// The entry of a packet of a VLAN, to a bond or to a port with copies. In a VLAN, the entry's
+    /// match includes the tag, and its actions change the tag.
     fn flow_mod_by_actions(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) {
         let Some(actions) = self.actions(answer) else {
             return;
@@ -407,13 +409,13 @@ impl Templates {
         } else if let Exit::Port(port) = answer.exit
             && let Some(copies) = self.mirrors.get(&port)
         {
-            // The output is the last of them.
+            // The output is the last action.
             actions.extend(copies.iter().map(|to| Action::output(*to)));
         }
         Some(actions)
     }
 
-    /// `None`: the version or the edge cannot say it.
+    /// `None`: the version or the edge cannot express the actions.
     fn actions_in_vlan(&self, exit: Exit, crossing: &Crossing) -> Option<Vec<Action>> {
         let tag = self.tag.filter(|_| self.version != Version::V10);
         match exit {
@@ -432,7 +434,7 @@ impl Templates {
     #[inline]
     fn put_port(&self, message: &mut [u8], at: usize, port: PortNo) {
         match self.version {
-            // Ordinary ports are below 0xff00 there; the session has read them as such.
+            // Ordinary ports are below 0xff00 there; the session has read them as ordinary.
             Version::V10 => put(message, at, &(port.0 as u16).to_be_bytes()),
             _ => put(message, at, &port.0.to_be_bytes()),
         }
@@ -547,7 +549,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bytes patched in are what the codec would have written.
+        /// The patched bytes equal the bytes that the codec would have written.
         #[test]
         fn answers_are_what_the_codec_makes_of_them(
             version in version(),
@@ -611,7 +613,7 @@ mod tests {
             prop_assert_eq!((found_xid, found), (Xid(xid), Message::PacketOut(wanted)));
         }
 
-        /// The fields are those that the codec reads, and packets that are not simple are left
+        /// The fields equal those that the codec reads, and packets that are not simple are left
         /// alone.
         #[test]
         fn packet_ins_are_read_as_the_codec_reads_them(

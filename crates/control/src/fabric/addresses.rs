@@ -1,8 +1,8 @@
 //! The owner of every IP address that edges answer questions for.
 //!
 //! One thread writes, any number read, and none waits, as with [`places`](super::places). A slot
-//! belongs to one address for good, and its owner is one word. So a reader sees the owner of the
-//! address that it asked for, or the owner of a moment ago, or none.
+//! belongs to one address for good, and its owner is one word. So a reader sees the owner of its
+//! address, or the owner of a moment ago, or none.
 //!
 //! An address that two hosts claim has no owner here until the controller has decided.
 
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clock::mix;
 use openflow::MacAddr;
 
-/// Maximum number of addresses with an owner here. Questions for further ones are flooded.
+/// Maximum number of addresses with an owner here. Questions for further addresses are flooded.
 const ADDRESSES_MAX: usize = 131_072;
 
 const SLOTS_MIN: usize = 64;
 
-/// Marks the word of a slot that belongs to an address. Without a MAC address in it, the address
-/// has no owner any more.
+/// Marks the word of a slot that belongs to an address. If the word has no MAC address, the IP
+/// address has no owner any more.
 const TAKEN: u64 = 1 << 63;
 
 /// Marks an owner that answers questions for its addresses itself.
@@ -40,7 +40,7 @@ pub struct Addresses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub mac: MacAddr,
-    /// Whether nobody may answer for it.
+    /// Whether nobody else may answer for it.
     pub answers_itself: bool,
 }
 
@@ -85,7 +85,7 @@ fn key_v6(ip: Ipv6Addr) -> Key {
 }
 
 impl Addresses {
-    /// A table that `count` addresses fill by half at most.
+    /// A table that `count` addresses fill to at most a half.
     fn with_room(count: usize, seed: u64) -> Addresses {
         let len = (count * 2).next_power_of_two().max(SLOTS_MIN);
         let slots = (0..len).map(|_| Slot::default()).collect();
@@ -143,12 +143,12 @@ impl Writer {
         }
     }
 
-    /// The table. A larger one replaces one that is full; the edges need it then.
+    /// The table. When it is full, a larger one replaces it, and the edges need the larger one.
     pub fn addresses(&self) -> &Arc<Addresses> {
         &self.addresses
     }
 
-    /// Sets the owner of an address. Beyond the bound a new address has none.
+    /// Sets the owner of an address. Beyond the maximum, a new address gets no owner.
     pub fn set(&mut self, ip: IpAddr, owner: Owner) {
         let word = owner.to_word();
         let key = key(ip);
@@ -172,7 +172,7 @@ impl Writer {
         }
     }
 
-    /// Takes the owner of an address away.
+    /// Removes the owner of an address.
     pub fn remove(&mut self, ip: IpAddr) {
         if let Ok(at) = self.addresses.find(key(ip)) {
             let old = self.addresses.slots[at]
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Readers beside the writer see an owner of that address or none, never another's.
+    /// Readers beside the writer see an owner of their address or none, never the owner of another.
     #[test]
     fn readers_see_owners_of_their_address() {
         let owner = |n: u64, round: u64| owner(n << 8 | (round + 1));
@@ -296,7 +296,7 @@ mod tests {
         writer.remove(ip(0));
         writer.set(ip(count), owner(2));
         assert!(writer.addresses().get(ip(count)).is_some());
-        // Its slot is still there, but not the room.
+        // Its slot is still there, but the table has no room.
         writer.set(ip(0), owner(1));
         assert_eq!(writer.addresses().get(ip(0)), None);
         assert_eq!(writer.len, ADDRESSES_MAX);

@@ -1,8 +1,8 @@
 //! The groups and entries of a switch in the fabric, and the messages that change them.
 //!
-//! A route is a few [`Part`]s. To change it, its parts before and after are compared, so that a
-//! message is sent only for what differs. What a switch reports after a restart is compared with
-//! the same parts.
+//! A route consists of a few [`Part`]s. To change it, its parts before and after are compared, and
+//! messages are sent only for the differences. The parts that a switch reports after a restart are
+//! compared with the same parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ const PRIORITY_CLOSED: u16 = 5000;
 /// Above all other entries: labelled packets have been judged at their ingress.
 const PRIORITY_LINK: u16 = 4000;
 const PRIORITY_LABEL: u16 = 1000;
-/// The same for one in-port.
+/// The label's entries for one in-port.
 const PRIORITY_INLET: u16 = 2000;
 const PRIORITY_HOST: u16 = 1000;
 /// A host in a VLAN.
@@ -38,10 +38,10 @@ const PRIORITY_MEMBER: u16 = 1500;
 /// The label of a VLAN at its egress: below packets for nobody there, which are dropped.
 const PRIORITY_VLAN: u16 = 100;
 
-/// The OXM value of a tag that is there (1.3.5, table 13).
+/// The OXM value of a tag that is present (1.3.5, table 13).
 const VID_PRESENT: u16 = 0x1000;
 
-/// The upper half of the groups' numbers: "au".
+/// The upper half of the group numbers: "au".
 const GROUPS: u32 = 0x6175_0000;
 const BACK: u32 = 1 << 12;
 
@@ -64,12 +64,12 @@ pub enum Part {
     },
 }
 
-/// The group that leads to an egress.
+/// The group that forwards packets to an egress.
 pub fn group(label: Label) -> GroupId {
     GroupId(GROUPS | u32::from(label.0))
 }
 
-/// The group for packets that come in where the detour leads.
+/// The group for packets that arrive on the port of the detour.
 fn back_group(label: Label) -> GroupId {
     GroupId(GROUPS | BACK | u32::from(label.0))
 }
@@ -81,7 +81,7 @@ pub fn label_of(group: GroupId) -> Option<Label> {
     (is_egress && (Label::MIN..=Label::MAX).contains(&label)).then_some(label)
 }
 
-/// The VLAN id of a label, as a match and an action have it.
+/// The VLAN id of a label, in the form of matches and actions.
 pub fn vid(label: Label) -> u16 {
     VID_PRESENT | label.0
 }
@@ -108,7 +108,7 @@ pub(super) fn set_vid(vlan: VlanId) -> Action {
     set(Field::VlanVid, VID_PRESENT | vlan.number())
 }
 
-/// The way of actions that an edge has set at an ingress.
+/// The exit of the actions that an edge has set at an ingress.
 pub fn ingress_exit(tag: u16, actions: &[Action]) -> Option<Exit> {
     let [.., Action::Group(id)] = actions else {
         return None;
@@ -143,7 +143,7 @@ fn apply(actions: Vec<Action>) -> Vec<Instruction> {
     vec![Instruction::ApplyActions(actions)]
 }
 
-/// The parts of every switch of the fabric: packets that nothing else takes go to the controller.
+/// The parts of every switch of the fabric: packets that match no other entry go to the controller.
 pub fn base() -> Vec<Part> {
     let miss = |table| entry(table, 0, Match::any(), apply(vec![Action::controller()]));
     vec![miss(HOST_TABLE), miss(LABEL_TABLE)]
@@ -154,8 +154,8 @@ pub fn is_base(priority: u16, r#match: &Match) -> bool {
     priority == 0 && r#match.fields.is_empty()
 }
 
-/// The flags of an entry: the switch reports the end of one by which others of its table were
-/// deleted as well, or the group that it leads to.
+/// The flags of an entry. The switch reports the end of an entry if it shows that other entries of
+/// its table, or the group that it leads to, were deleted as well.
 fn flags(priority: u16, r#match: &Match, instructions: &[Instruction]) -> FlowModFlags {
     let leads_to_route = match instructions {
         [Instruction::ApplyActions(actions)] => {
@@ -171,8 +171,8 @@ fn flags(priority: u16, r#match: &Match, instructions: &[Instruction]) -> FlowMo
 
 /// The entry of an egress for its own label in a VLAN, or outside of all.
 ///
-/// In a VLAN it leads where packets go without it as well. It says whose the label is, to a
-/// controller that starts anew: the id that it sets at last goes nowhere.
+/// In a VLAN this entry sends packets where they go without it as well. It names the VLAN of the
+/// label for a restarted controller: the id that its last action sets is never sent anywhere.
 pub fn own(vlan: VlanId, label: Label) -> Vec<Part> {
     if vlan.is_none() {
         let pop = vec![
@@ -185,7 +185,7 @@ pub fn own(vlan: VlanId, label: Label) -> Vec<Part> {
     vec![entry(LABEL_TABLE, PRIORITY_VLAN, labelled(label), up)]
 }
 
-/// Labelled packets come in by links only.
+/// The entry of a port with a link: labelled packets come in by links only.
 pub fn inlet(port: PortNo) -> Vec<Part> {
     let tagged =
         Match::any()
@@ -204,8 +204,8 @@ pub struct HostPort {
     pub vlan: Option<(Label, Form)>,
 }
 
-/// The entry of a host. Packets of a VLAN have its own label, so that they never meet the hosts of
-/// another network.
+/// The entry of a host. Packets of a VLAN have that VLAN's own label, so that they never reach the
+/// hosts of another network.
 pub fn host(key: HostKey, host: &HostPort) -> Vec<Part> {
     let port = host.port;
     match host.vlan {
@@ -223,8 +223,8 @@ pub fn host(key: HostKey, host: &HostPort) -> Vec<Part> {
     }
 }
 
-/// The group of a bond: one of the ports that carry its packets, while that is live. `shares`:
-/// each conversation has its own, and otherwise the first takes all.
+/// The group of a bond, which sends packets out of a live port of the bond. With `shares`, each
+/// conversation has its own port; otherwise the first live port takes all.
 pub fn bond(place: PortNo, ports: &BTreeSet<PortNo>, shares: bool) -> Part {
     let bucket = |port: &PortNo| Bucket {
         weight: u16::from(shares),
@@ -244,7 +244,7 @@ pub fn bond(place: PortNo, ports: &BTreeSet<PortNo>, shares: bool) -> Part {
     }
 }
 
-/// LACP goes to the controller, also while its port is closed.
+/// The entry that sends LACP to the controller, also while its port is closed.
 pub fn lacp(port: PortNo) -> Part {
     let lacp = Match::any().with_in_port(port).with_eth_dst(lacp::GROUP);
     let lacp = lacp.with(Field::EthType, lacp::ETH_TYPE);
@@ -252,7 +252,7 @@ pub fn lacp(port: PortNo) -> Part {
     entry(PATH_TABLE, PRIORITY_LACP, lacp, up)
 }
 
-/// Packets of a port go nowhere.
+/// The entry that drops all packets of a port.
 pub fn closed(port: PortNo) -> Part {
     let all = Match::any().with_in_port(port);
     entry(PATH_TABLE, PRIORITY_CLOSED, all, Vec::new())
@@ -392,7 +392,7 @@ impl Part {
     }
 }
 
-/// The messages that make `new` of `old`, groups before the entries that lead to them.
+/// The messages that change `old` into `new`, groups before the entries that lead to them.
 pub fn change(old: Vec<Part>, new: Vec<Part>, generation: u16) -> Vec<Message> {
     let (mut gone, mut messages) = (Vec::new(), Vec::new());
     for part in &old {
@@ -411,14 +411,14 @@ pub fn change(old: Vec<Part>, new: Vec<Part>, generation: u16) -> Vec<Message> {
             messages.push(part.set(generation, command));
         }
     }
-    // A group takes the entries that lead to it along, so these go first.
+    // The deletion of a group deletes the entries that lead to it, so entries are deleted first.
     let (groups, entries): (Vec<Part>, Vec<Part>) = gone.into_iter().partition(Part::is_group);
     messages.extend(entries.into_iter().chain(groups).map(Part::delete));
     messages
 }
 
 /// Whether a switch refuses an entry of the fabric, or the actions of an edge at an ingress. An
-/// error repeats the beginning of the message that it refuses.
+/// error repeats the beginning of the refused message.
 pub fn is_refusal(error: &ErrorMessage) -> bool {
     const FLOW_MOD: u8 = 14;
     const COOKIE: std::ops::Range<usize> = 8..16;
@@ -426,7 +426,7 @@ pub fn is_refusal(error: &ErrorMessage) -> bool {
     let cookie = data.get(COOKIE).and_then(|bytes| bytes.try_into().ok());
     let cookie = Cookie(cookie.map_or(0, u64::from_be_bytes));
     let is_of_form = data.get(1) == Some(&FLOW_MOD) && error.kind != ErrorKind::FLOW_MOD_TABLE_FULL;
-    // A port or a group may have gone meanwhile, and a refused group has its own error.
+    // A port or a group may have been removed meanwhile, and a refused group has its own error.
     let is_of_target = [
         ErrorKind::ACTION_BAD_OUT_PORT,
         ErrorKind::ACTION_BAD_OUT_GROUP,
@@ -443,13 +443,13 @@ pub fn is_refusal(error: &ErrorMessage) -> bool {
         }
 }
 
-/// A group that shares ports, if a switch refuses one: the command, and the group's egress.
+/// The command and the egress of a group that shares ports, if a switch refuses such a group.
 pub fn refused_share(error: &ErrorMessage) -> Option<(GroupModCommand, Label)> {
     let (command, group) = refused_select(error)?;
     Some((command, label_of(group)?))
 }
 
-/// The group of a bond that shares its ports, if a switch refuses one.
+/// The command and the group of a bond that shares its ports, if a switch refuses such a group.
 pub fn refused_bond(error: &ErrorMessage) -> Option<(GroupModCommand, GroupId)> {
     refused_select(error).filter(|(_, group)| bond::is_group(*group))
 }
@@ -483,7 +483,7 @@ fn refused_select(error: &ErrorMessage) -> Option<(GroupModCommand, GroupId)> {
     Some((command, GroupId(u32::from_be_bytes(id))))
 }
 
-/// The parts that a switch of the fabric holds, by place.
+/// The parts that a switch of the fabric has, by place.
 #[derive(Debug, Default)]
 pub struct Holdings(BTreeMap<Place, Part>);
 
@@ -519,7 +519,7 @@ impl Place {
     }
 }
 
-/// The order of the numbers: a field follows those that it requires, also in a deletion.
+/// Sorts fields by number: a field then follows those that it requires, also in a deletion.
 fn sort_fields(r#match: &mut Match) {
     r#match.fields.sort_by_key(|field| match field {
         MatchField::Basic { field, .. } => *field as u8,
@@ -558,7 +558,7 @@ impl Holdings {
         self.0.is_empty()
     }
 
-    /// Takes parts out if all of them are there, as they are.
+    /// Takes parts out if the switch has all of them unchanged.
     pub fn claim(&mut self, parts: Vec<Part>) -> bool {
         let parts: Vec<(Place, Part)> = parts.into_iter().map(placed).collect();
         let is_there = parts
@@ -572,8 +572,8 @@ impl Holdings {
         is_there
     }
 
-    /// Takes a part out, if it is there as it is, or a group with its number. Returns it as it is
-    /// there.
+    /// Takes a part out if the switch has it unchanged, or if the part is a group and its number is
+    /// there. Returns the part as the switch has it.
     pub fn claim_place(&mut self, part: Part) -> Option<Part> {
         let is_group = part.is_group();
         let (place, wanted) = placed(part.clone());
@@ -582,13 +582,13 @@ impl Holdings {
         if is_same { Some(part) } else { held }
     }
 
-    /// Whether all of these parts are there, as they are.
+    /// Whether the switch has all of these parts unchanged.
     pub fn has(&self, parts: Vec<Part>) -> bool {
         let mut parts = parts.into_iter().map(placed);
         parts.all(|(place, part)| self.0.get(&place) == Some(&part))
     }
 
-    /// The labels that a switch has as an egress. Of several for a VLAN the first one counts.
+    /// The labels that a switch has as an egress. If a VLAN has several, the first one counts.
     pub fn own_labels(&self) -> BTreeMap<VlanId, Label> {
         let mut labels = BTreeMap::new();
         for (_, m, instructions) in self.entries() {
@@ -602,7 +602,7 @@ impl Holdings {
         labels
     }
 
-    /// The ports by which labelled packets come in.
+    /// The ports on which labelled packets arrive.
     pub fn inlets(&self) -> Vec<PortNo> {
         let of = self.entries().filter(|(table, _, _)| *table == PATH_TABLE);
         of.filter_map(|(_, m, _)| m.in_port()).collect()
@@ -615,7 +615,7 @@ impl Holdings {
         hosts.collect()
     }
 
-    /// The hosts of this egress in VLANs, with the labels of these.
+    /// The hosts of this egress in VLANs, with the labels of the VLANs.
     pub fn members(&self) -> Vec<(Label, MacAddr, PortNo)> {
         let of = self.entries().filter(|(table, _, _)| *table == LABEL_TABLE);
         let members = of.filter_map(|(_, m, instructions)| {
@@ -696,21 +696,21 @@ impl Holdings {
         })
     }
 
-    /// The messages that delete all that is left, entries first. Copies of multicast lead to the
-    /// groups of labels, whose numbers are lower: these go last.
+    /// The messages that delete all parts that are left, entries first. Copies of multicast lead to
+    /// the groups of labels, whose numbers are lower, so the groups of labels are deleted last.
     pub fn clear(self) -> Vec<Message> {
         change(self.0.into_values().rev().collect(), Vec::new(), 0)
     }
 }
 
-/// Whether a group has a number of those that lead somewhere: all of ours but those of mirrors.
+/// Whether the number of a group is one of ours that forward packets: all but those of mirrors.
 pub fn is_group(group: GroupId) -> bool {
     let leads = label_of(group).is_some() || tree::label_of(group).is_some();
     leads || replication::is_group(group) || bond::is_group(group)
 }
 
-/// A part in the one form in which parts are compared: switches report fields in an order of their
-/// own, and weights in groups where none count.
+/// A part in the one form for comparisons: switches report fields in an order of their own, and
+/// weights in groups whose weights do not count.
 fn placed(mut part: Part) -> (Place, Part) {
     let place = match &mut part {
         Part::Group {
@@ -743,7 +743,7 @@ fn label_in(m: &Match) -> Option<Label> {
     is_label.then_some(label)
 }
 
-/// The VLAN whose label an entry may say to be the switch's own.
+/// The VLAN that an entry may name, if the entry is for the switch's own label.
 fn vlan_in(instructions: &[Instruction]) -> Option<VlanId> {
     match instructions {
         [Instruction::ApplyActions(actions)] => match actions.last() {
@@ -758,7 +758,7 @@ fn vlan_in(instructions: &[Instruction]) -> Option<VlanId> {
     }
 }
 
-/// The host that an entry leads to.
+/// The host that an entry forwards packets to.
 fn host_in(m: &Match) -> Option<MacAddr> {
     let mac = MacAddr::from_u64(m.exact(Field::EthDst)? as u64);
     (!mac.is_multicast() && mac != MacAddr::default()).then_some(mac)
@@ -828,7 +828,7 @@ mod tests {
     }
 
     proptest! {
-        /// A switch that takes every change holds what was wanted last, and it can be read.
+        /// A switch that takes every change has the parts wanted last, and these can be read back.
         #[test]
         fn changes_lead_from_any_route_to_any_other(
             routes in prop::collection::vec(prop::option::of(some_route()), 1..8),
@@ -857,8 +857,8 @@ mod tests {
         }
     }
 
-    /// A route that is left over is deleted by messages that a switch can read: its fields are in
-    /// the order that their requirements have.
+    /// A leftover route is deleted by messages that a switch can read: each field follows the
+    /// fields that it requires.
     #[test]
     fn what_is_left_over_is_deleted_in_words_that_switches_have() {
         let mut switch = Switch::with_ports(1..8);

@@ -1,9 +1,10 @@
 //! Forwarding by labels: routes between switches are set before any packet needs them.
 //!
-//! Each switch with hosts is an *egress* and has a [`Label`]. Every switch holds a group for each
-//! egress, which leads there, and entries that send labelled packets to the group. A conversation
-//! costs one entry, at its ingress: it pushes the label as an outer VLAN tag and sends the packet
-//! to the group. The egress pops the label and looks the destination up among its own hosts.
+//! Each switch with hosts is an *egress* and has a [`Label`]. Every switch has a group for each
+//! egress, which forwards packets there, and entries that send labelled packets to the group. A
+//! conversation costs one entry, at its ingress: the entry pushes the label as an outer VLAN tag
+//! and sends the packet to the group. The egress pops the label and looks the destination up among
+//! its own hosts.
 //!
 //! ```text
 //! table 0        in_port=link, any tag -> table 2
@@ -12,10 +13,10 @@
 //! table 3        eth_dst=host          -> output
 //! ```
 //!
-//! [`plan`] computes the routes from the links, and [`form`] makes messages of them. In [`places`]
-//! all edges find the egress of a host, and in [`addresses`] the host that owns an IP address.
-//! [`replication`] copies multicast for the egresses with receivers, and [`tree`] broadcasts for
-//! all edge ports.
+//! [`plan`] computes the routes from the links, and [`form`] turns them into messages. All edges
+//! look up the egress of a host in [`places`], and the host that owns an IP address in
+//! [`addresses`]. [`replication`] copies multicast for the egresses with receivers, and [`tree`]
+//! copies broadcasts for all edge ports.
 
 pub mod addresses;
 pub mod form;
@@ -64,13 +65,13 @@ impl Labels {
         self.0[usize::from(label.0 / 64) % 64] & 1 << (label.0 % 64) != 0
     }
 
-    /// Those of them that are in `others`.
+    /// The labels that are in `others` as well.
     pub fn within(&self, others: &Labels) -> Labels {
         let word = |at: usize| self.0[at] & others.0[at];
         Labels(Box::new(std::array::from_fn(word)))
     }
 
-    /// Those of them that are not in `others`.
+    /// The labels that are not in `others`.
     pub fn without(&self, others: &Labels) -> Labels {
         let word = |at: usize| self.0[at] & !others.0[at];
         Labels(Box::new(std::array::from_fn(word)))

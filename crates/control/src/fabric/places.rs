@@ -1,11 +1,11 @@
 //! The egress of every host that the fabric reaches, for the edges of all connections.
 //!
 //! One thread writes, any number read, and none waits: a host and its label fit into one word. An
-//! edge that reads a label a moment too late sends a packet to a switch where the host was. That
-//! switch sends it up, and the controller has the entry deleted.
+//! edge that reads a label a moment too late sends a packet to the switch where the host was. This
+//! switch sends the packet to the controller, which has the entry deleted.
 //!
-//! A larger table replaces one that is full, and the edges receive it. Until then an edge reads the
-//! old one, which is as good as reading a moment too late.
+//! A larger table replaces a full one, and the edges receive the larger one. Until then an edge
+//! reads the old table, which is as good as reading a moment too late.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,21 @@ use openflow::MacAddr;
 
 use super::Label;
 
-/// A map from MAC addresses to labels, in one word each: the address above, the label below.
+/// A map from MAC addresses to labels, in one word each: the address in the upper bits, the label
+/// in the lower.
 pub struct Places {
     /// A power of two. Zero is an empty slot.
     slots: Box<[AtomicU64]>,
     seed: u64,
 }
 
-/// The label of a host that was removed; no switch has it. A reader may be passing its slot.
+/// The label of a removed host; no switch has it. A reader may be passing the host's slot.
 const REMOVED: u64 = 0xffff;
 
 const SLOTS_MIN: usize = 64;
 
 impl Places {
-    /// A table that `count` hosts fill by half at most.
+    /// A table that `count` hosts fill to at most a half.
     fn with_room(count: usize, seed: u64) -> Places {
         let len = (count * 2).next_power_of_two().max(SLOTS_MIN);
         let slots = (0..len).map(|_| AtomicU64::new(0)).collect();
@@ -44,7 +45,7 @@ impl Places {
         (word >> 16 == mac.to_u64() && label != REMOVED).then_some(Label(label as u16))
     }
 
-    /// The slot of a host, also of one that was removed.
+    /// The slot of a host, also of a removed one.
     #[inline]
     fn find(&self, mac: MacAddr) -> Option<usize> {
         let key = mac.to_u64();
@@ -119,7 +120,7 @@ impl Writer {
         self.len == 0
     }
 
-    /// Sets a host's egress. The address of all zeros, which no host has, changes nothing.
+    /// Sets a host's egress. The all-zero address, which no host has, changes nothing.
     pub fn set(&mut self, mac: MacAddr, label: Label) {
         let key = mac.to_u64();
         if key == 0 {
@@ -200,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Readers beside the writer see a host's label or none, never another's.
+    /// Readers beside the writer see a host's label or none, never the label of another host.
     #[test]
     fn readers_see_whole_words() {
         let label = |mac: u64| Label((mac % 4000) as u16 + 1);

@@ -1,16 +1,16 @@
 //! The routes of every switch to one egress, computed from the links alone.
 //!
-//! A packet follows a port of its switch's [`Route`] whose link is alive: conversations share those
-//! of equal shortest paths. So packets come nearer to the egress with each hop, whichever ports are
-//! dead. Where only one path is shortest and its port is dead, a *detour* may be left: the packet
-//! is marked and sent to the next best neighbour. Marked packets follow fixed ports until they
-//! reach the egress, and are dropped where one is dead.
+//! A packet leaves by a port of its switch's [`Route`] whose link is alive: conversations share the
+//! ports of equal shortest paths. So each hop brings the packet nearer to the egress, whichever
+//! ports are dead. Where only one path is shortest and its port is dead, a *detour* may be left:
+//! the packet is marked and sent to the next best neighbour. Marked packets follow fixed ports
+//! until they reach the egress, and are dropped where one of these ports is dead.
 //!
 //! No packet goes in circles, whatever fails and however often:
 //!
 //! - An unmarked packet comes nearer with each hop, and is marked at most once.
-//! - The way of a marked packet does not depend on what is dead. [`plan`] follows it, and offers
-//!   the detour only if it reaches the egress.
+//! - The path of a marked packet does not depend on which ports are dead. [`plan`] follows this
+//!   path, and offers the detour only if it reaches the egress.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,7 +37,7 @@ pub struct Neighbour {
     pub in_port: PortNo,
     /// At least 1.
     pub cost: u32,
-    /// A random number of the port, by which equal paths are ordered.
+    /// A random number of the port, which orders equal paths.
     pub order: u64,
 }
 
@@ -76,25 +76,25 @@ impl Ports {
     }
 }
 
-/// How a switch leads packets to one egress.
+/// The route of a switch to one egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub ports: Ports,
-    /// Whether conversations share `ports`, of which there are several. Otherwise the first that is
-    /// alive takes all of them.
+    /// Whether conversations share `ports`, of which there are several. Otherwise the first live
+    /// port takes all conversations.
     pub shares: bool,
     /// The next best port after the first.
     pub other: Option<PortNo>,
     /// Whether packets are marked and sent out of `other` when all of `ports` are dead.
     pub detours: bool,
-    /// Whether unmarked packets may come in by `other`, so that the detour leads them back.
+    /// Whether unmarked packets may arrive on `other`, so that the detour sends them back.
     pub turns_back: bool,
-    /// Whether marked packets may come in by the first port, and go on by `other`.
+    /// Whether marked packets may arrive on the first port, and leave by `other`.
     pub passes_on: bool,
 }
 
 impl Route {
-    /// The same route without what relies on other switches' detours.
+    /// The same route without the parts that rely on other switches' detours.
     pub fn bare(self) -> Route {
         Route {
             turns_back: false,
@@ -118,17 +118,17 @@ impl Route {
 /// The route of each switch to one egress; `None` at the egress and where no path leads there.
 pub struct Plan {
     pub routes: Vec<Option<Route>>,
-    /// The switches by their distance, the egress first.
+    /// The switches in order of distance, the egress first.
     pub by_distance: Vec<usize>,
 }
 
-/// Computes the routes to `egress`. Equal paths have an order that depends on the port and `seed`
-/// only, a random number of the egress: when one fails or another switch comes, the others keep
+/// Computes the routes to `egress`. The order of equal paths depends only on the port and on
+/// `seed`, a random number of the egress: when one path fails or a switch is added, the others keep
 /// their order.
 pub fn plan(graph: &Graph, egress: usize, seed: u64) -> Plan {
     let (distances, by_distance) = distances(graph, egress);
     let mut routes: Vec<Option<Route>> = vec![None; graph.neighbours.len()];
-    // The best ports: what a path by them costs, their order, and the port.
+    // The best ports: the cost of a path through each, its order, and the port.
     let mut best: Vec<(u64, u64, PortNo)> = Vec::with_capacity(PORTS_MAX + 1);
     for at in by_distance.iter().copied().filter(|at| *at != egress) {
         best.clear();
@@ -172,7 +172,7 @@ pub fn plan(graph: &Graph, egress: usize, seed: u64) -> Plan {
     }
 }
 
-/// Gives a switch its detour if marked packets reach the egress by it.
+/// Gives a switch its detour if marked packets reach the egress through it.
 fn offer_detour(graph: &Graph, egress: usize, from: usize, routes: &mut [Option<Route>]) {
     let Some(other) = routes[from].and_then(|route| route.other) else {
         return;
@@ -221,7 +221,7 @@ pub(super) fn link(graph: &Graph, from: usize, out_port: PortNo) -> Option<Neigh
         .copied()
 }
 
-/// The distance of each switch from the egress, and the switches by it.
+/// The distance of each switch from the egress, and the switches in order of distance.
 fn distances(graph: &Graph, egress: usize) -> (Vec<Option<u64>>, Vec<usize>) {
     let mut distances: Vec<Option<u64>> = vec![None; graph.neighbours.len()];
     let mut by_distance = Vec::with_capacity(graph.neighbours.len());
@@ -232,7 +232,7 @@ fn distances(graph: &Graph, egress: usize) -> (Vec<Option<u64>>, Vec<usize>) {
             continue;
         }
         by_distance.push(at);
-        // Both directions of a link are there, so this search may go backwards.
+        // The graph has both directions of a link, so this search may go backwards.
         for link in &graph.neighbours[at] {
             let next = distance + u64::from(link.cost);
             if distances[link.switch].is_none_or(|known| next < known) {
@@ -244,11 +244,12 @@ fn distances(graph: &Graph, egress: usize) -> (Vec<Option<u64>>, Vec<usize>) {
     (distances, by_distance)
 }
 
-/// When each switch may take its new route, so that no packet goes in circles meanwhile: its rank.
-/// Those of rank 1 first, then those of rank 2 when the first are confirmed. 0: nothing changes.
+/// The rank of each switch: the order in which switches may take their new routes, so that no
+/// packet goes in circles meanwhile. Rank 1 goes first, then rank 2 when rank 1 is confirmed. Rank
+/// 0: nothing changes.
 ///
-/// A switch changes after all those behind it. So a packet that has met a new route meets new
-/// routes only, and before that it has met old ones only.
+/// A switch changes after all those behind it. So a packet that has met a new route meets only new
+/// routes, and before that it has met only old ones.
 pub fn ranks(graph: &Graph, plan: &Plan, is_changed: impl Fn(usize) -> bool) -> Vec<u32> {
     let mut behind = vec![0u32; graph.neighbours.len()];
     let mut ranks = vec![0; graph.neighbours.len()];
@@ -298,7 +299,7 @@ mod tests {
         (0..size).map(|n| (n, (n + 1) % size)).collect()
     }
 
-    /// A random connected graph without loops of one switch.
+    /// A random connected graph in which no switch has a link to itself.
     fn random(size: usize, extra: usize, seed: u64) -> Links {
         let mut random = SplitMix64::new(seed);
         let mut below = |n: usize| (random.next() % n as u64) as usize;
@@ -315,7 +316,8 @@ mod tests {
         Circle,
     }
 
-    /// Where a packet is: its switch, the port that it came by, and whether it is marked.
+    /// The position of a packet: its switch, the port on which it arrived, and whether it is
+    /// marked.
     type State = (usize, Option<PortNo>, bool);
 
     struct Walk<'a> {
@@ -329,7 +331,7 @@ mod tests {
     }
 
     impl Walk<'_> {
-        /// Goes every way on that the groups and entries of `form` leave open.
+        /// Follows every path that the groups and entries of `form` leave open.
         fn go(&mut self, state: State) {
             if self.path.contains(&state) {
                 self.ends.insert(End::Circle);
@@ -379,7 +381,7 @@ mod tests {
         }
     }
 
-    /// The ends that a packet may come to, whichever of the ports it takes that are shared.
+    /// The ends that a packet may reach, whichever of the shared ports it takes.
     fn ends(
         graph: &Graph,
         routes: &[Option<Route>],
@@ -471,7 +473,7 @@ mod tests {
         }
     }
 
-    /// A ring has no neighbour that is nearer by the other way; detours lead around it.
+    /// In a ring no neighbour is nearer in the other direction; detours lead around the ring.
     #[test]
     fn every_single_failure_of_a_ring_is_survived() {
         for size in 3..10 {
@@ -490,7 +492,8 @@ mod tests {
         }
     }
 
-    /// Two spines and four leaves: a leaf has two equal ways, and a spine goes on by another leaf.
+    /// Two spines and four leaves: a leaf has two equal paths, and a spine's detour takes another
+    /// leaf.
     #[test]
     fn every_single_failure_of_a_leaf_spine_is_survived() {
         let links: Links = (2..6).flat_map(|leaf| [(0, leaf), (1, leaf)]).collect();
@@ -508,8 +511,8 @@ mod tests {
         }
     }
 
-    /// When the first of equal ports dies, the others keep their order: what a group that does not
-    /// share does by itself is what the next plan says.
+    /// When the first of equal ports dies, the others keep their order: a group that does not share
+    /// chooses the same port by itself as the next plan.
     #[test]
     fn equal_ports_keep_their_order() {
         let links: Links = (0..4).flat_map(|spine| [(spine, 4), (spine, 5)]).collect();

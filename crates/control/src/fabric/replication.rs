@@ -1,6 +1,6 @@
 //! Multicast: copies of a packet for each egress with receivers, and for each receiver there.
 //!
-//! The switch of a sender makes one copy for each egress, and each goes there as any packet of a
+//! The switch of a sender makes one copy for each egress. Each copy travels like any packet of a
 //! conversation: with the egress's label, around failed links. The egress copies it to its
 //! receivers. So no other switch knows of the group, a packet never meets itself again, and a link
 //! near the sender may carry a packet several times.
@@ -34,7 +34,7 @@ const PRIORITY_SENDER: u16 = 2500;
 const PRIORITY_RECEIVERS: u16 = 1600;
 /// Copies for which there are no receivers any more.
 const PRIORITY_NO_RECEIVERS: u16 = 500;
-/// Messages about membership, whoever sends what else to their group.
+/// Messages about membership, whatever else is sent to their group.
 const PRIORITY_MEMBERSHIP: u16 = 3120;
 
 /// A sender's entry ends after this many seconds without a packet.
@@ -67,7 +67,7 @@ pub fn group(slot: u16) -> GroupId {
     GroupId(GROUPS | u32::from(slot))
 }
 
-/// Whether an OpenFlow group has a number of those that copy.
+/// Whether the number of an OpenFlow group is one of those for groups that copy.
 pub fn is_group(group: GroupId) -> bool {
     group.0 & !u32::from(SLOTS - 1) == GROUPS
 }
@@ -81,7 +81,7 @@ pub fn is_refused(error: &ErrorMessage) -> bool {
 }
 
 /// The parts of every switch: messages about membership go to the controller, and copies without
-/// receivers nowhere.
+/// receivers are dropped.
 pub fn base() -> Vec<Part> {
     const MULTICAST: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
     let to_controller = vec![Instruction::ApplyActions(vec![Action::controller()])];
@@ -143,7 +143,7 @@ pub fn copies(
     }
 }
 
-/// The entry that leads a sender's packets to the copies. `tag`: that of its packets.
+/// The entry that sends a sender's packets to the group that copies them. `tag`: the packets' tag.
 pub fn sender(
     key: GroupKey,
     (in_port, tag): (PortNo, Option<u16>),
@@ -165,7 +165,7 @@ fn sender_match(key: GroupKey, (in_port, tag): (PortNo, Option<u16>)) -> Match {
     key.narrow(vlan::with_tag(m, tag))
 }
 
-/// The sender of an entry that has ended: the group's address, its port and the tag of its packets.
+/// The sender of an ended entry: the group's address, the sender's port and its packets' tag.
 pub fn sender_of(m: &Match) -> Option<(IpAddr, PortNo, Option<u16>)> {
     let ip = match (m.exact(Field::Ipv4Dst), m.exact(Field::Ipv6Dst)) {
         (Some(ip), _) => IpAddr::V4((ip as u32).into()),

@@ -21,16 +21,16 @@ use super::plan::{Graph, link};
 /// The upper part of the numbers of trees' groups.
 const GROUPS: u32 = 0x6175_2000;
 
-/// Above routes: a label is that of a tree or of an egress, and a former route may be left.
+/// Above routes: a label belongs to a tree or to an egress, and a former route may be left.
 const PRIORITY_TREE: u16 = 3000;
 
-/// The treatment at a switch of the broadcasts of one VLAN, or outside of all.
+/// The part of a tree at one switch, for broadcasts of one VLAN, or outside of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub vlan: VlanId,
     /// The ports with links of the tree.
     pub links: BTreeSet<PortNo>,
-    /// Edge ports out of which a packet goes as it is, and those where it has its VLAN's tag.
+    /// Edge ports that send a packet as it is, and edge ports that send it with its VLAN's tag.
     pub edges: Edges,
 }
 
@@ -50,7 +50,7 @@ impl Edges {
         self.untagged.iter().chain(&self.tagged).copied()
     }
 
-    /// Each port, and whether a packet has a tag there.
+    /// Each port, and whether packets leave it with a tag.
     pub fn forms(&self) -> BTreeSet<(bool, PortNo)> {
         let untagged = self.untagged.iter().map(|port| (false, *port));
         untagged
@@ -62,7 +62,7 @@ impl Edges {
 /// The links of trees over some switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forest {
-    /// The first switch of the tree of each switch.
+    /// For each switch, the first switch of its tree.
     pub roots: Vec<usize>,
     /// The cost of all links together.
     pub cost: u64,
@@ -74,7 +74,7 @@ impl Forest {
         own.filter(|(at, root)| at == *root).count()
     }
 
-    /// Whether it joins as many switches as `other`, and by links that are no worse.
+    /// Whether the forest joins as many switches as `other`, by links that are no worse.
     pub fn is_as_good_as(&self, other: &Forest) -> bool {
         self.tree_count() <= other.tree_count() && self.cost <= other.cost
     }
@@ -92,7 +92,7 @@ pub fn label_of(group: GroupId) -> Option<Label> {
     is_tree.then_some(label)
 }
 
-/// Whether an entry leads to the group of a tree.
+/// Whether an entry sends packets to the group of a tree.
 pub fn is_led_by(instructions: &[Instruction]) -> bool {
     let [Instruction::ApplyActions(actions)] = instructions else {
         return false;
@@ -130,7 +130,7 @@ pub fn outputs(vlan: VlanId, edges: &Edges) -> Vec<Action> {
     actions
 }
 
-/// The actions by which a packet enters a tree, and leaves by the edge ports of its first switch.
+/// The actions that send a packet into a tree, and out of the edge ports of its first switch.
 pub fn entry_actions(
     tag: u16,
     label: Label,
@@ -155,13 +155,13 @@ pub fn entry_actions(
     actions
 }
 
-/// The group of a piece, and an entry for each link that leads to it. A packet does not leave by
-/// the port that it came in by.
+/// The group of a piece, and an entry for each link that leads to the group. A packet does not
+/// leave by the port on which it arrived.
 pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
     let bucket = |actions| Bucket::new(0, actions);
     let links = piece.links.iter();
     let links = links.map(|port| bucket(vec![Action::output(*port)]));
-    // A switch carries out the actions of a bucket as a set, which has one output.
+    // A switch carries out a bucket's actions as a set, which has one output.
     let untagged = piece
         .edges
         .untagged
@@ -173,7 +173,7 @@ pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
         actions.extend(vlan::output(None, piece.vlan, form, port));
         bucket(actions)
     });
-    // It says whose the tree is, to a controller that starts anew, and sends nothing anywhere.
+    // This bucket names the VLAN of the tree for a restarted controller, and sends no packet.
     let named = (!piece.vlan.is_none()).then(|| bucket(vec![form::set_vid(piece.vlan)]));
     let group_part = Part::Group {
         id: group(label),
@@ -181,7 +181,7 @@ pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
         buckets: links.chain(own).chain(named).collect(),
     };
     let mut parts = vec![group_part];
-    // Behind a hub a copy may come in by a port that has no link of the tree.
+    // Behind a hub a copy may arrive on a port that has no link of the tree.
     parts.extend(piece.links.iter().map(|port| {
         let to_group = vec![Instruction::ApplyActions(vec![Action::Group(group(label))])];
         let of_link = form::labelled(label).with_in_port(*port);
@@ -190,7 +190,7 @@ pub fn parts(label: Label, piece: &Piece) -> Vec<Part> {
     parts
 }
 
-/// The piece that a group may be of. Only if it has the same parts, it is one.
+/// The piece that a group may belong to. It does so only if the piece has the same parts.
 pub fn read(buckets: &[Bucket]) -> Piece {
     let mut piece = Piece {
         vlan: VlanId::NONE,
@@ -208,7 +208,7 @@ pub fn read(buckets: &[Bucket]) -> Piece {
             _ => {}
         }
     }
-    // As they are made.
+    // In the order in which pieces are made.
     piece.edges.untagged.sort_unstable();
     piece.edges.tagged.sort_unstable();
     piece
@@ -225,8 +225,8 @@ fn vlan_of(id: &MatchField) -> Option<VlanId> {
     }
 }
 
-/// The ports of each switch with links of a tree: the shortest ways from the first switch that
-/// the others can be reached from.
+/// The ports of each switch with links of a tree: the shortest paths from the first switch that can
+/// reach the others.
 pub fn plan(graph: &Graph) -> Vec<BTreeSet<PortNo>> {
     let count = graph.neighbours.len();
     let mut outs = vec![BTreeSet::new(); count];
@@ -259,7 +259,7 @@ pub fn plan(graph: &Graph) -> Vec<BTreeSet<PortNo>> {
     outs
 }
 
-/// The trees that these ports of each switch make; `None` if they lead elsewhere or in circles.
+/// The trees that these ports of each switch make; `None` if they lead elsewhere or form a loop.
 pub fn check(graph: &Graph, outs: &[BTreeSet<PortNo>]) -> Option<Forest> {
     let mut roots: Vec<usize> = (0..graph.neighbours.len()).collect();
     let mut cost = 0;
@@ -330,7 +330,7 @@ mod tests {
         Graph { neighbours }
     }
 
-    /// The switches that a packet reaches from one of them, and how often.
+    /// The number of times that a packet from one switch reaches each switch.
     fn reached(graph: &Graph, outs: &[BTreeSet<PortNo>], from: usize) -> Vec<usize> {
         let mut times = vec![0; graph.neighbours.len()];
         let mut under_way = vec![(from, None)];
@@ -346,7 +346,7 @@ mod tests {
     }
 
     proptest! {
-        /// A packet reaches every switch once that can be reached at all, from wherever it enters.
+        /// A packet reaches every reachable switch once, wherever it enters.
         #[test]
         fn a_packet_reaches_each_switch_once(size in 1usize..12, links in 0usize..24, seed: u64) {
             let graph = random(size, links, seed);
@@ -367,7 +367,7 @@ mod tests {
             }
         }
 
-        /// One link more makes a circle, and half a link leads nowhere.
+        /// One more link makes a loop, and half a link leads nowhere.
         #[test]
         fn a_circle_is_no_tree(size in 2usize..10, links in 1usize..24, seed: u64) {
             let graph = random(size, links, seed);
@@ -383,8 +383,8 @@ mod tests {
             }
         }
 
-        /// A packet of a tree goes on from a link of the tree alone: behind a hub a copy may come
-        /// in elsewhere, and would go round.
+        /// A packet of a tree is forwarded only from a link of the tree: behind a hub a copy may
+        /// arrive elsewhere, and would loop.
         #[test]
         fn a_packet_that_comes_in_beside_the_tree_goes_nowhere(in_port in 1u32..8) {
             let piece = Piece {
@@ -409,7 +409,7 @@ mod tests {
             prop_assert_eq!(out.len(), copies);
         }
 
-        /// A piece that a switch takes is read again.
+        /// A piece that a switch takes can be read back.
         #[test]
         fn a_piece_is_read_again(
             links in prop::collection::btree_set(1u32..5, 1..4),

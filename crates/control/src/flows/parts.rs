@@ -1,4 +1,4 @@
-//! Groups and meters that somebody states, for static entries of the same owner.
+//! Groups and meters that owners state, for static entries of the same owner.
 //!
 //! | numbers | of groups | of meters |
 //! | --- | --- | --- |
@@ -91,12 +91,12 @@ impl PartId {
         }
     }
 
-    /// Whether it is none but a static group or meter, set by this auster or an earlier one.
+    /// Whether it can only be a static group or meter, set by this auster or an earlier one.
     pub(crate) fn is_given(self) -> bool {
         self.kind().given().contains(&self.number())
     }
 
-    /// Deletes it, with the entries that lead to it.
+    /// The message that deletes it, with the entries that lead to it.
     pub(crate) fn to_delete(self) -> Message {
         match self {
             PartId::Group(group_id) => Message::GroupMod(GroupMod::new(
@@ -121,7 +121,7 @@ impl fmt::Display for PartId {
     }
 }
 
-/// The name of a group or a meter: its owner's, and its own.
+/// The name of a group or a meter: its owner's name, and its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartName {
     pub kind: PartKind,
@@ -141,12 +141,12 @@ pub enum PartMod {
     Meter(MeterMod),
 }
 
-/// A group or a meter that somebody wants a switch to have.
+/// A group or a meter that its owner wants a switch to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticPart {
     pub dpid: DatapathId,
     pub add: PartMod,
-    /// The number is its owner's choice.
+    /// Whether the number is its owner's choice.
     pub is_numbered: bool,
     /// The words of its owner.
     pub words: String,
@@ -180,7 +180,7 @@ impl StaticPart {
         }
     }
 
-    /// Everything that is wrong with it whatever else there is, by field.
+    /// All problems of the part by itself, whatever else there is, by field.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let (id, mut problems) = (self.id(), Vec::new());
         let (word, most) = (id.kind().word(), id.kind().stated_max());
@@ -195,7 +195,7 @@ impl StaticPart {
             PartMod::Group(group) => group_problems(group),
             PartMod::Meter(meter) => meter_problems(meter),
         };
-        // In the words of 1.3, whatever the switch speaks.
+        // In the form of OpenFlow 1.3, whatever version the switch speaks.
         if wrong.is_empty()
             && let Err(error) = encode(Version::V13, Xid(0), &self.to_add())
         {
@@ -251,10 +251,10 @@ fn meter_problems(meter: &MeterMod) -> Vec<String> {
     wrong
 }
 
-/// A change of what is wanted.
+/// A change of the wanted groups and meters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartEdit {
-    /// Puts it in the place of the one of this name, if there is one.
+    /// Puts a part in the place of the part of this name, if there is one.
     Put(PartName, Box<StaticPart>),
     Delete(PartName),
 }
@@ -287,16 +287,16 @@ pub struct PartView {
 /// Groups and meters by name.
 pub(crate) type Parts<T> = BTreeMap<PartName, T>;
 
-/// The groups and meters of which changes are checked.
+/// The groups and meters that changes are checked against.
 pub(crate) struct PartsAround<'a> {
     pub part: &'a dyn Fn(&PartName) -> Option<&'a StaticPart>,
-    /// The name of the one with this number.
+    /// The name of the part with this number.
     pub holder: &'a dyn Fn(DatapathId, PartId) -> Option<&'a PartName>,
-    /// An entry that leads to it.
+    /// An entry that leads to a part.
     pub user: &'a dyn Fn(&str, DatapathId, PartId) -> Option<&'a FlowName>,
     pub of_owner: &'a dyn Fn(&str) -> usize,
     pub all: usize,
-    /// Whether a connected switch has them at all.
+    /// Whether a connected switch has groups and meters at all.
     pub has_parts: &'a dyn Fn(DatapathId) -> bool,
 }
 
@@ -407,7 +407,7 @@ mod tests {
         ))
     }
 
-    /// No number of an owner's is one of auster's own groups or meters.
+    /// No number of an owner's part is one of auster's own groups or meters.
     #[test]
     fn numbers_are_of_nobody_else() {
         use crate::qos::plan::is_our_meter;
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(found(&[put(&a, &group(1, "type=select"))]), [""; 0]);
         assert_eq!(found(&[put(&b, &other)]), [""; 0]);
         assert_eq!(found(&[put(&b, &here)]), ["number"]);
-        // An entry leads to the one of a.
+        // An entry leads to the part of a.
         assert_eq!(found(&[put(&a, &other)]), [""]);
         assert_eq!(found(&[PartEdit::Delete(a.clone())]), [""]);
         assert_eq!(

@@ -1,14 +1,14 @@
-//! The priorities of a guest's first table, within the band that it has in the switch.
+//! The priorities of a guest's first table, within the guest's band in the switch.
 //!
 //! A guest has 65,536 priorities and a band has few. So a priority gets a place when an entry needs
-//! it, between those of its neighbours. Where there is none left between two neighbours, all places
-//! are spread anew. The order of two priorities is never another in the switch, also while entries
-//! move from one place to the next.
+//! it, between the places of its neighbours. If no place is left between two neighbours, all places
+//! are spread anew. Two priorities always have the same order in the switch as in the guest, also
+//! while entries move from one place to the next.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// A priority of the guest gets another place.
+/// The move of one of the guest's priorities to another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub stated: u16,
@@ -43,8 +43,8 @@ impl Band {
         self.places.get(&stated).map(|place| place.at)
     }
 
-    /// Gives one more entry a place at this priority. Returns the moves that this needs, in their
-    /// order; `None` if the band is full.
+    /// Gives one more entry a place at this priority. Returns the necessary moves, in their order;
+    /// `None` if the band is full.
     pub fn take(&mut self, stated: u16) -> Option<Vec<Move>> {
         if let Some(place) = self.places.get_mut(&stated) {
             place.entries += 1;
@@ -62,7 +62,7 @@ impl Band {
         Some(moves)
     }
 
-    /// Takes an entry away. A priority without entries has no place.
+    /// Removes an entry. A priority without entries has no place.
     pub fn leave(&mut self, stated: u16) {
         if let Some(place) = self.places.get_mut(&stated) {
             place.entries = place.entries.saturating_sub(1);
@@ -72,8 +72,8 @@ impl Band {
         }
     }
 
-    /// A free place between the neighbours, as near as can be to the share of the band that the
-    /// priority has of all.
+    /// A free place between the neighbours, as near as possible to the place in the band that is
+    /// proportional to the priority.
     fn free_place(&self, stated: u16) -> Option<u16> {
         let below = self.places.range(..stated).next_back();
         let above = self.places.range(stated..).next();
@@ -87,7 +87,7 @@ impl Band {
         Some(wanted.clamp(low + margin, high - margin))
     }
 
-    /// Spreads all places evenly, with one that is free for a new priority.
+    /// Spreads all places evenly, with a free one for a new priority.
     fn spread(&mut self, new: u16) -> Option<Vec<Move>> {
         let width = u32::from(self.high - self.low) + 1;
         let count = self.places.len() as u32 + 1;
@@ -106,7 +106,7 @@ impl Band {
                 to,
             });
         }
-        // Upwards from the highest on, and downwards from the lowest: nothing overtakes.
+        // Upward moves from the highest on, downward moves from the lowest on: nothing overtakes.
         let (mut up, down): (Vec<Move>, Vec<Move>) = moves
             .into_iter()
             .filter(|one| one.from != one.to)
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// The places in the switch while moves are made one after the other.
+    /// Whether the places in the switch are in order, between two moves.
     fn holds_order(places: &BTreeMap<u16, u16>) -> bool {
         places.values().is_sorted_by(|one, next| one < next)
     }

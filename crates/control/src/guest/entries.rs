@@ -27,7 +27,7 @@ pub(super) struct Key {
 /// An entry as the guest has stated it.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Its number in the cookie that the switch has.
+    /// Its number in the cookie of its rows in the switch.
     pub number: u16,
     pub cookie: Cookie,
     pub flags: FlowModFlags,
@@ -46,9 +46,9 @@ pub(super) struct Entry {
 pub(super) struct Row {
     pub matching: Match,
     pub pattern: Pattern,
-    /// It has timed out.
+    /// Whether it has timed out.
     pub is_over: bool,
-    /// The instructions that the switch reports for it since it was sent.
+    /// The instructions that the switch has reported for it since it was sent.
     pub form: Option<Vec<Instruction>>,
     pub sent_at: Instant,
     /// Packets and bytes, as last read.
@@ -65,7 +65,7 @@ pub(super) fn cookie(guest: u8, number: u16) -> Cookie {
     Cookie(EntryKind::Guest.cookie(number).0 | u64::from(guest))
 }
 
-/// Guest and number of an entry's cookie.
+/// The guest and the number in an entry's cookie.
 pub(crate) fn of_cookie(cookie: Cookie) -> Option<(u8, u16)> {
     const MASK: u64 = crate::entry::COOKIE_PREFIX_MASK.0 | 0xff00;
     let is_its = cookie.0 & MASK == EntryKind::Guest.cookie(0).0;
@@ -79,17 +79,17 @@ pub(super) const GUEST_MASK: Cookie = Cookie(crate::entry::COOKIE_PREFIX_MASK.0 
 pub(super) struct Entries {
     all: BTreeMap<Key, Entry>,
     by_number: BTreeMap<u16, Key>,
-    /// The entries of each place in the first table. Two entries that the guest has at one
-    /// priority may be the same once they are narrowed: the last one is in the switch.
+    /// The entries of each place in the first table. Two of the guest's entries of one priority may
+    /// become the same when they are narrowed: the last one is in the switch.
     places: BTreeMap<(u16, Pattern), Vec<u16>>,
     last: u16,
 }
 
-/// The terms by which MODIFY, DELETE and requests for statistics select.
+/// The terms by which MODIFY, DELETE and requests for statistics select entries.
 pub(super) struct Selection<'a> {
     pub table: TableId,
     pub pattern: &'a Pattern,
-    /// Only this priority and just this match.
+    /// Only entries of this priority and exactly this match.
     pub strict: Option<u16>,
     pub cookie: (Cookie, Cookie),
     pub out: (PortNo, GroupId),
@@ -148,7 +148,7 @@ impl Entry {
         })
     }
 
-    /// The groups that it leads to.
+    /// The groups that the entry leads to.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> {
         self.actions().filter_map(|action| match action {
             Action::Group(id) => Some(*id),
@@ -156,7 +156,7 @@ impl Entry {
         })
     }
 
-    /// The meters that it uses.
+    /// The meters that the entry uses.
     pub fn meters(&self) -> impl Iterator<Item = MeterId> {
         meters_in(&self.instructions)
     }
@@ -169,12 +169,12 @@ impl Entry {
         self.actions().any(leads)
     }
 
-    /// Whether packets that it takes are those that no other entry matches.
+    /// Whether the entry takes the packets that no other entry matches.
     pub fn is_table_miss(&self, key: &Key) -> bool {
         key.priority == 0 && self.matching.fields.is_empty()
     }
 
-    /// Packets and bytes of all its rows, as last read.
+    /// Packets and bytes of all the entry's rows, as last read.
     pub fn counts(&self) -> (u64, u64) {
         let add = |sum: (u64, u64), row: &Row| {
             let (packets, bytes) = row.counts;
@@ -183,7 +183,7 @@ impl Entry {
         self.rows.iter().fold((0, 0), add)
     }
 
-    /// Whether it stays for as long as nobody deletes it.
+    /// Whether the entry stays until somebody deletes it.
     pub fn is_lasting(&self) -> bool {
         self.idle_timeout_s == 0 && self.hard_timeout_s == 0
     }
@@ -194,7 +194,7 @@ impl Entry {
         self.rows.iter_mut().find(|row| row.pattern == pattern)
     }
 
-    /// The hard timeout that is left of it.
+    /// The rest of the entry's hard timeout.
     pub fn hard_left_s(&self, now: Instant) -> u16 {
         match self.hard_timeout_s {
             0 => 0,
@@ -226,7 +226,7 @@ impl Entry {
         }
     }
 
-    /// The report that it is gone.
+    /// The report that the entry was removed.
     pub fn removed(&self, key: &Key, now: Instant, reason: FlowRemovedReason) -> FlowRemoved {
         let lived = now.since(self.added_at);
         FlowRemoved {
@@ -299,8 +299,8 @@ impl Entries {
         self.all.keys().filter(|key| key.table == table).count()
     }
 
-    /// A number that no entry has. It comes again as late as can be: reports of an entry that has
-    /// gone may be under way.
+    /// A number that no entry has. A number is reused as late as possible: reports of a removed
+    /// entry may be under way.
     pub fn next_number(&mut self) -> u16 {
         loop {
             self.last = self.last.wrapping_add(1);

@@ -7,7 +7,7 @@
 //! |  0x618  |  guest  | number |
 //! ```
 //!
-//! Groups may lead to groups. One packet meets a bounded number of buckets that way.
+//! Groups may lead to groups. The number of buckets that one packet meets this way is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn switch_id(guest: u8, number: u16) -> GroupId {
     GroupId(FIRST | u32::from(guest) << 16 | u32::from(number))
 }
 
-/// Guest and number of a group in a switch.
+/// The guest and the number of a group in a switch.
 pub(crate) fn of_group(id: GroupId) -> Option<(u8, u16)> {
     let is_its = id.0 & MASK == FIRST;
     is_its.then_some(((id.0 >> 16 & 0xf) as u8, id.0 as u16))
@@ -60,7 +60,7 @@ impl Group {
 pub(super) type Groups = Numbered<GroupId, Group>;
 
 impl Groups {
-    /// Groups and buckets, which take room as entries do.
+    /// The number of groups and buckets, which take room as entries do.
     pub fn size(&self) -> usize {
         self.iter().map(|(_, group)| 1 + group.buckets.len()).sum()
     }
@@ -103,8 +103,8 @@ impl Groups {
         }
     }
 
-    /// The buckets that a packet may meet in a group and behind it, once one group is what is
-    /// stated.
+    /// The number of buckets that a packet may meet in a group and behind it, once the group in
+    /// `new` is as stated.
     fn met(
         &self,
         id: GroupId,
@@ -124,7 +124,7 @@ impl Groups {
         known.insert(id, None);
         let mut sum = buckets;
         for next in leads {
-            // The way there counts as well: it has to be gone each time.
+            // The hop there counts as well: a packet takes it each time.
             sum = sum.saturating_add(1 + self.met(*next, new, known)?);
         }
         known.insert(id, Some(sum));
@@ -135,8 +135,8 @@ impl Groups {
         self.iter().any(|(_, group)| group.leads.contains(&id))
     }
 
-    /// The groups that do not fit among the others since the switch has refused a change of this
-    /// one, and all that lead there.
+    /// The groups that no longer fit among the others after the switch has refused a change of this
+    /// one, and all groups that lead to them.
     pub fn unfit(&self, refused: GroupId) -> Vec<GroupId> {
         let leaders = |id: GroupId| {
             let leads = move |(_, group): &(GroupId, &Group)| group.leads.contains(&id);
@@ -162,7 +162,7 @@ impl Groups {
         unfit
     }
 
-    /// How many groups lead to each.
+    /// The number of groups that lead to each group.
     pub fn leaders(&self) -> BTreeMap<GroupId, u32> {
         let mut count = BTreeMap::new();
         for id in self.iter().flat_map(|(_, group)| &group.leads) {
@@ -191,7 +191,7 @@ impl Groups {
         order
     }
 
-    /// These groups and all behind them, each behind those that it leads to.
+    /// These groups and all groups behind them, each after those that it leads to.
     pub fn behind(&self, ids: impl Iterator<Item = GroupId>) -> Vec<GroupId> {
         let mut wanted: BTreeSet<GroupId> = ids.collect();
         let mut order = Vec::new();
@@ -276,7 +276,7 @@ mod tests {
             let asked = leading(C::Modify, id, &to);
             assert_eq!(groups.check(&asked), Err(error), "{id} to {to:?}");
         }
-        // The guest's own number may be somebody else's in the switch.
+        // The guest's own number may be another guest's in the switch.
         let others = switch_id(1, 0);
         assert_eq!(groups.in_switch(3, others), switch_id(3, Group::NONE));
         assert_eq!(groups.in_switch(3, GroupId::ANY), GroupId::ANY);
@@ -291,7 +291,7 @@ mod tests {
             assert_eq!(error, wanted);
             put(&mut groups, &many);
         }
-        // What is modified far behind counts too.
+        // A change far behind counts too.
         let mut groups = Groups::default();
         for (id, to) in [(1, vec![]), (2, vec![1; 64])] {
             put(&mut groups, &leading(C::Add, id, &to));

@@ -1,7 +1,7 @@
 //! One switch as one guest sees it: a state machine.
 //!
-//! Messages to the switch carry a [`Ticket`], by which the caller reports what has become of them.
-//! The caller takes all outputs after each input.
+//! Messages to the switch carry a [`Ticket`], by which the caller reports their outcome. The caller
+//! takes all outputs after each input.
 
 mod answers;
 mod changes;
@@ -41,13 +41,13 @@ use parts::{Change, Reading};
 
 /// Bytes of a message that the error about it repeats.
 const QUOTED: usize = 64;
-/// Requests of a guest that wait for the switch. Of more, each is refused.
+/// Requests of a guest that wait for the switch. Further requests are refused.
 const ASKED_MAX: usize = 32;
 /// Barriers of a guest that wait for the switch.
 const BARRIERS_MAX: usize = 256;
 /// Changes that wait for a confirmation before the guest is read again.
 const PENDING_MAX: usize = 4096;
-/// Entries that are mended each second, once there were [`ENTRIES_MAX`](super::ENTRIES_MAX).
+/// Entries that are mended each second, after a burst of [`ENTRIES_MAX`](super::ENTRIES_MAX).
 const MENDED_PER_S: u32 = 20;
 
 /// Names a message to the switch.
@@ -64,9 +64,9 @@ pub(crate) enum Output {
     /// A change of the switch. With a ticket, an error about it goes to
     /// [`Machine::handle_refused`].
     Change(Option<Ticket>, Box<openflow::message::FlowMod>),
-    /// A change of the switch's groups, with the same.
+    /// A change of the switch's groups, with the same use of the ticket.
     Group(Ticket, Box<openflow::message::GroupMod>),
-    /// A change of the switch's meters, with the same.
+    /// A change of the switch's meters, with the same use of the ticket.
     Meter(Ticket, Box<openflow::message::MeterMod>),
     /// A question, to be answered by [`Machine::handle_answer`].
     Ask(Ticket, RequestBody),
@@ -82,13 +82,13 @@ pub(crate) struct Machine {
     dpid: DatapathId,
     config: Arc<Guest>,
     slice: Slice,
-    /// The tables of the switch that the guest's tables are, in their order.
+    /// The tables of the switch that serve as the guest's tables, in their order.
     tables: Vec<TableId>,
     band: Band,
     entries: Entries,
     groups: Groups,
     meters: Meters,
-    /// Ports of which the guest wants no packets that its entries do not match.
+    /// Ports whose packets the guest does not want unless one of its entries matches them.
     silent: BTreeSet<PortNo>,
     counts: Counts,
     session: Session,
@@ -96,7 +96,8 @@ pub(crate) struct Machine {
     sessions: u64,
     outputs: VecDeque<Output>,
     last: Ticket,
-    /// The last message of which a change was refused: of several, the guest hears once.
+    /// The last message with a refused change: for several refused changes, the guest gets one
+    /// error.
     refused: Option<Ticket>,
     /// Changes that the switch has not confirmed.
     pending: BTreeMap<Ticket, Pending>,
@@ -105,14 +106,14 @@ pub(crate) struct Machine {
     asked: BTreeMap<Ticket, Asked>,
     group_reading: Reading,
     meter_reading: Reading,
-    /// A report of its entries, until its groups and meters are compared.
+    /// A report of the guest's entries that waits until its groups and meters are compared.
     rows_waiting: Option<(Instant, Vec<FlowStats>)>,
-    /// Barriers of the guest for the next of ours, and the one that is under way with its own.
+    /// Barriers of the guest that wait for our next one, and our one under way with the guest's.
     barriers: Vec<Xid>,
     fence: Option<(Ticket, Vec<Xid>)>,
-    /// Whether the guest has said HELLO since this process began.
+    /// Whether the guest has sent HELLO since this process began.
     was_heard: bool,
-    /// Whether the switch has rows of an earlier process that stay until then.
+    /// Whether the switch has rows of an earlier process, which stay until the guest's HELLO.
     has_inherited: bool,
     mending: Option<Budget>,
     packets: Option<Budget>,
@@ -134,7 +135,7 @@ struct Pending {
     origin: Origin,
     key: Key,
     number: u16,
-    /// How often the entry had been modified, with this change.
+    /// How often the entry had been modified, this change included.
     modified: u32,
     /// The entry that was in its place.
     before: Option<Arc<Entry>>,
@@ -145,7 +146,7 @@ struct Pending {
 struct Origin {
     /// A number that no other message has.
     number: Ticket,
-    /// The connection that it came by.
+    /// The connection on which the message arrived.
     session: u64,
     xid: Xid,
     quoted: Bytes,
@@ -158,7 +159,7 @@ impl Origin {
             number,
             session,
             xid: frame.xid(),
-            // A part of its own: the whole buffer would stay for it.
+            // A copy of this part: otherwise the whole buffer would stay for it.
             quoted: Bytes::copy_from_slice(&bytes[..bytes.len().min(QUOTED)]),
         }
     }
@@ -203,7 +204,7 @@ impl Machine {
         self.outputs.pop_front()
     }
 
-    /// Whether the guest has said HELLO in a version of ours: something else may listen there.
+    /// Whether the guest has sent HELLO in a version of ours: something else may listen there.
     pub fn has_greeted(&self) -> bool {
         self.session.has_greeted
     }
@@ -223,7 +224,7 @@ impl Machine {
         self.entries.numbered(number).map(|(key, _)| key.priority)
     }
 
-    /// Whether the switch has so many changes to confirm that the guest must wait, or has not said
+    /// Whether the guest must wait: the switch has too many changes to confirm, or has not reported
     /// which groups and meters of an earlier process it has.
     pub fn is_behind(&self) -> bool {
         let is_reading = self.group_reading.is_first() || self.meter_reading.is_first();
@@ -231,12 +232,12 @@ impl Machine {
         is_reading || self.pending.len() + parts >= PENDING_MAX
     }
 
-    /// Takes the counts since the last time.
+    /// Takes the counts since the last call.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Notes that the guest's connection is there.
+    /// Notes that the guest has connected.
     pub fn handle_connected(&mut self) {
         self.sessions += 1;
         self.session = Session {
@@ -264,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// Notes that the switch has gone, and the guest's connection with it.
+    /// Notes that the switch has disconnected, which ends the guest's connection too.
     pub fn handle_switch_down(&mut self) {
         self.session = Session::default();
         self.asked.clear();
@@ -409,7 +410,8 @@ impl Machine {
         })
     }
 
-    /// Messages that a connection gets unasked. The specification has the default (1.3.5, 7.3.10).
+    /// The messages that a connection gets without a request. The default is the specification's
+    /// (1.3.5, 7.3.10).
     fn asynchronous(&self) -> AsyncConfig {
         let asked = self.session.asynchronous.clone();
         asked.unwrap_or_else(|| AsyncConfig::of_v13([0b11, 0], [0b111, 0b111], [0b1111, 0]))
@@ -445,7 +447,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Handles a packet that an entry of the guest has sent up.
+    /// Handles a packet that an entry of the guest has sent to the controller.
     pub fn handle_packet_in(&mut self, now: Instant, number: u16, packet_in: PacketIn) {
         let Some((key, entry)) = self.entries.numbered(number) else {
             return;
@@ -503,8 +505,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Asks the switch to confirm what it was sent, once it has confirmed what was before. Call it
-    /// after all changes of an input.
+    /// Asks the switch to confirm the latest changes, once it has confirmed the earlier ones. Call
+    /// it after all changes of an input.
     pub fn advance_fence(&mut self) {
         if self.fence.is_some() || (self.barriers.is_empty() && !self.has_pending()) {
             return;
@@ -526,15 +528,15 @@ impl Machine {
         self.pending_meters = self.pending_meters.split_off(&ticket);
     }
 
-    /// Whether a ticket is of the barrier that is under way.
+    /// Whether a ticket belongs to the barrier under way.
     pub fn is_fence(&self, ticket: Ticket) -> bool {
         self.fence
             .as_ref()
             .is_some_and(|(fence, _)| *fence == ticket)
     }
 
-    /// Notes that the switch will never confirm what was before a barrier. A guest that has asked
-    /// for that cannot be answered, and begins anew.
+    /// Notes that the switch will never confirm the changes before a barrier. A guest that waits
+    /// for this cannot be answered, and must start over.
     pub fn handle_unconfirmed(&mut self, ticket: Ticket) {
         let Some((_, xids)) = self.fence.take_if(|(fence, _)| *fence == ticket) else {
             return;

@@ -1,7 +1,7 @@
 //! The meters of a guest, as the guest has stated them.
 //!
 //! A meter has no cookie, so its number in the switch names its guest. The numbers are above those
-//! of stated meters and of QoS, also where a switch has so few that QoS has the upper half of them:
+//! of stated meters and of QoS, even at a switch with so few that QoS has the upper half of them:
 //!
 //! ```text
 //! 31    12 11     8 7      0
@@ -24,13 +24,13 @@ pub(super) fn switch_id(guest: u8, number: u16) -> MeterId {
     MeterId(FIRST | u32::from(guest) << 8 | u32::from(number))
 }
 
-/// Guest and number of a meter in a switch.
+/// The guest and the number of a meter in a switch.
 pub(crate) fn of_meter(id: MeterId) -> Option<(u8, u16)> {
     let is_its = id.0 & MASK == FIRST;
     is_its.then_some(((id.0 >> 8 & 0xf) as u8, (id.0 & 0xff) as u16))
 }
 
-/// The meters that a guest may have at a switch whose greatest number is `max`.
+/// The number of meters that a guest may have at a switch whose greatest meter number is `max`.
 pub(super) fn count_up_to(guest: u8, max: u32) -> u32 {
     let below = switch_id(guest, 0).0 - 1;
     max.saturating_sub(below).min(METERS_MAX as u32)
@@ -49,7 +49,7 @@ impl Stated for Meter {
 pub(super) type Meters = Numbered<MeterId, Meter>;
 
 impl Meters {
-    /// Meters and bands, which take room as entries do.
+    /// The number of meters and bands, which take room as entries do.
     pub fn size(&self) -> usize {
         self.iter().map(|(_, meter)| 1 + meter.bands.len()).sum()
     }
@@ -78,7 +78,7 @@ impl Meters {
     }
 }
 
-/// The meters that instructions name.
+/// The meters that instructions use.
 pub(super) fn meters_in(instructions: &[Instruction]) -> impl Iterator<Item = MeterId> {
     instructions.iter().filter_map(|one| match one {
         Instruction::Meter(id) => Some(*id),

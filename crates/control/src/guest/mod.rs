@@ -1,12 +1,12 @@
 //! Guests: other controllers that see each switch through auster, as a switch of their own.
 //!
-//! A `Machine` is one switch as one guest sees it. It has the guest's messages in, and gives out
-//! messages to the guest and wishes for the switch. It knows no sockets and no other switches.
+//! A `Machine` is one switch as one guest sees it. It takes the guest's messages, and returns
+//! messages to the guest and requests for the switch. It knows no sockets and no other switches.
 //!
 //! A guest's first table lies in the table of paths, within the [band](band_of) of priorities that
-//! is the guest's alone. Its further tables are tables of the switch that nothing else leads to. An
-//! entry's cookie names its guest, and so does the number of a group or a meter: nobody's are
-//! another's.
+//! only this guest has. Its further tables are tables of the switch that no other entries lead to.
+//! An entry's cookie names its guest, and so does the number of a group or a meter: each of them
+//! has one owner only.
 
 mod band;
 mod entries;
@@ -34,21 +34,21 @@ pub const GUESTS_MAX: usize = 16;
 pub const ENTRIES_MAX: usize = 4096;
 /// Entries that all guests may have at all switches.
 pub const ENTRIES_OF_ALL_MAX: usize = 262_144;
-/// Matches that make up a guest's packets.
+/// Matches that define a guest's packets.
 pub const MATCHES_MAX: usize = 64;
-/// Packets of one switch in a second, where none are stated.
+/// Packets that a guest receives from one switch in a second, if no rate is stated.
 pub const PACKET_RATE: u32 = 1000;
 
-/// The priorities that bands are stated in.
+/// The highest priority in which a band is stated.
 pub const STATED_MAX: u16 = 6_999;
-/// Stated priorities for one in the switch.
+/// The number of stated priorities that share one priority in the switch.
 const STATED_PER_PRIORITY: u16 = 10;
-/// The first priority of guests in the switch: above all entries of auster's that lead hosts'
-/// packets, and below those of labels between switches, of closed ports and of LACP.
+/// The first priority of guests in the switch: above all of auster's entries that forward hosts'
+/// packets, and below its entries for labels between switches, closed ports and LACP.
 const FIRST: u16 = 3_300;
 
-/// The first and the last table of the switch that can be a guest's, and how many one has if none
-/// are stated. The fabric has those before.
+/// The first and the last table of the switch that a guest can have, and a guest's number of tables
+/// if none is stated. The fabric has the tables before these.
 pub const TABLES: RangeInclusive<u8> = 4..=0xef;
 pub const TABLE_COUNT: u8 = 10;
 
@@ -58,19 +58,19 @@ pub struct Guest {
     pub name: Arc<str>,
     /// The stated band.
     pub priority: RangeInclusive<u16>,
-    /// The tables of the switch that it has besides its first.
+    /// The tables of the switch that the guest has besides its first.
     pub tables: Option<RangeInclusive<u8>>,
-    /// The packets that are its own: those of any match. None: all packets.
+    /// The matches that define the guest's packets. None: all packets.
     pub matches: Vec<Match>,
-    /// The switches that it sees. None: all.
+    /// The switches that the guest sees. None: all.
     pub switches: BTreeSet<DatapathId>,
-    /// Packets of one switch that it has in a second.
+    /// Packets that the guest receives from one switch in a second.
     pub packet_rate: u32,
-    /// Whether its entries stay when its connection ends.
+    /// Whether the guest's entries stay when its connection ends.
     pub is_kept: bool,
 }
 
-/// The priorities in the switch of a stated band.
+/// The priorities that a stated band has in the switch.
 pub fn band_of(stated: &RangeInclusive<u16>) -> RangeInclusive<u16> {
     let at = |stated: u16| FIRST + stated.min(STATED_MAX) / STATED_PER_PRIORITY;
     at(*stated.start())..=at(*stated.end())
@@ -81,7 +81,8 @@ impl Guest {
         self.switches.is_empty() || self.switches.contains(&dpid)
     }
 
-    /// How many tables the guest has at a switch with so many, and how many it should have.
+    /// The number of tables that the guest has at a switch with `n_tables`, and the number that it
+    /// should have.
     pub(crate) fn table_counts(&self, n_tables: u8) -> (usize, usize) {
         (
             self.tables_of(n_tables).len(),
@@ -89,7 +90,7 @@ impl Guest {
         )
     }
 
-    /// The tables that the guest has at a switch with so many.
+    /// The tables that the guest has at a switch with `n_tables`.
     fn tables_of(&self, n_tables: u8) -> Vec<TableId> {
         let own = self.tables.clone().into_iter().flatten();
         let there = own.filter(|table| *table < n_tables);
@@ -110,7 +111,7 @@ pub fn match_problem(m: &Match) -> Option<String> {
     crate::flows::match_problem(m)
 }
 
-/// Why guests do not fit beside each other, by the place of the later one.
+/// Why guests do not fit beside each other: each reason with the place of the later guest.
 pub fn problems(guests: &[Guest]) -> Vec<(usize, String)> {
     let mut problems = Vec::new();
     if guests.len() > GUESTS_MAX {
@@ -152,12 +153,12 @@ pub fn problems(guests: &[Guest]) -> Vec<(usize, String)> {
     problems
 }
 
-/// News for whoever connects to the guests.
+/// Events for the part of auster that connects to the guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A switch is there for this guest: connect to the guest.
+    /// The guest has a switch from now on: connect to the guest.
     Up { guest: u8, dpid: DatapathId },
-    /// It is no longer: end the connection.
+    /// The guest no longer has the switch: end the connection.
     Down { guest: u8, dpid: DatapathId },
     /// End the connection, and connect again later.
     End { guest: u8, dpid: DatapathId },
@@ -166,12 +167,12 @@ pub enum News {
         guest: u8,
         dpid: DatapathId,
         frame: Frame,
-        /// It is a packet, which may be left out.
+        /// Whether the message is a packet, which may be left out.
         is_packet: bool,
     },
 }
 
-/// Where that goes. The application's thread calls it, so it must not wait.
+/// The receiver of the events. The application's thread calls it, so it must not wait.
 pub type Sink = Box<dyn FnMut(News) + Send>;
 
 /// A guest, for status tables.
@@ -191,7 +192,7 @@ pub struct SeatView {
     pub entries: usize,
 }
 
-/// Messages of one guest, of all switches.
+/// Counts of one guest's messages, over all switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub messages: u64,
@@ -201,7 +202,7 @@ pub struct Counts {
     /// Packets over the guest's rate.
     pub packet_ins_shed: u64,
     pub packet_outs: u64,
-    /// Entries set again that somebody else has deleted or changed.
+    /// Entries set again after they were deleted or changed from outside.
     pub mended: u64,
 }
 

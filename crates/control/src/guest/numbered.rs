@@ -1,13 +1,13 @@
-//! Groups or meters of a guest, as the guest has stated them. The switch has each under a number of
-//! its own there, which names the guest.
+//! Groups or meters of a guest, as the guest has stated them. In the switch each has a number
+//! of its own, which names the guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Instant;
 
-/// The words of a guest about a group or a meter.
+/// A guest's statement of a group or a meter.
 pub(super) trait Stated: Clone + PartialEq {
-    /// The number of none: all numbers are below it.
+    /// The number that stands for none: all numbers are below it.
     const NONE: u16;
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Held<T> {
     pub number: u16,
     pub stated: T,
     pub modified: u32,
-    /// It, as the switch reports it since it was sent.
+    /// The form in which the switch has reported it since it was sent.
     pub form: Option<T>,
     pub sent_at: Instant,
 }
@@ -73,13 +73,13 @@ impl<I: Copy + Ord, T: Stated> Numbered<I, T> {
         self.by_number.get(&number).copied()
     }
 
-    /// The number in the switch. What is not there has one that nothing gets: the guest's own
-    /// number may be another guest's there, or auster's.
+    /// The number in the switch. An unknown id gets a number that is never assigned: the guest's
+    /// own number may be another guest's in the switch, or auster's.
     pub fn number(&self, id: I) -> u16 {
         self.all.get(&id).map_or(T::NONE, |held| held.number)
     }
 
-    /// Takes something new in. Its number comes again as late as can be.
+    /// Adds a group or a meter. Its number is reused as late as possible.
     pub fn add(&mut self, now: Instant, id: I, stated: T) -> Step<I, T> {
         while self.by_number.contains_key(&self.next) || self.next >= T::NONE {
             self.next = (self.next + 1) % T::NONE;
@@ -90,7 +90,7 @@ impl<I: Copy + Ord, T: Stated> Numbered<I, T> {
         self.put((now, id, stated), (number, 0))
     }
 
-    /// Gives it what is stated.
+    /// Modifies a group or a meter as stated.
     pub fn modify(&mut self, now: Instant, id: I, stated: T) -> Option<Step<I, T>> {
         let held = self.all.get(&id)?;
         let of = (held.number, held.modified.wrapping_add(1));
@@ -120,8 +120,8 @@ impl<I: Copy + Ord, T: Stated> Numbered<I, T> {
         Some(held.stated)
     }
 
-    /// Makes what the switch has refused what it was before. `later`: changes that it has not
-    /// judged. If it refuses one of these too, what was before this one comes back.
+    /// Undoes a change that the switch has refused. `later`: changes that the switch has not
+    /// judged. If it refuses one of these too, the state before `step` is restored.
     pub fn take_back<'a>(
         &mut self,
         step: &Step<I, T>,
@@ -145,21 +145,21 @@ impl<I: Copy + Ord, T: Stated> Numbered<I, T> {
         }
     }
 
-    /// When it was last sent.
+    /// The time when a group or a meter was last sent.
     pub fn sent_at(&self, id: I) -> Option<Instant> {
         self.all.get(&id).map(|held| held.sent_at)
     }
 
-    /// Notes that it is sent again.
+    /// Notes that a group or a meter is sent again.
     pub fn note_sent(&mut self, now: Instant, id: I) {
         if let Some(held) = self.all.get_mut(&id) {
             (held.form, held.sent_at) = (None, now);
         }
     }
 
-    /// Takes note of what the switch has, as it was asked at `asked_at`. Returns the numbers that
-    /// are of nothing here, and for the rest whether it is as it was sent. The first form that a
-    /// switch reports is its own way to report it.
+    /// Takes note of the switch's answer to the question asked at `asked_at`. Returns the numbers
+    /// that belong to nothing here, and for the rest whether each is as it was sent. The first form
+    /// that a switch reports is taken as the switch's own form.
     pub fn compare(
         &mut self,
         asked_at: Instant,

@@ -1,8 +1,8 @@
 //! The packets and ports of a guest: a flowspace, as FlowVisor called it.
 //!
-//! An entry of the guest's first table is narrowed to its packets. Its further tables get no other
-//! packets, so entries there stay as they are. No action may make a packet of the guest one of
-//! somebody else's.
+//! An entry of the guest's first table is narrowed to the guest's packets. Its further tables get
+//! no other packets, so entries there stay as they are. No action may turn a packet of the guest
+//! into one that belongs to somebody else.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ impl Slice {
         }
     }
 
-    /// Whether some packets of the guest differ in this field from those of others.
+    /// Whether this field distinguishes some packets of the guest from other packets.
     fn is_about(&self, field: Field) -> bool {
         self.matches.iter().any(|m| m.get(field).is_some())
     }
@@ -107,7 +107,7 @@ impl Slice {
         }
     }
 
-    /// Checks a set of actions, which has one output: all ports of a guest can be several.
+    /// Checks a set of actions. A set has one output, and all ports of a guest can be several.
     pub fn check_set(&self, actions: &[Action]) -> Result<(), ErrorKind> {
         let is_several = self.ports.as_ref().is_some_and(|ports| ports.len() > 1);
         match is_several && actions.iter().any(is_all) {
@@ -116,7 +116,7 @@ impl Slice {
         }
     }
 
-    /// Actions as the switch gets them: all ports of the guest in place of all ports.
+    /// The actions for the switch: all ports of the guest in place of all ports.
     pub fn translate(&self, actions: &[Action]) -> Vec<Action> {
         let Some(ports) = &self.ports else {
             return actions.to_vec();
@@ -133,7 +133,7 @@ impl Slice {
     /// # Errors
     /// The OFPBRC_* or OFPBAC_* to answer.
     pub fn check_packet(&self, packet: &PacketOut) -> Result<(), ErrorKind> {
-        // Open vSwitch takes 0 as well, which some leave in the message.
+        // Open vSwitch accepts 0 as well, and some senders leave it in the message.
         let nowhere = [PortNo::CONTROLLER, PortNo::ANY, PortNo(0)];
         let is_nowhere = nowhere.contains(&packet.in_port);
         let is_port = packet.in_port.is_ordinary() || packet.in_port == PortNo::LOCAL;
@@ -145,7 +145,7 @@ impl Slice {
             return Err(ErrorKind::BUFFER_UNKNOWN);
         }
         let fields = PacketFields::parse(packet.in_port, &packet.data);
-        // LLDP finds auster's links.
+        // auster finds its links by LLDP.
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return Err(ErrorKind::REQUEST_EPERM);
         }
@@ -161,7 +161,7 @@ impl Slice {
         if !self.matches.is_empty() && !self.matches.iter().any(is_its) {
             return Err(ErrorKind::REQUEST_EPERM);
         }
-        // It would come back as a packet of a host.
+        // The packet would return as a packet of a host.
         let comes_back = |action: &Action| match action {
             Action::Output { port, .. } => *port == PortNo::CONTROLLER,
             _ => false,
@@ -185,7 +185,7 @@ fn is_in_port(field: &MatchField) -> bool {
     matches!(field, MatchField::Basic { field, .. } if is_it(field))
 }
 
-/// The packets of both matches; `None` if there are none, or no match has just these.
+/// The match of the packets of both matches; `None` if there are none, or no match has just these.
 fn meet(stated: &Match, own: &Match) -> Option<Match> {
     let mut met = stated.clone();
     for field in &own.fields {
@@ -218,7 +218,7 @@ fn meet(stated: &Match, own: &Match) -> Option<Match> {
             }),
         }
     }
-    // A field comes behind those that it needs.
+    // A field follows the fields that it requires.
     met.fields.sort_by_key(|field| match field {
         MatchField::Basic { field, .. } => *field as u16,
         MatchField::Other { .. } => u16::MAX,
@@ -339,7 +339,7 @@ mod tests {
         let check = |own, in_port, actions| slice(own).check_packet(&packet(in_port, actions));
         let none = PortNo::CONTROLLER;
         assert_eq!(check(&["in_port=1"], PortNo(1), "in_port"), Ok(()));
-        // It would come back as a packet of a host, which the guest makes up.
+        // The packet would return as a packet of a host, made up by the guest.
         assert_eq!(
             check(&["in_port=1"], PortNo(1), "output:1,controller"),
             Err(ErrorKind::ACTION_BAD_OUT_PORT)

@@ -43,7 +43,7 @@ fn guest(number: u8, matches: &[&str]) -> Arc<Guest> {
     })
 }
 
-/// A switch with guests, and an entry of somebody else in each table.
+/// A switch with guests, and an entry of another owner in each table.
 struct Bench {
     now: Instant,
     /// The version that the switch speaks.
@@ -96,7 +96,7 @@ impl Bench {
         bench
     }
 
-    /// Sends a message of a guest, and carries everything to its end. Returns the replies.
+    /// Sends a message of a guest, and handles all messages that follow. Returns the replies.
     fn send(&mut self, guest: usize, message: &Message) -> Vec<Message> {
         let frame = encode(Version::V13, Xid(5), message).expect("it encodes");
         self.take(guest, &frame)
@@ -162,7 +162,7 @@ impl Bench {
         }
     }
 
-    /// Has the switch carry out a message, as on a wire of its version. Returns its replies so.
+    /// Has the switch carry out a message as its version encodes it. Returns such replies.
     fn switch_takes(&mut self, message: Message) -> Result<Vec<Message>, ErrorKind> {
         let version = self.version;
         let carried = |message: &Message| {
@@ -198,14 +198,14 @@ impl Bench {
         rows(self.send(guest, &ask(body)))
     }
 
-    /// The entries that the switch has of a guest, or of nobody.
+    /// The entries that the switch has of a guest, or of no guest.
     fn held(&self, guest: Option<u8>) -> Vec<FlowStats> {
         let of = |row: &FlowStats| of_cookie(row.cookie).map(|(guest, _)| guest) == guest;
         let all = self.switch.entries().map(|entry| entry.stats(self.now));
         all.filter(of).collect()
     }
 
-    /// Checks that every entry is in the places of its guest, and that those of others are there.
+    /// Checks that every entry is in the places of its guest, and that others' entries are there.
     fn check_places(&self) {
         assert_eq!(self.held(None).len(), 6);
         for guest in 0..self.guests.len() as u8 {
@@ -247,7 +247,7 @@ fn error_of(replies: &[Message]) -> Option<ErrorKind> {
     })
 }
 
-/// A row without what time and traffic change.
+/// A row without the fields that time and traffic change.
 fn essence(row: &FlowStats) -> String {
     let FlowStats {
         table_id,

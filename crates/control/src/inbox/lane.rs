@@ -1,4 +1,4 @@
-//! The waiting messages of one connection, and those that may go next.
+//! The waiting messages of one connection, and which of them may go next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,7 +10,8 @@ use sched::{Binding, Tag};
 
 use super::InboxConfig;
 
-/// Ports share places by number when there are more: the work for each place is bounded.
+/// Number of places for ports. More ports share places by number: the work for each place is
+/// bounded.
 const PORT_PLACES: u32 = 64;
 
 /// The place of a port among the queues of packet-ins.
@@ -32,7 +33,7 @@ enum Kind {
     Exchange {
         after: u64,
     },
-    /// The reply to a barrier. Follows this number of state messages, and others of its kind.
+    /// The reply to a barrier. Follows this number of state messages, and earlier replies.
     Reply {
         after: u64,
     },
@@ -49,7 +50,7 @@ impl Item {
                 port: place(PortNo(tag.port)),
                 flow: key,
             },
-            // A barrier reply is about messages to the switch, and binds no packets behind it.
+            // A barrier reply concerns messages to the switch, and does not bind packets behind it.
             _ if frame.kind() == MessageKind::BarrierReply => Kind::Reply { after: 0 },
             Binding::Fence => Kind::Fence,
             Binding::Exchange => Kind::Exchange { after: 0 },
@@ -76,9 +77,9 @@ impl Item {
     }
 }
 
-/// The queues of one connection. Messages up to the first fence are sorted by their binding. The
-/// fence and later messages stand in `held` in order of arrival, and are sorted when the fence has
-/// gone.
+/// The queues of one connection. Messages before the first fence are sorted by their binding. The
+/// fence and later messages wait in `held` in order of arrival. They are sorted once the fence is
+/// taken.
 #[derive(Default)]
 pub(super) struct Lane {
     state: VecDeque<Item>,
@@ -98,10 +99,11 @@ pub(super) struct Lane {
     /// State messages sorted in, and taken out, so far.
     state_in: u64,
     state_out: u64,
-    /// Bits of classes: the connection stands in their turns; packet-ins are next in its turn.
+    /// Bits by class: the connection is among the turns of the class; its next turn takes a
+    /// packet-in.
     in_turns: u16,
     packet_in_next: u16,
-    /// Whether it stands among the connections with a reply that may go.
+    /// Whether the connection is among those with a reply that may be delivered.
     pub(super) is_answering: bool,
 }
 
@@ -126,7 +128,7 @@ impl Lane {
         self.len
     }
 
-    /// The number of messages without packet-ins.
+    /// The number of messages other than packet-ins.
     pub(super) fn message_count(&self) -> usize {
         self.len - self.packet_in_count
     }
@@ -135,7 +137,7 @@ impl Lane {
         self.all_of[class] as usize
     }
 
-    /// Joins the turns of a class. Returns whether it was not among them.
+    /// Joins the turns of a class. Returns whether the connection was not yet among them.
     pub(super) fn join_turns(&mut self, class: usize) -> bool {
         let is_new = !self.is_in_turns(class);
         self.in_turns |= 1 << class;
@@ -150,13 +152,13 @@ impl Lane {
         self.in_turns & 1 << class != 0
     }
 
-    /// Whether nothing waits, and no turn will come.
+    /// Whether no message waits and no turn is pending.
     pub(super) fn is_done(&self) -> bool {
         self.len == 0 && self.in_turns == 0 && !self.is_answering
     }
 
-    /// Queues an item and returns its class: packet-ins of one flow wait in one class, or the later
-    /// could overtake.
+    /// Queues an item and returns its class: packet-ins of one flow wait in one class, or a later
+    /// one could overtake an earlier one.
     pub(super) fn push(&mut self, mut item: Item) -> usize {
         if let Kind::PacketIn { flow, .. } = item.kind {
             let (class, count) = self.flows.entry(flow).or_insert((item.class, 0));
@@ -204,8 +206,8 @@ impl Lane {
         }
     }
 
-    /// Takes the next message in a turn of `class`, of which at least one waits: it, or one that it
-    /// must follow.
+    /// Takes the next message in a turn of `class`: a message of the class, or one that it must
+    /// follow. At least one message of the class must wait.
     pub(super) fn pop(&mut self, class: usize) -> Item {
         let bit = 1 << class;
         let has_packet_ins = self.packet_ins.contains_key(&(class as u8));
@@ -233,7 +235,7 @@ impl Lane {
         item
     }
 
-    /// Whether a reply may go that follows no waiting message.
+    /// Whether there is a reply that need not follow any waiting message.
     pub(super) fn has_answer(&self) -> bool {
         match self.replies.front().map(|item| &item.kind) {
             Some(Kind::Reply { after }) => *after <= self.state_out,
@@ -314,7 +316,7 @@ impl Lane {
         fence
     }
 
-    /// Takes a packet-in of the first port after the one served last, in a circle.
+    /// Takes a packet-in of the next port after the one served last, round robin.
     fn pop_packet_in(&mut self, class: u8) -> Option<Item> {
         let ports = self.packet_ins.get_mut(&class)?;
         let from = ports.served.map_or(Bound::Unbounded, Bound::Excluded);
@@ -373,7 +375,7 @@ impl Lane {
                 let port = fullest.map(|(port, _)| *port)?;
                 (self.pop_port(class, port)?, Some(port))
             }
-            // All are behind a fence, with the newest last.
+            // All packet-ins are behind a fence, with the newest last.
             None => (self.held.pop_back()?, None),
         };
         self.note_gone(&item);

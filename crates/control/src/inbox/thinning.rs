@@ -1,9 +1,9 @@
-//! A flood is thinned where it is read: most packet-ins that the inbox would shed are dropped
-//! before they are copied, checked and classified, so that they do not cost what others need.
+//! Thinning of a flood where it is read. Most packet-ins that the inbox would shed are dropped
+//! before they are copied, checked and classified, so that they take no time from other messages.
 //!
-//! While the inbox sheds half of what a connection gives it, one in [`ONE_OF`] packet-ins of the
-//! port that it sheds goes on. The rest are dropped and counted as shed. So the application still
-//! sees the flood as it is now. Only packets between two hosts are thinned: no LLDP, ARP or
+//! While the inbox sheds half of a connection's packet-ins, one in [`ONE_OF`] packet-ins of the
+//! flooding port is passed on. The rest are dropped and counted as shed. So the application still
+//! sees the flood as it is now. Only packets between two hosts are thinned, never LLDP, ARP or
 //! broadcast.
 
 use clock::{Duration, Instant};
@@ -12,12 +12,12 @@ use super::lane::place;
 use crate::edge;
 use openflow::Version;
 
-/// The number of packet-ins of the port that floods, one of which goes on.
+/// Number of packet-ins of the flooding port for each one passed on.
 const ONE_OF: u32 = 16;
-/// How long a flood is believed after the inbox last shed half of what it was given.
+/// Time for which a flood is assumed after the inbox last shed half of the packet-ins it received.
 const BELIEVED: Duration = Duration::from_millis(10);
 
-/// The class and the port's place whose packet-ins the inbox sheds.
+/// The class and the port place whose packet-ins the inbox sheds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flood {
     pub(super) class: usize,
@@ -33,12 +33,12 @@ pub struct Thinning {
 }
 
 impl Thinning {
-    /// Notes what the inbox sheds of this connection, if it was half of what it was given.
+    /// Notes the flood of this connection, if the inbox shed half of its packet-ins.
     pub(super) fn handle_delivered(&mut self, now: Instant, flood: Option<Flood>) {
         self.flood = flood.map(|flood| (flood, now + BELIEVED));
     }
 
-    /// Whether to drop a packet-in, which is a whole message of `version`.
+    /// Decides whether to drop `packet_in`, a whole message of `version`.
     #[inline]
     pub fn drops(&mut self, now: Instant, version: Version, packet_in: &[u8]) -> bool {
         let Some((flood, until)) = self.flood else {
@@ -53,7 +53,7 @@ impl Thinning {
         self.number != 0
     }
 
-    /// The flood and the number of its packet-ins dropped since this was last asked.
+    /// The flood and the number of its packet-ins dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> Option<(Flood, u64)> {
         let (flood, _) = self.flood?;
         let dropped = std::mem::take(&mut self.dropped);
@@ -93,8 +93,8 @@ mod tests {
         })
     }
 
-    /// Reads packet-ins of a port as the driver does, 16 that are left at a time. Returns how many
-    /// went on to the inbox.
+    /// Reads packet-ins of a port as the driver does, 16 that are left at a time. Returns the
+    /// number passed on to the inbox.
     fn flood(inbox: &mut Inbox, thinning: &mut Thinning, now: Instant, count: usize) -> usize {
         let frame = packet_in(Version::V13, 1, UNICAST, IP);
         let dropped: Vec<bool> = (0..count)

@@ -17,12 +17,12 @@ fn config(system: u8, is_active: bool) -> Config {
 struct Pair {
     ends: [Lacp; 2],
     now: Instant,
-    /// Messages under way: their time, the end and port that they go to.
+    /// Messages under way: the time, end and port of their arrival.
     wire: Vec<(Instant, usize, u16, Pdu)>,
     /// The messages that each end's port has sent.
     sent: BTreeMap<(usize, u16), Vec<Instant>>,
     random: clock::SplitMix64,
-    /// Messages in a thousand that are lost, and that come twice.
+    /// Messages in a thousand that are lost, and that arrive twice.
     faults: (u64, u64),
     delay_ms: u64,
     cut: BTreeSet<u16>,
@@ -151,7 +151,8 @@ fn a_port_that_goes_down_leaves_at_once() {
     assert_eq!(pair.ends[0].poll_output(), Some(Output::Changed));
 }
 
-/// The port of another system stays out, and of this one when the first partner has gone.
+/// A port with another partner stays out; its partner is the bond's once the first partner has
+/// gone.
 #[test]
 fn a_port_with_another_partner_is_not_attached() {
     let mut pair = Pair::new([config(1, true), config(2, true)], 2, 1);
@@ -193,7 +194,7 @@ fn a_cable_from_one_port_to_another_is_a_loop() {
     assert!(pair.problems.contains(&Output::Loop { port: 1 }));
 }
 
-/// Messages that alternate between two contents come as often as a stranger likes.
+/// Messages that alternate between two contents arrive as often as a stranger likes.
 #[test]
 fn a_port_hears_and_sends_a_few_messages_a_second() {
     let mut end = Lacp::new(config(1, true), [1]);
@@ -221,8 +222,8 @@ fn a_port_hears_and_sends_a_few_messages_a_second() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever was lost, came twice or in another order: when the cables are whole, both ends use
-    /// the same ports, and those are all whose cables are.
+    /// Whatever was lost, repeated or reordered: when the cables are whole, both ends use the same
+    /// ports, namely all ports with whole cables.
     #[test]
     fn two_ends_converge_on_the_same_ports(
         seed in any::<u64>(),
@@ -240,7 +241,7 @@ proptest! {
         pair.delay_ms = 700;
         for (port, is_up, wait) in flaps {
             let now = pair.now;
-            // A cable that is pulled is so at both ends.
+            // A pulled cable is down at both ends.
             for end in &mut pair.ends {
                 end.set_up(now, port, is_up);
             }
@@ -262,7 +263,7 @@ proptest! {
         }
     }
 
-    /// Any messages leave the ports that are used a part of those that are up.
+    /// Whatever messages arrive, the ports in use are a part of the ports that are up.
     #[test]
     fn strangers_cannot_make_use_of_a_port_that_is_down(
         pdus in proptest::collection::vec((1u16..4, any::<[u8; 4]>(), 0u64..3000), 0..60),
@@ -289,7 +290,7 @@ proptest! {
     }
 }
 
-/// The process behind one end starts again, with what its switch holds.
+/// Restarts the process behind one end, with the state of its switch.
 fn restart(pair: &mut Pair, ports: std::ops::RangeInclusive<u16>) {
     let mut end = Lacp::new(pair.ends[0].config, all(ports.clone()));
     for port in ports {
@@ -323,7 +324,8 @@ fn a_restart_that_adopts_breaks_nothing() {
     }
 }
 
-/// A process that ends half a second before a partner's timeout is over leaves it only that half.
+/// A process that ends half a second before a partner's timeout is over leaves the partner only
+/// that half.
 #[test]
 fn a_partner_waits_its_whole_timeout_after_a_refresh() {
     for is_refreshed in [true, false] {

@@ -11,10 +11,10 @@ use crate::vlan::VlanId;
 
 use super::{Family, Membership, NetworkKey, Output, TRANSIT, Timer};
 
-/// Time in which the hosts of a port that has just opened answer: they are few, and wait.
+/// Time for the hosts of a newly opened port to answer: they are few, and wait.
 const PORT_RESPONSE: Duration = Duration::from_secs(1);
 
-/// The addresses from which a querier of ours asks. Without one, it does not ask that family.
+/// The source addresses of our querier. Without an address, it sends no queries in that family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerierAddresses {
     pub ipv4: Option<Ipv4Addr>,
@@ -29,7 +29,7 @@ pub enum Querier {
         address: IpAddr,
         at: Location,
     },
-    /// Nobody asks, so hosts that stay silent are no longer members one after the other.
+    /// There is no querier, so silent hosts lose their memberships one after the other.
     Absent,
 }
 
@@ -38,7 +38,7 @@ pub enum Querier {
 pub(super) struct Network {
     own: Option<Own>,
     other: Option<Other>,
-    /// Hosts that were asked may answer until then, so no membership ends before.
+    /// Queried hosts may answer until this time, so no membership ends before it.
     pub(super) held_until: Option<Instant>,
 }
 
@@ -48,23 +48,23 @@ struct Own {
     address: IpAddr,
     /// Queries that still follow each other quickly (RFC 3376, 8.6 and 8.7).
     startup_count: u8,
-    /// The next query, while there is no other querier.
+    /// The time of the next query, while there is no other querier.
     next: Option<Instant>,
 }
 
-/// A querier that was heard, and is in charge.
+/// Another querier that is in charge, known from its queries.
 #[derive(Clone, Copy, Debug)]
 struct Other {
     address: IpAddr,
     at: Location,
     /// The end of its other querier present interval (RFC 3376, 8.5).
     until: Instant,
-    /// The group membership interval by its times, or ours if that is longer.
+    /// The group membership interval by the querier's times, or ours if that is longer.
     membership_interval: Duration,
 }
 
 impl Membership {
-    /// Makes the machine ask in a VLAN, or stops it.
+    /// Starts our querier in a VLAN, or stops it.
     pub fn set_querier(&mut self, now: Instant, vlan: VlanId, addresses: QuerierAddresses) {
         self.due(now);
         let addresses = [
@@ -84,7 +84,7 @@ impl Membership {
                 startup_count: 0,
                 next: None,
             });
-            // One with a higher address than ours is no longer in charge.
+            // A querier with a higher address than ours is no longer in charge.
             if let Some(other) = network.other.filter(|it| address < Some(it.address))
                 && address.is_some()
             {
@@ -112,8 +112,8 @@ impl Membership {
         other.map_or(own, |other| other.membership_interval)
     }
 
-    /// Hears a query. Queries for one group make nobody a querier, because not all hosts answer
-    /// them.
+    /// Handles a query. A query for one group does not make its sender the querier, because not all
+    /// hosts answer it.
     pub(super) fn query(
         &mut self,
         now: Instant,
@@ -183,7 +183,7 @@ impl Membership {
         self.start_own(now, key);
     }
 
-    /// Nothing was heard of the other querier for too long.
+    /// Ends the other querier, which has been silent for too long.
     pub(super) fn other_querier_ends(&mut self, now: Instant, key: NetworkKey) {
         if let Some(network) = self.networks.get_mut(&key) {
             network.other = None;
@@ -191,7 +191,7 @@ impl Membership {
         self.start_own(now, key);
     }
 
-    /// The port of the querier is gone, and the querier with it.
+    /// Ends the other querier if it was behind this port, which is gone.
     pub(super) fn querier_is_gone(&mut self, now: Instant, key: NetworkKey, at: Location) {
         let other = self.networks.get(&key).and_then(|it| it.other);
         if let Some(other) = other.filter(|it| it.at == at) {
@@ -225,8 +225,8 @@ impl Membership {
         self.outputs.push_back(Output::Ask { vlan, to, query });
     }
 
-    /// Asks the hosts of a port that packets have only now come to, if we ask in this VLAN: they
-    /// have heard no query, and receive nothing before they answer one.
+    /// Queries the hosts of a port that packets have only now reached, if our querier is active in
+    /// this VLAN: they have received no query, and receive nothing before they answer one.
     pub fn ask_port(&mut self, vlan: VlanId, at: Location) {
         for family in [Family::Ipv4, Family::Ipv6] {
             let own = self.networks.get(&(vlan, family)).and_then(|it| it.own);
@@ -238,8 +238,8 @@ impl Membership {
         }
     }
 
-    /// Starts our querier if there is no other, and forgets the VLAN if there is none at all and
-    /// nobody was asked.
+    /// Starts our querier if there is no other. Forgets the VLAN if it has no querier at all and no
+    /// query is pending.
     fn start_own(&mut self, now: Instant, key: NetworkKey) {
         let Some(network) = self.networks.get_mut(&key) else {
             return;
@@ -264,7 +264,7 @@ impl Membership {
 
 #[cfg(test)]
 impl Network {
-    /// The number of timers that are set for it.
+    /// The number of timers set for this network.
     pub(super) fn timers(&self) -> usize {
         let own = self.own.and_then(|own| own.next);
         [

@@ -161,7 +161,8 @@ impl World {
         self.check();
     }
 
-    /// The listener knows what the machine says, bounds hold, and no timer is lost or left over.
+    /// Checks that the listener agrees with the machine, bounds hold, and no timer is lost or left
+    /// over.
     fn check(&self) {
         let machine = &self.machine;
         let config = &machine.config;
@@ -214,7 +215,7 @@ impl World {
         members.map(|at| at.port.0).collect()
     }
 
-    /// The seconds at which hosts were asked about these groups at this port or all.
+    /// The seconds at which hosts at this port, or at all ports, were queried.
     fn times(&mut self, to: Option<u32>) -> Vec<u64> {
         let to = to.map(at);
         let asked = self.asked.iter().filter(|(_, _, asked, _)| *asked == to);
@@ -469,7 +470,7 @@ fn routers_receive_all_groups_of_their_family() {
     let receivers = world.machine.receivers(vlan(1), ip("ff05::1"));
     assert_eq!(receivers, [at(5)].into());
     assert!(world.machine.receivers(vlan(2), ip("239.1.1.1")).is_empty());
-    // Its port is not asked after a leave.
+    // The router's port is not queried after a leave.
     world.hear(1, 2, &join("239.1.1.1"));
     world.hear(1, 2, &leave("239.1.1.1"));
     assert_eq!(world.asked, []);
@@ -573,7 +574,7 @@ fn records_beyond_a_report_and_queries_beyond_all_patience_are_counted() {
     assert_eq!(world.routers, BTreeMap::new());
 }
 
-/// Small enough for bounds to be met, and all times to differ.
+/// A configuration small enough to reach its bounds, in which all times differ.
 const SMALL: Config = Config {
     robustness: 2,
     query_interval: Duration::from_secs(20),
@@ -691,7 +692,8 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The truth by the RFCs, in plain lists. It learns of our own general queries from the outputs.
+/// The truth by the RFCs, in plain lists. The model learns of our own general queries from the
+/// outputs.
 #[derive(Default)]
 struct Model {
     members: BTreeMap<(GroupKey, Location), ModelMember>,
@@ -709,7 +711,7 @@ struct ModelMember {
 }
 
 impl Model {
-    /// Forgets what is over.
+    /// Forgets expired state.
     fn expire(&mut self, now: Instant) {
         self.others.retain(|_, (_, _, until, _)| *until > now);
         self.routers.retain(|_, until| *until > now);
@@ -837,7 +839,7 @@ impl Model {
     }
 }
 
-/// Applies an event to both, and compares them at every stop.
+/// Applies an event to machine and model, and compares them at every stop.
 fn apply(world: &mut World, model: &mut Model, event: &Event) {
     let now = world.now;
     match event {
@@ -926,11 +928,11 @@ fn compare(world: &mut World, model: &mut Model) {
     }
 }
 
-/// A host that answers each general query that it hears.
+/// A host that answers each general query that it receives.
 struct Host {
     port: u32,
     group: IpAddr,
-    /// The part of the response time that it waits, in percent.
+    /// The part of the response time that the host waits, in percent.
     patience: u32,
     answers_at: Option<Instant>,
 }
@@ -982,7 +984,7 @@ proptest! {
                     world.machine.handle_vlan_ports(now, vlan(*id), is_member);
                 }
                 Event::Querier(id, address) => world.set_querier(*id, *address),
-                // The next input comes after deadlines, and before they are seen to.
+                // The next input arrives after deadlines, and before they are handled.
                 Event::Pass(millis) => world.now += Duration::from_millis(*millis),
             }
             world.drain();
@@ -994,8 +996,8 @@ proptest! {
         prop_assert!(world.machine.next_due().is_none_or(|next| next > world.now));
     }
 
-    /// While our querier asks if nobody else does, and queries reach all hosts, a host that answers
-    /// them stays a member: whatever another port says.
+    /// While our querier asks when no other querier does, and queries reach all hosts, a host that
+    /// answers them stays a member, whatever another port sends.
     #[test]
     fn no_port_ends_a_membership_of_another(
         hostile in proptest::collection::vec((messages(), 0..20_000u64), 0..60),
@@ -1033,8 +1035,8 @@ proptest! {
         }
     }
 
-    /// The other ports' state is the same whether or not a port has said something, unless it took
-    /// room or became the querier.
+    /// The other ports' state is the same whether or not a port has sent something, unless that
+    /// port took room or became the querier.
     #[test]
     fn reports_of_a_port_concern_it_alone(
         events in proptest::collection::vec((1..5u32, messages(), 0..10_000u64), 0..40),

@@ -1,4 +1,4 @@
-//! The demanded services and policies, kept so that a single change is checked and planned alone.
+//! The demanded services and policies, kept so that each change is checked and planned on its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::plan::Former;
 use super::{On, Policy, Qos, Service};
 use crate::timeouts::HostName;
 
-/// One change of a service or a policy. A new one replaces the one of its name.
+/// One change of a service or a policy. A new service or policy replaces the one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
     PutService(Service),
@@ -41,7 +41,7 @@ pub enum Undo {
     Policy(usize, Put<Policy>),
 }
 
-/// The way to restore a place of a list.
+/// The change that restores a place in a list.
 pub enum Put<T> {
     Nothing,
     Instead(T),
@@ -165,7 +165,7 @@ impl Asked {
         }
     }
 
-    /// Reverses a change. Begin with the latest one.
+    /// Reverses a change. Reverse the latest change first.
     pub fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Service(at, put) => drop(self.put_service(at, put)),

@@ -1,7 +1,7 @@
 //! Finds all problems of the demands, each by its field.
 //!
-//! Some are problems on any network, some only on this one. A switch that is not connected is not
-//! judged: its demands wait ([`super::plan`]), and the plan reports there if they are impossible.
+//! Some problems exist on any network, some only on this one. A disconnected switch is not checked:
+//! its demands wait ([`super::plan`]), and the plan reports there if they are impossible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ pub const SERVICES_MAX: usize = 4096;
 pub const POLICIES_MAX: usize = 4096;
 pub const CIRCUITS_MAX: usize = 1024;
 
-/// The highest number of an operator's queue; circuits get those above.
+/// The highest number of an operator's queue; circuits get the numbers above.
 pub const QUEUE_NUMBER_MAX: u8 = 127;
 
 /// The highest priority of HTB.
@@ -45,20 +45,20 @@ pub struct Problem {
     pub what: String,
 }
 
-/// The demands that a problem is about, beside the one of its field.
+/// The demands involved in a problem, besides the demand of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemKind {
     /// The field alone: its value is out of range, whatever the others are.
     Range,
-    /// No others: values of one demand do not go together, or the network cannot have it.
+    /// No other demand: values of one demand do not fit together, or the network cannot meet it.
     Own,
-    /// The service that it names: there is none.
+    /// The service that the demand names: it does not exist.
     NoService,
-    /// The service that it names: none of its packets is between its hosts.
+    /// The service that the demand names: none of its packets is between the demand's hosts.
     NoPacket,
-    /// The queue that it names: no port has it where it is needed.
+    /// The queue that the demand names: no port has it where it is needed.
     NoQueue,
-    /// Another demand of its priority, for the same packets.
+    /// Another demand of the same priority, for the same packets.
     AtOdds,
 }
 
@@ -87,8 +87,8 @@ impl Qos {
         check.problems
     }
 
-    /// The policies and circuits that name a queue of a port, in words for people: the queue cannot
-    /// go while there are any.
+    /// The policies and circuits that name a queue of a port, as text for people: the queue cannot
+    /// be removed while there are any.
     pub fn users_of(&self, at: Location, number: u8) -> Vec<String> {
         let is_it = |name: &Option<QueueName>| {
             let name = name.as_ref();
@@ -125,7 +125,8 @@ pub(super) fn obstacle(facts: &SwitchFacts, treatment: &Treatment) -> Option<&'s
 }
 
 impl Asked {
-    /// Returns all problems of the things that `scope` names, if there were none before the change.
+    /// Returns all problems of the services and policies that `scope` names, if there were none
+    /// before the change.
     pub fn check(&mut self, scope: &Scope, network: &Network) -> Vec<Problem> {
         let mut odds = Vec::new();
         for name in &scope.policies {
@@ -307,7 +308,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that every one has a name, and no two the same.
+    /// Checks that no name is missing and no two names are the same.
     fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a String>) {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         for (n, name) in names.enumerate() {
@@ -471,7 +472,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that a named queue exists: at every named port, else at one port at least.
+    /// Checks that a named queue exists: at every named port, otherwise at one port at least.
     fn policy_queue(&mut self, field: String, policy: &Policy) {
         let Some(name) = &policy.treatment.queue else {
             return;
@@ -660,7 +661,7 @@ impl On {
         }
     }
 
-    /// The hosts to which it is narrowed.
+    /// The hosts to which the policy is narrowed.
     pub(super) fn ends(&self) -> Option<(HostName, HostName)> {
         match self {
             On::Path { from, to } => Some((*from, *to)),
@@ -668,7 +669,7 @@ impl On {
         }
     }
 
-    /// Whether there is a place where both hold.
+    /// Whether there is a place where both apply.
     pub(super) fn meets(&self, other: &On) -> bool {
         match (self, other) {
             (On::Ports(ports), On::Ports(others)) => !ports.is_disjoint(others),

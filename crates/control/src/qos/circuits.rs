@@ -1,11 +1,13 @@
-//! Routes of circuits: the shortest that has room, in each wanted direction.
+//! Routes of circuits: the shortest route with room in each wanted direction.
 //!
-//! A circuit's reservation is what its route uses; nothing else is recorded. When a link goes,
-//! [`Circuits::update`] recomputes the reservations of all routes, keeps those that still hold, and
-//! gives the other circuits a route through the remaining room. A circuit is not moved for another,
-//! and not moved back when a shorter route returns: packets would be overtaken for nothing.
+//! A circuit's reservation follows from its route; nothing else is recorded. When a link
+//! disappears, [`Circuits::update`] recomputes the reservations of all routes, keeps the routes
+//! that are still valid, and gives the other circuits a route through the remaining room. A circuit
+//! is not moved to make room for another, and not moved back when a shorter route returns: packets
+//! would be reordered for nothing.
 //!
-//! If two want the same room, the one of greater priority is first, then the first by name.
+//! If two circuits want the same room, the circuit with the greater priority is first, then the
+//! first by name.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +38,7 @@ pub struct Circuits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub circuit: Circuit,
-    /// From the sender on.
+    /// The hops, from the sender on.
     pub hops: Vec<Hop>,
 }
 
@@ -61,7 +63,7 @@ pub enum Outcome {
 /// The reason that a circuit is not set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The host has not been heard.
+    /// The host has not been seen.
     HostUnknown(HostName),
     /// No route exists, full or not.
     NoWay,
@@ -87,7 +89,7 @@ pub enum Lack {
     },
     /// The port has no such queue.
     Queue(QueueName),
-    /// The port's queues cannot be made: its database is out of reach.
+    /// The port's queues cannot be made: the switch's database is out of reach.
     Queues,
     /// The port's rate is unknown.
     Unknown,
@@ -112,7 +114,7 @@ impl Hop {
 }
 
 impl Route {
-    /// The route of the answers, if they have one.
+    /// The route of the return direction, if it has one.
     pub fn back(&self) -> Option<Vec<Hop>> {
         let back = self.hops.iter().rev().map(|hop| hop.reversed());
         self.circuit.both.then(|| back.collect())
@@ -136,7 +138,7 @@ impl Circuits {
         self.routes.get(name)
     }
 
-    /// The rate that circuits have reserved of a port.
+    /// The rate that circuits have reserved at a port.
     pub fn reserved(&self, at: Location) -> Rate {
         let pools = self.reserved.iter().filter(|(pool, _)| pool.at == at);
         pools.map(|(_, rate)| *rate).sum()
@@ -191,7 +193,7 @@ impl Circuits {
     /// Returns the route by which a circuit would be set up, without setting it up.
     ///
     /// # Errors
-    /// The reason that it would not.
+    /// The reason that the circuit would not be set up.
     pub fn would_take(
         &self,
         qos: &Qos,
@@ -201,7 +203,8 @@ impl Circuits {
         self.find(&Ground { qos, network }, circuit)
     }
 
-    /// Adopts a circuit that the switches hold already. It stays if it still leads to its host.
+    /// Adopts a circuit that the switches already have. The circuit stays if it still reaches its
+    /// host.
     pub fn adopt(&mut self, circuit: Circuit, hops: Vec<Hop>) {
         let name = circuit.name.clone();
         self.routes.entry(name).or_insert(Route { circuit, hops });
@@ -248,8 +251,8 @@ impl Circuits {
         route.outlets().filter_map(shortage).collect()
     }
 
-    /// The room that a circuit wants and a port lacks. Without admission a circuit takes what there
-    /// is.
+    /// Returns the room that a circuit wants and a port lacks. Without admission, a circuit takes
+    /// the room that there is.
     fn lack(&self, ground: &Ground<'_>, circuit: &Circuit, at: Location) -> Option<Lack> {
         if !circuit.admission {
             return None;
@@ -284,7 +287,7 @@ impl Ground<'_> {
         Pool { at, queue }
     }
 
-    /// The reservable rate: the minimum of a shared queue. Other pools have the rate that the
+    /// The reservable rate. A shared queue has its minimum; other pools have the rate that the
     /// minima leave.
     fn capacity(&self, pool: Pool) -> Option<Rate> {
         let stated = self.qos.ports.get(&pool.at);
@@ -298,7 +301,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Whether the hops still lead from the one host to the other.
+    /// Whether the hops still connect the circuit's hosts.
     fn is_sound(&self, circuit: &Circuit, hops: &[Hop]) -> bool {
         let place = |host| self.network.hosts.get(host).copied();
         let (Some(first), Some(last)) = (hops.first(), hops.last()) else {
@@ -311,7 +314,7 @@ impl Ground<'_> {
             && hops.windows(2).all(is_linked)
     }
 
-    /// The route of the fewest hops; of equals, the one that leaves by the lowest ports.
+    /// The route with the fewest hops; among equal routes, the one that leaves by the lowest ports.
     fn shortest(
         &self,
         circuit: &Circuit,
@@ -373,7 +376,7 @@ fn ports_of(dpid: DatapathId) -> std::ops::RangeInclusive<Location> {
 }
 
 impl Refusal {
-    /// Whether the missing fact may only be unknown yet.
+    /// Whether the refusal may pass: the missing fact may only be unknown so far.
     pub fn may_pass(&self) -> bool {
         match self {
             Refusal::HostUnknown(_) | Refusal::NoWay => true,

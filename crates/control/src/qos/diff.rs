@@ -1,9 +1,8 @@
-//! The messages, and their order, from the entries that switches hold to those that they should
-//! hold.
+//! The messages, and their order, that turn the entries that switches have into the wanted entries.
 //!
-//! At every moment a circuit is there completely or not at all: a packet that is let in finds every
-//! switch of a route ready for it. So a change has stages, and each waits until the switches have
-//! confirmed the one before:
+//! At every moment a circuit exists completely or not at all: when a packet is let in, every switch
+//! of a route is ready for it. So a change has stages, and each stage waits until the switches have
+//! confirmed the stage before:
 //!
 //! | stage | what | why then |
 //! | --- | --- | --- |
@@ -19,7 +18,8 @@
 //! The order by switches matters because packets of ordinary paths between the same hosts match the
 //! entries of a circuit where they come in by the same link.
 //!
-//! A disconnected switch can be sent nothing. Changes that depend on it wait, and the rest goes on.
+//! Nothing can be sent to a disconnected switch. Changes that depend on it wait, and the other
+//! changes proceed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ pub enum Change {
     AddMeter(MeterId, Meter),
     ModifyMeter(MeterId, Meter),
     DeleteMeter(MeterId),
-    /// Sets an entry, new or in the place of another of the same match.
+    /// Sets an entry, new or in place of an entry with the same match.
     Set(FlowKey, Planned),
     Delete(FlowKey),
 }
@@ -70,13 +70,13 @@ pub struct Stage {
 pub struct Diff {
     /// The stages, none of them empty.
     pub stages: Vec<Stage>,
-    /// Owners whose change cannot be complete while switches are away.
+    /// Owners whose change cannot be complete while switches are disconnected.
     pub stuck: BTreeSet<Owner>,
 }
 
 impl Diff {
-    /// Compares the held state, of which the switches `away` are not connected, with the wanted
-    /// one. A switch that is in `wanted` only holds nothing.
+    /// Compares the held state with the wanted state; the switches `away` are not connected. A
+    /// switch that is only in `wanted` counts as empty.
     pub fn new(held: &Switches, wanted: &Switches, away: &BTreeSet<DatapathId>) -> Diff {
         let stuck = Stuck::find(held, wanted, away);
         let mut stages: BTreeMap<Order, Vec<(DatapathId, Change)>> = BTreeMap::new();
@@ -163,11 +163,11 @@ impl SwitchPlan {
     }
 }
 
-/// The owners that depend on a switch that is away.
+/// The owners that depend on a disconnected switch.
 struct Stuck {
-    /// A part of the new route cannot be set: the old one stays whole.
+    /// Owners with a part of the new route that cannot be set: the old route stays whole.
     unset: BTreeSet<Owner>,
-    /// The entry that lets packets in cannot be deleted: the entries behind it stay.
+    /// Owners whose entry that lets packets in cannot be deleted: the entries behind it stay.
     unclosed: BTreeSet<Owner>,
     is_anybody_away: bool,
 }
@@ -199,7 +199,7 @@ impl Stuck {
         stuck
     }
 
-    /// Whether entries may be set that packets of the old route match.
+    /// Whether entries that packets of the old route match may be set.
     fn may_turn(&self, owner: &Owner) -> bool {
         !self.unset.contains(owner)
     }
@@ -236,7 +236,8 @@ fn changes(held: &SwitchPlan, wanted: &SwitchPlan, stuck: &Stuck) -> Vec<(Order,
         }
     }
     for (key, planned) in &held.flows {
-        // The lowest entry of the policy table adds nothing, and unrecorded entries may lead to it.
+        // The lowest entry of the policy table adds nothing, and unrecorded entries may continue to
+        // it.
         if wanted.flows.contains_key(key) || *key == Flow::policy_miss().key {
             continue;
         }

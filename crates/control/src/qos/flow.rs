@@ -1,7 +1,8 @@
 //! An entry of a policy or a circuit, as a value and on the wire.
 //!
-//! Their cookies follow the scheme of [`crate::entry`], with kinds of their own. The lowest byte is
-//! the entry's place along its circuit, so that a later reader knows its order.
+//! The cookies of these entries follow the scheme of [`crate::entry`], with kinds of their own. The
+//! lowest byte is the entry's place along its circuit, so that a later reader knows the order of
+//! entries.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,7 @@ pub enum Then {
     Output(PortNo),
 }
 
-/// An entry as a switch holds it.
+/// An entry as stored in a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub key: FlowKey,
@@ -137,13 +138,13 @@ impl Matching {
         rest
     }
 
-    /// The value of a field that is matched whole.
+    /// The value of a field that is matched exactly.
     pub fn exact(&self, field: Field) -> Option<u128> {
         let (value, mask) = self.0.get(&field)?;
         (*mask == field.ones()).then_some(*value)
     }
 
-    /// Whether the match is of IPv6, which OpenFlow 1.0 cannot match.
+    /// Whether the match is for IPv6, which OpenFlow 1.0 cannot match.
     pub fn is_ipv6(&self) -> bool {
         let eth_type = self.0.get(&Field::EthType);
         eth_type.is_some_and(|(value, _)| *value == ETH_TYPE_IPV6)
@@ -154,7 +155,7 @@ impl Matching {
         Some(PortNo(*port as u32))
     }
 
-    /// The match on the wire, in the order of the fields' numbers, which is that of their
+    /// The match on the wire, in the order of the fields' numbers, which is also the order of their
     /// prerequisites.
     pub fn to_match(&self) -> Match {
         let with = |m: Match, (field, (value, mask)): (&Field, &(u128, u128))| {
@@ -203,7 +204,8 @@ impl Flow {
         }
     }
 
-    /// Sets the entry. An entry of the same match is replaced by the same message at once.
+    /// Returns the message that sets the entry. The message replaces an entry of the same match at
+    /// once.
     pub fn to_add(&self, version: Version, generation: u16) -> FlowMod {
         let kind = match self.key.table {
             POLICY_TABLE => KIND_POLICY,
@@ -266,7 +268,8 @@ fn kind(cookie: Cookie) -> u8 {
 }
 
 impl FlowKey {
-    /// Deletes this entry, and no other; see [`crate::entry::EntryKey::to_delete`].
+    /// Returns the message that deletes this entry, and no other; see
+    /// [`crate::entry::EntryKey::to_delete`].
     pub fn to_delete(&self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,
@@ -368,7 +371,7 @@ impl Meter {
         }
     }
 
-    /// Deletes a meter. Entries that name it are deleted with it.
+    /// Returns the message that deletes a meter. Entries that name the meter are deleted with it.
     pub fn to_delete(id: MeterId) -> MeterMod {
         MeterMod {
             command: MeterModCommand::Delete,
@@ -378,8 +381,8 @@ impl Meter {
         }
     }
 
-    /// Reads a switch's report of a meter, in the units of the wire; `None` if it has another shape
-    /// than ours.
+    /// Reads a switch's report of a meter, in the units of the wire; `None` if the meter has
+    /// another shape than ours.
     pub fn from_config(config: &MeterConfig) -> Option<Meter> {
         let [band] = &config.bands[..] else {
             return None;

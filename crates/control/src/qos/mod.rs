@@ -3,15 +3,15 @@
 //!
 //! [`Qos`] holds the demands. [`check`] finds all problems in them, by field. [`plan`] turns them,
 //! with the known facts of the [`Network`], into the wanted state of each switch: flow entries,
-//! meters, queues. [`circuits`] finds routes that have room. [`diff`] lists the messages, and their
+//! meters, queues. [`circuits`] finds routes with room. [`diff`] lists the messages, and their
 //! order, where the wanted state differs from the held one. [`flow`] is an entry as a value and on
 //! the wire. [`verify`] decides from counters whether packets get the demanded treatment.
 //!
 //! # How a policy and a path share a packet
 //!
 //! A path depends on hosts (in-port, sender, receiver), a policy on services (protocol, ports, code
-//! point). A packet has one of each, and one table has one entry for it. So there are two tables,
-//! the path's first:
+//! point). A packet has both a path and a policy, but matches one entry of a table. So there are
+//! two tables, the path table first:
 //!
 //! ```text
 //! table 0  path     write_metadata:OUT, write_actions(output:OUT), goto_table:1
@@ -24,48 +24,47 @@
 //! - *Policies first, paths in table 1*: table 0 does not know the out-port yet. A queue belongs to
 //!   the port by which a packet leaves; number 1 may be video at one port and backup at the next.
 //!   With the path first, its output is in the metadata, which every switch of 1.3 can match. All
-//!   entries would move, too, and the places where edges, statistics and reconciliation look for
-//!   them.
-//! - *The treatment merged into the entries of a path* multiplies pairs by services. Each has a
-//!   timeout of its own, and the entry that names the service takes the packets by which the pair's
-//!   lives. Edges would have to know services, and they answer a packet in less than a microsecond
-//!   because they know hosts only.
+//!   entries would also move, and edges, statistics and reconciliation would look for them
+//!   elsewhere.
+//! - *The treatment merged into the entries of a path* multiplies pairs by services. Each entry has
+//!   its own timeout, and the service's entry takes the packets that keep the pair's entry alive.
+//!   Edges would have to know services; they answer a packet in less than a microsecond because
+//!   they know only hosts.
 //!
 //! Consequences of the path being first:
 //!
-//! - *Expiry*: entries of table 1 have no timeout and counters of their own. Paths begin and expire
-//!   as they do without policies.
+//! - *Expiry*: entries of table 1 have no timeout, and have their own counters. Paths begin and
+//!   expire as they do without policies.
 //! - *Re-routing*: the new path's entry carries its own port, so that the policies of that port
 //!   apply from its first packet on. This needs no message.
-//! - *The edge fast path*: the edge's entry is longer by a constant. The edge looks at nothing
-//!   more.
-//! - *Reconciliation*: paths are compared as before. Entries here are all known beforehand: the
+//! - *The edge fast path*: the edge's entry is longer by a constant. The edge checks nothing more.
+//! - *Reconciliation*: paths are compared as before. Policy entries are all known beforehand: the
 //!   same plan twice needs no message.
-//! - *Turning it on and off* loses nothing: an entry that only outputs works beside one that goes
-//!   on. So the controller replaces them one by one once table 1 has its lowest entry, and back
-//!   before that goes. That entry is set first and deleted last: without it, table 1 has no other
-//!   entry of ours.
+//! - *Turning policies on and off* loses nothing: an entry that only outputs works beside one that
+//!   continues to table 1. So the controller replaces the entries one by one once table 1 has its
+//!   lowest entry, and replaces them back before that entry is deleted. The lowest entry is set
+//!   first and deleted last: without it, table 1 has no other entry of ours.
 //!
-//! Not covered: a packet that comes up and is sent on by the controller (the first of a pair) gets
-//! no policy.
+//! Not covered: a packet that the controller receives and forwards (the first of a pair) gets no
+//! policy.
 //!
-//! Switches carry out action sets in the order of the specification, the output last, so that mark
-//! and queue are set before it.
+//! Switches execute action sets in the order of the specification, with the output last. So mark
+//! and queue are set before the output.
 //!
-//! A circuit is a path of its own. Its entries stand complete in table 0 above those of pairs, with
-//! their output. So it also works with OpenFlow 1.0 (ENQUEUE), which has one table and no meter;
-//! policies are refused there. The entry at the ingress is set last and deleted first. Without it
-//! no packet is on the circuit, so the circuit is there completely or not at all, whenever auster
-//! is killed.
+//! A circuit is a separate path. Its entries are complete, with their output, in table 0 above the
+//! entries of pairs. So a circuit also works with OpenFlow 1.0 (ENQUEUE), which has one table and
+//! no meter; policies are refused there. The entry at the ingress is set last and deleted first.
+//! Without it no packet uses the circuit, so the circuit exists completely or not at all, whenever
+//! auster is killed.
 //!
 //! # One entry for both datapaths
 //!
 //! The kernel's datapath puts a packet into the queue that `set_queue` names. Open vSwitch's
-//! userspace datapath does not, but it writes the code point of a queue's record into the packets
-//! of `set_queue`, if the port has a QoS record of type `linux-noop`, and filters of the kernel
-//! choose the class by that. So the entries are the same, and [`plan::PortPlan`] lists the needs of
-//! a port. A packet then has another code point at the next switch, where policies match a service
-//! by either code point.
+//! userspace datapath does not. If the port has a QoS record of type `linux-noop`, it writes the
+//! code point of a queue's record into the packets of `set_queue`. Filters of the kernel then
+//! choose the class by that code point. So the entries are the same, and [`plan::PortPlan`] lists
+//! the needs of a port. A packet then has another code point at the next switch, where policies
+//! match a service by either code point.
 
 pub mod asked;
 pub mod check;
@@ -91,7 +90,7 @@ pub use service::{Proto, Service};
 /// The number of code points: six bits.
 pub const CODE_POINTS: u8 = 64;
 
-/// The highest priority of policies, and of circuits: the greater wins.
+/// The highest priority of policies, and of circuits; the greater priority wins.
 pub const PRIORITY_MAX: u16 = 9_999;
 
 /// The operator's demands.
@@ -108,14 +107,14 @@ pub struct Qos {
 pub struct PortQueues {
     /// The rate of the port, or its limit.
     pub rate: Rate,
-    /// The queues by the number in `set_queue`. Number 0, stated or not, gets the packets of no
-    /// other queue.
+    /// The queues by the number in `set_queue`. Number 0, stated or not, gets the packets that no
+    /// other queue gets.
     pub queues: BTreeMap<u8, Queue>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// The class of service that it serves, so that a policy can name it without a number.
+    /// The class of service, so that a policy can name the queue without its number.
     pub class: Option<String>,
     /// The guaranteed rate.
     pub min: Option<Rate>,
@@ -124,7 +123,8 @@ pub struct Queue {
     pub burst_bytes: Option<u64>,
     /// 0 is served first.
     pub priority: u8,
-    /// Code points that choose it where the datapath cannot. Packets put in it get the first.
+    /// Code points that choose the queue where the datapath cannot. Packets put in the queue get
+    /// the first code point.
     pub dscp: Vec<u8>,
 }
 
@@ -179,8 +179,8 @@ pub enum On {
     /// Packets that leave by these ports.
     Ports(BTreeSet<Location>),
     Switches(BTreeSet<DatapathId>),
-    /// Packets between two hosts, on any path: the queue at every switch, meter, mark and drop
-    /// where they come in.
+    /// Packets between two hosts, on any path: the queue applies at every switch; meter, mark and
+    /// drop apply where the packets come in.
     Path {
         from: HostName,
         to: HostName,
@@ -188,7 +188,7 @@ pub enum On {
     Everywhere,
 }
 
-/// A route of its own for a service between two hosts.
+/// A dedicated route for a service between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
     pub name: String,
@@ -196,15 +196,15 @@ pub struct Circuit {
     pub to: HostName,
     /// The service; all packets between the two if not stated.
     pub service: Option<String>,
-    /// The rate. Without a `queue` it gets one of its own at each port, of this rate.
+    /// The rate. Without a `queue`, the circuit gets its own queue of this rate at each port.
     pub rate: Option<Rate>,
     pub queue: Option<QueueName>,
     pub priority: u16,
-    /// The code point of its own queue, where code points choose.
+    /// The code point of the circuit's own queue, where code points choose the queue.
     pub dscp: Option<u8>,
-    /// Whether it is set up only where there is room, and reserves it.
+    /// Whether the circuit is set up only where there is room, and reserves the room.
     pub admission: bool,
-    /// Whether the answers have the same route and the same room.
+    /// Whether the return direction has the same route and the same room.
     pub both: bool,
 }
 
@@ -229,7 +229,7 @@ pub struct SwitchFacts {
     pub ports: BTreeMap<PortNo, Option<Rate>>,
 }
 
-/// How a switch's queues are made.
+/// The method for making a switch's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuesBy {
     /// Records in Open vSwitch's database suffice: the kernel's datapath.
@@ -383,8 +383,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A ring of switches 1, 2, 3, 4 (1-2-4 and 1-3-4). Port 9 is a host's; port N leads to switch
-    /// N. 10.0.0.1 is at switch 1, 10.0.0.2 at switch 4.
+    /// A ring of switches 1, 2, 3, 4 (1-2-4 and 1-3-4). Port 9 is a host's; port N connects to
+    /// switch N. 10.0.0.1 is at switch 1, 10.0.0.2 at switch 4.
     pub fn ring() -> Network {
         let mut network = Network::default();
         for (dpid, ports) in [

@@ -1,5 +1,5 @@
-//! Finds policies that can match the same packets. The search goes by the fields in which policies
-//! differ, so one policy is compared with its few candidates and not with all.
+//! Finds policies that can match the same packets. The search uses the fields in which policies
+//! differ, so a policy is compared with its few candidates and not with all policies.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub struct Odds<K> {
 #[derive(Clone, Debug)]
 struct Equals<K> {
     members: BTreeMap<K, Member>,
-    /// Their matches, by number and owner.
+    /// The owner of each match, by the match's number.
     matchings: BTreeMap<u32, K>,
     fields: BTreeMap<Field, Values>,
     /// Matches of policies that name switches, by switch, and all others.
@@ -32,7 +32,7 @@ struct Equals<K> {
 
 #[derive(Clone, Debug)]
 struct Member {
-    /// Policies of one treatment are never at odds.
+    /// Policies with the same treatment are never at odds.
     treatment: Option<Treatment>,
     on: On,
     matchings: Vec<(u32, Matching)>,
@@ -71,7 +71,7 @@ impl<K> Default for Equals<K> {
 }
 
 impl<K: Clone + Ord> Odds<K> {
-    /// Puts a policy in the place of the one of its name.
+    /// Inserts a policy, and replaces the policy of the same name.
     pub fn insert_policy(&mut self, name: K, policy: &Policy, matchings: Vec<Matching>) {
         let treatment = Some(&policy.treatment);
         self.insert(name, policy.priority, treatment, &policy.on, matchings);
@@ -107,7 +107,8 @@ impl<K: Clone + Ord> Odds<K> {
         }
     }
 
-    /// The policies of the same priority and another treatment that may match its packets.
+    /// The policies of the same priority and another treatment that may match the packets of
+    /// `name`.
     pub fn against<Q>(&mut self, name: &Q) -> BTreeSet<K>
     where
         K: Borrow<Q>,
@@ -272,7 +273,7 @@ impl Values {
             if common == *other {
                 found.extend(by_value.get(&(value & other)).into_iter().flatten());
             } else {
-                // All values that agree are in this range; for prefixes they are all of it.
+                // All values that agree are in this range; for prefixes they fill the range.
                 let range = value & common..=value & common | !common & other;
                 let alike = by_value.range(range).filter(|(theirs, _)| agrees(theirs));
                 found.extend(alike.flat_map(|(_, ids)| ids).take(limit));
@@ -338,7 +339,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a comparison of every pair, while policies come, change and go.
+        /// Compares the result with a check of every pair, while policies are added, changed and
+        /// removed.
         #[test]
         fn those_at_odds_are_found_as_by_comparing_all(
             steps in prop::collection::vec(

@@ -1,8 +1,8 @@
 //! Plans the wanted state of each switch: entries, meters, queues.
 //!
 //! The same [`Qos`], [`Network`] and [`Circuits`] make the same plan, entry for entry. Numbers that
-//! must be chosen (meters, queues of circuits) derive from names, so that a new policy changes no
-//! number of another.
+//! must be chosen (meters, queues of circuits) derive from names, so that a new policy does not
+//! change another policy's number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ const CIRCUIT_PRIORITY: u16 = 3_001;
 /// In the policy table, above the entry that adds nothing.
 const POLICY_PRIORITY: u16 = 2;
 
-/// The meters of auster on a switch with enough of them; those below are for everybody, from 1 on.
-/// On a switch with fewer, the upper half.
+/// The meter numbers of auster on a switch with enough meters; the numbers below, from 1 on, are
+/// for everybody. On a switch with fewer meters, auster has the upper half.
 const METERS: std::ops::RangeInclusive<u32> = 0x6000..=0x9fff;
 /// Queues of circuits, above the operator's.
 const CIRCUIT_QUEUES: std::ops::RangeInclusive<u32> = 128..=255;
@@ -40,7 +40,7 @@ pub struct Plan {
     /// Demands that are not possible yet, and the reasons: they are planned again when the network
     /// has changed.
     pub waiting: BTreeSet<(Owner, String)>,
-    /// Policies that want an entry that a policy named before them has.
+    /// Policies that want an entry that belongs to a policy named before them.
     shared: BTreeMap<(DatapathId, FlowKey), BTreeSet<String>>,
     meters: MeterIds,
 }
@@ -85,10 +85,10 @@ pub enum Owner {
     Circuit(String),
 }
 
-/// The needs of a port. With [`QueuesBy::SetQueue`], a QoS record of type `linux-htb` and its
-/// queues. With [`QueuesBy::CodePoint`], one of type `linux-noop` whose queues have the first code
-/// point each, and in the kernel a class for each queue, filters for its code points, and short
-/// leaves.
+/// The records and queues that a port needs. With [`QueuesBy::SetQueue`], a QoS record of type
+/// `linux-htb` and its queues. With [`QueuesBy::CodePoint`], a record of type `linux-noop` whose
+/// queues each have their first code point, and in the kernel a class for each queue, filters for
+/// its code points, and short leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortPlan {
     pub by: QueuesBy,
@@ -191,7 +191,8 @@ impl Plan {
             let at = (dpid, key.clone());
             touched.flows.entry(at).or_insert(None);
             let switch = self.switches.entry(dpid).or_default();
-            // If two match the same packets, which checking refuses, the one named first stays.
+            // If two entries match the same packets, which the check refuses, the one named first
+            // stays.
             switch.flows.entry(key).or_insert(planned);
         }
         self.waiting.extend(out.waiting);
@@ -290,7 +291,7 @@ impl Plan {
         }
     }
 
-    /// Gives an entry whose policy is gone to the next that wants it.
+    /// Gives an entry that its policy has released to the next policy that wants it.
     fn inherit(
         &mut self,
         names: &Names,
@@ -324,7 +325,8 @@ impl Plan {
         }
     }
 
-    /// Sets the lowest entry of the policy table where there are others, and removes it elsewhere.
+    /// Sets the lowest entry of the policy table where the table has other entries, and removes it
+    /// elsewhere.
     fn lowest(&mut self, touched: &mut Touched) {
         let miss = Flow::policy_miss();
         let dpids: BTreeSet<DatapathId> = touched.flows.keys().map(|(dpid, _)| *dpid).collect();
@@ -373,7 +375,7 @@ impl Touched {
     }
 }
 
-/// The numbers of meters: by the number that a switch has, of policies by name.
+/// The meter numbers of policies by name, for each number of meters that a switch has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MeterIds(BTreeMap<u32, Numbers>);
 
@@ -402,9 +404,9 @@ impl MeterIds {
         self.0.entry(max).or_insert_with(|| Numbers::new(qos, max))
     }
 
-    /// Numbers policies that have a meter from now on, and frees the numbers of those that no
-    /// longer have one. If others need another number because of it, numbers all again and returns
-    /// the former numbers.
+    /// Assigns numbers to policies that now have a meter, and frees the numbers of policies that no
+    /// longer have one. If other policies need another number as a result, numbers all again and
+    /// returns the former numbers.
     fn change(
         &mut self,
         qos: &Qos,
@@ -435,13 +437,13 @@ impl MeterIds {
                 } else {
                     id + 1
                 };
-                // No other policy was turned away from it.
+                // No other policy had to take the next number instead.
                 is_free(numbers, next)
             });
             leaves
                 && new.iter().all(|name| {
-                    // The same result as numbering all in order: it gets its wanted number, since
-                    // that is free.
+                    // The same result as numbering all in order: the policy gets its wanted number,
+                    // since that number is free.
                     let id = wanted_number(name, &range);
                     let id = id.filter(|id| is_free(numbers, *id));
                     id.is_some_and(|id| {
@@ -472,7 +474,7 @@ impl MeterIds {
 }
 
 impl SwitchPlan {
-    /// Whether paths should lead on to the policy table.
+    /// Whether paths should continue to the policy table.
     pub fn has_policies(&self) -> bool {
         let last = self.flows.keys().next_back();
         last.is_some_and(|key| key.table == POLICY_TABLE)
@@ -487,7 +489,7 @@ impl SwitchPlan {
         self.flows.range_mut(..first_of(POLICY_TABLE))
     }
 
-    /// Takes in an entry that a switch reports.
+    /// Adds an entry that a switch reports.
     pub fn insert_held(&mut self, flow: Flow) {
         let planned = Planned {
             does: flow.does,
@@ -505,7 +507,7 @@ impl Planned {
     }
 }
 
-/// The circuit of an entry, by its match, and whether it is for the answers.
+/// The circuit of an entry, found by its match, and whether the entry is for the return direction.
 pub fn circuit_of<'a>(qos: &'a Qos, key: &FlowKey) -> Option<(&'a Circuit, bool)> {
     let loose = |m: &Matching| m.without(Field::InPort).without(Field::IpDscp);
     let found = loose(&key.matching);
@@ -548,7 +550,7 @@ struct Planner<'a> {
     qos: &'a Qos,
     names: &'a Names,
     network: &'a Network,
-    /// The own queues of circuits.
+    /// The circuits' own queues.
     circuit_queues: BTreeMap<(Location, String), u8>,
     ids: MeterIds,
     out: Out,
@@ -591,7 +593,7 @@ impl<'a> Planner<'a> {
         for (at, stated) in &self.qos.ports {
             let mut stated = stated.clone();
             for queue in stated.queues.values_mut() {
-                // The class name is ours alone: no switch holds it.
+                // The class name is ours alone: no switch stores it.
                 queue.class = None;
             }
             ports.insert(*at, stated);
@@ -699,7 +701,7 @@ impl<'a> Planner<'a> {
                 let Some(matching) = matching else {
                     continue;
                 };
-                // Entries of one port are above those of any, for the same policy.
+                // For the same policy, entries of one port are above entries for any port.
                 let priority = POLICY_PRIORITY + 2 * policy.priority + u16::from(port.is_some());
                 let does = Does {
                     meter,
@@ -729,7 +731,7 @@ impl<'a> Planner<'a> {
         ports.any(|(port, _)| self.qos.queue_at(at(port), name).is_some())
     }
 
-    /// The meter's number: the same on every switch that has as many.
+    /// The meter's number: the same on every switch with as many meters.
     fn meter_id(&mut self, policy: &Policy, max: u32) -> Option<MeterId> {
         let numbers = self.ids.of(self.qos, max);
         numbers.by_name.get(&policy.name).copied().map(MeterId)
@@ -759,8 +761,8 @@ impl<'a> Planner<'a> {
             .map(|(port, _)| (port, queue_at(port)))
             .collect();
         let kinds: BTreeSet<Option<QueueId>> = queues.values().copied().collect();
-        // A port without queues ignores a number. Where one port alone has queues, its entry counts
-        // only packets for them.
+        // A port without queues ignores a queue number. Where only one port has queues, its entry
+        // counts only packets for these queues.
         if let (2.., 1, Some(Some(queue))) = (queues.len(), kinds.len(), kinds.first()) {
             return vec![(None, Some(*queue))];
         }
@@ -770,9 +772,9 @@ impl<'a> Planner<'a> {
         with_queue.chain(others).collect()
     }
 
-    /// The queue of a treatment at a port. Where the code point chooses, and the packet gets one
-    /// that belongs to the queue, no queue is needed: it would overwrite that code point with its
-    /// first.
+    /// The queue of a treatment at a port. No queue is needed where the code point chooses the
+    /// queue, and the packet's mark belongs to it: the queue would overwrite the mark with its
+    /// first code point.
     fn queue_at(
         &self,
         at: Location,
@@ -903,14 +905,14 @@ impl Treatment {
         }
     }
 
-    /// Whether it does more than choose a queue.
+    /// Whether the treatment does more than choose a queue.
     fn is_for_ingress(&self) -> bool {
         self.meter.is_some() || self.mark.is_some() || self.drop
     }
 }
 
-/// The queue of a circuit: its own rate as long as it lives, and the rest of the port in turns with
-/// others.
+/// The queue of a circuit: it guarantees the circuit's rate while the circuit exists, and takes
+/// turns with others for the rest of the port.
 fn own_queue(circuit: &Circuit) -> Queue {
     Queue {
         min: circuit.rate,
@@ -919,7 +921,7 @@ fn own_queue(circuit: &Circuit) -> Queue {
     }
 }
 
-/// Numbers of the queues of circuits that name none and have a rate, by port and name.
+/// Queue numbers of circuits that have a rate and name no queue, by port and name.
 fn circuit_queues(qos: &Qos, circuits: &Circuits) -> BTreeMap<(Location, String), u8> {
     let mut names: BTreeMap<Location, BTreeSet<&str>> = BTreeMap::new();
     for (name, route) in circuits.routes() {

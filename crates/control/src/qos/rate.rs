@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
-/// Beyond any interface; all below is exact.
+/// A rate beyond any interface; all rates below it are exact.
 const MAX_BPS: f64 = 1e12;
 
 impl Rate {

@@ -11,7 +11,7 @@ use crate::timeouts::{HostName, Prefix};
 
 const ETH_TYPE_IPV4: u16 = 0x0800;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
-/// The bit of a VLAN id that is present.
+/// The bit that marks a VLAN id as present.
 const VLAN_PRESENT: u16 = 0x1000;
 
 /// Packets, by their own fields. An unstated field may have any value.
@@ -23,7 +23,7 @@ pub struct Service {
     pub proto: Option<Proto>,
     pub src_port: Option<u16>,
     pub dst_port: Option<u16>,
-    /// The code point that packets come with.
+    /// The code point that packets arrive with.
     pub dscp: Option<u8>,
     pub vlan: Option<u16>,
 }
@@ -59,8 +59,8 @@ impl Service {
         }
     }
 
-    /// The same packets after another code point was written into them. A service that matches none
-    /// is unchanged.
+    /// The same packets after another code point was written into them. A service that matches no
+    /// code point is unchanged.
     #[must_use]
     pub fn marked(&self, mark: u8) -> Service {
         Service {
@@ -69,9 +69,9 @@ impl Service {
         }
     }
 
-    /// Matches of one entry each: two where both versions of IP are meant. `ends` are the hosts it
-    /// is narrowed to, and `of_ip` restricts it to packets with a code point. Empty if no packet
-    /// can match all of that.
+    /// Matches of one entry each: two where both versions of IP are meant. `ends` are the hosts to
+    /// which the service is narrowed, and `of_ip` restricts it to packets with a code point. The
+    /// result is empty if no packet can match all of these.
     pub fn matchings(&self, ends: Option<(HostName, HostName)>, of_ip: bool) -> Vec<Matching> {
         let (from, to) = ends.unzip();
         let srcs: Vec<HostName> = [self.src, from].into_iter().flatten().collect();
@@ -183,7 +183,7 @@ impl Proto {
         }
     }
 
-    /// The fields of its ports, if it has any.
+    /// The fields of the protocol's ports, if it has any.
     pub(super) fn port_fields(self) -> Option<(Field, Field)> {
         match self {
             Proto::Tcp | Proto::Number(6) => Some((Field::TcpSrc, Field::TcpDst)),

@@ -1,9 +1,10 @@
-//! Entries that route, at the switch where packets come in: one for each sender and address, or
-//! for each sender and network behind a next hop.
+//! Routing entries at the switch where packets come in: one for each sender and address, or for
+//! each sender and network behind a next hop.
 //!
-//! The entry does a router's work (one hop less, new Ethernet addresses) and then sends the packet
-//! on as any of the target's VLAN. The controller keeps a [`Flows`] of what it has set, since no
-//! field of an entry names its target: when the target moves, its entries are found here.
+//! The entry does a router's work (one hop less, new Ethernet addresses) and then forwards the
+//! packet like any other of the target's VLAN. The controller keeps a [`Flows`] of the entries it
+//! has set, since no field of an entry names its target: when the target moves, the controller
+//! finds its entries here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,23 +25,23 @@ use crate::vlan::{self, Form, HostKey};
 
 use super::Hop;
 
-/// Above the entries of pairs, and below those that forbid packets or watch hosts.
+/// The priority: above the entries of pairs, and below those that forbid packets or watch hosts.
 const PRIORITY_ROUTED: u16 = 2300;
 
 /// An entry ends after this many seconds without a packet.
 const IDLE_TIMEOUT_S: u16 = 60;
-/// It ends after this many seconds in any case, so that its next packet is judged again.
+/// An entry ends after this many seconds in any case, so that its next packet is judged again.
 const HARD_TIMEOUT_S: u16 = 600;
 /// The time by which a switch has ended an entry, whatever its clock.
 const ENDED_AFTER: Duration = Duration::from_secs(660);
 
-/// Entries of all switches, of one switch, and of one port. The packets of further ones go by the
-/// controller.
+/// Maximum number of entries of all switches, of one switch, and of one port. Packets of further
+/// flows go through the controller.
 pub const FLOWS_MAX: usize = 262_144;
 pub const FLOWS_PER_SWITCH_MAX: usize = 32_768;
 pub const FLOWS_PER_PORT_MAX: usize = 8_192;
 
-/// Minimum time before an entry is sent again for packets that were under way.
+/// Minimum time before an entry is sent again for packets that were already under way.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 const ETH_TYPE_IPV4: u16 = 0x0800;
@@ -49,18 +50,18 @@ const ETH_TYPE_IPV6: u16 = 0x86dd;
 /// The identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
-    /// Where its packets come in.
+    /// The port where its packets come in.
     pub at: Location,
-    /// The VLAN id in their tags.
+    /// The VLAN id in the packets' tags.
     pub tag: Option<u16>,
     pub src: MacAddr,
-    /// The Ethernet address of the gateway that they are sent to.
+    /// The Ethernet address of the gateway to which the packets are sent.
     pub gateway: MacAddr,
-    /// The addresses that they go to.
+    /// The destination addresses of the packets.
     pub to: Prefix,
 }
 
-/// The way of an entry's packets.
+/// The path of an entry's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The sender.
@@ -70,14 +71,14 @@ pub struct Flow {
     pub target: HostKey,
     /// The gateway's address in the target's VLAN.
     pub gateway: MacAddr,
-    /// `IN_PORT`: where the packets come in.
+    /// The exit; `IN_PORT` is the port where the packets come in.
     pub exit: Exit,
     /// The form of the target's VLAN at the port of the exit.
     pub form: Form,
 }
 
 impl FlowKey {
-    /// The first key of a port, in their order.
+    /// The first key of a port, in key order.
     fn first(at: Location) -> FlowKey {
         FlowKey {
             at,
@@ -130,7 +131,7 @@ impl FlowKey {
         })
     }
 
-    /// The message that deletes the entry, and no other.
+    /// The message that deletes the entry, and no other entry.
     pub fn to_delete(self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,
@@ -158,7 +159,7 @@ impl Flow {
         }
     }
 
-    /// Whether an entry that a switch reports is the one that is set for this flow.
+    /// Whether an entry reported by a switch is the one set for this flow.
     pub fn is_row(&self, key: FlowKey, label_tag: u16, row: &FlowStats) -> bool {
         let own = self.to_add(key, label_tag, 0);
         let place = |m: &FlowMod| Place::of_entry(m.table_id, m.priority, &m.r#match);
@@ -168,7 +169,7 @@ impl Flow {
             && own.instructions == row.instructions
     }
 
-    /// Reads the target of an entry and the way there.
+    /// Reads the target of an entry and the exit towards it.
     pub fn read_way(row: &FlowStats) -> Option<(MacAddr, Exit)> {
         let [Instruction::ApplyActions(actions)] = &row.instructions[..] else {
             return None;
@@ -184,7 +185,7 @@ impl Flow {
         Some((MacAddr::from_u64(*value as u64), exit))
     }
 
-    /// First comes the hop: a packet without one goes to the controller as it has come in.
+    /// The TTL is decremented first: a packet with no hops left goes to the controller unchanged.
     fn actions(&self, key: FlowKey, label_tag: u16) -> Vec<Action> {
         let mut actions = vec![
             Action::DecNwTtl,
@@ -208,13 +209,13 @@ fn set(field: Field, mac: MacAddr) -> Action {
     Action::SetField(MatchField::exact(field, mac.to_u64().into()))
 }
 
-/// Whether a switch refuses an entry that routes. An error repeats the beginning of the message.
+/// Whether an error refuses a routing entry. The error repeats the beginning of the message.
 pub fn is_refused(error: &ErrorMessage) -> bool {
     const FLOW_MOD: u8 = 14;
     const COOKIE: std::ops::Range<usize> = 8..16;
     let cookie = error.data.get(COOKIE).and_then(|it| it.try_into().ok());
     let cookie = Cookie(cookie.map_or(0, u64::from_be_bytes));
-    // A port or a group may have gone meanwhile.
+    // A port or a group may have been removed meanwhile.
     let is_passing = [
         ErrorKind::FLOW_MOD_TABLE_FULL,
         ErrorKind::ACTION_BAD_OUT_PORT,
@@ -236,18 +237,18 @@ struct Record {
 #[derive(Default)]
 pub struct Flows {
     records: BTreeMap<FlowKey, Record>,
-    /// The same by what they depend on: their sender and their target, and their next hop.
+    /// The keys of the entries by their sender and target, and by their next hop.
     by_host: BTreeMap<HostKey, BTreeSet<FlowKey>>,
     by_hop: BTreeMap<Hop, BTreeSet<FlowKey>>,
-    /// The same, the one sent first is the first.
+    /// The keys in the order in which the entries were sent.
     by_age: BTreeSet<(Instant, FlowKey)>,
     ports: BTreeMap<Location, usize>,
     switches: BTreeMap<DatapathId, usize>,
 }
 
 impl Flows {
-    /// Notes an entry. Returns whether it is to be sent: not if there is no room, nor if it was
-    /// sent a moment ago.
+    /// Records an entry. Returns whether to send it: not if there is no room, nor if it was sent a
+    /// moment ago.
     pub fn set(&mut self, now: Instant, (key, flow): (FlowKey, Flow), generation: u16) -> bool {
         self.forget_ended(now);
         if let Some(record) = self.records.get(&key) {
@@ -260,7 +261,7 @@ impl Flows {
         self.note((key, flow), (now, generation))
     }
 
-    /// Notes an entry that a switch holds, perhaps of an earlier process. Returns whether it stays.
+    /// Records an entry found on a switch, perhaps of an earlier process. Returns whether it stays.
     pub fn adopt(&mut self, (key, flow): (FlowKey, Flow), sent: (Instant, u16)) -> bool {
         match self.records.get(&key) {
             Some(record) => record.flow == flow,
@@ -299,7 +300,7 @@ impl Flows {
             && of(self.switches.get(&at.dpid)) < FLOWS_PER_SWITCH_MAX
     }
 
-    /// Forgets the entries that have ended by themselves, in case that no report of it has come.
+    /// Forgets the entries that have timed out, in case the switch's report has not arrived.
     fn forget_ended(&mut self, now: Instant) {
         while let Some((sent_at, key)) = self.by_age.first().copied()
             && now.since(sent_at) >= ENDED_AFTER
@@ -308,8 +309,8 @@ impl Flows {
         }
     }
 
-    /// Forgets an entry that a switch reports as ended, unless that was an earlier one of the same
-    /// key.
+    /// Forgets an entry that a switch reports as ended, unless the report is about an earlier entry
+    /// with the same key.
     pub fn handle_removed(&mut self, now: Instant, key: FlowKey, removed: &FlowRemoved) {
         let record = self.records.get(&key);
         let record = record.filter(|it| it.generation == generation(removed.cookie));
@@ -338,7 +339,7 @@ impl Flows {
         keys.map_or(Vec::new(), |keys| keys.iter().copied().collect())
     }
 
-    /// The entries over a next hop to another host than this one.
+    /// The entries over a next hop whose target is a host other than `owner`.
     pub fn astray(&self, hop: Hop, owner: Option<MacAddr>) -> Vec<FlowKey> {
         let keys = self.by_hop.get(&hop).into_iter().flatten();
         let is_astray = |key: &&FlowKey| {
@@ -385,7 +386,7 @@ impl Flows {
     }
 }
 
-/// Takes an entry out of an index.
+/// Removes an entry from an index.
 fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<FlowKey>>, of: K, key: FlowKey) {
     if let Some(keys) = index.get_mut(&of) {
         keys.remove(&key);

@@ -1,8 +1,8 @@
-//! Next hops that are asked for, and the packets that wait for them.
+//! Questions for next hops, and the packets that wait for the answers.
 //!
-//! A next hop is asked for three times. Then the packets that wait are given back, so that their
-//! senders are informed. All is bounded: the next hops, those of one port, and the packets that
-//! wait for each.
+//! The controller asks for a next hop three times. Then it returns the waiting packets, so that
+//! their senders are informed. Everything is bounded: the next hops, those of one port, and the
+//! packets that wait for each next hop.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,10 +18,11 @@ use super::Hop;
 const QUESTIONS: u32 = 3;
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Next hops that are asked for at a time, in all and for the hosts of one port.
+/// Maximum number of next hops asked for at a time, in all and for the hosts of one port.
 pub const HOPS_MAX: usize = 1024;
 pub const HOPS_PER_PORT_MAX: usize = 64;
-/// Packets that wait for one next hop; a newer one takes the place of the oldest (RFC 4861, 7.2.2).
+/// Maximum number of packets that wait for one next hop; a newer one replaces the oldest (RFC 4861,
+/// 7.2.2).
 pub const PACKETS_MAX: usize = 4;
 /// Longer packets do not wait.
 pub const PACKET_LEN_MAX: usize = 2048;
@@ -29,14 +30,14 @@ pub const PACKET_LEN_MAX: usize = 2048;
 /// A packet that waits for its next hop, without its tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Where it has come in.
+    /// The port where the packet came in.
     pub at: Location,
     pub vlan: VlanId,
     pub frame: Bytes,
 }
 
 struct Asked {
-    /// The port whose host has caused the question.
+    /// The port of the host that caused the question.
     at: Location,
     left: u32,
     due: Instant,
@@ -47,9 +48,9 @@ struct Asked {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It waits, and its next hop is to be asked for now.
+    /// The packet waits, and the next hop must be asked for now.
     Asks,
-    /// It waits for a question that is open.
+    /// The packet waits for a question that is already open.
     Waits,
     /// There is no room.
     Full,
@@ -60,7 +61,7 @@ pub enum Held {
 pub enum Due {
     /// Ask again, for a host of this port.
     Ask { hop: Hop, at: Location },
-    /// Nobody has answered.
+    /// No answer has arrived.
     Failed { packets: VecDeque<Waiting> },
 }
 
@@ -72,7 +73,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Has a packet wait for its next hop.
+    /// Holds a packet until its next hop is known.
     pub fn hold(&mut self, now: Instant, hop: Hop, packet: Waiting) -> Held {
         if packet.frame.len() > PACKET_LEN_MAX {
             return Held::Full;
@@ -114,12 +115,12 @@ impl Neighbours {
         asked.packets
     }
 
-    /// Whether a next hop is asked for.
+    /// Whether a question for a next hop is open.
     pub fn asks(&self, hop: Hop) -> bool {
         self.asked.contains_key(&hop)
     }
 
-    /// Goes on with the questions that are due.
+    /// Repeats or ends the questions that are due.
     pub fn due(&mut self, now: Instant) -> Vec<Due> {
         let due = self.asked.iter().filter(|(_, asked)| asked.due <= now);
         let due: Vec<Hop> = due.map(|(hop, _)| *hop).collect();
@@ -143,7 +144,7 @@ impl Neighbours {
         self.asked.values().map(|asked| asked.due).min()
     }
 
-    /// Forgets the questions for next hops that `is_kept` does not hold for, with their packets.
+    /// Forgets the questions for next hops for which `is_kept` is false, with their packets.
     pub fn retain(&mut self, is_kept: impl Fn(Hop) -> bool) {
         let gone: Vec<Hop> = self.asked.keys().copied().collect();
         for hop in gone.into_iter().filter(|hop| !is_kept(*hop)) {
@@ -151,7 +152,7 @@ impl Neighbours {
         }
     }
 
-    /// The number of next hops that are asked for.
+    /// The number of open questions for next hops.
     pub fn len(&self) -> usize {
         self.asked.len()
     }

@@ -232,8 +232,8 @@ fn wrong_gateways_are_refused_with_what_would_be_right() {
     }
 }
 
-/// Entries towards a network lead no packet past a gateway's own address, nor to a broadcast
-/// address, where these are in a shorter network than the entry's.
+/// Entries towards a network forward no packet for a gateway's own address or a broadcast address,
+/// if that address is in a shorter network than the entry's.
 #[test]
 fn an_entry_covers_no_address_of_a_gateway() {
     let gateways = gateways(
@@ -268,8 +268,8 @@ fn network() -> impl Strategy<Value = Prefix> {
 }
 
 proptest! {
-    /// The table finds what looking at every network finds, and the prefix beside it leads the
-    /// same way for all of its addresses.
+    /// The table finds the same as a search of every network, and all addresses of the returned
+    /// prefix have the same next hop.
     #[test]
     fn the_table_agrees_with_trying_every_network(
         routes in prop::collection::btree_set(network(), 0..20),
@@ -454,7 +454,7 @@ fn entries_are_found_by_what_they_depend_on() {
     assert!(flows.is_empty() && flows.of_host(host(9)).is_empty());
 }
 
-/// A report of an entry's end may come after the entry was set again.
+/// A report of an entry's end may arrive after the entry was set again.
 #[test]
 fn a_late_report_ends_no_entry_that_was_set_again() {
     let (mut flows, now) = (Flows::default(), Instant::START);
@@ -496,7 +496,7 @@ fn entries_are_bounded_and_make_room_when_they_have_ended() {
     assert_eq!(flows.len(), 1);
 }
 
-/// A switch with the entry does what a router does, and reports it by the key it was set for.
+/// A switch with the entry acts as a router, and reports the entry by the key it was set for.
 #[test]
 fn an_entry_routes() {
     let to: Prefix = "10.0.20.0/25".parse().expect("a network");

@@ -1,18 +1,18 @@
 //! The controller's end of one OpenFlow connection.
 //!
 //! A session opens with HELLO, agrees on a version, asks the switch for its identity (features,
-//! description, ports, role) and outputs [`SessionOutput::Up`]. From then on it answers echoes,
-//! checks every message and delivers those for the application. With
-//! [`SessionConfig::is_guarded`] it does so only while no other controller serves the switch. It
-//! never waits for the application, so the switch's keep-alive holds however busy the application
-//! is.
+//! description, ports, role) and outputs [`SessionOutput::Up`]. From then on the session answers
+//! echo requests, checks every message and delivers the messages for the application. With
+//! [`SessionConfig::is_guarded`] it does so only while no other controller serves the switch. The
+//! session never waits for the application, so the switch's keep-alive works however busy the
+//! application is.
 //!
-//! Its reactions to wrong peers:
+//! Reactions to faulty peers:
 //!
 //! | the peer | the session |
 //! | --- | --- |
 //! | opens with anything but HELLO | closes |
-//! | speaks no version of ours | HELLO_FAILED/INCOMPATIBLE, closes |
+//! | shares no version with us | HELLO_FAILED/INCOMPATIBLE, closes |
 //! | is silent during set-up | closes at the deadline |
 //! | sends an unreadable message | the decoder's error; closes after `malformed_max` |
 //! | sends another version mid-channel | BAD_VERSION, counted as malformed |
@@ -20,7 +20,7 @@
 //! | sends a second HELLO, HELLO_FAILED or an unsolicited reply | ignored, counted |
 //! | stops in the middle of a message | closes after `message_timeout` |
 //! | answers no echo | closes after `echo_unanswered_max` |
-//! | answers the guard once, and then no more | closes after `features_timeout` |
+//! | answers the guard once, and never again | closes after `features_timeout` |
 //!
 //! Transaction ids with the top bit set are the session's; the application uses the others.
 
@@ -52,7 +52,8 @@ const ERROR_DATA_LEN: usize = 128;
 
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// The versions to offer: 1.0, 1.3, 1.4 and 1.5 of which the highest that both know is spoken.
+    /// The versions to offer, out of 1.0, 1.3, 1.4 and 1.5. The session uses the highest that both
+    /// sides know.
     pub versions: Vec<Version>,
     /// Time from the start of the connection to the peer's HELLO.
     pub hello_timeout: Duration,
@@ -60,23 +61,26 @@ pub struct SessionConfig {
     pub features_timeout: Duration,
     /// Time from the first byte of a message to its last.
     pub message_timeout: Duration,
-    /// Time between two echo requests, whatever else is on the channel: they measure its delay too.
+    /// Time between two echo requests, whatever other traffic the channel has: echoes measure its
+    /// delay too.
     pub echo_interval: Duration,
-    /// Echo requests without any sign of life before the connection is dead.
+    /// Echo requests without any sign of life before the connection counts as dead.
     pub echo_unanswered_max: u32,
-    /// How long the peer has to answer [`Session::handle_probe`].
+    /// Time for the peer to answer [`Session::handle_probe`].
     pub probe_timeout: Duration,
-    /// Maximum number of malformed messages within `malformed_window`; one more closes.
+    /// Maximum number of malformed messages within `malformed_window`; one more closes the
+    /// connection.
     pub malformed_max: u32,
     pub malformed_window: Duration,
     /// Role to ask for (1.3); `None` leaves the switch's default, EQUAL.
     pub role: Option<RoleMessage>,
-    /// Whether a [`Guard`] decides whether this controller serves the switch,
-    /// for controllers that do not know of each other. It decides about the role in `role`'s place.
+    /// Whether a [`Guard`] decides whether this controller serves the switch, for controllers that
+    /// do not know of each other. The guard then chooses the role instead of `role`.
     pub is_guarded: bool,
-    /// Whether the guard lets others take the switch first, as at this process's other switches.
+    /// Whether the guard lets other controllers take the switch first, as at this process's other
+    /// switches.
     pub is_patient: bool,
-    /// More ports than this in one switch close the connection.
+    /// Maximum number of ports of one switch; more close the connection.
     pub port_count_max: usize,
 }
 
@@ -100,7 +104,7 @@ impl Default for SessionConfig {
     }
 }
 
-/// A switch that has reported everything that its use requires.
+/// A switch that has reported everything needed to use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchUp {
     pub version: Version,
@@ -109,7 +113,7 @@ pub struct SwitchUp {
     pub ports: Vec<Port>,
     /// `None` when the switch refused to describe itself.
     pub description: Option<Description>,
-    /// The role granted; EQUAL where none was requested or the switch knows none.
+    /// The role granted; EQUAL if none was requested or the switch knows no roles.
     pub role: Role,
 }
 
@@ -118,14 +122,14 @@ pub struct SwitchUp {
 pub enum SessionOutput {
     /// A frame to write before anything that is queued for this connection.
     Transmit(Frame),
-    /// The switch may be used. Comes once, or again after [`SessionOutput::Aside`].
+    /// The switch may be used. Output once, and again after [`SessionOutput::Aside`].
     Up(Box<SwitchUp>),
-    /// Another controller serves the switch. This ends what [`SessionOutput::Up`] began, if it has
-    /// come. Needs [`SessionConfig::is_guarded`].
+    /// Another controller serves the switch. This ends the use that [`SessionOutput::Up`] began, if
+    /// it was output. Needs [`SessionConfig::is_guarded`].
     Aside(DatapathId),
     /// A frame for the application. [`decode_rows`] reads it without error.
     Deliver(Frame),
-    /// The end: write what was transmitted before, then close. Nothing follows.
+    /// The end: write the frames transmitted before, then close. No output follows.
     Close(CloseReason),
 }
 
@@ -135,7 +139,7 @@ pub enum CloseReason {
     NotHello(MessageKind),
     /// The peer began a handshake of TLS.
     Tls,
-    /// Versions as bits, those of the wire: bit n is version n.
+    /// Versions as bits, numbered as on the wire: bit n is version n.
     VersionMismatch {
         /// The version byte of its HELLO.
         theirs: u8,
@@ -155,7 +159,7 @@ pub enum CloseReason {
     /// The peer refused our HELLO or our request for features.
     PeerRefused(ErrorKind),
     RoleRefused(ErrorKind),
-    /// A switch that knows roles has left a role request without an answer.
+    /// A switch that knows roles has not answered a role request.
     RoleTimeout,
 }
 
@@ -213,7 +217,7 @@ pub struct SessionCounters {
     pub received: u64,
     pub transmitted: u64,
     pub delivered: u64,
-    /// Packet-ins of these; those that the edge has answered are not among them.
+    /// Delivered packet-ins, without those that the edge has answered.
     pub packet_ins: u64,
     pub echo_requests_sent: u64,
     pub echo_requests_answered: u64,
@@ -233,7 +237,7 @@ pub struct Session {
     started: Instant,
     outputs: VecDeque<SessionOutput>,
     next_xid: u32,
-    /// When the next echo request goes out, or the connection is dead.
+    /// When the next echo request is sent, or the connection counts as dead.
     echo_due: Instant,
     echo_unanswered: u32,
     probe_due: Option<Instant>,
@@ -242,7 +246,7 @@ pub struct Session {
     resumed_at: Instant,
     /// Decides whether this controller serves the switch, once it is set up.
     roles: Option<Box<Roles>>,
-    /// The connection was opened by another process.
+    /// Whether another process opened the connection.
     is_resumed: bool,
     malformed_since: Instant,
     malformed_count: u32,
@@ -267,11 +271,11 @@ impl Session {
         session
     }
 
-    /// Starts a session on a connection that speaks `version` already, with another process until
-    /// now. `seed` chooses the first xid.
+    /// Starts a session on a connection that another process has used until now, in `version`.
+    /// `seed` chooses the first xid.
     ///
-    /// The request for features is the fence: a switch answers in order, so what comes before its
-    /// answer was for the other process. Of that, packet-ins and changes of ports count. Answers do
+    /// The request for features is the fence: a switch answers in order, so all messages before its
+    /// answer were for the other process. Packet-ins and port changes among them count. Answers do
     /// not, whatever their xids.
     pub fn resume(now: Instant, config: SessionConfig, version: Version, seed: u64) -> Session {
         let mut session = Session::begun(now, config, seed);
@@ -301,7 +305,7 @@ impl Session {
         }
     }
 
-    /// Handles one message of the switch.
+    /// Handles one message from the switch.
     pub fn handle_frame(&mut self, now: Instant, frame: Frame) {
         if matches!(self.state, State::Closed) {
             return;
@@ -319,7 +323,7 @@ impl Session {
         }
     }
 
-    /// Notes that `count` packet-ins have come and are answered already: the peer lives.
+    /// Notes that `count` packet-ins were received and answered already: the peer is alive.
     pub fn handle_answered(&mut self, count: u64) {
         self.counters.received += count;
         self.heard();
@@ -334,8 +338,8 @@ impl Session {
         };
     }
 
-    /// Notes whether the driver has stopped reading because the inbox is full. While it has, the
-    /// silence is not the switch's, and no deadline that waits for the switch runs.
+    /// Notes whether the driver has stopped reading because the inbox is full. During the pause,
+    /// silence is not the switch's fault, and no deadline that waits for the switch runs.
     pub fn handle_paused(&mut self, now: Instant, paused: bool) {
         if self.paused && !paused {
             self.heard();
@@ -367,7 +371,7 @@ impl Session {
         self.outputs.pop_front()
     }
 
-    /// Whether [`Session::poll_output`] has something.
+    /// Whether [`Session::poll_output`] has an output.
     pub fn has_output(&self) -> bool {
         !self.outputs.is_empty()
     }
@@ -425,8 +429,8 @@ impl Session {
         counters
     }
 
-    /// Handles exactly one deadline, so that each is examined with the state that the one before
-    /// left.
+    /// Handles exactly one deadline, so that each deadline is examined in the state that the
+    /// previous one left.
     fn handle_due(&mut self, now: Instant) {
         let due = |at: Instant| at <= now;
         if self
@@ -543,7 +547,7 @@ impl Session {
         // An unreadable row must not hide the others from the application.
         let message = match decode_rows(&frame) {
             Ok((message, _)) => message,
-            // An error is never answered by an error: two sides could do so for ever.
+            // Never answer an error with an error: two sides could do so for ever.
             Err(_) if kind == K::Error => return self.count_malformed(now),
             Err(error) => return self.malformed(now, version, &frame, error.kind),
         };
@@ -596,7 +600,7 @@ impl Session {
         }
     }
 
-    /// Hands the switch to the application, with the packet-ins that came before.
+    /// Hands the switch to the application, with the packet-ins received before.
     fn start(&mut self, up: Box<SwitchUp>, early: Vec<Frame>) {
         self.outputs.push_back(SessionOutput::Up(up));
         self.counters.delivered += early.len() as u64;
@@ -666,7 +670,7 @@ impl Session {
 
     fn send_error_data(&mut self, version: Version, xid: Xid, kind: ErrorKind, data: Bytes) {
         let error = Message::Error(ErrorMessage::new(kind, data.clone()));
-        // 1.0 has fewer codes: one that it lacks becomes the nearest, a bad length.
+        // 1.0 has fewer codes: a missing code becomes the nearest one, a bad length.
         let frame = encode(version, xid, &error).or_else(|_| {
             let kind = ErrorKind::BAD_LEN;
             let error = ErrorMessage::new(kind, data);
@@ -679,7 +683,8 @@ impl Session {
 
     fn echo_in_turn(&mut self, now: Instant, version: Version) {
         self.echo_unanswered += 1;
-        // From now, not from the deadline: after a stall of ours the switch has its time.
+        // Count from now, not from the deadline: after a stall of ours the switch gets its full
+        // time.
         self.echo_due = now + self.config.echo_interval;
         self.send_echo(version);
     }
@@ -689,7 +694,7 @@ impl Session {
         self.request(version, &Message::EchoRequest(Bytes::new()));
     }
 
-    /// Sends a message of the session's own under a fresh xid.
+    /// Sends a request of the session's own with a fresh xid.
     fn request(&mut self, version: Version, message: &Message) -> Xid {
         self.next_xid = self.next_xid.wrapping_add(1) & !SESSION_XID;
         let xid = Xid(self.next_xid | SESSION_XID);
@@ -716,7 +721,7 @@ fn echo_reply(request: &Frame) -> Frame {
     Frame::new(bytes.freeze()).expect("as long as the request was")
 }
 
-/// `frame` itself, or under 1.3 when its version byte is none that exists.
+/// `frame` itself, or a copy with version 1.3 if its version byte is unknown.
 fn as_known_version(frame: &Frame) -> Frame {
     if frame.version().is_some() {
         return frame.clone();

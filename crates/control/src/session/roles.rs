@@ -1,5 +1,5 @@
-//! The guard of a session: its requests, its answers, and which messages reach the application
-//! meanwhile.
+//! The guard of a session: its requests, the switch's answers, and the messages that reach the
+//! application meanwhile.
 
 use clock::Instant;
 use openflow::message::{ErrorMessage, Port, PortReason, PortStatus, Role};
@@ -13,7 +13,7 @@ pub(super) struct Roles {
     pub(super) guard: Guard,
     /// The xid of the guard's last request.
     xid: Option<Xid>,
-    /// The switch as the application will see it, its ports as they are now.
+    /// The switch as the application will see it, with its current ports.
     up: SwitchUp,
     early: Early,
 }
@@ -88,7 +88,7 @@ impl Session {
         true
     }
 
-    /// Gives the guard an input, and carries out what it decides.
+    /// Gives the guard an input, and carries out its decisions.
     pub(super) fn guard(&mut self, now: Instant, version: Version, input: impl FnOnce(&mut Roles)) {
         let Some(mut roles) = self.roles.take() else {
             return;
@@ -129,8 +129,8 @@ impl Session {
     }
 }
 
-/// Whether the switch has refused a change of the application because it was slave. A packet that
-/// is lost is none.
+/// Whether the switch has refused a change of the application because the connection was slave. A
+/// lost packet is no such change.
 fn is_of_slave(xid: Xid, error: &ErrorMessage) -> bool {
     let is_of_session = xid.0 & SESSION_XID != 0;
     let refused = match error.data[..] {

@@ -10,10 +10,10 @@ use openflow::{ErrorKind, Frame, Message, PortNo, Version, Xid};
 
 use super::{CloseReason, SwitchUp};
 
-/// Bytes of packet-ins that are kept until the switch is up, the first to come. A host announces
-/// itself once, and its switch may send that before it has answered.
+/// Bytes of packet-ins kept until the switch is up, the first to arrive. A host announces itself
+/// once, and its switch may send that packet before it has answered.
 const EARLY_BYTES_MAX: usize = 4096;
-/// The same where they have come while no process was there.
+/// The same if they arrived while no process was running.
 const RESUMED_BYTES_MAX: usize = 16 << 10;
 
 pub(super) struct Setup {
@@ -22,12 +22,12 @@ pub(super) struct Setup {
     ports: BTreeMap<PortNo, Port>,
     description: Option<Description>,
     role: Role,
-    /// Requests without an answer, by their question.
+    /// Unanswered requests, each with its question.
     waiting: Vec<(Xid, Question)>,
     pub(super) early: Early,
 }
 
-/// The first packet-ins before the switch is up, in their order.
+/// The first packet-ins before the switch is up, in order.
 #[derive(Default)]
 pub(super) struct Early {
     frames: Vec<Frame>,
@@ -73,7 +73,7 @@ enum Question {
 
 pub(super) enum Progress {
     Waiting,
-    /// A packet-in or the like that comes too early.
+    /// A packet-in or flow-removed that arrives too early.
     Early,
     Unexpected,
     /// Features are known: send [`questions`].
@@ -135,7 +135,7 @@ impl Setup {
                 return self.bounded(port_count_max).unwrap_or(Progress::Ask);
             }
             Message::PortStatus(status) => {
-                // The description of ports may be under way: the later report counts.
+                // The port description may be under way: the later report counts.
                 let no = status.port.port_no;
                 match status.reason {
                     PortReason::DELETE => drop(self.ports.remove(&no)),

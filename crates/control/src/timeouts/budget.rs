@@ -1,12 +1,12 @@
 //! The arithmetic of a flow table of C entries, without switches or messages.
 //!
-//! A table holds, by Little's law, `N = λ·(d + T)` entries, where λ is the rate of new flows, d how
-//! long a flow sends and T how long its entry outlives it. Only T can be chosen: [`idle_cap`]. An
-//! entry that is known to send every few milliseconds needs less: [`Tracked::idle`]. As the table
-//! fills, the controller reads it more often ([`poll_interval`]). Above nine tenths it evicts the
-//! least recently used entries ([`victims`]), and where all are in use it replaces some by a coarse
-//! one ([`coarsen`]). [`Overload`] stretches all timeouts while the controller's processor is
-//! short.
+//! A table holds, by Little's law, `N = λ·(d + T)` entries, where λ is the rate of new flows, d the
+//! time that a flow sends and T the time that its entry outlives it. Only T can be chosen:
+//! [`idle_cap`]. An entry whose flow is known to send every few milliseconds needs less:
+//! [`Tracked::idle`]. As the table fills, the controller reads it more often ([`poll_interval`]).
+//! Above nine tenths it evicts the least recently used entries ([`victims`]), and if all are in use
+//! it replaces some by a coarse one ([`coarsen`]). [`Overload`] stretches all timeouts while the
+//! controller's processor is overloaded.
 //!
 //! Only sums, products and quotients are used: the same input gives the same bits on any machine.
 
@@ -46,7 +46,7 @@ fn share(capacity: u32, tenths: u64) -> u32 {
     (u64::from(capacity) * tenths / 10) as u32
 }
 
-/// T*: the longest idle timeout with which the table holds its target.
+/// T*: the longest idle timeout with which the table stays at its target.
 pub fn idle_cap(capacity: u32, new_flows_per_s: f64, active: Duration) -> Duration {
     let fits_s = f64::from(target(capacity)) / new_flows_per_s;
     let idle_s = (fits_s - active.as_secs_f64()).max(0.0);
@@ -57,7 +57,8 @@ pub fn idle_cap(capacity: u32, new_flows_per_s: f64, active: Duration) -> Durati
     }
 }
 
-/// The time until the next reading of statistics: until a quarter of the free places has filled.
+/// The time until the next reading of statistics: the time in which a quarter of the free places
+/// fills.
 pub fn poll_interval(capacity: u32, entries: u32, new_flows_per_s: f64) -> Duration {
     let free = f64::from(capacity.saturating_sub(entries));
     let interval_s = free / (4.0 * new_flows_per_s);
@@ -67,16 +68,16 @@ pub fn poll_interval(capacity: u32, entries: u32, new_flows_per_s: f64) -> Durat
     }
 }
 
-/// The timeout in OpenFlow's unit, whole seconds. The flow's need is rounded up, the table's limit
-/// to the nearest second, and neither to 0, which would mean no timeout: half a second becomes one.
-/// The surplus fits between 0.8 and 0.9 of the table.
+/// The timeout in OpenFlow's unit, whole seconds. The flow's need is rounded up, and the table's
+/// limit to the nearest second. Neither becomes 0, which would mean no timeout: half a second
+/// becomes one. The surplus fits between 0.8 and 0.9 of the table.
 pub fn whole_seconds(idle: Duration, cap: Duration) -> u16 {
     let needed = idle.as_nanos().div_ceil(1_000_000_000) as u64;
     let allowed = (cap + Duration::from_millis(500)).as_secs().max(1);
     u16::try_from(needed.clamp(1, allowed)).unwrap_or(u16::MAX)
 }
 
-/// New flows a second: counted in windows, with a mean in which older ones fade.
+/// New flows per second: counted in windows, with a mean in which older windows fade.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivalRate {
     window_since: Instant,
@@ -90,7 +91,7 @@ impl ArrivalRate {
     const WINDOW: Duration = Duration::from_millis(500);
     /// Weight of the newest window. The mean covers about the last 3.5 s.
     const WEIGHT: f64 = 0.25;
-    /// The number of windows of which a plain mean is taken first.
+    /// The number of first windows for which a plain mean is used.
     const SETTLED_WINDOWS: u8 = 4;
     /// The number of empty windows after which an earlier rate is forgotten.
     const FORGOTTEN_WINDOWS: u64 = 120;
@@ -109,7 +110,7 @@ impl ArrivalRate {
         self.counted = self.counted.saturating_add(1);
     }
 
-    /// The rate. A rise counts at once: the window under way counts as a whole one where it already
+    /// The rate. A rise counts at once: the current window counts as a whole one if it already
     /// exceeds the mean.
     pub fn per_s(&mut self, now: Instant) -> f64 {
         self.advance(now);
@@ -149,7 +150,7 @@ impl ArrivalRate {
 pub struct TableBudget {
     capacity: u32,
     arrivals: ArrivalRate,
-    /// The known number of entries: the last reading, and those set and removed since.
+    /// The known number of entries: the last reading, with the entries set and removed since.
     entries: u32,
     /// The entries in use at the last reading ([`Tracked::is_active`]).
     active: u32,
@@ -191,7 +192,7 @@ impl TableBudget {
         self.entries = self.entries.saturating_sub(1);
     }
 
-    /// Takes in a reading: the number of entries, and of those in use.
+    /// Handles a reading: the number of entries, and of entries in use.
     pub fn handle_poll(&mut self, now: Instant, entries: u32, active: u32) {
         self.entries = entries;
         self.active = active;
@@ -199,7 +200,7 @@ impl TableBudget {
         self.polled_at = now;
     }
 
-    /// Whether the last reading was so long ago that new entries show no rate of today.
+    /// Whether the last reading was so long ago that new entries do not show the current rate.
     pub fn is_stale(&self, now: Instant) -> bool {
         now.since(self.polled_at) > POLL_MAX + POLL_MAX
     }
@@ -217,8 +218,8 @@ impl TableBudget {
         self.arrivals.per_s(now)
     }
 
-    /// T*. By Little's law, d is the number of flows that send over the rate of new ones. Counted
-    /// this way it includes those that have not ended yet.
+    /// T*. By Little's law, d is the number of sending flows divided by the rate of new ones.
+    /// Counted this way, d includes flows that have not ended yet.
     pub fn idle_cap(&mut self, now: Instant) -> Duration {
         let per_s = self.arrivals.per_s(now);
         if per_s <= 0.0 {
@@ -229,7 +230,7 @@ impl TableBudget {
     }
 
     /// The time of the next reading. A quarter of the free places may fill sooner than the rate
-    /// predicts: then it is due at once, though never before [`POLL_MIN`].
+    /// predicts: then the reading is due at once, though never before [`POLL_MIN`].
     pub fn next_poll(&mut self, now: Instant) -> Instant {
         let per_s = self.arrivals.per_s(now);
         let was_free = self
@@ -243,12 +244,12 @@ impl TableBudget {
         self.polled_at + interval
     }
 
-    /// The number of entries above nine tenths, which must go.
+    /// The number of entries above nine tenths, which must be evicted or replaced.
     pub fn excess(&self) -> u32 {
         self.entries.saturating_sub(high_mark(self.capacity))
     }
 
-    /// The number of entries that may be set before others must go.
+    /// The number of entries that may be set before others must be evicted or replaced.
     pub fn room(&self) -> u32 {
         high_mark(self.capacity).saturating_sub(self.entries)
     }

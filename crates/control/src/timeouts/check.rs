@@ -5,23 +5,23 @@ use std::fmt;
 
 use super::{ENTRIES_MAX, FirstPackets, FlowClass, IP, Lease, Lifetime, Paper, Timeouts};
 
-/// The longest timeout in seconds that a person can mean; the fields of a flow-mod have room for
+/// The longest timeout in seconds that a person can intend; the fields of a flow-mod have room for
 /// more.
 const TIMEOUT_MAX_S: u16 = 18 * 3600;
 
 /// Maximum number of ports of one class, in one direction.
 pub const PORTS_MAX: usize = 8;
 
-/// Maximum number of entries of one pair for its services, those of IPv4 and IPv6 together.
+/// Maximum number of entries of one pair for its services, for IPv4 and IPv6 together.
 pub const RULES_MAX: usize = 64;
 
-/// Maximum number of classes with a place in the order of entries.
+/// Maximum number of classes with a rank in the order of entries.
 const RANKS_MAX: usize = 255;
 
 /// One mistake, by the names of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The place of the class in its list; `None` for a mistake outside classes.
+    /// The position of the class in its list; `None` for a mistake outside classes.
     pub class: Option<usize>,
     /// The name of the setting.
     pub field: &'static str,
@@ -81,8 +81,8 @@ impl Timeouts {
         }
     }
 
-    /// Finds settings that are allowed but cannot be meant: classes without packets, since one
-    /// before them has all of theirs.
+    /// Finds settings that are allowed but cannot be intended: classes without packets, since an
+    /// earlier class has all of theirs.
     pub fn doubts(&self) -> Vec<Problem> {
         let mut doubts = Vec::new();
         for (at, class) in self.classes.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Problems {
         }
     }
 
-    /// Checks a service. `rules` counts those of the classes before it.
+    /// Checks a service. `rules` counts the rules of the classes before it.
     fn service(&mut self, at: usize, class: &FlowClass, rules: &mut usize) {
         let Some(service) = &class.service else {
             return;
@@ -170,7 +170,7 @@ impl Problems {
         }
     }
 
-    /// Checks the treatment of first packets: entries that report are towards a host, from any
+    /// Checks the treatment of first packets: reporting entries match packets to a host, from any
     /// sender.
     fn first_packets(&mut self, at: usize, class: &FlowClass, of_all: FirstPackets) {
         let asked = class.first_packets.unwrap_or(of_all);
@@ -244,8 +244,8 @@ impl Problems {
         }
     }
 
-    /// Checks the order of two timeouts: an idle timeout above the hard one never acts. 0 means
-    /// none.
+    /// Checks the order of two timeouts: an idle timeout above the hard one never takes effect. 0
+    /// means no timeout.
     fn ordered(
         &mut self,
         class: Option<usize>,
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Each rule, broken by as little as can be.
+    /// Each rule, broken by as little as possible.
     #[test]
     fn every_rule_holds_by_itself() {
         let lease = |change: fn(&mut Lease)| {

@@ -9,15 +9,15 @@ use openflow::MacAddr;
 use super::{FirstPackets, Lifetime};
 use crate::entry::{Family, Rule, proto};
 
-/// Pairs of hosts with a treatment of their own, in the direction named.
+/// Pairs of hosts with their own treatment, in the named direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowClass {
     pub name: String,
-    /// The sending host or network; any without.
+    /// The sending host or network; any if `None`.
     pub src: Option<HostName>,
-    /// The receiving host or network; any without.
+    /// The receiving host or network; any if `None`.
     pub dst: Option<HostName>,
-    /// The packets of the class; all without.
+    /// The packets of the class; all if `None`.
     pub service: Option<Service>,
     pub lifetime: Option<Lifetime>,
     pub first_packets: Option<FirstPackets>,
@@ -33,11 +33,11 @@ pub enum HostName {
     Mac(MacAddr),
     /// The address that a host claims by ARP or neighbour discovery.
     Ip(IpAddr),
-    /// Hosts with an address in it.
+    /// Hosts with an address in the network.
     Net(Prefix),
 }
 
-/// Packets between two hosts of one protocol, and perhaps of some ports.
+/// Packets of one protocol between two hosts, and perhaps only of some ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub proto: Proto,
@@ -50,7 +50,7 @@ pub struct Service {
 /// The protocol over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proto {
-    /// All of IPv4's ICMP, and the echoes of IPv6's: neighbour discovery is ICMPv6 too.
+    /// All ICMP of IPv4, and only the echoes of ICMPv6: neighbour discovery is ICMPv6 too.
     Icmp,
     /// A protocol by its number.
     Number(u8),
@@ -59,7 +59,7 @@ pub enum Proto {
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix {
-    /// Zero past its length.
+    /// The address, with zero bits past the length.
     ip: IpAddr,
     len: u8,
 }
@@ -76,7 +76,7 @@ impl FlowClass {
         is(self.src, src) && is(self.dst, dst)
     }
 
-    /// Whether this class has all packets of the other.
+    /// Whether this class matches all packets of the other.
     pub(super) fn covers(&self, other: &FlowClass) -> bool {
         let covers = |of: Option<HostName>, other: Option<HostName>| match (of, other) {
             (None, _) => true,
@@ -93,7 +93,7 @@ impl FlowClass {
 }
 
 impl Service {
-    /// The rules of the class in these families; `rank` among the services.
+    /// The rules of the service in these families. `rank` is the rank of its class.
     pub(super) fn rules(&self, rank: u8, families: &[Family]) -> Vec<Rule> {
         let any = |ports: &[u16]| match ports {
             [] => vec![0],
@@ -143,7 +143,7 @@ impl Proto {
         [Proto::TCP, Proto::UDP, Proto::SCTP].contains(&self)
     }
 
-    /// The numbers in the header, each with a type where only some are meant.
+    /// The protocol numbers in the header, each with a type if only some types are meant.
     fn numbers(self, family: Family) -> Vec<(u8, u16)> {
         const ECHO_REQUEST: u16 = 128;
         const ECHO_REPLY: u16 = 129;
@@ -177,8 +177,8 @@ impl HostName {
         }
     }
 
-    /// Whether every host of the other name is one of this. The addresses of hosts are not known
-    /// here.
+    /// Whether this name matches every host that the other matches. The addresses of hosts are not
+    /// known here.
     pub(crate) fn covers(self, other: HostName) -> bool {
         match (self.prefix(), other.prefix()) {
             (Some(prefix), Some(other)) => prefix.covers(other),
@@ -202,7 +202,7 @@ impl Prefix {
         Prefix { ip, len }
     }
 
-    /// The first address of it.
+    /// The first address of the prefix.
     pub fn ip(self) -> IpAddr {
         self.ip
     }
@@ -212,7 +212,7 @@ impl Prefix {
         self.len
     }
 
-    /// The address, if it is the only one.
+    /// The address, if the prefix has only one.
     pub fn single(self) -> Option<IpAddr> {
         (self == Prefix::host(self.ip)).then_some(self.ip)
     }
@@ -234,7 +234,7 @@ impl Prefix {
         ((a ^ b).leading_zeros() - unused) as u8
     }
 
-    /// The first `len` bits of an address that has as many.
+    /// The prefix of the first `len` bits of an address, which must have at least `len` bits.
     pub(crate) fn of(ip: IpAddr, len: u8) -> Prefix {
         let (value, width) = bits(ip);
         let rest = u32::from(width - len);

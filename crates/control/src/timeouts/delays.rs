@@ -1,4 +1,4 @@
-//! Delays until an entry exists: the last of those that were measured.
+//! Delays until an entry exists: the last measured ones.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ impl Delays {
         }
     }
 
-    /// Whether one more may be measured now.
+    /// Whether one more delay may be measured now.
     pub fn takes(&mut self, now: Instant) -> bool {
         self.budget.take(now)
     }
@@ -43,7 +43,7 @@ impl Delays {
         self.last.push_back(delay);
     }
 
-    /// All that were measured, since the start.
+    /// All delays measured since the start.
     pub fn all(&self) -> Histogram {
         self.all
     }
@@ -53,7 +53,7 @@ impl Delays {
         self.last.len()
     }
 
-    /// The smallest delay that this share of them does not exceed.
+    /// The smallest delay that this share of the kept delays does not exceed.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let mut sorted: Vec<Duration> = self.last.iter().copied().collect();
         sorted.sort_unstable();

@@ -1,11 +1,11 @@
 //! Packets forbidden by IP address, judged by their own fields and not by their hosts.
 //!
-//! A class with `forbid` that names an IP address or a network is a *guard*: entries of every
+//! A class with `forbid` that names an IP address or a network is a *guard*: entries on every
 //! switch drop the packets from or to those addresses, whoever sends them, before any entry of a
 //! pair. An earlier class that allows some of these packets takes precedence: its pairs have
-//! entries of their own above the guard, and its packets without one go to the controller. ARP and
-//! neighbour discovery are judged by their hosts alone; neighbour discovery that the guard would
-//! drop goes to the controller.
+//! entries of their own above the guard, and its packets without an entry go to the controller. ARP
+//! and neighbour discovery are judged by their hosts alone; neighbour discovery that the guard
+//! would drop goes to the controller.
 
 use openflow::packet::PacketFields;
 use openflow::{Field, MacAddr, Match, Version};
@@ -71,7 +71,8 @@ impl Region {
         region.families().next().is_some().then_some(region)
     }
 
-    /// The families: both, where it names no IP address, and none where it names one of each.
+    /// The families of the region: both if it names no IP address, and none if it names one of
+    /// each.
     fn families(self) -> impl Iterator<Item = Family> {
         let nets = [self.src.net, self.dst.net];
         [Family::Ipv4, Family::Ipv6]
@@ -121,7 +122,7 @@ impl Prefix {
 }
 
 impl FlowClass {
-    /// Whether it forbids packets by their IP addresses.
+    /// Whether the class forbids packets by their IP addresses.
     fn is_guard(&self) -> bool {
         let is_ip = |name: HostName| !matches!(name, HostName::Mac(_));
         self.forbid && [self.src, self.dst].into_iter().flatten().any(is_ip)
@@ -136,7 +137,7 @@ impl FlowClass {
     }
 }
 
-/// All packets of these families.
+/// The rules for all packets of these families.
 pub(super) fn whole(rank: u8, families: &[Family]) -> Vec<Rule> {
     let rule = |family: &Family| Rule {
         rank,
@@ -149,12 +150,12 @@ pub(super) fn whole(rank: u8, families: &[Family]) -> Vec<Rule> {
 }
 
 impl Timeouts {
-    /// Whether something is forbidden by IP address.
+    /// Whether any packets are forbidden by IP address.
     pub fn has_guards(&self) -> bool {
         self.classes.iter().any(FlowClass::is_guard)
     }
 
-    /// Whether something is by an address of IPv6, which OpenFlow 1.0 cannot match.
+    /// Whether any packets are forbidden by IPv6 address, which OpenFlow 1.0 cannot match.
     pub fn guards_ipv6(&self) -> bool {
         let guards = self.classes.iter().filter(|class| class.is_guard());
         guards
@@ -166,8 +167,8 @@ impl Timeouts {
         self.classes.iter().rposition(FlowClass::is_guard)
     }
 
-    /// Classes with a rank among a pair's entries: those of services, and all up to the last guard.
-    /// The ranks are in the order of the classes.
+    /// Classes with a rank among a pair's entries: classes with a service, and all classes up to
+    /// the last guard. The ranks are in the order of the classes.
     pub(super) fn ranked(&self) -> impl Iterator<Item = (usize, &FlowClass)> {
         let last = self.last_guard();
         let classes = self.classes.iter().enumerate();
@@ -183,14 +184,15 @@ impl Timeouts {
         !class.forbid && later.any(|guard| meets(class, guard))
     }
 
-    /// The same for the class of a rule.
+    /// Whether a later guard would drop packets that the class of a rule allows.
     pub fn excepts(&self, rule: Rule) -> bool {
         let class = self.ranked().nth(usize::from(rule.rank));
         class.is_some_and(|(at, _)| self.is_guarded_after(at))
     }
 
-    /// The rank of the first guard that matches a packet; `None` within if it is before all classes
-    /// that allow packets. Hosts are judged separately, and so are ARP and neighbour discovery.
+    /// The rank of the first guard that matches a packet; `Some(None)` if no class before the guard
+    /// allows any of its packets. Hosts are judged separately, and so are ARP and neighbour
+    /// discovery.
     pub fn guard_of(&self, fields: &PacketFields) -> Option<Option<u8>> {
         const ICMPV6: u128 = proto::ICMPV6 as u128;
         let kind = fields.get(Field::Icmpv6Type);
@@ -220,7 +222,7 @@ impl Timeouts {
         before.any(|class| meets(class, guard))
     }
 
-    /// The entries of every switch of a version, whoever its hosts are.
+    /// The guard entries for every switch of a version, whatever hosts it has.
     pub fn guards(&self, version: Version) -> Vec<Guard> {
         let mut guards: Vec<Guard> = Vec::new();
         let mut add = |place: GuardPlace, r#match: Match| {
@@ -269,7 +271,7 @@ impl Timeouts {
         if guards.is_empty() && !self.has_guards() {
             return guards;
         }
-        // Behind a second tag the addresses cannot be seen.
+        // A switch cannot see the addresses behind a second tag.
         for tag in [0x8100u16, 0x88a8] {
             let tagged = Match::any().with(Field::EthType, tag);
             guards.push(Guard::new(GuardPlace::Drop(None), tagged));
@@ -282,7 +284,7 @@ impl Timeouts {
     }
 }
 
-/// Whether a packet can match both.
+/// Whether a packet can match both classes.
 fn meets(class: &FlowClass, guard: &FlowClass) -> bool {
     let Some(common) = Region::of(class).and(Region::of(guard)) else {
         return false;
@@ -332,8 +334,8 @@ mod tests {
         PacketFields::parse(PortNo(1), frame)
     }
 
-    /// The treatment by a switch with these guards alone: drops (true), sends up (false), or
-    /// neither.
+    /// The action of a switch with these guards alone: drops (true), sends to the controller
+    /// (false), or neither.
     fn verdict(guards: &[Guard], frame: &[u8]) -> Option<bool> {
         let its = guards.iter().filter(|g| fields(frame).matches(&g.r#match));
         let first = its.max_by_key(|guard| guard.place.priority())?;

@@ -1,8 +1,8 @@
-//! The entries of one table: their timeouts, evictions, and the effects of statistics. Without
-//! switches and messages, so that the simulator runs the same code.
+//! The entries of one table: their timeouts, evictions, and the effects of statistics. This module
+//! knows no switches and no messages, so the simulator runs the same code.
 //!
-//! A key is the caller's identity of an entry. Entries in the table that are not known here, such
-//! as those that never end, count as occupied and are never evicted.
+//! A key is the caller's identity of an entry. Entries that this module does not know, such as
+//! those that never end, count as occupied places and are never evicted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -13,15 +13,14 @@ use super::budget::{
     Evict, POLL_MAX, POLL_MIN, Returns, TableBudget, Tracked, calm_mark, victims, whole_seconds,
 };
 
-/// The share of the capacity that is chosen in advance, to be evicted when new entries come before
-/// the next reading.
+/// The share of the capacity that is chosen in advance for eviction, in case new entries need room
+/// before the next reading.
 const SPARE_SHARE: u32 = 4;
 
-/// Entries are evicted for new ones where less than one part in this number of the capacity is
-/// free.
+/// New entries evict others when less than one part in this number of the capacity is free.
 const KEPT_FREE_SHARE: u32 = 50;
 
-/// How long the table must be calm before coarse entries give way to those they replaced.
+/// Minimum calm time of the table before coarse entries give way to the entries they replaced.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The share, one part in this number, of the free places below nine tenths that others may use
@@ -33,8 +32,8 @@ const GRANT_SHARE: u32 = 4;
 pub struct Admission<K> {
     /// Entries to evict first.
     pub evict: Vec<K>,
-    /// The idle timeout. `None` where all entries are in use and there is no room: then packets
-    /// have no entry of their own until some entries are replaced by a coarse one.
+    /// The idle timeout. `None` if all entries are in use and there is no room. Then packets have
+    /// no entry of their own until a coarse entry replaces some entries.
     pub idle_s: Option<u16>,
 }
 
@@ -43,8 +42,8 @@ pub struct Admission<K> {
 pub struct Polled<K> {
     /// Entries to evict now.
     pub evict: Vec<K>,
-    /// The number of entries above nine tenths although everything else is in use: they must be
-    /// replaced by coarse ones ([`super::budget::coarsen`]).
+    /// The number of entries left above nine tenths because all others are in use. Coarse entries
+    /// must replace them ([`super::budget::coarsen`]).
     pub coarsen: u32,
 }
 
@@ -54,7 +53,7 @@ pub struct Keeper<K> {
     budget: TableBudget,
     entries: BTreeMap<K, Tracked>,
     returns: Returns,
-    /// The last reading's choice for eviction, the first to go first; some may be gone by now.
+    /// The entries that the last reading chose for eviction, in order. Some may have ended by now.
     spare: VecDeque<K>,
     /// The number of the reading under way, and the number of its rows so far.
     read: u8,
@@ -63,9 +62,10 @@ pub struct Keeper<K> {
     /// Time between the last two reads.
     read_every: Duration,
     stretch: u32,
-    /// When more was in use than fits, or entries were last given back.
+    /// The last time when more entries were in use than fit, or when entries were given back.
     pressed_at: Instant,
-    /// The number that others may set until the next reading, and might since the last.
+    /// The number of entries that others may set until the next reading, and the number that they
+    /// may have set since the last.
     granted: u32,
     reserved: u32,
 }
@@ -88,8 +88,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         }
     }
 
-    /// Sets the factor by which timeouts are longer while the controller is short of time, as far
-    /// as the table has room: see [`super::budget::Overload`].
+    /// Sets the factor that lengthens timeouts while the controller is overloaded, as far as the
+    /// table has room: see [`super::budget::Overload`].
     pub fn set_stretch(&mut self, factor: u32) {
         self.stretch = factor.max(1);
     }
@@ -118,7 +118,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.entries.keys().copied()
     }
 
-    /// Keys whose entries may be replaced by coarse ones: all but priority flows'.
+    /// Keys of the entries that coarse ones may replace: all but those of priority flows.
     pub fn coarsenable(&self) -> impl Iterator<Item = K> + '_ {
         let entries = self.entries.iter().filter(|(_, e)| !e.is_priority());
         entries.map(|(key, _)| *key)
@@ -128,7 +128,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.entries.contains_key(key)
     }
 
-    /// Prepares a new entry. Its evictions count as gone from here on.
+    /// Prepares a new entry. The entries it evicts count as removed from now on.
     pub fn install(&mut self, now: Instant, key: K, is_priority: bool) -> Admission<K> {
         if let Some(entry) = self.entries.get(&key) {
             // Set again: it takes no more room.
@@ -138,8 +138,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
                 idle_s: Some(self.idle_s(now, entry)),
             };
         }
-        // Above nine tenths the next reading evicts the unused entries. Before it, entries are
-        // evicted only where there would be no room: one that was unused may be in use by now.
+        // Above nine tenths, the next reading evicts the unused entries. Until then, evict only if
+        // there would be no room: an entry that was unused may be in use by now.
         let mut evict = Vec::new();
         let keep_free = self.budget.capacity() / KEPT_FREE_SHARE + 1;
         while self.occupied() + keep_free >= self.budget.capacity() {
@@ -149,7 +149,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
             self.take(spare);
             evict.push(spare);
         }
-        // One place is kept for a coarse entry, which must exist before those that it replaces go.
+        // One place is kept for a coarse entry, which must exist before the entries that it
+        // replaces are removed.
         if self.occupied() + 1 >= self.budget.capacity() {
             self.pressed_at = now;
             return Admission {
@@ -169,7 +170,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         }
     }
 
-    /// Notes that an announced entry is sent only now: the answer under way cannot show it.
+    /// Notes that an announced entry is sent only now: the statistics reply under way cannot show
+    /// it.
     pub fn handle_sent(&mut self, now: Instant, key: K, is_priority: bool) {
         match self.entries.get_mut(&key) {
             Some(entry) => entry.read = self.read,
@@ -182,9 +184,9 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.budget.entries().saturating_add(self.reserved)
     }
 
-    /// The number of entries that others may set until the next reading, without asking: a share of
-    /// the room there is, and in a full table the room made for it. Until they learn of it they may
-    /// still use their former grant.
+    /// Grants a number of entries that others may set without asking until the next reading: a
+    /// share of the free room, and in a full table the room made for the grant. Until the others
+    /// learn of a new grant, they may still use the former one.
     pub fn grant(&mut self, now: Instant) -> u32 {
         let before = self.granted;
         let free = self.free().saturating_sub(self.kept_free() + before);
@@ -200,8 +202,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
     }
 
     /// The number of entries that may be set again in a calm table after coarse ones replaced them.
-    /// The table stays far from the level where it would become coarse again. The next ones follow
-    /// after the same calm time.
+    /// The table stays far from the level where it would become coarse again. The next entries
+    /// follow after the same calm time.
     pub fn relief(&mut self, now: Instant) -> Option<u32> {
         let calm = calm_mark(self.budget.capacity());
         let room = calm.saturating_sub(self.budget.entries());
@@ -212,7 +214,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         })
     }
 
-    /// Prepares a coarse entry in the place of some. Returns its idle timeout.
+    /// Prepares a coarse entry in place of the `replaced` entries. Returns its idle timeout.
     pub fn replace(&mut self, now: Instant, coarse: K, replaced: &[K]) -> u16 {
         replaced.iter().for_each(|key| self.take(*key));
         self.pressed_at = now;
@@ -228,7 +230,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         whole_seconds(entry.idle(cap).saturating_mul(self.stretch).min(cap), cap)
     }
 
-    /// Notes the switch's report that an entry is gone.
+    /// Notes the switch's report that an entry was removed.
     pub fn handle_removed(&mut self, key: K) {
         self.take(key);
     }
@@ -254,14 +256,13 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.budget.next_poll(now)
     }
 
-    /// Notes the request for statistics: entries set from here on may be missing in the answer.
+    /// Notes the request for statistics: entries set from now on may be missing from the reply.
     pub fn handle_poll_sent(&mut self) {
         self.read = self.read.wrapping_add(1);
         self.rows = 0;
     }
 
-    /// Takes in one row of the answer. Adopts an unknown entry, such as one of an earlier
-    /// controller.
+    /// Handles one row of the reply. Adopts an unknown entry, such as one of an earlier controller.
     pub fn handle_row(&mut self, now: Instant, key: K, packets: u64) {
         self.rows += 1;
         let entry = self.entries.entry(key);
@@ -270,7 +271,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         entry.read = self.read;
     }
 
-    /// Ends the answer. `table_entries` are in the table, including those without a row.
+    /// Handles the end of the reply. `table_entries` counts all entries of the table, including
+    /// those without a row.
     pub fn handle_poll_end(&mut self, now: Instant, table_entries: u32) -> Polled<K> {
         let read_every = now.since(self.read_at).min(POLL_MAX);
         (self.read_at, self.read_every) = (now, read_every);
@@ -310,7 +312,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         Polled { evict, coarsen }
     }
 
-    /// The expected number of new entries until the next reading, and a quarter more.
+    /// The expected number of new entries until the next reading, plus a quarter.
     fn expected(&mut self, now: Instant) -> u32 {
         (self.budget.new_flows_per_s(now) * POLL_MIN.as_secs_f64() * 1.25) as u32
     }
@@ -350,7 +352,7 @@ mod tests {
         Instant(ms * 1_000_000)
     }
 
-    /// A table as a switch has it, for a keeper to read.
+    /// The table of a switch, for a keeper to read.
     struct Table {
         keeper: Keeper<u32>,
         packets: BTreeMap<u32, u64>,
@@ -498,7 +500,7 @@ mod tests {
         assert_eq!(keeper.coarsenable().count(), 0);
     }
 
-    /// Infrastructure, or another controller's.
+    /// Entries of the infrastructure, or of another controller.
     #[test]
     fn entries_of_others_take_room_and_are_left_alone() {
         let mut keeper = Keeper::new(ms(0), 100);
@@ -566,7 +568,7 @@ mod tests {
         assert_eq!(idle_s(500, 8), Some(2), "the table has no more");
     }
 
-    /// The same flow, gone and back: its gap sets its timeout.
+    /// A flow that ends and returns: the gap sets its timeout.
     #[test]
     fn a_flow_that_comes_back_is_given_its_gaps_and_stretched_under_load() {
         let idle_s = |stretch| {

@@ -1,5 +1,5 @@
-//! Leases: entries with a hard timeout that must be set again before it ends, as long as their flow
-//! sends.
+//! Leases: entries with a hard timeout that must be set again before the timeout ends, as long as
+//! their flow sends.
 //!
 //! A lease is known from the flow statistics alone. So an entry of an edge, or of an earlier
 //! controller, is a lease like any other.
@@ -16,10 +16,10 @@ use super::Lease;
 /// Maximum number of leases of one switch whose table size is unknown.
 const COUNT_MAX: u32 = 1 << 20;
 
-/// Readings of statistics within the shortest lease, so that a third of it has two.
+/// Number of readings of statistics within the shortest lease, so that a third of it has two.
 const READINGS_PER_LEASE: u32 = 6;
 
-/// Stands for all sources: no host has it.
+/// Stands for all sources: no host has this address.
 const ANY_SOURCE: MacAddr = MacAddr([0; 6]);
 
 /// The identity of an entry between two hosts, or of a coarse one for all flows to a host.
@@ -47,7 +47,8 @@ pub struct Leases {
 struct Held {
     /// The low 32 bits: no flow sends 2^32 packets between two readings.
     packets: u32,
-    /// The time of the last change, and below the end, in virtual time, which wraps after 49 days.
+    /// The time of the last change, and below it the end of the lease. Both are in virtual time,
+    /// which wraps after 49 days.
     changed_ms: u32,
     until_ms: u32,
     out: PortNo,
@@ -55,17 +56,17 @@ struct Held {
     hard_s: u16,
     kind: EntryKind,
     notify: bool,
-    /// The reading that last showed it.
+    /// The last reading that showed the entry.
     round: u8,
-    /// Whether it was set again since that reading: some switches then restart its age, others do
-    /// not.
+    /// Whether the entry was set again since that reading: some switches then restart its age,
+    /// others do not.
     is_renewed: bool,
 }
 
 /// The safety margin of renewals.
 #[derive(Clone, Copy, Debug)]
 pub struct Margin {
-    /// The maximum time for a renewal to be noticed as due and to arrive.
+    /// The maximum time until a due renewal is noticed and arrives.
     pub late: Duration,
     /// Maximum number of renewals of this switch per second.
     pub per_s: f64,
@@ -96,7 +97,7 @@ impl RowKey {
 
 impl Lease {
     /// The hard timeout with which `active` leases need no more renewals than allowed: doubled as
-    /// often as necessary. A lease is renewed when two thirds of it are over.
+    /// often as necessary. A lease is renewed when two thirds of its time are over.
     pub fn hard_s(&self, active: usize, stretch: u32) -> Option<u16> {
         let per_s = |hard_s: u64| active as u64 * 3 / (2 * hard_s);
         let mut hard_s = u64::from(self.lease_s?.max(1)) * u64::from(stretch.max(1));
@@ -135,7 +136,7 @@ impl Leases {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Takes in one entry of the statistics, and the time since it was set or set again.
+    /// Handles one entry of the statistics. `age` is the time since it was set or set again.
     pub fn handle_row(
         &mut self,
         now: Instant,
@@ -194,9 +195,9 @@ impl Leases {
         self.hard_min_s = self.held.values().map(|held| held.hard_s).min();
     }
 
-    /// Leases that must be renewed now, the first to end first: less than a third of one is left,
-    /// or less than the time to renew all that end before it. Only those whose flow has sent within
-    /// that third.
+    /// Leases that must be renewed now, in the order of their ends: less than a third of the lease
+    /// is left, or less than the time to renew all leases that end before it. Only leases whose
+    /// flow has sent within that third.
     pub fn due(&self, now: Instant, margin: Margin) -> Vec<RowKey> {
         let silent = |held: &Held| {
             let silent_ms = milliseconds(now).wrapping_sub(held.changed_ms);
@@ -222,7 +223,7 @@ impl Leases {
         due.map(|(_, (_, key, _))| *key).collect()
     }
 
-    /// The entry of a lease, with its present timeouts.
+    /// The entry of a lease, with its current timeouts.
     pub fn entry(&self, key: RowKey) -> Option<Entry> {
         let held = self.held.get(&key)?;
         Some(Entry {
@@ -235,7 +236,8 @@ impl Leases {
         })
     }
 
-    /// Notes that it was set again with the timeouts of `entry`. `counts_anew` as in OpenFlow 1.0.
+    /// Notes that a lease was set again with the timeouts of `entry`. `counts_anew`: its packet
+    /// count restarts, as in OpenFlow 1.0.
     pub fn handle_renewed(&mut self, now: Instant, entry: &Entry, counts_anew: bool) {
         let held = RowKey::of(entry.key).and_then(|key| self.held.get_mut(&key));
         if let Some(held) = held {
@@ -263,20 +265,20 @@ fn lease_end(now: Instant, hard_s: u16, age: Duration) -> u32 {
     milliseconds(now + hard.saturating_sub(age))
 }
 
-/// The remaining time; zero once it is over.
+/// The remaining time; zero once the lease is over.
 fn remaining(now: Instant, until_ms: u32) -> Duration {
     let left = until_ms.wrapping_sub(milliseconds(now)) as i32;
     Duration::from_millis(u64::try_from(left).unwrap_or(0))
 }
 
-/// The time max(L / 3, 3·RTT + poll): a lease is renewed when this is left, and is active if its
-/// flow has sent within it.
+/// The time max(L / 3, 3·RTT + poll): a lease is renewed when this time is left, and is active if
+/// its flow has sent within this time.
 fn third(hard_s: u16, margin: Margin) -> Duration {
     (Duration::from_secs(u64::from(hard_s)) / 3).max(margin.late)
 }
 
-/// Varies a time by ±10 %, the same for an entry each time, so that leases given together end
-/// apart.
+/// Varies a time by ±10 %, by the same amount for an entry each time, so that leases set together
+/// end at different times.
 fn jitter(of: Duration, key: RowKey) -> Duration {
     let flow = key.src.to_u64() ^ mix(key.dst.to_u64() ^ u64::from(key.in_port.0) << 48);
     let permille = 900 + mix(flow) % 201;
@@ -361,7 +363,8 @@ mod tests {
         assert_eq!(leases.due(at(20_500), PLENTY), [key(1)]);
     }
 
-    /// 3,000 leases of 9 s that end together, at 1,000 renewals a second: begun in time.
+    /// 3,000 leases of 9 s that end together, at 1,000 renewals a second: the renewals begin in
+    /// time.
     #[test]
     fn many_that_end_together_are_begun_earlier() {
         let mut leases = Leases::default();

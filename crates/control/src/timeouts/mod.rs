@@ -1,9 +1,9 @@
 //! The lifetimes of flow entries: the administrator's settings.
 //!
-//! A [`Lifetime`] sets the timeouts of an entry, and the work before they end. [`Timeouts`] gives
-//! one to all pairs of hosts and others to the pairs that a [`FlowClass`] names; the first class
-//! that matches a pair is its class. Infrastructure and routes towards one host have no timeouts
-//! and no class: they live as long as the switch and the host.
+//! A [`Lifetime`] sets the timeouts of an entry, and the work before the entry ends. [`Timeouts`]
+//! gives one lifetime to all pairs of hosts and others to the pairs that a [`FlowClass`] names; the
+//! first class that matches a pair is its class. Infrastructure entries and routes towards one host
+//! have no timeouts and no class: they live as long as the switch and the host.
 
 pub mod budget;
 mod check;
@@ -29,8 +29,8 @@ pub const ENTRIES_MAX: u32 = 1_000_000;
 
 const IP: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
-/// The rules for ARP and neighbour discovery, which pass where a service does although all else is
-/// forbidden.
+/// The rules for ARP and neighbour discovery. They stay allowed where a service is allowed and all
+/// else is forbidden.
 const RESOLUTION: [Rule; 3] = {
     const ARP: Rule = Rule {
         rank: u8::MAX,
@@ -53,14 +53,14 @@ const RESOLUTION: [Rule; 3] = {
 /// The administrator's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For pairs of no class, and of classes without their own.
+    /// The lifetime of pairs without a class, and of classes without a lifetime of their own.
     pub default: Lifetime,
     pub first_packets: FirstPackets,
     /// The classes; the first that matches a pair is its class.
     pub classes: Vec<FlowClass>,
-    /// The number of entries that a switch may hold, where it does not report one.
+    /// The table size of switches that do not report one, in entries.
     pub table_entries_max: Option<u32>,
-    /// The same for single switches; precedes their own report.
+    /// Table sizes of single switches. They take precedence over the switch's report.
     pub switches: BTreeMap<DatapathId, u32>,
     pub load: Load,
 }
@@ -68,10 +68,10 @@ pub struct Timeouts {
 /// The measure of the controller's load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
-    /// The use of its process, over all its threads, in per cent of one core.
+    /// CPU use of the controller's process, over all its threads, in per cent of one core.
     #[default]
     Process,
-    /// The use of the cores that it may run on, by all programs.
+    /// CPU use by all programs, on the cores that the controller may run on.
     Cores,
 }
 
@@ -87,13 +87,13 @@ pub enum Lifetime {
     Lease(Lease),
 }
 
-/// The paper's rule: a hard timeout at the ingress that is raised while the controller is busy, an
-/// idle one at the other hops.
+/// The paper's rule: a hard timeout at the ingress, raised while the controller is busy, and an
+/// idle timeout at the other hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paper {
     /// Hard timeout at the ingress.
     pub base_s: u16,
-    /// The same for priority flows while the controller uses more than `cpu_percent`.
+    /// Hard timeout of priority flows at the ingress while the load is above `cpu_percent`.
     pub raised_s: u16,
     /// A threshold of the controller's [`Load`].
     pub cpu_percent: u16,
@@ -101,14 +101,14 @@ pub struct Paper {
     pub idle_s: u16,
 }
 
-/// Entries live as long as packets come, within the room of the table.
+/// Entries live as long as packets arrive, within the room of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The idle timeout while there is room.
     pub idle_max_s: u16,
     /// The minimum idle timeout when the table fills.
     pub idle_min_s: u16,
-    /// Hard timeout after which a flow needs a new permission; active ones are renewed before it.
+    /// Hard timeout after which a flow needs a new permission; active flows are renewed before it.
     pub lease_s: Option<u16>,
     /// The maximum to which leases are lengthened when there are more renewals than allowed.
     pub lease_max_s: u16,
@@ -116,7 +116,7 @@ pub struct Lease {
     pub renewals_max: u32,
 }
 
-/// The method that keeps later packets from overtaking those before the entry.
+/// The method that keeps later packets from overtaking the packets sent before the entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FirstPackets {
     /// None: each packet goes through the controller until the entry exists.
@@ -126,12 +126,12 @@ pub enum FirstPackets {
     PreInstall,
     /// Switches forward packets to a known host and report them.
     Report,
-    /// Holds them until the entries exist, and sends them in their order.
+    /// Holds the first packets until the entries exist, and sends them in order.
     Hold,
 }
 
 impl Timeouts {
-    /// The same timeouts for all, as other controllers do.
+    /// Settings with the same timeouts for all pairs, as in other controllers.
     pub fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
         Timeouts {
             default: Lifetime::Fixed { idle_s, hard_s },
@@ -143,8 +143,8 @@ impl Timeouts {
         }
     }
 
-    /// The class of a pair, for packets of none of its services; `has_ip` tests whether a host has
-    /// an address within a prefix.
+    /// The class of a pair, for packets that belong to none of its services. `has_ip` tests whether
+    /// a host has an address within a prefix.
     pub fn class_of(
         &self,
         src: MacAddr,
@@ -155,9 +155,9 @@ impl Timeouts {
         classes.find(|class| class.is_of(src, dst, &has_ip))
     }
 
-    /// The rules of a pair in classes before its own, and whether all of it is forbidden. Only of
-    /// `families`, unless packets are forbidden: that must hold for unknown addresses too. Empty if
-    /// all is forbidden.
+    /// The rules of a pair in classes before its own, each with whether it forbids packets. Covers
+    /// only `families`, unless packets are forbidden: a ban must hold for unknown addresses too.
+    /// Empty if all packets are forbidden.
     pub fn rules_of(
         &self,
         src: MacAddr,
@@ -203,18 +203,18 @@ impl Timeouts {
         rules
     }
 
-    /// Whether some pairs have entries beside their own.
+    /// Whether some pairs have rules beside their own entry.
     pub fn has_rules(&self) -> bool {
         self.ranked().next().is_some()
     }
 
-    /// The class of a rule; none for rules that resolve addresses for others.
+    /// The class of a rule; none for the rules of address resolution.
     pub fn class_of_rule(&self, rule: Rule) -> Option<&FlowClass> {
         let class = self.ranked().nth(usize::from(rule.rank));
         class.map(|(_, class)| class)
     }
 
-    /// Whether a rule may be of some pair.
+    /// Whether some pair can have this rule.
     pub fn has_rule(&self, rule: Rule) -> bool {
         let Some(class) = self.class_of_rule(rule) else {
             return RESOLUTION.contains(&rule);
@@ -225,7 +225,8 @@ impl Timeouts {
         }
     }
 
-    /// Whether the controller decides on each of a host's pairs: a class names it, or all.
+    /// Whether the controller decides on each of a host's pairs: a class names the host, or all
+    /// hosts.
     pub fn names(&self, mac: MacAddr, has_ip: impl Fn(MacAddr, Prefix) -> bool) -> bool {
         self.classes.iter().any(|class| {
             let mut names = [class.src, class.dst].into_iter().flatten().peekable();
@@ -271,14 +272,14 @@ impl Timeouts {
         renewing.map(|lease| lease.renewals_max).max()
     }
 
-    /// Whether the paper's rule raises the timeouts of a class: those of priority flows, and all of
-    /// them where none are named.
+    /// Whether the paper's rule raises the timeouts of a class. It raises those of priority flows,
+    /// or all timeouts if no class has priority.
     pub fn raises(&self, class: Option<&FlowClass>) -> bool {
         class.is_some_and(|class| class.priority) || !self.classes.iter().any(|c| c.priority)
     }
 
-    /// The time between two samples of the controller's load; `None` if nothing depends on it. In
-    /// the paper, the smallest timeout in use.
+    /// The time between two samples of the controller's load; `None` if nothing depends on the
+    /// load. In the paper, it is the smallest timeout in use.
     pub fn sample_interval(&self) -> Option<Duration> {
         let of = |lifetime| match lifetime {
             Lifetime::Fixed { .. } => None,
@@ -311,7 +312,7 @@ impl Default for Timeouts {
 }
 
 impl Lifetime {
-    /// Whether it follows load and room.
+    /// Whether the lifetime follows the load and the room in the table.
     pub fn is_adaptive(self) -> bool {
         !matches!(self, Lifetime::Fixed { .. })
     }

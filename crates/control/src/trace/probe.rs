@@ -1,4 +1,4 @@
-//! The packet that is followed: a small one with the fields that were asked for.
+//! The traced packet: a small one with the requested fields.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use openflow::MacAddr;
 
 const ETH_TYPE_IPV4: u16 = 0x0800;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
-/// For experiments (IEEE 802): a packet between hosts of which no IP address is known.
+/// The EtherType for experiments (IEEE 802), for a packet between hosts without a known IP address.
 const ETH_TYPE_OTHER: u16 = 0x88b5;
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -18,7 +18,7 @@ const HOPS: u8 = 64;
 /// The fields of a packet besides its addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
-    /// The protocol over IP. UDP without one.
+    /// The protocol over IP; UDP if `None`.
     pub proto: Option<u8>,
     pub src_port: u16,
     pub dst_port: u16,

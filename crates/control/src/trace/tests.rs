@@ -34,7 +34,7 @@ fn out(port: u32) -> Action {
     Action::output(PortNo(port))
 }
 
-/// A group of a switch that sends by one of these ports, as its hash chooses.
+/// A group of a switch that sends through one of these ports, chosen by the switch's hash.
 fn shared(ports: &[u32]) -> GroupDesc {
     let bucket = |port: &u32| Bucket::new(1, vec![out(*port)]);
     GroupDesc {
@@ -49,8 +49,9 @@ fn by_group() -> Vec<Action> {
     vec![Action::Group(GroupId(1))]
 }
 
-/// Switches by number, with what they do with every packet. Port 1 of switch n leads to port 2 of
-/// switch n + 1; port 3 to port 4 of switch n + 2; the hosts are at ports 5 and 6.
+/// Switches by number, with their actions for every packet and their groups. Port 1 of switch n
+/// leads to port 2 of switch n + 1; port 3 to port 4 of switch n + 2; the hosts are at ports 5 and
+/// 6.
 type Net = [(u64, Vec<Action>, Vec<GroupDesc>)];
 
 fn follow(net: &Net, place: Location) -> (Course, Vec<u64>) {
@@ -107,7 +108,7 @@ fn a_packet_is_followed_to_its_host_and_only_switches_on_its_way_are_asked() {
     assert!(!course.has_copies_to_controller());
 }
 
-/// A copy for a mirror is no way of the packet: it neither arrives nor leaves by it.
+/// A copy for a mirror is no path of the packet: the packet neither arrives nor leaves by it.
 #[test]
 fn a_packet_that_only_a_mirror_gets_is_dropped() {
     let net = [plain(1, 1), plain(2, 5), plain(3, 6)];
@@ -149,7 +150,7 @@ fn a_way_ends_where_nothing_leads_on() {
         plain(3, 6),
     ];
     assert_eq!(fate(&net, to_host), (Outcome::Controller, 1));
-    // The address is another one's: the host at that port takes no such packet.
+    // The address is another host's: the host at that port accepts no such packet.
     let other = Action::SetField(openflow::MatchField::Basic {
         field: openflow::Field::EthDst,
         value: 7,
@@ -161,7 +162,7 @@ fn a_way_ends_where_nothing_leads_on() {
         (3, vec![other, out(6)], Vec::new()),
     ];
     assert_eq!(fate(&net, to_host), (Outcome::Elsewhere, 2));
-    // A label is still on it.
+    // The packet still has a label.
     let label = vec![Action::PushVlan(0x8100), out(6)];
     let net = [plain(1, 1), plain(2, 1), (3, label, Vec::new())];
     assert_eq!(fate(&net, to_host), (Outcome::Elsewhere, 2));
@@ -211,7 +212,7 @@ fn all_ways_of_a_hash_must_arrive() {
     );
     let net = [share(), (2, Vec::new(), Vec::new()), plain(3, 5)];
     assert_eq!(fate(&net, to_host).0, Outcome::Elsewhere, "no way arrives");
-    // A certain copy beside the chosen ones arrives always.
+    // An unconditional copy beside the chosen ones always arrives.
     let actions = [by_group(), vec![out(6)]].concat();
     let net = [
         (1, actions, vec![shared(&[1, 3])]),
@@ -231,7 +232,8 @@ fn a_course_has_a_bound() {
     assert_ne!(course.fate().outcome, Outcome::Delivered);
 }
 
-/// Each of many hops takes as long as a walk may: the course ends long before it has walked all.
+/// Each of many hops takes as long as a walk may: the course ends long before it has walked all
+/// hops.
 #[test]
 fn the_walks_of_a_course_share_a_bound() {
     let mut actions = vec![Action::DecNwTtl, out(1), out(3)];
@@ -246,7 +248,7 @@ fn the_walks_of_a_course_share_a_bound() {
     assert_eq!(course.fate().outcome, Outcome::Unknown);
 }
 
-/// The packet goes on behind the copy of a tap, and ends where that leads.
+/// The packet continues after the copy of a tap, and ends where that path leads.
 #[test]
 fn a_copy_for_an_application_is_no_way_of_the_packet() {
     let (from, to) = (Host::numbered(1), Host::numbered(2));

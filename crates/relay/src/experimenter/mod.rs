@@ -1,10 +1,10 @@
 //! A policy map in OFPT_EXPERIMENTER messages (OpenFlow 1.0: OFPT_VENDOR), byte by byte.
 //!
-//! They serve peers with an OpenFlow connection and nothing else: a controller that is none of
-//! ours, or two relays joined by TCP or TLS. After the OpenFlow header come the experimenter's
-//! number and the type, 32 bits each, in the same place in all versions, then the body. Numbers are
-//! big-endian, padding is zero and ignored, and a map is its canonical text, whose SHA-256 is its
-//! digest.
+//! These messages serve peers that share only an OpenFlow connection: a controller other than
+//! auster, or two relays joined by TCP or TLS. The experimenter's number and the type, 32 bits
+//! each, follow the OpenFlow header, at the same place in all versions; then follows the body.
+//! Numbers are big-endian, and padding is zero and ignored. A map is sent as its canonical text,
+//! and the SHA-256 of this text is the map's digest.
 //!
 //! | type | name | body |
 //! | --- | --- | --- |
@@ -21,8 +21,8 @@
 //!
 //! The outcome in ACK is 0 staged, 1 committed or 2 refused.
 //!
-//! The head of GET_REPLY: as asked (1), flags (1: more follows, 2: there is none), rules (2), pad
-//! 4, generation (8), digest (32), messages that no rule took (8).
+//! The head of GET_REPLY: the requested map as in GET (1), flags (1: more follows, 2: there is no
+//! such map), rules (2), pad 4, generation (8), digest (32), messages that no rule matched (8).
 
 mod talk;
 
@@ -46,7 +46,7 @@ pub const PROTOCOL: u8 = 1;
 /// OFPT_EXPERIMENTER, and OFPT_VENDOR in 1.0.
 const TYPE_EXPERIMENTER: u8 = 4;
 const TYPE_ERROR: u8 = 1;
-/// Bytes of the message concerned in an error: the minimum of OpenFlow.
+/// Bytes of the rejected message in an ERROR: OpenFlow's minimum.
 const ERROR_DATA_LEN: usize = 64;
 const COUNTERS_LEN: usize = 11 * 8;
 
@@ -64,7 +64,7 @@ const QSTATS_REPLY: u32 = 9;
 const FLAG_MORE: u8 = 1;
 const FLAG_NONE: u8 = 2;
 
-/// One of our messages.
+/// One of auster's experimenter messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExperimenterMessage {
     /// Asks whether the peer takes policy maps, or answers that it does.
@@ -80,14 +80,14 @@ pub enum ExperimenterMessage {
     QueueStatsReply(Vec<QueueCounters>),
 }
 
-/// The map that is asked for.
+/// The requested map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Active,
     Staged,
 }
 
-/// A map as it is read back, or the first part of its rest.
+/// A map as it is read back, or the next part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapPart {
     pub which: Which,
@@ -95,20 +95,20 @@ pub struct MapPart {
     pub more: bool,
     /// Generation and digest; `None` where there is no such map.
     pub map: Option<(u64, MapDigest)>,
-    /// Messages by rule.
+    /// The number of messages by rule.
     pub hits: Vec<(u16, u64)>,
-    /// Messages that no rule took.
+    /// The number of messages that no rule matched.
     pub hits_default: u64,
     pub text: Bytes,
 }
 
-/// Whether `bytes`, a whole message, is one of experimenter `id`.
+/// Whether `bytes`, a whole message, is a message of experimenter `id`.
 pub fn is_of(id: u32, bytes: &[u8]) -> bool {
     bytes.get(1) == Some(&TYPE_EXPERIMENTER)
         && bytes.get(HEADER_LEN..HEADER_LEN + 4) == Some(&id.to_be_bytes())
 }
 
-/// Whether `bytes`, a whole message, is one of experimenter `id` or an ERROR about one.
+/// Whether `bytes`, a whole message, is a message of experimenter `id` or an ERROR about one.
 pub fn is_about(id: u32, bytes: &[u8]) -> bool {
     let is_error = bytes.get(1) == Some(&TYPE_ERROR);
     is_of(id, bytes) || is_error && bytes.get(HEADER_LEN + 4..).is_some_and(|at| is_of(id, at))
@@ -167,10 +167,10 @@ impl ExperimenterMessage {
         finish(out)
     }
 
-    /// Reads `frame`, which is of our experimenter.
+    /// Decodes `frame`, a message of our experimenter.
     ///
     /// # Errors
-    /// The error to answer with.
+    /// The error to send as the answer.
     pub fn decode(frame: &Frame) -> Result<ExperimenterMessage, ErrorKind> {
         let mut at = frame.body().get(4..).ok_or(ErrorKind::BAD_LEN)?;
         let number = at.try_get_u32().map_err(|_| ErrorKind::BAD_LEN)?;
@@ -223,7 +223,7 @@ impl ExperimenterMessage {
 }
 
 impl MapPart {
-    /// Splits `text`, with the facts about it, into as many parts as it takes.
+    /// Splits `text` into as many parts as it needs, each with the facts about the map.
     pub fn all(of: &MapPart, text: Bytes) -> Vec<MapPart> {
         let starts = (0..text.len().max(1)).step_by(CHUNK_BYTES_MAX);
         let part = |start: usize| {
@@ -246,7 +246,7 @@ fn put_header(out: &mut BytesMut, version: u8, ty: u8, xid: Xid) {
     out.put_u32(xid.0);
 }
 
-/// Ends a message. Its maker has kept it short enough: no body is too long.
+/// Completes a message. The caller has kept the message short enough: no body is too long.
 fn finish(mut out: BytesMut) -> Frame {
     out.truncate(FRAME_LEN_MAX);
     let len = (out.len() as u16).to_be_bytes();
@@ -406,7 +406,7 @@ fn put_counters(out: &mut BytesMut, queue: &QueueCounters) {
     counters.into_iter().for_each(|n| out.put_u64(n));
 }
 
-/// Takes counters; [`COUNTERS_LEN`] bytes are there.
+/// Takes counters; at least [`COUNTERS_LEN`] bytes are present.
 fn take_counters(at: &mut &[u8]) -> QueueCounters {
     let mut next = || at.get_u64();
     QueueCounters {

@@ -1,9 +1,9 @@
 //! One end of an exchange of policy maps over one OpenFlow connection.
 //!
-//! The end next to the switch only answers: a controller that does not know these messages never
-//! gets any. The end next to the controller asks once, by CAP, as soon as its controller has sent a
-//! message after HELLO. A plain switch answers that by an ERROR, which is kept from the controller,
-//! and then there is no peer to exchange maps with.
+//! The end next to the switch only answers, so a controller that does not know these messages never
+//! receives any. The end next to the controller asks once, with CAP, as soon as its controller has
+//! sent a message after HELLO. A plain switch answers CAP with an ERROR. The end next to the
+//! controller then has no peer to exchange maps with, and does not forward the ERROR.
 
 use std::collections::VecDeque;
 
@@ -26,9 +26,9 @@ const XID_NONE: Xid = Xid(0);
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
 pub enum TalkEvent {
-    /// Send to the other end of the connection.
+    /// Send this frame to the other end of the connection.
     Send(Frame),
-    /// Send to our own switch or controller.
+    /// Send this frame to our own switch or controller.
     Own(Frame),
     /// Use this map from now on.
     Activate(PolicyMap),
@@ -38,7 +38,7 @@ pub enum TalkEvent {
     Nobody(ErrorKind),
 }
 
-/// A [`PolicyExchange`] that speaks by EXPERIMENTER messages.
+/// A [`PolicyExchange`] over EXPERIMENTER messages.
 #[derive(Debug)]
 pub struct PolicyTalk {
     side: Side,
@@ -53,12 +53,12 @@ pub struct PolicyTalk {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
-    /// It has sent nothing, and was not asked.
+    /// The peer has sent nothing, and was not asked.
     Unknown,
     Asked,
-    /// It takes and gives maps.
+    /// The peer takes and gives maps.
     Exchanges,
-    /// It does not know them.
+    /// The peer does not know maps.
     Nobody,
 }
 
@@ -79,7 +79,7 @@ impl PolicyTalk {
     /// Handles a frame from our own side. Returns true if it is not for the other end.
     pub fn handle_own(&mut self, frame: &Frame) -> bool {
         if is_of(self.id, frame.bytes()) {
-            // The map is between the relays: peers behind one may not change it.
+            // Only the relays exchange the map: peers behind a relay may not change it.
             self.faults += 1;
             if self.side == Side::Controller {
                 let refusal = error(frame, ErrorKind::REQUEST_EPERM);
@@ -106,8 +106,8 @@ impl PolicyTalk {
         self.exchange.give_only();
     }
 
-    /// Handles a frame from the other end. Returns true if it is not for our own side. `line` gives
-    /// the counters of the queues.
+    /// Handles a frame from the other end. Returns true if it is not for our own side. `line`
+    /// returns the counters of the queues.
     pub fn handle(&mut self, frame: &Frame, line: impl FnOnce() -> LineStatus) -> bool {
         if let Some(kind) = error_about(self.id, frame) {
             self.handle_error(kind);
@@ -130,7 +130,7 @@ impl PolicyTalk {
         true
     }
 
-    /// Reads `text` and offers it to the other end; without a peer there, it is in use here at
+    /// Reads `text` and offers it to the other end; without a peer there, the map is in use here at
     /// once. [`TalkEvent::Done`] reports the outcome.
     ///
     /// # Errors
@@ -174,19 +174,20 @@ impl PolicyTalk {
         }
     }
 
-    /// The number of messages that were wrong, unknown or not for their sender, from both sides.
+    /// The number of messages that were wrong, unknown or not allowed for their sender, from both
+    /// sides.
     pub fn faults(&self) -> u64 {
         self.faults
     }
 
-    /// Returns `message`, if it may come now.
+    /// Returns `message` if the peer may send it now.
     fn admit(&self, message: ExperimenterMessage) -> Result<ExperimenterMessage, ErrorKind> {
         use ExperimenterMessage as M;
         let is_asker = self.side == Side::Controller;
         let may = match &message {
             M::Cap { is_reply: true, .. } => is_asker && self.peer == Peer::Asked,
             M::Cap { .. } => !is_asker,
-            // We ask for neither.
+            // This end requests neither.
             M::GetReply(_) | M::QueueStatsReply(_) => false,
             M::Policy(_) | M::Get(_) | M::QueueStatsRequest => {
                 !is_asker || self.peer == Peer::Exchanges
@@ -319,7 +320,7 @@ mod tests {
 
     /// Two relays and the messages on the way to each.
     struct Pair {
-        /// Beside the controller, beside the switch.
+        /// The relay beside the controller, then the relay beside the switch.
         ends: [PolicyTalk; 2],
         wire: [VecDeque<Frame>; 2],
         done: Vec<Result<MapDigest, String>>,
@@ -391,7 +392,8 @@ mod tests {
         assert_eq!(pair.ends.each_ref().map(PolicyTalk::faults), [0, 0]);
     }
 
-    /// A connection that breaks ends its exchange; the maps stay and meet on the next one.
+    /// A connection that breaks ends its exchange; the maps stay and are reconciled on the next
+    /// one.
     #[test]
     fn broken_after_any_message_both_relays_keep_a_whole_map_and_agree_on_the_next_connection() {
         let mut seen = [0; 3];
@@ -474,7 +476,7 @@ mod tests {
 
     #[test]
     fn who_has_no_say_is_refused_and_counted() {
-        // A switch that plays the relay, before it was asked.
+        // A switch that acts as a relay before it was asked.
         let mut end = talk(Side::Controller, 1);
         let begin = ExperimenterMessage::Policy(PolicyMessage::Begin {
             generation: 9,
@@ -489,7 +491,7 @@ mod tests {
         assert!(end.handle_own(&begin));
         assert_eq!(end.poll_event(), Some(TalkEvent::Own(refusal)));
         assert_eq!(end.faults(), 2);
-        // Another experimenter's message is anybody's.
+        // A message of another experimenter passes through.
         let other = ExperimenterMessage::QueueStatsRequest.encode(4, 0x2320, Xid(7));
         assert!(!end.handle(&other, LineStatus::default));
         let mut switch = talk(Side::Switch, 1);

@@ -17,7 +17,7 @@ fn host(n: u8) -> Host {
     Host::new(MacAddr([2, 0, 0, 0, 0, n]), Ipv4Addr::new(10, 0, 0, n))
 }
 
-/// Packet `n` of a flow, which is one of host 1's to another host.
+/// Packet `n` of a flow from host 1 to another host.
 fn packet(flow: u8, n: u32) -> Vec<u8> {
     udp(host(1), host(10 + flow), (5, 6), &n.to_be_bytes())
 }
@@ -91,7 +91,7 @@ fn downs(hold: &mut Hold) -> Vec<Option<(u8, u32)>> {
     found
 }
 
-/// An entry decides about the packets that have missed its own table, and no others.
+/// An entry decides only about packets that missed its own table.
 #[test]
 fn an_entry_of_another_table_releases_nothing() {
     let version = Version::V13;
@@ -138,7 +138,7 @@ fn what_waits_goes_before_the_entry_and_what_still_comes_after_it() {
         assert_eq!(ups(&mut hold), []);
         let counters = hold.counters();
         assert_eq!((counters.released, counters.followed), (3, 1));
-        // The entry has gone: the next is a first one.
+        // The relay has forgotten the entry: the next packet is a first one again.
         hold.handle_up(NOW + ENTRY_SETTLES, packet_in(version, packet(0, 5)));
         assert_eq!(ups(&mut hold), [(0, 5)]);
     }
@@ -189,7 +189,7 @@ fn the_first_is_first_even_if_its_entry_comes_before_it() {
 #[test]
 fn without_an_entry_what_waits_goes_up_in_its_order() {
     let version = Version::V13;
-    // By the wait for any answer, and by that for an entry after a packet-out.
+    // The limit is the wait for any answer, or the wait for an entry after a packet-out.
     for (is_answered, wait) in [(false, ms(200)), (true, ENTRY_WAIT)] {
         let mut hold = Hold::new(HoldLimits::default());
         for n in 0..4 {
@@ -263,7 +263,7 @@ fn beyond_each_bound_all_goes_up_and_is_counted() {
     assert_eq!(hold.counters().flows_refused, 4);
 }
 
-/// Bytes that no longer wait leave room, however they went.
+/// Bytes that no longer wait free their room, however their packets left.
 #[test]
 fn what_is_held_no_more_counts_no_more() {
     let version = Version::V13;
@@ -289,7 +289,7 @@ fn what_is_held_no_more_counts_no_more() {
     assert_eq!(hold.counters().overflowed, 0);
 }
 
-/// A flow that was given up goes to the controller for a second.
+/// Packets of a flow that was given up go to the controller for a second.
 #[test]
 fn after_a_flow_was_given_up_nothing_of_it_waits_for_a_second() {
     let version = Version::V13;
@@ -412,7 +412,7 @@ fn what_the_entry_does_not_take_goes_up_and_what_it_drops_is_dropped() {
     assert_eq!(first.actions, []);
 }
 
-/// Set for another flow, or before any packet asked.
+/// An entry that was set for another flow, or before any packet asked.
 #[test]
 fn a_packet_that_misses_an_entry_on_its_way_follows_it() {
     let version = Version::V13;
@@ -427,7 +427,7 @@ fn a_packet_that_misses_an_entry_on_its_way_follows_it() {
     assert_eq!(ups(&mut hold), [(0, 1)]);
 }
 
-/// A deletion may be of the entry by which packets are sent on.
+/// A deletion may remove the entry by which packets are sent on.
 #[test]
 fn after_a_deletion_nothing_is_sent_on_by_an_entry() {
     let version = Version::V13;
@@ -451,13 +451,14 @@ enum Answers {
     /// The packet, then its entry.
     PacketFirst,
     EntryFirst,
-    /// The packet at another switch, the entry here when others have confirmed theirs.
+    /// The controller sends the packet at another switch, and the entry here when others have
+    /// confirmed theirs.
     Elsewhere,
     PacketAlone,
     Nothing,
 }
 
-/// A switch with a relay beside it and a controller some way off.
+/// A switch with a relay beside it and a distant controller.
 struct World {
     hold: Hold,
     answers: Answers,

@@ -9,12 +9,12 @@ use super::super::policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
 use super::super::wire::Control;
 use super::{Event, Session};
 
-/// The map of one end, and the known state of the other's.
+/// The map of one end, and the known state of the other end's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyStatus {
     pub generation: u64,
     pub digest: MapDigest,
-    /// Generation and digest, as far as the other end has reported.
+    /// Generation and digest of the other end's map, as far as the other end has reported them.
     pub peer: Option<(u64, MapDigest)>,
     pub is_in_sync: Option<bool>,
 }
@@ -33,8 +33,8 @@ impl Session {
         pushed
     }
 
-    /// Reads and offers a map like [`Session::push_policy`]. Without a connection the map is in use
-    /// here at once, and offered when there is one.
+    /// Reads and offers a map like [`Session::push_policy`]. Without a connection, the map is in
+    /// use here at once, and is offered on the next connection.
     ///
     /// # Errors
     /// The same as those of [`Session::push_policy`].

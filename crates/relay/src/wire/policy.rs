@@ -1,5 +1,5 @@
-//! The control messages that carry a policy map. Generations are whole 64-bit numbers here, which
-//! the variable-length integers do not hold.
+//! The control messages that carry a policy map. Generations are full 64-bit numbers here, which do
+//! not fit into the variable-length integers.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sched::policy::MapDigest;
@@ -60,7 +60,7 @@ pub(super) fn encode(body: &mut BytesMut, message: &PolicyMessage) -> u64 {
     }
 }
 
-/// The message of type `kind`, if it is one of these.
+/// Returns the message of type `kind`, if the type is one of these.
 pub(super) fn decode(kind: u64, body: &[u8]) -> Result<Option<PolicyMessage>, WireError> {
     const SHORT: WireError = WireError("a control message that ends early");
     if !(ACTIVE..=ACK).contains(&kind) {

@@ -12,24 +12,27 @@ pub struct Settings {
     /// Whether the session is resumed: the controller side still has it, and the switch side has
     /// channels to resume.
     pub resumed: bool,
-    /// The bytes that the sender of this takes per channel before it has handed them over.
+    /// Bytes per channel that the sender of these settings accepts before it has handed them over.
     pub window_bytes: u64,
     /// The code points that the sender's policy map gives to control messages, the greatest first.
     /// Empty without a map, and from earlier versions.
     pub code_points: Vec<u8>,
     /// The generation of that map.
     pub generation: u64,
-    /// The number that distinguishes the sessions of the switch side under this id: drawn by the
-    /// controller side and sent to the switch side. 0 if none was sent, and from earlier versions.
+    /// The number that distinguishes the sessions of the switch side under this id. The controller
+    /// side draws it and sends it to the switch side. 0 if none was sent, and from earlier
+    /// versions.
     pub life: u64,
     /// Whether the switch side continues as if the session was known, without waiting for the
-    /// answer. If it is not, its messages up to [`super::Control::ResumeEnd`] are void.
+    /// answer. If the session is not known, the switch side's messages up to
+    /// [`super::Control::ResumeEnd`] are void.
     pub early: bool,
-    /// The mode that the sender's operator allows. Both must allow keyed mode, or it is strict.
+    /// The mode that the sender's operator allows. Both sides must allow keyed mode, or the mode is
+    /// strict.
     pub order: OrderMode,
-    /// Whether the sender knows datagrams of agents; earlier versions do not.
+    /// Whether the sender understands datagrams of agents; earlier versions do not.
     pub takes_datagrams: bool,
-    /// Whether the sender knows records without a head; earlier versions do not.
+    /// Whether the sender understands records without a head; earlier versions do not.
     pub takes_bare_records: bool,
 }
 
@@ -39,7 +42,8 @@ pub enum OrderMode {
     /// The order of arrival. The default, and the mode of earlier versions.
     #[default]
     Strict,
-    /// The order of arrival among changes of the same addresses, and with those that concern more.
+    /// The order of arrival among changes of the same addresses, and relative to changes that
+    /// concern more.
     Keyed,
 }
 
@@ -75,7 +79,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     let (resumed, mut at) = rest.split_first().ok_or(SHORT)?;
     let window_bytes = take(&mut at).ok_or(SHORT)?;
     let (code_points, mut at) = take_code_points(at)?;
-    // Earlier versions end before any of these.
+    // Settings of earlier versions may end before any of these fields.
     let generation = at.try_get_u64().unwrap_or(0);
     let life = at.try_get_u64().unwrap_or(0);
     let early = at.try_get_u8().unwrap_or(0) == 1;
@@ -103,7 +107,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     })
 }
 
-/// Reads the code points, and returns the bytes behind them. Earlier versions send at most their
+/// Reads the code points, and returns the bytes after them. Earlier versions send at most their
 /// number.
 fn take_code_points(mut at: &[u8]) -> Result<(Vec<u8>, &[u8]), WireError> {
     let count = take(&mut at).unwrap_or(0);

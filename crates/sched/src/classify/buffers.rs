@@ -1,4 +1,4 @@
-//! Packets that switches keep: what a PACKET_OUT is about that names a buffer.
+//! Packets that switches keep: the packet of a PACKET_OUT that names a buffer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,18 +10,18 @@ use crate::subject::{PacketIn, buffer_of};
 /// Number of packets that are remembered, for all switches together.
 pub const BUFFERS_MAX: usize = 4096;
 
-/// Time after which a switch is taken to have dropped a packet that no message named.
+/// Time after which a switch is assumed to have dropped a packet that no message named.
 pub const BUFFER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Packets that switches keep, by switch and buffer, as PACKET_INs announced them. Open vSwitch
 /// keeps no packets, and then this stays empty.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// In the order in which they came.
+    /// In order of arrival.
     kept: VecDeque<Kept>,
-    /// Those before the first of `kept`.
+    /// Number of packets before the first of `kept`.
     gone: u64,
-    /// Places counted from the first there ever was. Of two with the same id the later.
+    /// Places, counted from the first packet ever kept. The later of two packets with the same key.
     places: BTreeMap<BufferKey, u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The rule that took a message, and the reason why each rule before it did not.
+//! The rule that matched a message, and the reason why each earlier rule did not.
 
 use openflow::{DatapathId, Field, Frame, PacketFields};
 

@@ -1,4 +1,4 @@
-//! The rules of a map, laid out for asking them in order: by traffic type, all fields in one row.
+//! The rules of a map, laid out for a search in order: by traffic type, with all fields in one row.
 
 use openflow::{DatapathId, Field, MatchField, MessageKind, PacketFields};
 
@@ -57,11 +57,11 @@ struct Entry {
     datapath: Option<DatapathId>,
     xid: Option<(u32, u32)>,
     fields: std::ops::Range<u32>,
-    /// Bit n: field n is one of them.
+    /// Bit n is set if field n is one of the rule's fields.
     wants: u64,
-    /// It asks for nothing but its type and its fields.
+    /// Whether the rule asks for nothing but its type and its fields.
     is_plain: bool,
-    /// A field that no packet is asked for: the rule matches nothing.
+    /// Whether the rule has a field that no packet is tested for, so that it matches nothing.
     is_never: bool,
     domain: u8,
     action: Action,
@@ -72,9 +72,9 @@ struct Entry {
 pub(super) struct Compiled {
     entries: Vec<Entry>,
     fields: Vec<FieldTest>,
-    /// Indices of the rules that speak of each type, in order.
+    /// Indices of the rules that apply to each type, in order.
     by_type: [Vec<u32>; 4],
-    /// Whether any of them has fields.
+    /// Whether any rule of each type has fields.
     reads_fields: [bool; 4],
 }
 
@@ -136,14 +136,14 @@ impl Compiled {
         });
     }
 
-    /// The first rule that matches.
+    /// Returns the first rule that matches.
     pub fn first(&self, traffic: TrafficType, context: &Context<'_>) -> Option<usize> {
         let mut rules = self.by_type[index(traffic)].iter();
         let found = rules.find(|at| self.holds(**at, context));
         found.map(|at| *at as usize)
     }
 
-    /// Whether the rule takes the message: [`Compiled::miss_of`] without the reason.
+    /// Reports whether the rule matches the message: [`Compiled::miss_of`] without the reason.
     #[inline]
     fn holds(&self, at: u32, context: &Context<'_>) -> bool {
         let entry = &self.entries[at as usize];
@@ -165,7 +165,7 @@ impl Compiled {
         }
     }
 
-    /// Why rule `at` does not match a message of `traffic`; `None` if it does.
+    /// Returns why rule `at` does not match a message of `traffic`; `None` if it does.
     pub fn miss(&self, at: usize, traffic: TrafficType, context: &Context<'_>) -> Option<Miss> {
         if self.entries[at].traffic.is_some_and(|t| t != traffic) {
             return Some(Miss::Traffic);

@@ -22,7 +22,7 @@ pub(super) fn check(draft: &Draft, map: &PolicyMap, problems: &mut Vec<Problem>)
         contradiction(rule, problems);
         without_packet(rule, problems);
     }
-    // Each pair is compared: of many more rules than there may be nobody wants to know.
+    // Each pair is compared, which is of no use for many more rules than are allowed.
     if whole.len() <= RULES_MAX {
         shadows(&whole, problems);
     }
@@ -59,7 +59,7 @@ fn queues(draft: &Draft, whole: &[&RuleDraft], problems: &mut Vec<Problem>) {
     }
 }
 
-/// The Ethernet types, IP protocols and ICMPv6 types that a field leaves.
+/// The Ethernet types, IP protocols and ICMPv6 types that the fields of a rule leave possible.
 #[derive(Default)]
 struct Allowed {
     eth_types: Option<Vec<u128>>,
@@ -68,7 +68,8 @@ struct Allowed {
 }
 
 impl Allowed {
-    /// Narrows to what `field` with `value` needs and says; whether anything is left.
+    /// Narrows to the values that `field` with `value` needs and states. Reports whether any are
+    /// left.
     fn narrow(&mut self, field: Field, value: u128, mask: u128) -> bool {
         const IP: [u128; 2] = [0x0800, 0x86dd];
         const MPLS: [u128; 2] = [0x8847, 0x8848];
@@ -270,7 +271,7 @@ fn types_of(rule: &Rule) -> &'static [TrafficType] {
     }
 }
 
-/// Reports whether the earlier rule takes all that the later one matches, types apart.
+/// Reports whether the earlier rule takes all messages that the later one matches, types apart.
 fn covers(earlier: &RuleDraft, later: &RuleDraft) -> bool {
     let (a, b) = (&earlier.rule, &later.rule);
     let says = |a: bool, b: bool| a || b;
@@ -285,8 +286,8 @@ fn covers(earlier: &RuleDraft, later: &RuleDraft) -> bool {
         && implied(&b.fields, &a.fields)
 }
 
-/// Reports whether all packets of `narrow` are packets of `wide`. What the fields of `narrow` need
-/// counts as said: `udp_dst=5` is within `ip_proto=17`.
+/// Reports whether all packets of `narrow` are packets of `wide`. The prerequisites of the fields
+/// of `narrow` count as stated: `udp_dst=5` is within `ip_proto=17`.
 fn implied(narrow: &Match, wide: &Match) -> bool {
     wide.fields.iter().all(|field| {
         let MatchField::Basic { field, value, mask } = field else {
@@ -300,7 +301,7 @@ fn implied(narrow: &Match, wide: &Match) -> bool {
     })
 }
 
-/// The one value of `field` that the fields of `narrow` need.
+/// Returns the one value of `field` that the fields of `narrow` need.
 fn need_of(narrow: &Match, field: Field) -> Option<u128> {
     let mut allowed = Allowed::default();
     for f in &narrow.fields {
@@ -317,7 +318,7 @@ fn need_of(narrow: &Match, field: Field) -> Option<u128> {
     <[u128; 1]>::try_from(values).ok().map(|[value]| value)
 }
 
-/// Reports whether two rules have packets in common, and each has others besides.
+/// Reports whether two rules have packets in common, and each also has packets of its own.
 fn crosses(a: &Rule, b: &Rule) -> bool {
     let differ = |one: bool, other: bool, equal: bool| one && other && !equal;
     let apart = differ(
@@ -360,7 +361,7 @@ fn fields_meet(a: &Match, b: &Match) -> bool {
     is_left
 }
 
-/// Reports whether all that `narrow` matches is matched by `wide`, types included.
+/// Reports whether `wide` matches all messages that `narrow` matches, types included.
 fn within(narrow: &Rule, wide: &Rule) -> bool {
     let xid = match (wide.xid, narrow.xid) {
         (None, _) => true,
@@ -374,8 +375,8 @@ fn within(narrow: &Rule, wide: &Rule) -> bool {
         && implied(&narrow.fields, &wide.fields)
 }
 
-/// Types of messages that neither a rule nor a default speaks of. Data packets need none: where
-/// the channel has a link of its own there are none.
+/// Reports types of messages without a rule or a default. Data packets need no rule: a channel with
+/// a link of its own has none.
 fn uncovered(draft: &Draft, problems: &mut Vec<Problem>) {
     if draft.default.is_some() || draft.rules.is_empty() {
         return;

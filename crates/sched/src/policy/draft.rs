@@ -1,7 +1,7 @@
-//! A map as it was read, with the places where its parts stand, and the map that it makes.
+//! A map as it was read, with the positions of its parts, and the map made from it.
 //!
-//! A rule with a mistake stays in the draft, so that numbers and places of the others are right,
-//! but is not compared with them.
+//! A rule with a mistake stays in the draft, so that numbers and positions of the other rules are
+//! right, but it is not compared with them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Against {
     pub generation: Option<u64>,
     /// The digest that was announced.
     pub digest: Option<MapDigest>,
-    /// The carrier knows queues and cannot set code points.
+    /// Whether the carrier has queues only and cannot set code points.
     pub queues_only: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct RuleDraft {
     /// The position of each of `rule.fields`.
     pub fields_at: Vec<Position>,
     pub action_at: Position,
-    /// All of it was understood.
+    /// Whether the whole rule was understood.
     pub is_whole: bool,
 }
 
@@ -61,12 +61,12 @@ pub(super) struct Draft {
     pub link_rate: Option<u64>,
     pub queues: BTreeMap<u8, QueueDraft>,
     pub dscp: Vec<(u8, u8, Position)>,
-    /// The last line that says something.
+    /// Position of the last line with content.
     pub end: Position,
 }
 
 impl Draft {
-    /// Every queue that the text names outside of its actions, and where.
+    /// Every queue that the text names outside of its actions, with its position.
     pub fn queues_named(&self) -> impl Iterator<Item = (u8, Position)> {
         let of_dscp = self.dscp.iter().map(|(_, queue, at)| (*queue, *at));
         of_dscp.chain(self.queues.iter().map(|(id, queue)| (*id, queue.at)))
@@ -76,13 +76,13 @@ impl Draft {
         self.algorithm.map_or(self.end, |(_, at)| at)
     }
 
-    /// Where the last queue with a rate has it.
+    /// Position of the last rate of a queue.
     pub fn rate_at(&self) -> Position {
         let places = self.queues.values().filter_map(|queue| queue.rate_at);
         places.max().unwrap_or(self.end)
     }
 
-    /// Queues there are, and who says so.
+    /// Number of queues, and whether the text states it.
     pub fn queue_count(&self) -> (usize, bool) {
         if let Some(count) = self.queue_count {
             return (count, true);
@@ -134,7 +134,7 @@ pub(super) fn assemble(draft: &Draft) -> PolicyMap {
     for (dscp, queue, _) in &draft.dscp {
         dscp_queue[usize::from(*dscp)] = (*queue).min(count as u8 - 1);
     }
-    // Without rules everything is alike, and one queue is what it waits in.
+    // Without rules all messages are alike and wait in one queue.
     let algorithm = match draft.algorithm {
         Some((algorithm, _)) => algorithm,
         None if draft.rules.is_empty() => Algorithm::Fifo,
@@ -174,7 +174,7 @@ pub(super) fn check_against(
             format!("Generation: {}", active.saturating_add(1)),
         ));
     }
-    // Of a map with errors there is no canonical form to take a digest of.
+    // A map with errors has no canonical form to compute a digest of.
     let is_sound = !problems.iter().any(|problem| problem.code.is_error());
     if let Some(announced) = against.digest
         && is_sound

@@ -1,4 +1,4 @@
-//! Fields of a rule: their names, what they may be, and how they are written.
+//! Fields of a rule: their names, allowed values and notation.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,12 +7,12 @@ use openflow::{Field, MacAddr, MatchField, PortNo};
 
 const ETH_ARP: u128 = 0x0806;
 
-/// The name that `field` is written with.
+/// Returns the name of `field` in a map.
 pub fn field_name(field: Field) -> &'static str {
     field.info().name
 }
 
-/// The value of `field` as a map says it, with its mask if there is one.
+/// Returns the value of `field` in the notation of a map, with its mask if it has one.
 pub fn field_text(field: Field, value: u128, mask: Option<u128>) -> String {
     let mut text = one(field, value);
     if let Some(mask) = mask {
@@ -35,18 +35,18 @@ pub(super) struct Protocol {
     pub ip_proto: Option<u128>,
 }
 
-/// Why a field cannot be read.
+/// Reason why a field cannot be read.
 pub(super) enum Unread {
     Unknown { wanted: String },
     Value { wanted: String },
 }
 
-/// Reports whether `key` may name a field at all; [`read`] says which.
+/// Reports whether `key` may name a field at all; [`read`] returns which one.
 pub(super) fn is_field(key: &str) -> bool {
     matches!(key, "tp_src" | "tp_dst" | "nw_tos" | "dl_vlan") || named(key).is_some()
 }
 
-/// The field that `key` means beside `protocol`, its value and mask.
+/// Reads the field that `key` means together with `protocol`, its value and mask.
 pub(super) fn read(key: &str, text: &str, protocol: Protocol) -> Result<MatchField, Unread> {
     let wrong = |wanted: &str| Unread::Value {
         wanted: wanted.into(),
@@ -80,7 +80,7 @@ pub(super) fn read(key: &str, text: &str, protocol: Protocol) -> Result<MatchFie
     }
 }
 
-/// A name close to one that is none, or examples.
+/// Returns a name close to `key`, which is not a name itself, or examples.
 pub(super) fn suggestion(key: &str) -> String {
     const OTHERS: [&str; 7] = [
         "traffic_type",
@@ -95,7 +95,7 @@ pub(super) fn suggestion(key: &str) -> String {
         .iter()
         .flat_map(|info| [info.name, info.text, info.set_text])
         .chain(OTHERS);
-    // A key of a peer may be long.
+    // A key from a peer may be long.
     let near = names
         .filter(|name| name.len().abs_diff(key.len()) <= 2)
         .map(|name| (strsim::levenshtein(key, name), name))
@@ -256,13 +256,13 @@ fn exact(field: Field, value: u128) -> MatchField {
     MatchField::exact(field, value)
 }
 
-/// Decimal, or hex after `0x`.
+/// Reads a decimal number, or hex after `0x`.
 pub(super) fn number(text: &str) -> Option<u128> {
     let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(hex) => (hex, 16),
         None => (text, 10),
     };
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }

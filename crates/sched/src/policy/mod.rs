@@ -1,7 +1,7 @@
 //! The policy map: which queue or code point a message gets, and how the queues are served.
 //!
-//! A map is an ordered list of rules, the first that matches wins; it is written in the notation of
-//! the published priority scheme, with a few lines more for what that leaves open:
+//! A map is an ordered list of rules; the first match wins. It uses the notation of the published
+//! priority scheme, with a few extra lines for settings that the scheme leaves open:
 //!
 //! ```text
 //! Rule #1: traffic_type=1, action=queue_id:0
@@ -11,8 +11,8 @@
 //! Queue #0: weight=8, deadline=10ms
 //! ```
 //!
-//! `parse` reads it, `check` says what is wrong with it, `text` writes it in its canonical
-//! form, of which the digest is taken.
+//! `parse` reads a map, `check` reports its problems, and `text` writes its canonical form, from
+//! which the digest is computed.
 
 mod check;
 mod draft;
@@ -33,11 +33,11 @@ use sha2::{Digest as _, Sha256};
 use crate::class::TrafficType;
 use crate::order::Direction;
 
-/// Rules of one map; the published scheme has as many.
+/// Rules of one map; the published scheme has the same number.
 pub const RULES_MAX: usize = 64;
 /// Queues of one map. Queue 0 is the most urgent.
 pub const QUEUES_MAX: usize = 16;
-/// Queues of a map that speaks of code points and does not say how many: one for each class
+/// Queues of a map that uses code points and does not set the number of queues: one for each class
 /// selector.
 pub const DSCP_QUEUES: usize = 8;
 
@@ -65,7 +65,7 @@ pub enum Action {
     Both(u8, u8),
 }
 
-/// One rule. A field that is `None` holds for every message.
+/// One rule. A field that is `None` matches every message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// Number of the rule in the text.
@@ -82,7 +82,7 @@ pub struct Rule {
     pub fields: Match,
     /// Value and mask of the transaction id.
     pub xid: Option<(u32, u32)>,
-    /// Barriers bind messages of their own domain only; 0 is everybody's.
+    /// Domain of barriers, which bind messages of their own domain only; domain 0 is common to all.
     pub domain: u8,
     /// Queue or code point for a message that the rule matches.
     pub action: Action,
@@ -163,7 +163,7 @@ pub struct PolicyMap {
     pub default: Action,
     /// Queue of each code point.
     pub dscp_queue: [u8; 64],
-    /// Bytes per second of the link that the queues share, where its owner has said it.
+    /// Bytes per second of the link that the queues share, if its owner has stated it.
     pub link_rate: Option<u64>,
     /// Service of the queues.
     pub scheduling: Scheduling,
@@ -173,7 +173,7 @@ pub struct PolicyMap {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapDigest(pub [u8; 32]);
 
-/// Above this, unsent bytes of all queues together stop the reading.
+/// Unsent bytes of all queues together above which reading stops.
 pub const BYTES_HARD_DEFAULT: usize = 4 << 20;
 
 /// The map that is used unless another is given.
@@ -197,7 +197,7 @@ Scheduler: algo=strict
 ";
 
 impl PolicyMap {
-    /// No map: one queue, first in, first out, everything treated alike.
+    /// Returns a map without rules: one queue, first in, first out, for all messages alike.
     pub fn none() -> PolicyMap {
         PolicyMap {
             generation: 0,
@@ -215,13 +215,13 @@ impl PolicyMap {
         }
     }
 
-    /// A queue each for what keeps the session alive, for flow setup and for housekeeping, served
+    /// Returns a map with one queue each for session messages, flow setup and housekeeping, served
     /// by the hierarchy.
     pub fn auster() -> PolicyMap {
         shipped(AUSTER)
     }
 
-    /// The published scheme's first example, with its types and strict priority.
+    /// Returns the published scheme's first example, with its types and strict priority.
     pub fn paper() -> PolicyMap {
         shipped(PAPER)
     }
@@ -229,14 +229,14 @@ impl PolicyMap {
     /// Reads a map.
     ///
     /// # Errors
-    /// Everything that is wrong with it, and what is doubtful, in the order of the text. A map
-    /// that can be used comes with what is doubtful alone.
+    /// Returns all errors and warnings, in the order of the text. A map that can be used is
+    /// returned with its warnings alone.
     pub fn parse(text: &str) -> Result<(PolicyMap, Vec<Problem>), Vec<Problem>> {
         PolicyMap::parse_against(text, &Against::default())
     }
 
-    /// Reads a map that is to be used at a certain place: after another one, on some carrier, as
-    /// it was announced.
+    /// Reads a map and checks it against its circumstances: the map in use, the carrier, the
+    /// announced digest.
     ///
     /// # Errors
     /// Fails as [`PolicyMap::parse`] does.
@@ -252,7 +252,7 @@ impl PolicyMap {
         text::write(self)
     }
 
-    /// SHA-256 of the canonical form: maps are equal when it is.
+    /// SHA-256 of the canonical form. Maps are equal when their digests are.
     pub fn digest(&self) -> MapDigest {
         MapDigest(Sha256::digest(self.to_text().as_bytes()).into())
     }
@@ -263,7 +263,7 @@ impl PolicyMap {
         actions.chain([self.default]).any(Action::marks)
     }
 
-    /// The queue that `action` leads to; `dscp` is the code point of the packet concerned.
+    /// Returns the queue that `action` selects; `dscp` is the code point of the packet concerned.
     pub fn queue_of(&self, action: Action, dscp: u8) -> u8 {
         match action {
             Action::Queue(queue) | Action::Both(queue, _) => queue,
@@ -339,8 +339,8 @@ impl std::str::FromStr for MapDigest {
     }
 }
 
-/// The queue of each code point, the class selectors most urgent first; of fewer queues the last
-/// takes the rest. EF and VOICE-ADMIT go with CS5, AF4x with CS4.
+/// Returns the queue of each code point, the most urgent class selector first. If there are fewer
+/// queues, the last one takes the rest. EF and VOICE-ADMIT go with CS5, AF4x with CS4.
 pub fn dscp_queues(queues: usize) -> [u8; 64] {
     let last = queues.clamp(1, QUEUES_MAX) - 1;
     std::array::from_fn(|dscp| (7 - dscp / 8).min(last) as u8)

@@ -1,5 +1,5 @@
-//! Text to a draft of a map: lines, keys and values, each with the place where it stands. Nothing
-//! stops at the first mistake.
+//! Parses text to a draft of a map: lines, keys and values, each with its position. Parsing does
+//! not stop at the first mistake.
 
 mod rule;
 mod settings;
@@ -8,7 +8,7 @@ use super::draft::{self, Against, Draft};
 use super::problem::{Code, Position, Problem};
 use super::{PolicyMap, check};
 
-/// Problems after which reading stops: whatever the text is, it is no policy map.
+/// Number of problems after which reading stops: whatever the text is, it is no policy map.
 const PROBLEMS_MAX: usize = 1000;
 
 pub(super) fn parse(
@@ -39,7 +39,7 @@ pub(super) fn parse(
     }
 }
 
-/// `key=value` and where both stand.
+/// `key=value`, with the positions of both.
 #[derive(Clone, Copy)]
 struct Item<'a> {
     key: &'a str,
@@ -145,7 +145,7 @@ impl Reader {
         );
     }
 
-    /// Reports whether this is the first line of its kind; says so if not.
+    /// Reports whether this is the first line of its kind, and adds a problem if it is not.
     fn once(&mut self, word: &'static str, at: Position) -> bool {
         if self.seen.contains(&word) {
             self.problem(
@@ -161,7 +161,7 @@ impl Reader {
         true
     }
 
-    /// The `key=value` of a line, those that are none reported.
+    /// Reads the `key=value` items of a line, and reports pieces that are none.
     fn items<'a>(&mut self, line: Line<'_>, body: &'a str) -> (Vec<Item<'a>>, bool) {
         let mut is_whole = true;
         let mut items: Vec<Item<'a>> = Vec::new();

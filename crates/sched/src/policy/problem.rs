@@ -72,20 +72,20 @@ pub struct Position {
 }
 
 impl Default for Position {
-    /// The beginning of the text, which an empty one has too.
+    /// The beginning of the text, which an empty text has too.
     fn default() -> Position {
         Position { line: 1, column: 1 }
     }
 }
 
-/// One thing wrong, or doubtful.
+/// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Kind of the problem.
     pub code: Code,
     /// Place in the text.
     pub at: Position,
-    /// The key it is about: `udp_dst`, `action`, `Rule`.
+    /// Key with the problem: `udp_dst`, `action`, `Rule`.
     pub field: String,
     /// The mistake, in words.
     pub what: String,

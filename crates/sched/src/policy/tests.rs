@@ -69,12 +69,13 @@ fn problems(text: &str) -> Vec<Problem> {
     }
 }
 
-/// A map that is right but for what stands in `lines`.
+/// A map that is right except for `lines`.
 fn with(lines: &str) -> String {
     format!("Default: action=queue_id:1\n{lines}\n")
 }
 
-/// Each error and warning: its code, the lines after a first one, and where and on what it is said.
+/// Each error and warning: its code, the lines after a first one, and the position and field that
+/// it reports.
 const CASES: &[(Code, &str, (usize, usize), &str)] = &[
     (
         Code::Syntax,
@@ -405,7 +406,7 @@ fn each_error_and_warning_has_its_place_its_field_and_what_would_be_right() {
 
 #[test]
 fn every_code_has_a_case() {
-    // These are not of one text alone; each has a test of its own.
+    // These codes are not about one text alone; each has a test of its own.
     let elsewhere = [
         Code::TooManyRules,
         Code::NoRule,
@@ -595,7 +596,7 @@ prop_compose! {
         let mut rules = rules;
         for (at, rule) in rules.iter_mut().enumerate() {
             rule.id = at as u16 * 3 + 1;
-            // No rule is in the shadow of another.
+            // No rule shadows another.
             rule.xid = rule.xid.map(|(_, mask)| (at as u32, mask));
         }
         PolicyMap {

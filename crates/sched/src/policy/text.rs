@@ -1,4 +1,4 @@
-//! A map in its canonical form, and the numbers with units that it is made of.
+//! A map in its canonical form, and the numbers with units in it.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::{Action, Algorithm, PolicyMap, Profile, Rule, dscp_queues};
 use crate::class::TrafficType;
 use crate::order::Direction;
 
-/// Code points with names, those of the class selectors apart.
+/// Code points with names, except the class selectors.
 const CODE_POINTS: [(&str, u8); 14] = [
     ("AF11", 10),
     ("AF12", 12),
@@ -53,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// Algorithm of this name.
+    /// Returns the algorithm with this name.
     pub fn named(name: &str) -> Option<Algorithm> {
         Algorithm::ALL
             .into_iter()
@@ -75,7 +75,7 @@ impl std::fmt::Display for Action {
 }
 
 impl std::fmt::Display for Rule {
-    /// The line of the rule, as a map has it.
+    /// Writes the rule as a line of a map.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Rule #{}: traffic_type=", self.id)?;
         match self.traffic {
@@ -188,7 +188,7 @@ pub(super) fn example(key: &str) -> &'static str {
 }
 
 const SIZES: [(&str, u64); 3] = [("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)];
-/// Bits per second; what is kept are bytes.
+/// Units in bits per second; rates are kept in bytes.
 const RATES: [(&str, u64); 4] = [
     ("gbit", 1_000_000_000),
     ("mbit", 1_000_000),
@@ -208,13 +208,13 @@ const TIMES_WRITTEN: [(&str, u64); 4] = [
     ("ns", 1),
 ];
 
-/// Bytes, with `k`, `m`, `g` of 1024 each.
+/// Reads a number of bytes; `k`, `m` and `g` are powers of 1024.
 pub(super) fn bytes(text: &str) -> Option<usize> {
     let n = with_unit(text, &SIZES, Some(1))?;
     usize::try_from(n).ok()
 }
 
-/// Bytes per second, from bits per second.
+/// Reads a rate in bits per second, and returns bytes per second.
 pub(super) fn rate(text: &str) -> Option<u64> {
     let bits = with_unit(text, &RATES, None)?;
     bits.is_multiple_of(8).then_some(bits / 8)

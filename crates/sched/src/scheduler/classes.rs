@@ -1,9 +1,10 @@
-//! The queues, and within each whose turn it is.
+//! The queues, and the turns within each queue.
 //!
-//! A queue has one *member* per channel, a member one *leaf* per port that sent packet-ins, and one
-//! for everything else. In a fair queue members take turns and so do the leaves of each. Otherwise
-//! a queue is served as its messages came, and leaves only show which port has the most waiting.
-//! A blocked channel's members are out of their queues, so nobody looks at what they hold.
+//! A queue has one *member* per channel. A member has one *leaf* per port that sent packet-ins, and
+//! one for all other messages. In a fair queue members take turns, and so do the leaves of each
+//! member. Otherwise a queue is served in order of arrival, and leaves only show which port has the
+//! most waiting. A blocked channel's members are out of their queues, so their messages are not
+//! considered.
 
 use clock::Instant;
 
@@ -16,15 +17,15 @@ use crate::policy::{Algorithm, QUEUES_MAX};
 /// turns, so that long replies of one switch do not crowd out the others.
 const TURN_BYTES: u32 = 4096;
 
-/// The leaf of what is no packet-in. Ports have 32 bits.
+/// The leaf of messages other than packet-ins. Ports have 32 bits.
 const PLAIN: u64 = u64::MAX;
 
 /// All queues.
 #[derive(Debug)]
 pub(super) struct Classes {
-    /// Members take turns; else first come, first served.
+    /// Whether members take turns; if not, first come, first served.
     is_fair: bool,
-    /// Whether anybody asks for the longest leaf.
+    /// Whether the longest leaf may be asked for.
     by_port: bool,
     queues: [Queue; QUEUES_MAX],
     members: Slab<Member>,
@@ -32,7 +33,7 @@ pub(super) struct Classes {
     by_port_of: Table,
     /// Indexed by the place of a channel.
     channels: Vec<Channel>,
-    /// Queues in which something waits that is not blocked, one bit each.
+    /// Queues with waiting messages that are not blocked, one bit each.
     backlogged: u16,
 }
 
@@ -48,11 +49,12 @@ pub(super) struct Queue {
     ranks: Ranks,
 }
 
-/// Leaves by how many packet-ins they hold: kept from when a queue is over its limits until it has
-/// half of what it had then, so that it costs nothing where there is no pressure.
+/// Leaves by their number of packet-ins. Ranks are kept from the time a queue exceeds its limits
+/// until it has half the packet-ins it had then, so that they cost nothing without pressure.
 #[derive(Debug, Default)]
 struct Ranks {
-    /// Below as many packet-ins in the queue, nobody asks. 0 while nothing is kept.
+    /// Number of packet-ins in the queue below which the ranks are cleared. 0 while no ranks are
+    /// kept.
     until: usize,
     by_length: Vec<List>,
     longest: usize,
@@ -73,7 +75,7 @@ const NO_CHANNEL: Channel = Channel {
 #[derive(Debug)]
 struct Member {
     messages: usize,
-    /// All of it as it came, where that is the order of service.
+    /// All messages in order of arrival, where that is the order of service.
     fifo: List,
     /// Leaves in turn, where that is the order of service.
     turns: List,
@@ -148,7 +150,7 @@ impl Classes {
         self.backlogged
     }
 
-    /// Reports whether messages of the channel at `place` stay where they are.
+    /// Reports whether the channel at `place` is blocked.
     pub(super) fn is_blocked(&self, place: Id) -> bool {
         self.channels
             .get(place as usize)
@@ -179,7 +181,7 @@ impl Classes {
         }
     }
 
-    /// The channel at `place` is no more; nothing of it waits.
+    /// Removes the channel at `place`, which has no waiting messages.
     pub(super) fn forget(&mut self, place: Id) {
         let channel = std::mem::replace(self.channel(place), NO_CHANNEL);
         for member in channel.members.into_iter().filter(|m| *m != NIL) {
@@ -189,7 +191,7 @@ impl Classes {
         }
     }
 
-    /// A message has come. Its queue and its place of channel are known.
+    /// Adds a message that has arrived. Its queue and the place of its channel are known.
     pub(super) fn insert(&mut self, entries: &mut Slab<Entry>, id: Id) {
         let Entry {
             queue,
@@ -233,7 +235,7 @@ impl Classes {
         }
     }
 
-    /// A message is sent, shed or forgotten.
+    /// Removes a message that is sent, shed or forgotten.
     pub(super) fn remove(&mut self, entries: &mut Slab<Entry>, id: Id) {
         let Entry {
             queue,
@@ -288,7 +290,7 @@ impl Classes {
         }
     }
 
-    /// The message whose turn it is in a queue that is backlogged.
+    /// Returns the message whose turn it is in a backlogged queue.
     pub(super) fn select(&mut self, queue: u8) -> Id {
         let of = &mut self.queues[usize::from(queue)];
         if !self.is_fair {
@@ -302,7 +304,7 @@ impl Classes {
         leaf.fifo.head().expect("a leaf in a ring has messages")
     }
 
-    /// The turn of `id`, which was selected, was used for a message of `bytes`.
+    /// Uses the turn of `id`, which was selected, for a message of `bytes`.
     pub(super) fn use_turn(&mut self, entries: &Slab<Entry>, id: Id, bytes: u32) {
         if !self.is_fair {
             return;
@@ -321,8 +323,8 @@ impl Classes {
         turns.rotate(&mut self.members, 0);
     }
 
-    /// The oldest message of a backlogged queue that is served as it came; of a fair one, of the
-    /// member whose turn it is.
+    /// Returns the oldest message of a backlogged queue that is served in order of arrival; for a
+    /// fair queue, the first message of the member whose turn it is.
     pub(super) fn head(&self, entries: &Slab<Entry>, queue: u8) -> Head {
         let of = &self.queues[usize::from(queue)];
         let id = match self.is_fair {
@@ -340,7 +342,7 @@ impl Classes {
         }
     }
 
-    /// The oldest packet-in of the port that has most of them in a queue.
+    /// Returns the oldest packet-in of the port that has the most packet-ins in a queue.
     pub(super) fn head_of_longest(&mut self, entries: &Slab<Entry>, queue: u8) -> Option<Id> {
         let of = &mut self.queues[usize::from(queue)];
         if of.ranks.until == 0 {
@@ -394,7 +396,7 @@ impl Classes {
         })
     }
 
-    /// A member has something to send.
+    /// Adds a member that has something to send.
     fn join(&mut self, entries: &Slab<Entry>, queue: usize, member: Id) {
         self.backlogged |= 1 << queue;
         let of = &mut self.queues[queue];
@@ -408,7 +410,7 @@ impl Classes {
         }
     }
 
-    /// A member has nothing to send, or may not.
+    /// Removes a member that has nothing to send, or may not send.
     fn leave(&mut self, entries: &Slab<Entry>, queue: usize, member: Id) {
         let of = &mut self.queues[queue];
         let is_idle = if self.is_fair {
@@ -434,7 +436,7 @@ impl Classes {
         let member = self.queues[queue].heap[at];
         match self.members[member].fifo.head() {
             Some(first) => entries[first].seq,
-            // It is about to leave.
+            // The member is about to leave.
             None => u64::MAX,
         }
     }
@@ -477,7 +479,7 @@ impl Classes {
 }
 
 impl Ranks {
-    /// A leaf holds `len` packet-ins now.
+    /// Ranks a leaf that has `len` packet-ins now.
     fn set(&mut self, leaves: &mut Slab<Leaf>, leaf: Id, len: usize) {
         let was = std::mem::replace(&mut leaves[leaf].rank, len);
         if was == len {
@@ -492,7 +494,7 @@ impl Ranks {
             }
             self.by_length[len].push_back(leaves, LENGTH, leaf);
         }
-        // It has one more than before, or one less, or was not ranked.
+        // The leaf has one more than before, or one less, or was not ranked.
         let was_longest = was > 0 && was == self.longest && self.by_length[was].is_empty();
         if len > self.longest || was_longest {
             self.longest = len;
@@ -524,7 +526,7 @@ impl Leaf {
     }
 }
 
-/// The next item of a ring that is not empty. An item that owes turns gives them up first.
+/// Returns the next item of a ring that is not empty. An item that owes turns gives them up first.
 fn next_in_turn<X: Linked>(
     ring: &mut List,
     items: &mut Slab<X>,
@@ -537,7 +539,7 @@ fn next_in_turn<X: Linked>(
         if *owed == 0 {
             return first;
         }
-        // Alone, nobody is harmed.
+        // An item that is alone in the ring harms no other.
         *owed = if ring.len() == 1 { 0 } else { *owed - 1 };
         ring.rotate(items, link);
     }

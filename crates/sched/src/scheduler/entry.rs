@@ -12,9 +12,9 @@ pub(super) mod link {
     pub const LEAF: usize = 0;
     /// The list of its channel and queue, where these are served in order of arrival.
     pub const MEMBER: usize = 1;
-    /// All of its queue that may be shed.
+    /// All messages of its queue that may be shed.
     pub const SHED: usize = 2;
-    /// All of its channel and domain that is bound to anything.
+    /// All messages of its channel and domain that are bound to others.
     pub const DOMAIN: usize = 3;
     /// Its lane: state, exchange, free, fences of a domain, packets of a flow.
     pub const LANE: usize = 4;
@@ -27,7 +27,7 @@ pub(super) struct Entry {
     pub at: Instant,
     /// Position in the order of arrival, over all channels.
     pub seq: u64,
-    /// The queue that serves it: the tag's, unless all are one.
+    /// The queue that serves the message: the tag's, unless all queues are one.
     pub queue: u8,
     /// Its channel's place.
     pub channel: Id,

@@ -1,9 +1,9 @@
 //! Tracks which messages a waiting message must not overtake, at a cost of a few comparisons.
 //!
-//! The law is [`crate::order::must_follow`]. Of each channel there is one list per lane, and per
-//! domain of barriers one list of everything bound and one of its fences. As dependencies point
-//! backwards only, going from a message to one that it must follow, again and again, ends at one
-//! that may be sent; from a lane's head this takes a handful of steps at most.
+//! The law is [`crate::order::must_follow`]. Each channel has one list per lane. Each domain of
+//! barriers has one list of all bound messages and one of its fences. Dependencies point backwards
+//! only. So repeated steps from a message to one that it must follow end at a message that may be
+//! sent; from a lane's head this takes a handful of steps at most.
 
 use super::entry::{Entry, link};
 use super::slab::{Id, List, NIL, Slab};
@@ -11,18 +11,18 @@ use super::table::Table;
 use crate::classify::Binding;
 use crate::order::Direction;
 
-/// The channels, and what waits of each in the order it came.
+/// The channels, and the waiting messages of each in order of arrival.
 #[derive(Debug)]
 pub(super) struct Lanes {
     direction: Direction,
     channels: Slab<Channel>,
     /// Place of a channel by its number.
     by_number: Table,
-    /// One lane per flow of which something waits.
+    /// One lane per flow with waiting messages.
     flows: Slab<List>,
     /// Place of a flow's lane by its channel's place and its key.
     by_flow: Table,
-    /// Tests turn the law off, to see that they notice.
+    /// Turns the law off, so that tests can check that they detect this.
     #[doc(hidden)]
     pub is_lawless: bool,
 }
@@ -35,7 +35,7 @@ struct Channel {
     state: List,
     exchange: List,
     free: List,
-    /// The first is domain 0; others come when they are used.
+    /// The first is domain 0; others are added when they are used.
     domains: Vec<Domain>,
 }
 
@@ -58,7 +58,7 @@ impl Lanes {
         }
     }
 
-    /// The place of a channel, which is made if it has none.
+    /// Returns the place of a channel, and makes one if it has none.
     pub(super) fn channel(&mut self, number: u64) -> Id {
         if let Some(place) = self.by_number.get((0, number)) {
             return place;
@@ -71,19 +71,19 @@ impl Lanes {
         place
     }
 
-    /// The place of a channel that has one.
+    /// Returns the place of a channel, if it has one.
     pub(super) fn find_channel(&self, number: u64) -> Option<Id> {
         self.by_number.get((0, number))
     }
 
-    /// Any message that waits of a channel.
+    /// Returns any waiting message of a channel.
     pub(super) fn any_of(&self, place: Id) -> Option<Id> {
         let channel = &self.channels[place];
         let bound = channel.domains.iter().find_map(|d| d.bound.head());
         bound.or(channel.free.head())
     }
 
-    /// The channel is no more; nothing of it waits.
+    /// Removes the channel, which has no waiting messages.
     pub(super) fn forget(&mut self, number: u64) {
         if let Some(place) = self.by_number.get((0, number)) {
             self.by_number.remove((0, number));
@@ -91,7 +91,7 @@ impl Lanes {
         }
     }
 
-    /// A message has come; its place of channel is known.
+    /// Adds a message that has arrived; the place of its channel is known.
     pub(super) fn insert(&mut self, entries: &mut Slab<Entry>, id: Id) {
         let Entry { channel, tag, .. } = entries[id];
         let of = &mut self.channels[channel];
@@ -126,7 +126,7 @@ impl Lanes {
         lane.push_back(entries, link::LANE, id);
     }
 
-    /// A message is sent, shed or forgotten.
+    /// Removes a message that is sent, shed or forgotten.
     pub(super) fn remove(&mut self, entries: &mut Slab<Entry>, id: Id) {
         let Entry {
             channel,
@@ -161,7 +161,7 @@ impl Lanes {
         }
     }
 
-    /// One message that may be sent now: `id` itself, or one that `id` must follow.
+    /// Returns a message that may be sent now: `id` itself, or one that `id` must follow.
     pub(super) fn first_due(&self, entries: &Slab<Entry>, id: Id) -> Id {
         let mut at = id;
         if self.is_lawless {
@@ -174,7 +174,7 @@ impl Lanes {
         at
     }
 
-    /// The oldest that waits of the flow of `id`.
+    /// Returns the oldest waiting message of the flow of `id`.
     pub(super) fn oldest_of_flow(&self, entries: &Slab<Entry>, id: Id) -> Option<Id> {
         match entries[id].flow {
             NIL => None,
@@ -213,7 +213,7 @@ impl Lanes {
             true => domain.bound.head().filter(earlier),
             false => domain.fences.head().filter(earlier),
         };
-        // As a rule barriers are everybody's.
+        // As a rule all barriers are of domain 0.
         if let [everybody] = &channel.domains[..] {
             return of(everybody);
         }
@@ -225,7 +225,7 @@ impl Lanes {
 }
 
 impl Channel {
-    /// The place of a domain, which is made if it has none.
+    /// Returns the place of a domain, and makes one if it has none.
     fn domain(&mut self, number: u8) -> usize {
         if number == 0 {
             return 0;

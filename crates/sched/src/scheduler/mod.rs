@@ -1,18 +1,19 @@
-//! The queues of one line: what waits to be sent over one carrier, and what goes next.
+//! The queues of one line: the messages that wait for one carrier, and the choice of the next one.
 //!
-//! Three things decide. A [`Discipline`] chooses the queue. Within the queue it is the oldest
-//! message, or channels and ports take turns. And OpenFlow's order
+//! Three rules decide. A [`Discipline`] chooses the queue. Within the queue the oldest message goes
+//! next, or channels and ports take turns. OpenFlow's order
 //! ([`must_follow`](crate::order::must_follow)) has the last word: if the chosen message must
-//! follow others that wait, in whatever queue, these go first, at the expense of the queue that
-//! was chosen. So an urgent message never overtakes what it depends on, but lends it its urgency.
+//! follow other waiting messages, in whatever queue, these go first and are charged to the chosen
+//! queue. So an urgent message never overtakes the messages it depends on, but lends them its
+//! urgency.
 //!
-//! Only messages that may be shed (by type only packet-ins) are shed, when a queue is over its
-//! limits: first an older packet of the flow that has just brought one more, then messages that
-//! have waited too long, then the oldest of the port that has most. A packet-in that has waited too
-//! long is not sent either. All other messages stay, and [`Scheduler::has_room`] asks the caller to
-//! stop reading.
+//! A queue over its limits sheds only messages that may be shed (by type only packet-ins): first an
+//! older packet of the flow whose new packet has just arrived, then messages that have waited too
+//! long, then the oldest message of the port that has most. A packet-in that has waited too long is
+//! not sent either. All other messages stay, and [`Scheduler::has_room`] asks the caller to stop
+//! reading.
 //!
-//! No clock, no I/O, and once warmed up no allocation.
+//! The scheduler has no clock and no I/O, and once warmed up it allocates nothing.
 
 mod classes;
 mod discipline;
@@ -34,25 +35,26 @@ use entry::Entry;
 use lanes::Lanes;
 use slab::{Id, Slab};
 
-/// However short messages are, no more of them wait than `bytes_hard` has room for at this length:
-/// to keep one costs us more than that.
+/// Length that bounds the number of waiting messages, however short they are: no more wait than
+/// `bytes_hard` has room for at this length. Keeping a message costs us more than that.
 const MESSAGE_BYTES_MIN: usize = 64;
 
-/// Shed messages that nobody has asked for. The counters have them all.
+/// Limit of shed messages that the caller has not polled yet. The counters include all of them.
 const SHED_UNASKED_MAX: usize = 4096;
 
 /// Reason why a packet-in was shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShedReason {
-    /// Its queue was full, and its flow brought a fresh one.
+    /// Its queue was full, and a newer packet of its flow arrived.
     Duplicate,
     /// It waited longer than its queue allows.
     Stale,
-    /// Its queue was full, and its port had the most in it.
+    /// Its queue was full, and its port had the most packet-ins in it.
     QueueFull,
 }
 
-/// One queue in numbers, since the start: what came in was sent, shed, forgotten, or waits.
+/// Counters of one queue since the start. Each message that came in was sent, shed or forgotten, or
+/// waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Messages that came in.
@@ -65,7 +67,7 @@ pub struct QueueCounters {
     pub bytes_out: u64,
     /// Messages sent before their turn because an urgent message had to follow them.
     pub promoted: u64,
-    /// Packet-ins shed because their flow brought a fresh one.
+    /// Packet-ins shed because a newer packet of their flow arrived.
     pub shed_duplicate: u64,
     /// Packet-ins shed because they waited too long.
     pub shed_stale: u64,
@@ -80,7 +82,7 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// A waiting message of `bytes` changes its queue.
+    /// Applies `change` for a waiting message of `bytes` that changes its queue.
     fn move_one(&mut self, bytes: u32, change: fn(&mut u64, u64)) {
         let mut waiting = [self.messages_waiting as u64, self.bytes_waiting as u64];
         change(&mut self.messages_in, 1);
@@ -125,7 +127,7 @@ pub struct Scheduler<T> {
     shed: VecDeque<(ShedReason, Tag, T)>,
 }
 
-/// All but the messages.
+/// The state of the scheduler, except the messages.
 #[derive(Debug)]
 struct Waiting {
     scheduling: Scheduling,
@@ -143,8 +145,8 @@ impl<T> Scheduler<T> {
     /// Makes an empty scheduler for messages of one direction.
     ///
     /// # Panics
-    /// If `scheduling` has no queue, or more than [`QUEUES_MAX`]. A [`PolicyMap`] that was parsed
-    /// never has.
+    /// If `scheduling` has no queue, or more than [`QUEUES_MAX`]. A parsed [`PolicyMap`] never has
+    /// either.
     ///
     /// [`PolicyMap`]: crate::policy::PolicyMap
     pub fn new(direction: Direction, scheduling: &Scheduling) -> Scheduler<T> {
@@ -161,8 +163,8 @@ impl<T> Scheduler<T> {
         self.bytes() < bytes_max && self.len() < (bytes_max / MESSAGE_BYTES_MIN).max(1)
     }
 
-    /// Queues a message. Always takes it: the caller reads only while there is room, and what may
-    /// be shed is shed here; ask [`Scheduler::poll_shed`].
+    /// Queues a message. Always takes it, since the caller reads only while there is room, but may
+    /// shed packet-ins; [`Scheduler::poll_shed`] returns these.
     pub fn push(&mut self, now: Instant, mut tag: Tag, message: T) {
         let waiting = &mut self.waiting;
         tag.queue = waiting.queue_of(tag.queue);
@@ -186,9 +188,9 @@ impl<T> Scheduler<T> {
         self.pop_if(now, |_| true)
     }
 
-    /// Takes the next message that `admits` accepts, where several carriers are below. A queue
-    /// waits while its next message is not admitted, and so does one whose next message must
-    /// follow such a message. The other queues go on.
+    /// Takes the next message that `admits` accepts, for a caller with several carriers. A queue
+    /// waits while its next message is not admitted, and so does a queue whose next message must
+    /// follow such a message. The other queues continue.
     pub fn pop_if(
         &mut self,
         now: Instant,
@@ -201,7 +203,7 @@ impl<T> Scheduler<T> {
                 self.shed(ShedReason::Stale, turn.id);
                 continue;
             }
-            // Asked of what would be sent, which may be of another queue than the one chosen.
+            // Ask about the message to send, which may be from another queue than the chosen one.
             if !admits(&self.waiting.entries[turn.id].tag) {
                 held_back |= 1 << turn.queue;
                 continue;
@@ -240,7 +242,7 @@ impl<T> Scheduler<T> {
     /// Changes the service of the queues. Waiting messages keep their queues, or move to the last
     /// queue if there are fewer now. They are not classified again.
     ///
-    /// A queue that exceeds its new limits sheds packet-ins when more messages come.
+    /// A queue that exceeds its new limits sheds packet-ins when more messages arrive.
     pub fn set_scheduling(&mut self, scheduling: &Scheduling) {
         let messages = self.messages.iter().enumerate();
         let waiting = messages.filter_map(|(id, m)| m.is_some().then_some(id as Id));
@@ -267,15 +269,15 @@ impl<T> Scheduler<T> {
         &self.waiting.counters[..self.waiting.scheduling.queues.len()]
     }
 
-    /// Sends in the order of the queues alone, whatever OpenFlow says: for tests of order, which
-    /// must notice.
+    /// Sends in the order of the queues alone, regardless of OpenFlow's order: for tests of order,
+    /// which must detect this.
     #[doc(hidden)]
     pub fn without_order(mut self) -> Scheduler<T> {
         self.waiting.lanes.is_lawless = true;
         self
     }
 
-    /// Sheds what `queue` has above its limits, after `newest` has come.
+    /// Sheds the messages of `queue` above its limits, after `newest` has arrived.
     fn relieve(&mut self, now: Instant, queue: u8, mut newest: Option<Id>) {
         while let Some((reason, id)) = self.waiting.victim(now, queue, newest) {
             if newest == Some(id) {
@@ -300,7 +302,7 @@ impl<T> Scheduler<T> {
         self.shed.push_back((reason, tag, message));
     }
 
-    /// The message of an entry that was removed.
+    /// Takes the message of an entry that was removed.
     fn take(&mut self, id: Id) -> (Tag, T) {
         let message = self.messages[id as usize].take();
         let message = message.expect("an entry has its message");
@@ -312,7 +314,7 @@ impl<T> Scheduler<T> {
 struct Turn {
     queue: u8,
     chosen: Id,
-    /// The chosen one, or what it must follow.
+    /// The chosen message, or one that it must follow.
     id: Id,
 }
 
@@ -340,12 +342,12 @@ impl Waiting {
         queue.min((self.scheduling.queues.len() - 1) as u8)
     }
 
-    /// The queue that serves what is tagged with `queue`.
+    /// Returns the queue that serves messages tagged with `queue`.
     fn served_by(&self, queue: u8) -> u8 {
         if self.is_fifo() { 0 } else { queue }
     }
 
-    /// First in, first out means that what comes last finds no place.
+    /// Reports whether a full FIFO refuses the message: the last to arrive finds no room.
     fn refuses(&self, tag: &Tag) -> bool {
         let limits = &self.scheduling.queues[0];
         let bytes = self.bytes + tag.bytes as usize;
@@ -381,7 +383,7 @@ impl Waiting {
         self.entries.release(id);
     }
 
-    /// Reports to the discipline which queues have come and gone in `change`.
+    /// Reports to the discipline which queues became backlogged or idle in `change`.
     fn change(&mut self, change: impl FnOnce(&mut Waiting)) {
         let before = self.classes.backlogged();
         change(self);
@@ -397,7 +399,7 @@ impl Waiting {
         }
     }
 
-    /// Among `queues`, one bit each.
+    /// Chooses the next message among `queues`, one bit each.
     fn choose(&mut self, now: Instant, queues: u16) -> Option<Turn> {
         let backlogged = self.classes.backlogged() & queues;
         if backlogged == 0 {
@@ -420,7 +422,7 @@ impl Waiting {
             counters.promoted += 1;
         }
         self.classes.use_turn(&self.entries, turn.chosen, tag.bytes);
-        // Charged while the queue is still there: whether its turn is over is known then.
+        // Charge the queue while it is still backlogged: then it is known whether its turn is over.
         self.discipline
             .served(now, usize::from(turn.queue), tag.bytes);
         self.remove(turn.id);
@@ -437,7 +439,7 @@ impl Waiting {
         let limits = &self.scheduling.queues[usize::from(queue)];
         let of = self.classes.queue(queue);
         let is_over = of.messages > limits.messages_max
-            // One message longer than the limit must pass.
+            // A single message longer than the limit must pass.
             || (of.bytes > limits.bytes_max && of.messages > 1);
         if !is_over || self.is_fifo() {
             return None;
@@ -463,7 +465,7 @@ impl Waiting {
         self.change(|w| w.classes.set_blocked(&w.entries, place, is_blocked));
     }
 
-    /// `ids` are all that wait.
+    /// Changes the service of the queues. `ids` are all waiting messages.
     fn set_scheduling(&mut self, scheduling: &Scheduling, mut ids: Vec<Id>) {
         assert!((1..=QUEUES_MAX).contains(&scheduling.queues.len()));
         self.scheduling = scheduling.clone();

@@ -1,4 +1,4 @@
-//! Places that are used again, and lists that run through them: no allocation once warmed up.
+//! Reusable places, and lists that run through them, with no allocation once warmed up.
 
 /// The place of something in a [`Slab`].
 pub(super) type Id = u32;
@@ -26,7 +26,7 @@ pub(super) trait Linked {
     fn links_mut(&mut self) -> &mut [Link];
 }
 
-/// Items by place. A place is used again once it was given back.
+/// Items by place. A place is used again once it is released.
 #[derive(Debug)]
 pub(super) struct Slab<X> {
     items: Vec<X>,
@@ -53,7 +53,7 @@ impl<X> Slab<X> {
         id
     }
 
-    /// Gives the place back. What stood there stays until the place is used again.
+    /// Releases the place. Its item stays until the place is used again.
     pub(super) fn release(&mut self, id: Id) {
         self.free.push(id);
     }
@@ -116,7 +116,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes `id`, which is in this list, out of it, wherever it stands.
+    /// Removes `id`, which is in this list, from any position.
     pub(super) fn unlink<X: Linked>(&mut self, items: &mut Slab<X>, link: usize, id: Id) {
         let Link { prev, next } = items[id].links()[link];
         match prev {
@@ -130,7 +130,7 @@ impl List {
         self.len -= 1;
     }
 
-    /// The one behind `id`, which is in this list.
+    /// Returns the item after `id`, which is in this list.
     pub(super) fn next<X: Linked>(items: &Slab<X>, link: usize, id: Id) -> Option<Id> {
         let next = items[id].links()[link].next;
         (next != NIL).then_some(next)

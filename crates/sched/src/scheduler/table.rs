@@ -1,5 +1,5 @@
-//! From a pair of numbers to a place: a hash table without allocation once warmed up, and without
-//! a random seed, so that the same input gives the same output on any machine.
+//! A hash table from a pair of numbers to a place. Once warmed up it allocates nothing. It has no
+//! random seed, so that the same input gives the same output on any machine.
 
 use super::slab::{Id, NIL};
 
@@ -40,7 +40,7 @@ impl Table {
         (slot.id != NIL).then_some(slot.id)
     }
 
-    /// Sets what stands under `key`, which was not there.
+    /// Inserts `id` under `key`, which was not in the table.
     pub(super) fn insert(&mut self, key: (Id, u64), id: Id) {
         if 2 * (self.len + 1) > self.slots.len() {
             self.grow();
@@ -51,7 +51,8 @@ impl Table {
         self.len += 1;
     }
 
-    /// Takes `key`, which is there, away, and closes the gap so that probing needs no tombstones.
+    /// Removes `key`, which is in the table, and closes the gap so that probing needs no
+    /// tombstones.
     pub(super) fn remove(&mut self, key: (Id, u64)) {
         let mask = self.slots.len() - 1;
         let mut gap = self.find(key);
@@ -73,7 +74,7 @@ impl Table {
         self.len -= 1;
     }
 
-    /// The slot of `key`, or the empty one where it would stand.
+    /// Returns the slot of `key`, or the empty slot where it would be.
     fn find(&self, key: (Id, u64)) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = self.home(key);

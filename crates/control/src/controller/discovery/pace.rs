@@ -2,13 +2,13 @@
 
 use clock::{Duration, Instant};
 
-/// Hands out turns: so many at once, and the next so many an interval later. The turns of a burst
-/// come at the same time, so that one deadline serves all of them.
+/// Hands out turns: `burst` of them at once, and the next `burst` an interval later. The turns of a
+/// burst have the same time, so that one deadline serves all of them.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     burst: u32,
     interval: Duration,
-    /// When the burst under way comes, and how many of its turns are left.
+    /// The time of the burst under way, and the number of its turns that are left.
     comes: Instant,
     left: u32,
 }
@@ -23,7 +23,7 @@ impl Pace {
         }
     }
 
-    /// Takes the next turn. Returns when it comes: not before `now`.
+    /// Takes the next turn. Returns its time: not before `now`.
     pub(super) fn turn(&mut self, now: Instant) -> Instant {
         if now >= self.comes + self.interval {
             (self.comes, self.left) = (now, self.burst);

@@ -69,7 +69,7 @@ impl Setup {
         sent.next()
     }
 
-    /// The link that a frame proves where it comes in.
+    /// The link that a frame proves at the port where it arrives.
     fn hear(&mut self, now: u64, to: Location, data: &[u8]) -> Option<(Location, Location)> {
         let (net, outbox) = (&mut self.net, &mut self.outbox);
         self.discovery
@@ -121,7 +121,7 @@ fn a_change_too_soon_after_another_waits_and_only_the_last_is_kept() {
     assert_eq!(down(&mut setup, 200), Some(None), "calm again");
 }
 
-/// A switch whose answers take two seconds is not silent, or it would be sent almost no LLDP.
+/// A switch whose answers take two seconds is not silent; otherwise it would get almost no LLDP.
 #[test]
 fn a_switch_that_answers_late_is_not_silent() {
     let interval = Duration::from_secs(1);

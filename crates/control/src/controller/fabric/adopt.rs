@@ -1,9 +1,9 @@
-//! Takes over what switches hold of an earlier process: labels, routes, hosts, and entries of
-//! edges.
+//! Takes over the state that switches have from an earlier process: labels, routes, hosts, and
+//! entries of edges.
 //!
-//! Only what this process would set itself stays, for the VLANs that ports have now. What a switch
-//! says may be wrong: a label that two switches claim, or one switch for two VLANs, is the first
-//! one's, and entries in one VLAN towards a label of another are deleted.
+//! Only state that this process would set itself is kept, for the VLANs that ports have now. A
+//! switch's reports may be wrong: a label that two switches claim, or one switch for two VLANs,
+//! goes to the first claim, and entries in one VLAN towards a label of another VLAN are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use crate::controller::outbox::{Outbox, Request};
 /// been found again.
 const ADOPTED_KEPT: Duration = Duration::from_secs(15);
 
-/// Entries by which edges send packets on.
+/// The entries with which edges forward packets.
 #[derive(Default)]
 pub(in crate::controller) struct Ingresses {
     /// The ports of hosts, according to the entries that stay.
@@ -39,8 +39,8 @@ pub(in crate::controller) struct Ingresses {
 }
 
 impl Fabric {
-    /// Takes the rows of the fabric out of a switch's, and asks for the groups. Deletes those of
-    /// edges that are wrong.
+    /// Removes the fabric's rows from a switch's rows, and requests the groups. Deletes wrong
+    /// entries of edges.
     pub(in crate::controller) fn read_rows(
         &mut self,
         now: Instant,
@@ -81,7 +81,7 @@ impl Fabric {
         ingresses
     }
 
-    /// Whether an edge's entry leads where its destination is, as far as that is known.
+    /// Whether an edge's entry leads to its destination's place, as far as the place is known.
     fn is_right(
         &mut self,
         dpid: DatapathId,
@@ -99,9 +99,9 @@ impl Fabric {
         }
     }
 
-    /// Takes over what a switch holds, and deletes what it should not. Returns whether the switch
-    /// takes part from now on. `others`: parts of another machine, of which those remain that the
-    /// switch holds, groups as it holds them.
+    /// Takes over the right parts on a switch, and deletes the wrong ones. Returns whether the
+    /// switch takes part from now on. `others`: parts of another machine; those that the switch has
+    /// remain, groups as the switch has them.
     pub(in crate::controller) fn read_groups(
         &mut self,
         now: Instant,
@@ -147,9 +147,9 @@ impl Fabric {
         is_new
     }
 
-    /// The ports of a bond at which a switch takes packets, and those out of which it sends them,
-    /// as it holds them from an earlier process. `None` unless it holds the bond's group as auster
-    /// sets it.
+    /// The ports of a bond at which a switch accepts packets, and those out of which it sends them,
+    /// as set by an earlier process. `None` unless the switch has the bond's group as auster sets
+    /// it.
     pub(in crate::controller) fn bond_held(
         &self,
         bond: &Bond,
@@ -177,13 +177,13 @@ impl Fabric {
         Some([collecting, distributing])
     }
 
-    /// Takes over what is right of a switch's holdings.
+    /// Takes over the right parts of a switch's holdings.
     fn adopt(&mut self, dpid: DatapathId, held: &mut Holdings, outbox: &mut Outbox) -> Sent {
         let mut sent = Sent {
             base: held.claim(base(self.copies)),
             ..Sent::default()
         };
-        // Before their labels are taken out.
+        // The hosts are read before their labels are taken out.
         let hosts = self.hosts_held(dpid, held, outbox);
         for (vlan, label) in held.own_labels() {
             if self.may_label(dpid, vlan, label) && held.claim(form::own(vlan, label)) {
@@ -218,7 +218,7 @@ impl Fabric {
         sent
     }
 
-    /// Whether a switch may have a label for a VLAN, as its entries say.
+    /// Whether a switch may have the label for a VLAN that its entries claim.
     fn may_label(&self, dpid: DatapathId, vlan: VlanId, label: Label) -> bool {
         let node = self.nodes.get(&dpid);
         let own = node.and_then(|node| node.labels.get(&vlan));
@@ -246,8 +246,8 @@ impl Fabric {
         self.take_label(Egress { dpid, vlan }, label, outbox);
     }
 
-    /// Gives an egress a label. Entries of an earlier process that lead packets of another VLAN
-    /// there go.
+    /// Gives an egress a label. Deletes entries of an earlier process that lead packets of another
+    /// VLAN to the label.
     pub(super) fn take_label(&mut self, egress: Egress, label: Label, outbox: &mut Outbox) {
         self.egresses.insert(label, egress);
         self.waiting.insert(label);
@@ -267,7 +267,8 @@ impl Fabric {
         }
     }
 
-    /// The hosts that the entries of a switch name rightly, for the VLANs that its ports have now.
+    /// The hosts that the entries of a switch name correctly, for the VLANs that its ports have
+    /// now.
     fn hosts_held(
         &self,
         dpid: DatapathId,
@@ -312,7 +313,7 @@ impl Fabric {
     }
 
     /// Notes that an entry of an earlier process leads packets of a VLAN to an egress. Returns
-    /// whether that may be right: its label is not known to be another VLAN's.
+    /// whether the entry may be right: its label is not known to belong to another VLAN.
     pub(in crate::controller) fn may_lead(
         &mut self,
         dpid: DatapathId,

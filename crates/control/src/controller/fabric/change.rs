@@ -14,7 +14,7 @@ pub(in crate::controller) struct FabricChange {
     pub what: What,
 }
 
-/// A change of the tree of a VLAN, which counts if this is its revision still.
+/// A change of the tree of a VLAN, which counts only if its revision is still current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct TreeChange {
     pub vlan: VlanId,
@@ -23,16 +23,16 @@ pub(in crate::controller) struct TreeChange {
     pub lacking: Option<DatapathId>,
 }
 
-/// A part of the fabric at a switch, and whether it is to be there.
+/// A part of the fabric at a switch, and whether the switch is to have it.
 pub(in crate::controller) enum What {
     Base,
-    /// Its label in a VLAN, or outside of all.
+    /// Its label in a VLAN, or outside of all VLANs.
     Own(VlanId, Option<Label>),
     Inlet(PortNo, bool),
     Route(Label, Option<Route>),
     Host(HostKey, PortNo),
     /// Its piece of the tree with this label.
     Tree(Label, Option<Piece>),
-    /// Everything that a switch holds which is left out.
+    /// All parts on an excluded switch.
     Everything,
 }

@@ -26,8 +26,8 @@ pub(in crate::controller) struct Delivery {
 
 impl Delivery {
     /// The switches that get a packet-out, and whether the packet enters a tree there. `except`:
-    /// edge ports by which the packet does not leave. It can be left out at the switch only where
-    /// the packet enters.
+    /// edge ports out of which the packet is not sent. In a tree, such a port can be left out only
+    /// at the switch where the packet enters.
     pub(in crate::controller) fn targets(&self, except: &[Location]) -> Vec<(DatapathId, bool)> {
         let firsts = self.firsts.iter();
         let entries = firsts.map(|first| (*first, BTreeSet::new()));

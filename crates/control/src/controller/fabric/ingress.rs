@@ -1,8 +1,8 @@
 //! The entries of an earlier process's edges, as a switch reports them.
 //!
-//! An edge keeps no record of its entries. Those that lead to egresses, and those between ports of
-//! a VLAN, are read here. One is kept only if an edge could set the same for the VLANs that ports
-//! have now.
+//! An edge keeps no record of its entries. This module reads the entries that lead to egresses, and
+//! those between ports of a VLAN. An entry is kept only if an edge could set the same entry for the
+//! VLANs that ports have now.
 
 use openflow::multipart::FlowStats;
 use openflow::{Action, DatapathId, Field, Instruction, MacAddr, PortNo};
@@ -51,7 +51,7 @@ impl Ingress {
         let (vlan, wanted) = match vid {
             None if vlans.ports.contains_key(&at(in_port)) => return None,
             None => (VlanId::NONE, key.to_match()),
-            // A mere priority does not show whether another tag is behind it.
+            // A priority tag does not show whether another tag is behind it.
             Some(_) if own == Some(0) => return None,
             Some(_) => {
                 let vlan = vlans.classify(at(in_port), own)?;

@@ -1,5 +1,5 @@
-//! The routes that a switch was sent, with the set of their labels: a fabric of a thousand switches
-//! has a million of them, and each change asks which lead nowhere any more.
+//! The routes sent to a switch, with the set of their labels: a fabric of a thousand switches has a
+//! million routes, and each change checks which of them no longer lead to an egress.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

@@ -1,11 +1,12 @@
-//! The trees of broadcasts: one for each VLAN with broadcasts, and one for those outside of all.
+//! Broadcast trees: one for each VLAN with broadcasts, and one for broadcasts outside of all VLANs.
 //!
-//! A tree is used only while everything that it relies on is as it was: each broadcast asks, and
-//! the answer is kept until something changes. Otherwise a broadcast costs a packet-out for each
-//! switch, as it does where there is no fabric. So nothing has to take a tree out of use in time.
+//! A tree is used only while everything that it relies on is unchanged: each broadcast checks this,
+//! and the result is kept until something changes. Otherwise a broadcast costs a packet-out for
+//! each switch, as it does without a fabric. So no other code has to take a tree out of use in
+//! time.
 //!
-//! A new tree has a label that no switch holds a piece of. It is used when all its switches have
-//! confirmed their pieces, and the pieces of the former one are deleted then.
+//! A new tree has a label of which no switch has a piece. It is used when all its switches have
+//! confirmed their pieces. Then the pieces of the former tree are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,22 +30,22 @@ use super::change::{FabricChange, TreeChange, What};
 use super::delivery::Delivery;
 use super::{Fabric, GATHER, Map, Node};
 
-/// The time to gather changes grows by this for each switch: a tree costs each two messages.
+/// The time to gather changes grows by this for each switch: a tree costs each switch two messages.
 const GATHER_PER_SWITCH: Duration = Duration::from_millis(1);
 const GATHER_MAX: Duration = Duration::from_secs(1);
 
-/// A tree that was made so often within a minute, and is void again, waits for this, then twice as
-/// long each time, up to the maximum.
+/// A tree that was made `OFTEN` times within a minute, and is void again, waits for `PAUSE`, then
+/// twice as long each time, up to the maximum.
 const OFTEN: u32 = 3;
 const OFTEN_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Comparisons of a tree with the network in the time to gather changes. Beyond them broadcasts are
-/// sent switch by switch, and may overtake one that is on its way along the tree.
+/// Maximum number of comparisons of a tree with the network in the time to gather changes. Beyond
+/// it, broadcasts are sent switch by switch, and may overtake a broadcast under way along the tree.
 const EXAMINED_MAX: u32 = 8;
 
-/// A switch that did not confirm a piece gets none for so long.
+/// Time for which a switch that did not confirm a piece gets none.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Pieces of trees that may be under way at once; one tree always may.
@@ -54,8 +55,8 @@ const PIECES_AT_ONCE: usize = 4096;
 #[derive(Default)]
 pub(super) struct Trees {
     by_vlan: BTreeMap<VlanId, Tree>,
-    /// Switches that refuse a piece: they get packet-outs, until they connect again or the time has
-    /// come to ask them again.
+    /// Switches that refuse a piece: they get packet-outs until they reconnect or it is time to ask
+    /// them again.
     refusing: BTreeMap<DatapathId, Option<Instant>>,
     /// Counts changes of members and their inlets.
     revision: u64,
@@ -72,21 +73,21 @@ pub(super) struct Trees {
 #[derive(Default)]
 struct Tree {
     current: Option<Version>,
-    /// The next one, whose pieces are not confirmed, and the change that sets them.
+    /// The next version, whose pieces are not confirmed, and the change that sets them.
     building: Option<(u64, Version)>,
-    /// The change under way of edge ports of the current one.
+    /// The change under way to edge ports of the current version.
     syncing: Option<u64>,
     /// Whether to examine it.
     is_wanted: bool,
-    /// Whether the pieces that switches hold may no longer be taken for a tree.
+    /// Whether the pieces on switches may no longer be adopted as a tree.
     is_begun: bool,
     /// When it was last made, and how often in a row.
     made_at: Option<Instant>,
     made: u32,
     /// The end of the pause before the next one.
     not_before: Instant,
-    /// The end of the time in which it may be compared with the network so often, and how often it
-    /// was.
+    /// The end of the time in which it may be compared with the network `EXAMINED_MAX` times, and
+    /// how often it was.
     examined_until: Instant,
     examined: u32,
     delivery: Option<(Seen, Option<Arc<Delivery>>)>,
@@ -94,11 +95,11 @@ struct Tree {
 
 struct Version {
     label: Label,
-    /// The ports of its links, of the switches with any.
+    /// The ports of its links, for each switch with links.
     links: BTreeMap<DatapathId, BTreeSet<PortNo>>,
 }
 
-/// The revisions of all that trees rely on.
+/// The revisions of everything that trees rely on.
 type Seen = [u64; 3];
 
 /// The switches and links that trees may use.
@@ -111,7 +112,7 @@ struct Ground {
     best: Forest,
 }
 
-/// A tree beside the network as it is.
+/// The result of comparing a tree with the network.
 enum State {
     Ready(Delivery, bool),
     /// Some port of a piece is held.
@@ -121,8 +122,9 @@ enum State {
     Void,
 }
 
-/// The edge ports of a switch's piece. The group of a bond comes and goes with its ports, and other
-/// groups that lead to it would keep it or go along, so the controller serves such a switch.
+/// The edge ports of a switch's piece. The group of a bond is set and deleted with its ports, and
+/// other groups that lead to it would keep it or be deleted along, so the controller serves such a
+/// switch.
 fn edges_of_piece(
     (dpid, vlan): (DatapathId, VlanId),
     net: &Network,
@@ -160,7 +162,7 @@ impl Trees {
         self.next_change
     }
 
-    /// Leaves a switch out of all trees, until it connects again or is to be asked again. Returns
+    /// Excludes a switch from all trees until it reconnects or is to be asked again. Returns
     /// whether that is new.
     fn refuse(&mut self, dpid: DatapathId, until: Option<Instant>) -> bool {
         self.revision += 1;
@@ -170,7 +172,7 @@ impl Trees {
         is_new
     }
 
-    /// Asks the switches again whose time has come. Returns when the next one's does.
+    /// Lets refusing switches that are due take part again. Returns when the next one is due.
     fn ask_again(&mut self, now: Instant) -> Option<Instant> {
         let before = self.refusing.len();
         let is_due = |until: &Option<Instant>| until.is_some_and(|until| until <= now);
@@ -184,7 +186,7 @@ impl Trees {
         self.refusing.values().flatten().min().copied()
     }
 
-    /// Ends the use of trees with a link that a switch takes no packets from for a while.
+    /// Ends the use of trees with a link from which a switch accepts no packets for a while.
     pub(super) fn lose_link(&mut self, at: Location) {
         self.revision += 1;
         for tree in self.by_vlan.values_mut() {
@@ -219,7 +221,7 @@ impl Ground {
         self.members.binary_search(&dpid).ok()
     }
 
-    /// The ports of all switches with links of a version; `None` if it has other switches.
+    /// The ports of all switches with links of a version; `None` if the version has other switches.
     fn place(
         &self,
         links: &BTreeMap<DatapathId, BTreeSet<PortNo>>,
@@ -231,7 +233,7 @@ impl Ground {
         Some(placed)
     }
 
-    /// The trees of a version, if it has no link that is not there.
+    /// The trees of a version, if all its links exist.
     fn check(&self, links: &BTreeMap<DatapathId, BTreeSet<PortNo>>) -> Option<Forest> {
         tree::check(&self.graph, &self.place(links)?)
     }
@@ -242,7 +244,8 @@ impl Ground {
 }
 
 impl Fabric {
-    /// How the broadcasts of a VLAN, or outside of all, reach all switches; `None` if not by trees.
+    /// Returns how the broadcasts of a VLAN, or those outside of all VLANs, reach all switches;
+    /// `None` if not by trees.
     pub(in crate::controller) fn delivery(
         &mut self,
         vlan: VlanId,
@@ -258,7 +261,7 @@ impl Fabric {
         if let Some((_, delivery)) = tree.delivery.as_ref().filter(|(as_of, _)| *as_of == seen) {
             return delivery.clone();
         }
-        // Where much changes it would be compared for each packet.
+        // Where much changes, the tree would be compared for each packet.
         if outbox.now >= tree.examined_until {
             (tree.examined_until, tree.examined) = (outbox.now + wait, 0);
         }
@@ -305,8 +308,8 @@ impl Fabric {
         }
     }
 
-    /// Has all trees examined: what they rely on may have gone, also where nobody sends
-    /// broadcasts.
+    /// Requests an examination of all trees: state that they rely on may be lost, also where nobody
+    /// sends broadcasts.
     pub(super) fn doubt_trees(&mut self, outbox: &mut Outbox) {
         self.trees.revision += 1;
         let trees = self.trees.by_vlan.iter();
@@ -316,7 +319,7 @@ impl Fabric {
         }
     }
 
-    /// Gives up all trees: what is under way may be lost.
+    /// Gives up all trees: changes under way may be lost.
     pub(in crate::controller) fn restart_trees(&mut self, outbox: &mut Outbox) {
         self.trees.due = None;
         for tree in self.trees.by_vlan.values_mut() {
@@ -331,7 +334,7 @@ impl Fabric {
         self.trees_soon(GATHER, outbox);
     }
 
-    /// Ends the trees of VLANs that are no more.
+    /// Ends the trees of VLANs that no longer exist.
     pub(super) fn end_trees(&mut self, outbox: &mut Outbox) {
         let before = self.trees.by_vlan.len();
         let domains = &self.domains;
@@ -345,8 +348,8 @@ impl Fabric {
         }
     }
 
-    /// Leaves a switch out of all trees that refuses a piece, until it connects again: to ask it
-    /// again costs all others their tree for a while. Returns whether that is new.
+    /// Excludes a switch that refuses a piece from all trees until it reconnects: asking it again
+    /// would cost all others their tree for a while. Returns whether that is new.
     pub(in crate::controller) fn handle_tree_refused(
         &mut self,
         dpid: DatapathId,
@@ -374,7 +377,8 @@ impl Fabric {
             node.is_some_and(|node| {
                 let is_left = node.leaving_inlets.contains_key(&port);
                 let at = Location { dpid: *dpid, port };
-                // A copy would also be made of what is not sent back where it came in.
+                // A copy would also be made of packets that are not sent back to their ingress
+                // port.
                 let copies = net.copies_out(at);
                 // Both directions of one link: behind a hub there are more.
                 let is_sole = net.links.ends(at).links == 2;
@@ -460,9 +464,11 @@ impl Fabric {
                 };
                 let is_down = net.port(at).is_some_and(|port| !port.state.is_up());
                 match net.role(at) {
-                    // One that has just come up may be an edge again, after a restart above all.
+                    // A port that has just come up may become an edge again, above all after a
+                    // restart.
                     PortRole::Held => is_held = true,
-                    // Nothing leaves by it, and when it is up again it is held.
+                    // Nothing leaves by a port that is down, and when the port is up again it is
+                    // held.
                     _ if is_down => {}
                     _ => is_other = true,
                 }
@@ -501,7 +507,7 @@ impl Fabric {
         State::Ready(delivery, is_best)
     }
 
-    /// Changes the trees for which it is time. Returns an update for each.
+    /// Changes the trees that are due. Returns an update for each.
     pub(in crate::controller) fn trees_due(
         &mut self,
         now: Instant,
@@ -575,7 +581,7 @@ impl Fabric {
         }
     }
 
-    /// Takes over the tree whose pieces the switches hold, if there is one that is as good as any.
+    /// Adopts a tree whose pieces the switches have, if there is one that is as good as the best.
     fn adopt_tree(&mut self, vlan: VlanId, ground: &Ground) {
         let mut held: BTreeMap<Label, BTreeMap<DatapathId, BTreeSet<PortNo>>> = BTreeMap::new();
         for dpid in &ground.members {
@@ -597,7 +603,7 @@ impl Fabric {
         }
     }
 
-    /// Gives pieces of the current tree other edge ports.
+    /// Changes the edge ports of pieces of the current tree.
     fn sync_tree(&mut self, vlan: VlanId, pieces: Vec<(DatapathId, Piece)>) -> Vec<Stage> {
         let revision = self.trees.next_change();
         self.trees.revision += 1;
@@ -675,7 +681,7 @@ impl Fabric {
             ..Stage::default()
         };
         let lacking = None;
-        // Datapaths may follow their tables a while later.
+        // Datapaths may follow their tables only after a while.
         let confirmed = Stage {
             delay: SETTLE,
             tree: Some(TreeChange {
@@ -688,8 +694,8 @@ impl Fabric {
         vec![set, confirmed]
     }
 
-    /// The stage that deletes all pieces, or those of one VLAN, but those of trees that are used
-    /// then, or that may be found to be one. `all`: those as well.
+    /// The stage that deletes all pieces, or those of one VLAN, except pieces of trees that are in
+    /// use by then, and pieces that may yet be adopted as a tree. `all`: also the latter.
     fn leftovers(&self, of: Option<VlanId>, all: bool) -> Stage {
         let is_begun = |vlan: VlanId| match self.domains.contains_key(&vlan) {
             true => {
@@ -725,7 +731,7 @@ impl Fabric {
         }
     }
 
-    /// A label that no egress has, and that no switch holds anything of.
+    /// A label that no egress or tree has, and of which no switch has entries.
     fn free_tree_label(&self) -> Option<Label> {
         let labels = (Label::MIN.0..=Label::MAX.0).rev().map(Label);
         let mut free = labels.filter(|label| self.is_free(*label));
@@ -745,20 +751,21 @@ impl Fabric {
             tree.current = Some(version);
         } else if tree.syncing == Some(change.revision) {
             tree.syncing = None;
-            // There may be a better one by now.
+            // There may be a better tree by now.
             tree.is_wanted = true;
             if !is_confirmed {
                 tree.current = None;
             }
         }
-        // A tree that is only partly there is deleted with the next one.
+        // A tree that is only partly set is deleted with the next one.
         if !is_confirmed {
             self.want(change.vlan, outbox);
         }
         if self.trees.by_vlan.values().any(|tree| tree.is_wanted) {
             self.trees_soon(GATHER, outbox);
         }
-        // It would keep all others waiting. What it was asked before it connected says nothing.
+        // This switch would keep all others waiting. Requests from before it connected prove
+        // nothing.
         let is_later = |node: &Node| node.last_tree < change.revision;
         let node = |dpid: &DatapathId| self.nodes.get(dpid);
         let lacking = change.lacking;
@@ -769,7 +776,7 @@ impl Fabric {
         self.trees.revision += 1;
     }
 
-    /// Handles a packet of a tree that comes up at a link of it: the switch has lost its piece.
+    /// Handles a packet-in of a tree's packet at a link of the tree: the switch has lost its piece.
     pub(in crate::controller) fn handle_tree_miss(
         &mut self,
         at: Location,
@@ -790,7 +797,8 @@ impl Fabric {
         }
     }
 
-    /// Notes that a switch holds pieces of an earlier process, or of a time when it was away.
+    /// Notes that a switch has pieces from an earlier process, or from a time when it was
+    /// disconnected.
     pub(super) fn handle_pieces(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         self.trees.revision += 1;
         let pieces = self.nodes.get(&dpid).map(|node| node.sent.trees.values());

@@ -1,5 +1,4 @@
-//! Takes over the entries that route of an earlier process, if gateways and routes justify them
-//! now.
+//! Takes over the routing entries of an earlier process, if gateways and routes justify them now.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +17,9 @@ use super::super::entries::delete_row;
 use super::Controller;
 
 impl Controller {
-    /// Takes the entries that route out of a switch's rows, and deletes those that are not right.
-    /// `hosts`: those of the switch, according to its entries. Returns the numbers of the entries
-    /// that stay, and of the others.
+    /// Takes the routing entries out of a switch's rows, and deletes the wrong ones. `hosts`: the
+    /// hosts of the switch, according to its entries. Returns the numbers of entries kept and
+    /// deleted.
     pub(in crate::controller) fn read_routed(
         &mut self,
         now: Instant,
@@ -47,7 +46,7 @@ impl Controller {
         counts
     }
 
-    /// Reads an entry that routes; `None` if it would not be set now.
+    /// Reads a routing entry; `None` if it would not be set now.
     fn read_flow(
         &mut self,
         dpid: DatapathId,

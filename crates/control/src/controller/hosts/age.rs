@@ -1,12 +1,11 @@
-//! Forgetting: hosts that are not heard for long, and those without a place.
+//! Forgetting hosts that are not heard for long, and hosts without a place.
 //!
-//! A host whose packets go by entries is not heard, so silence alone says nothing. It is forgotten
-//! when it was not heard for `host_idle`, no path begins or ends at it, and it does not answer when
-//! it is asked, three times. Of a port with many hosts, a host that has never answered a question
-//! is asked after a minute: made-up hosts give their room back, and those that are there pay with
-//! one answer. One that has announced no address cannot be asked. Its entries are lifted, so that
-//! its next packet is heard, and it has another minute. A few ports are looked at in each step, so
-//! that no step takes long.
+//! A host whose packets match entries is not heard, so silence alone proves nothing. A host is
+//! forgotten when it was not heard for `host_idle`, no path begins or ends at it, and it does not
+//! answer three questions. At a port with many hosts, a host that has never answered a question is
+//! asked after a minute: made-up hosts free their room, and real hosts pay with one answer. A host
+//! that has announced no address cannot be asked. Its entries are lifted, so that its next packet
+//! is heard, and it has another minute. Each step examines a few ports, so that no step takes long.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -19,28 +18,28 @@ use crate::Location;
 use super::{Hosts, PROBES, link_local};
 use crate::controller::crowds::{CROWDED_IDLE, Crowds};
 
-/// Between two steps.
+/// Time between two steps.
 pub(in crate::controller) const STEP_INTERVAL: Duration = Duration::from_millis(250);
-/// In one step: ports that are looked at, hosts without a place that are forgotten, and hosts with
-/// one that are asked or forgotten, for each of which its switch has to take entries out.
+/// Limits of one step: ports examined, hosts without a place forgotten, and hosts with a place
+/// asked or forgotten. For each of the last, its switch has to delete entries.
 const PORTS_PER_STEP: usize = 1024;
 const LEFT_PER_STEP: usize = 1024;
 const IDLE_PER_STEP: usize = 512;
-/// Between two questions to a host that may be gone.
+/// Time between two questions to a host that may have left.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// A host without a place is known for this long.
+/// How long a host without a place is kept.
 const LEFT_KEPT: Duration = Duration::from_secs(180);
 
 #[derive(Default)]
 pub(super) struct Ageing {
-    /// The port looked at last.
+    /// The port examined last.
     last: Option<Location>,
     asked: VecDeque<Asked>,
     /// Forgotten hosts that are not reported yet.
     gone: Vec<(MacAddr, Location)>,
     /// Hosts whose entries are to be deleted, so that they are heard.
     lifted: Vec<(MacAddr, Location)>,
-    /// Ports that had to give something up, or got nothing more, since this was last asked.
+    /// Ports that had something evicted or refused, since these were last taken.
     pub pressed_hosts: Option<Location>,
     pub pressed_details: Option<Location>,
     pub counters: HostCounters,
@@ -51,17 +50,17 @@ pub(super) struct Ageing {
 pub struct HostCounters {
     /// Hosts not heard for too long, or without a place for too long.
     pub aged: u64,
-    /// Hosts that gave way to others, because their port or switch had its share or the table was
+    /// Hosts evicted for others, because their port or switch had used its share or the table was
     /// full.
     pub evicted: u64,
-    /// Hosts whose IP addresses were forgotten for those of others.
+    /// Hosts whose IP addresses were evicted for those of other hosts.
     pub details_evicted: u64,
     /// Packets of hosts for whose IP addresses there was no room.
     pub details_refused: u64,
 }
 
 impl HostCounters {
-    /// Adds those of another VLAN.
+    /// Adds the counters of another VLAN.
     pub(in crate::controller) fn add(&mut self, other: HostCounters) {
         self.aged += other.aged;
         self.evicted += other.evicted;
@@ -97,14 +96,14 @@ impl Step {
 #[derive(Clone, Copy)]
 pub(in crate::controller) struct Patience<'a> {
     pub host_idle: Duration,
-    /// Whether a host whose packets nobody has heard is silent, so that one that cannot be asked is
-    /// gone.
+    /// Whether a host that was not heard has sent nothing, so that one that cannot be asked has
+    /// left.
     pub hears_all: bool,
     pub crowds: &'a Crowds,
 }
 
 impl Patience<'_> {
-    /// For hosts of a port that are not proven, and for those that are.
+    /// The limits for unproven and for proven hosts of a port.
     fn of_port(&self, now: Instant, at: Location) -> (Duration, Duration) {
         let proven = self.host_idle;
         match self.crowds.is_crowded(now, at) {
@@ -120,7 +119,7 @@ struct Asked {
     left: u32,
 }
 
-/// Ask `mac` at its home whether it is alive, at each of these addresses.
+/// A request to ask `mac` at its home, at each of these addresses, whether it is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct LifeQuestion {
     pub mac: MacAddr,
@@ -129,7 +128,7 @@ pub(in crate::controller) struct LifeQuestion {
 }
 
 impl Hosts {
-    /// One step. `is_active` says of a host whether entries carry its packets.
+    /// Takes one step. `is_active` reports whether entries carry a host's packets.
     pub(in crate::controller) fn age(
         &mut self,
         now: Instant,
@@ -148,7 +147,7 @@ impl Hosts {
             self.forget_left(now, at, step);
             self.question_idle(now, at, patience, step, &is_active, &mut questions);
             if step.is_over() {
-                // This port is gone on with.
+                // The next step continues with this port.
                 break;
             }
             self.ageing.last = Some(at);
@@ -207,7 +206,7 @@ impl Hosts {
         self.ageing.asked.push_back(Asked { mac, due, left });
     }
 
-    /// Those that have not answered.
+    /// Asks hosts that have not answered again, or forgets them.
     fn ask_again(&mut self, now: Instant) -> Vec<LifeQuestion> {
         let mut questions = Vec::new();
         while let Some(asked) = self.ageing.asked.pop_front_if(|asked| asked.due <= now) {
@@ -229,8 +228,8 @@ impl Hosts {
         questions
     }
 
-    /// The addresses at which a host is asked: those that it has announced, or the one that many
-    /// hosts make of their hardware address if it is asked `anyway`.
+    /// The addresses at which a host is asked: its announced addresses, or the address that many
+    /// hosts derive from their hardware address if it is asked `anyway`.
     fn asked_at(&self, mac: MacAddr, anyway: bool) -> Option<Vec<IpAddr>> {
         let ips = self.ips(mac);
         match ips.is_empty() {
@@ -249,17 +248,17 @@ impl Hosts {
         self.ageing.gone.extend(home.map(|home| (mac, home)));
     }
 
-    /// Hosts that had a place and were forgotten, since this was last asked.
+    /// Returns the hosts that had a place and were forgotten since the last call.
     pub(in crate::controller) fn take_gone(&mut self) -> Vec<(MacAddr, Location)> {
         std::mem::take(&mut self.ageing.gone)
     }
 
-    /// Hosts whose entries are to be deleted, since this was last asked.
+    /// Returns the hosts whose entries are to be deleted, since the last call.
     pub(in crate::controller) fn take_lifted(&mut self) -> Vec<(MacAddr, Location)> {
         std::mem::take(&mut self.ageing.lifted)
     }
 
-    /// The ports that had too many hosts, and too many IP addresses, since this was last asked.
+    /// Returns the ports that had too many hosts, and too many IP addresses, since the last call.
     pub(in crate::controller) fn take_pressed(&mut self) -> (Option<Location>, Option<Location>) {
         let ageing = &mut self.ageing;
         (ageing.pressed_hosts.take(), ageing.pressed_details.take())

@@ -11,12 +11,12 @@ use super::Hosts;
 use crate::controller::known::KnownHost;
 
 impl Hosts {
-    /// Notes from now on which hosts change.
+    /// Records from now on which hosts change.
     pub(in crate::controller) fn want_news(&mut self) {
         self.news.want();
     }
 
-    /// Hands over the hosts that may have changed. Returns whether they are all.
+    /// Passes the hosts that may have changed to `each`. Returns whether these are all.
     pub(in crate::controller) fn take_news(&mut self, each: impl FnMut(MacAddr)) -> bool {
         self.news.take(each)
     }
@@ -28,7 +28,7 @@ impl Hosts {
         let ips: Vec<IpAddr> = ips.map(|owned| owned.ip).collect();
         Some(KnownHost {
             at,
-            // It is about the addresses.
+            // This flag is about the addresses.
             is_no_router: !ips.is_empty() && self.is_no_router(mac),
             ips,
         })
@@ -49,7 +49,7 @@ impl Hosts {
         self.places.unmark(number);
     }
 
-    /// Places a host where another member says that it is, whatever was known of it, and marks it.
+    /// Places a host where another member reports it, whatever was known before, and marks it.
     /// Returns false if there is no room for it.
     pub(in crate::controller) fn learn(
         &mut self,

@@ -1,4 +1,4 @@
-//! The table of hosts beside a reference that is simple and slow.
+//! The table of hosts compared with a reference that is simple and slow.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ enum Operation {
     Unplace {
         at: u8,
     },
-    /// Seconds go by.
+    /// Seconds pass.
     Wait(u16),
     Age,
 }
@@ -57,8 +57,8 @@ const SHARES: Shares = Shares {
 };
 const IDLE: Duration = Duration::from_secs(600);
 
-/// Where each host is or was, whether it is there still and has answered there, and when it was
-/// last heard of.
+/// Where a host is or was, whether it is still there and has answered there, and when it was last
+/// heard.
 #[derive(Clone, Debug, PartialEq)]
 struct Known {
     at: Location,
@@ -122,7 +122,7 @@ impl Model {
         Vec::new()
     }
 
-    /// Notes that `gone` gave way, after having looked whether that was right.
+    /// Notes that `gone` were evicted, after checking that this was right.
     fn give_way(&mut self, givers: &[Location], gone: &[MacAddr]) {
         match givers {
             [] => assert_eq!(gone, [], "there was room"),
@@ -132,8 +132,8 @@ impl Model {
                 };
                 let of = self.known[gone].clone();
                 assert!(givers.contains(&of.at), "{of:?} is none of {givers:?}");
-                // Those without a place go first, then those that have not answered, and of these
-                // who was silent for longest.
+                // Hosts without a place are evicted first, then hosts that have not answered, and
+                // of these the host silent for longest.
                 let order = |k: &Known| {
                     let tick = k.since.as_nanos() / 4_000_000_000;
                     (k.placed, k.placed && k.proven, tick)
@@ -221,7 +221,7 @@ proptest! {
                 }
                 Operation::Wait(seconds) => now += Duration::from_secs(u64::from(seconds)),
                 Operation::Age => {
-                    // Ten times a step and more, so that who is asked and silent is gone.
+                    // Ten steps and more, so that a host that is asked and silent is forgotten.
                     for _ in 0..12 {
                         let _ = tests::age(&mut hosts, now, IDLE);
                         now += Duration::from_secs(1);
@@ -229,7 +229,7 @@ proptest! {
                     model.known.retain(|mac, k| {
                         let kept = if k.placed { IDLE } else { Duration::from_secs(180) };
                         let age = now.since(k.since);
-                        // Time is counted in units of four seconds, and asking takes some.
+                        // Time is counted in units of four seconds, and questions take some time.
                         let may_be_gone = age + Duration::from_secs(4) >= kept;
                         let must_be_gone = age >= kept + Duration::from_secs(20);
                         let is_known = hosts.is_known(*mac);
@@ -270,7 +270,7 @@ fn check(hosts: &Hosts, model: &Model) {
             .check(at, model.of_port(at), model.of_switch(at.dpid));
     }
     assert!(hosts.len() <= SHARES.count_max);
-    // What is known of addresses is of hosts that are known, and of nobody else.
+    // Only known hosts own addresses.
     for (ip, mac) in hosts.owned() {
         let detail = hosts.details.get(&mac);
         assert!(detail.is_some_and(|detail| detail.ips.iter().any(|owned| owned.ip == ip)));

@@ -1,9 +1,9 @@
-//! Which host an IP address belongs to.
+//! The hosts that own IP addresses.
 //!
-//! The first host that announces an address as its own owns it. A claim of another moves nothing:
-//! the owner is asked for the address at its place, three times, and only its silence, or that it
-//! has no place, gives the address to the claimant. A host that answers whenever it is asked keeps
-//! its addresses.
+//! The first host that announces an address as its own owns it. A claim by another host does not
+//! move the address at once: the controller first asks the owner for it at the owner's place, three
+//! times. The claimant gets the address only if the owner is silent or has no place. A host that
+//! answers whenever it is asked keeps its addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use crate::fabric::addresses::{Addresses, Owner, Writer};
 
 use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED, is_whole_silence};
 
-/// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must
-/// not hide its others.
+/// Maximum number of IPv4 addresses, and of IPv6 addresses, that a host may own. A host that makes
+/// up new ones must not hide its others.
 const IPS_MAX: usize = 8;
 /// An address that was not announced for this long gives way to a new one beyond [`IPS_MAX`].
 const STALE: Duration = Duration::from_secs(600);
-/// And after this long to any new one.
+/// An address that was not announced for this long gives way to any new one.
 const EXPIRED: Duration = Duration::from_secs(3600);
 
-/// Claims that may be open, in all and by hosts of one port. Beyond them a claim is refused.
+/// Maximum number of open claims, in all and by hosts of one port. Further claims are refused.
 const DISPUTES_MAX: usize = 1024;
 const DISPUTES_PER_PORT_MAX: usize = 64;
 
@@ -37,9 +37,9 @@ pub(super) struct Owned {
 
 pub(super) struct Owners {
     by_ip: BTreeMap<IpAddr, MacAddr>,
-    /// The owners that nobody disputes, for the edges.
+    /// The undisputed owners, for the edges.
     undisputed: Writer,
-    /// Hosts with details that have last said that they are no routers.
+    /// Hosts with details whose last report was that they are not routers.
     no_routers: BTreeSet<MacAddr>,
     disputes: BTreeMap<IpAddr, Dispute>,
     /// When the last alarm was raised for a claim from this port.
@@ -58,7 +58,7 @@ enum State {
         home: Location,
         probes_left: u32,
     },
-    /// The owner has answered: claims are refused until it is due.
+    /// The owner has answered: claims are refused until the dispute is due.
     Rejected,
 }
 
@@ -67,7 +67,7 @@ enum State {
 pub(in crate::controller) enum AddressVerdict {
     /// It owned the address before.
     Known,
-    /// It owns the address now, and nobody did.
+    /// It owns the address now, and no host did before.
     New,
     /// It owns the address now; its owner has no place.
     Taken { from: MacAddr },
@@ -77,17 +77,17 @@ pub(in crate::controller) enum AddressVerdict {
         at: Location,
         alarm: bool,
     },
-    /// Another host owns the address. `Some` when the question has just come up.
+    /// Another host owns the address. `Some` when the question is new.
     Contested { ask: Option<AddressQuestion> },
-    /// Another host owns the address and has said so, or too many claims are open.
+    /// Another host owns the address and has confirmed it, or too many claims are open.
     Rejected { owner: MacAddr, alarm: bool },
-    /// It owns as many as it may: this one is nobody's.
+    /// It owns as many addresses as it may: this one has no owner.
     TooMany,
-    /// There is no room to note what it says, so that nobody knows whether it is forbidden.
+    /// There is no room to note the address, so it is unknown whether it is forbidden.
     NoRoom,
 }
 
-/// Ask the owner of an address for it, and come back at `due`.
+/// A request to ask the owner of an address for it, and to check the outcome at `due`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct AddressQuestion {
     pub ip: IpAddr,
@@ -113,17 +113,17 @@ impl Hosts {
         self.owners.by_ip.get(&ip).copied()
     }
 
-    /// The owners that nobody disputes, as the edges read them.
+    /// The undisputed owners, as the edges read them.
     pub(in crate::controller) fn addresses(&self) -> &Arc<Addresses> {
         self.owners.undisputed.addresses()
     }
 
-    /// Whether a host has last said that it is no router.
+    /// Whether a host's last report was that it is not a router.
     pub(super) fn is_no_router(&self, mac: MacAddr) -> bool {
         self.owners.no_routers.contains(&mac)
     }
 
-    /// The owner of an address that nobody disputes.
+    /// The owner of an address, if it is undisputed.
     #[cfg(test)]
     pub(super) fn undisputed(&self, ip: IpAddr) -> Option<MacAddr> {
         let is_asked = |dispute: &&Dispute| matches!(dispute.state, State::Asking { .. });
@@ -136,7 +136,7 @@ impl Hosts {
         self.owners.by_ip.iter().map(|(ip, mac)| (*ip, *mac))
     }
 
-    /// A host says at its place `at` that an address is its own. A dispute wants
+    /// Handles a host at its place `at` that announces an address as its own. A dispute needs
     /// [`Hosts::handle_address_timeout`] at its question's `due`, and after
     /// [`AddressVerdict::Defended`] at [`Hosts::dispute_due`].
     pub(in crate::controller) fn tell(
@@ -177,9 +177,9 @@ impl Hosts {
         }
     }
 
-    /// Notes whether a host says that it is a router. Hosts stop using a router that an answer
-    /// calls none (RFC 4861, 7.2.5). So routers, and hosts that have not said that they are none,
-    /// answer questions for their IPv6 addresses themselves.
+    /// Notes whether a host reports that it is a router. Hosts stop using a router if an answer
+    /// says that it is not one (RFC 4861, 7.2.5). So routers, and hosts that have not reported that
+    /// they are none, answer questions for their IPv6 addresses themselves.
     pub(in crate::controller) fn note_router(&mut self, mac: MacAddr, is_router: bool) {
         let no_routers = &mut self.owners.no_routers;
         let is_news = match is_router {
@@ -194,12 +194,12 @@ impl Hosts {
         }
     }
 
-    /// When the dispute over an address is looked at next.
+    /// When the dispute over an address is examined next.
     pub(in crate::controller) fn dispute_due(&self, ip: IpAddr) -> Option<Instant> {
         self.owners.disputes.get(&ip).map(|dispute| dispute.due)
     }
 
-    /// Time is over for the dispute over an address. `heard_since` as in
+    /// Handles a dispute over an address that is due. `heard_since` is as in
     /// [`Hosts::handle_timeout`].
     pub(in crate::controller) fn handle_address_timeout(
         &mut self,
@@ -225,7 +225,7 @@ impl Hosts {
         ) = (state, owner)
         {
             if let Some(home) = home.filter(|home| home != asked) {
-                // Its silence at another place counts for nothing.
+                // The owner's silence at another place does not count.
                 (*asked, *probes_left) = (home, PROBES);
             }
             let due = dispute.due;
@@ -297,7 +297,8 @@ impl Hosts {
         }
     }
 
-    /// Takes an address from its owner. False if the other has no room for it; nobody owns it then.
+    /// Moves an address to another host. Returns false if that host has no room for it; no host
+    /// owns it then.
     fn give(&mut self, now: Instant, ip: IpAddr, to: MacAddr) -> bool {
         self.disown(ip);
         self.own(now, to, ip)
@@ -312,7 +313,7 @@ impl Hosts {
         }
     }
 
-    /// Notes an address of this host, which has just announced it. False if there is no room for
+    /// Notes an address that this host has just announced. Returns false if there is no room for
     /// it.
     pub(super) fn own(&mut self, now: Instant, mac: MacAddr, ip: IpAddr) -> bool {
         let Some(detail) = self.detail(mac) else {
@@ -328,7 +329,7 @@ impl Hosts {
         let like = |owned: &&Owned| owned.ip.is_ipv4() == ip.is_ipv4();
         let is_full = detail.ips.iter().filter(like).count() >= IPS_MAX;
         let kept = if is_full { STALE } else { EXPIRED };
-        // The one that is first was told the longest ago.
+        // The first address was announced the longest ago.
         let oldest = detail.ips.iter().find(like);
         let gone = oldest.filter(|oldest| now.since(oldest.told_at) >= kept);
         let gone = gone.map(|oldest| oldest.ip);
@@ -339,7 +340,7 @@ impl Hosts {
         if let Some(gone) = gone {
             self.disown(gone);
         }
-        // Claims are against the owner that the address had.
+        // Claims are against the former owner of the address.
         self.owners.by_ip.insert(ip, mac);
         self.news.note(mac);
         self.owners.end_dispute(ip);
@@ -358,7 +359,7 @@ impl Owners {
         }
     }
 
-    /// Nothing is known of this host and its addresses any more.
+    /// Forgets this host and its addresses.
     pub(super) fn forget(&mut self, mac: MacAddr, ips: impl Iterator<Item = IpAddr>) {
         self.no_routers.remove(&mac);
         for ip in ips {
@@ -374,8 +375,8 @@ impl Owners {
         self.publish(ip);
     }
 
-    /// Shows the edges the owner of an address, or that it has none while it is in question: then
-    /// messages that name the address come up.
+    /// Shows the edges the owner of an address, or no owner while the address is in question: then
+    /// messages that name the address go to the controller.
     fn publish(&mut self, ip: IpAddr) {
         let dispute = self.disputes.get(&ip).map(|dispute| &dispute.state);
         let is_disputed = matches!(dispute, Some(State::Asking { .. }));
@@ -391,7 +392,8 @@ impl Owners {
         }
     }
 
-    /// Handles an address that its owner has just announced: whether another host had claimed it.
+    /// Handles an address that its owner has just announced. Returns whether another host had
+    /// claimed it.
     fn defended(&mut self, now: Instant, ip: IpAddr) -> AddressVerdict {
         let Some(dispute) = self.disputes.get_mut(&ip) else {
             return AddressVerdict::Known;
@@ -415,7 +417,7 @@ impl Owners {
         let is_over = |since: &Instant| now.since(*since) >= ALARM_INTERVAL;
         let may = self.alarmed_at.get(&at).is_none_or(is_over);
         if may {
-            // As many as there are ports that claim within the interval, and no more.
+            // Keeps no more times than there are ports that claim within the interval.
             self.alarmed_at.retain(|_, since| !is_over(since));
             self.alarmed_at.insert(at, now);
         }

@@ -1,5 +1,5 @@
-//! Questions to hosts as messages: ARP and neighbour discovery out of the port of their place, and
-//! deadlines. Alarms that hosts have taken all their room.
+//! Messages and deadlines of questions to hosts: ARP and neighbour discovery out of the port of
+//! their place. Alarms that hosts have taken all their room.
 
 use std::net::IpAddr;
 
@@ -32,8 +32,8 @@ pub(in crate::controller) struct PressureAlarms {
 }
 
 impl Hosts {
-    /// Asks a host whose address is claimed elsewhere. Its edge sends its packets up meanwhile: the
-    /// controller must learn whether the host is alive.
+    /// Asks a host whose address is claimed elsewhere. Meanwhile its edge sends the host's packets
+    /// to the controller, which must learn whether the host is alive.
     pub(in crate::controller) fn ask_claimed(
         &self,
         mac: MacAddr,
@@ -55,7 +55,7 @@ impl Hosts {
         self.probe(home, owner, ip, outbox);
     }
 
-    /// Asks a host again whose question is due. Returns the answer that its silence is.
+    /// Asks a host again whose question is due, or returns the outcome of its silence.
     pub(in crate::controller) fn question_due(
         &mut self,
         net: &Network,
@@ -72,8 +72,8 @@ impl Hosts {
         }
     }
 
-    /// Asks the owner of an address again whose question is due. Returns the former owner and the
-    /// new one, if its silence moves the address.
+    /// Asks the owner of an address again whose question is due. Returns the former and the new
+    /// owner if the silence of the former moves the address.
     pub(in crate::controller) fn address_question_due(
         &mut self,
         net: &Network,
@@ -129,8 +129,8 @@ impl Hosts {
         }
     }
 
-    /// Asks a host at all of its addresses. Its packets come up until it has answered or the
-    /// question has ended.
+    /// Asks a host at all of its addresses. The host's packets go to the controller until it has
+    /// answered or the question has ended.
     fn ask_host(&self, mac: MacAddr, question: &Question, outbox: &mut Outbox) {
         outbox.timer(question.due, Timer::HostQuestion(self.key(mac)));
         let home = question.home;

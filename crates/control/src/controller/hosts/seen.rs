@@ -15,15 +15,15 @@ pub struct Seen {
     /// `None` if its port has gone.
     pub at: Option<Location>,
     pub ips: Vec<IpAddr>,
-    /// The time since it was last heard, in steps of a few seconds. `None` if only an entry says
-    /// that it is there.
+    /// The time since it was last heard, in steps of a few seconds. `None` if only an entry names
+    /// its place.
     pub heard_ago: Option<Duration>,
-    /// The port from which somebody else claims to be it, while it is asked.
+    /// The port that claims the host's address, while the host is asked.
     pub contested_by: Option<Location>,
 }
 
 impl Hosts {
-    /// `None` if it is unknown.
+    /// The known facts of a host; `None` if it is unknown.
     pub(in crate::controller) fn seen(&self, now: Instant, mac: MacAddr) -> Option<Seen> {
         if !self.places.contains(mac) {
             return None;

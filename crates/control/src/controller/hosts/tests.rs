@@ -14,8 +14,8 @@ const HOME: u32 = 1;
 /// The host's port once it has moved; attackers are at those after it.
 const NEW: u32 = 2;
 const ATTACKERS: u32 = 3;
-/// The place is contested for 0.9 s, or 3 s where the host has announced no address, and between
-/// two frames of the host are 0.2 s.
+/// The place is contested for 0.9 s, or 3 s where the host has announced no address, and the host
+/// sends a frame every 0.2 s.
 const MOVED_WITHIN: Duration = Duration::from_millis(1200);
 const MOVED_WITHOUT_ADDRESS: Duration = Duration::from_millis(3300);
 
@@ -56,14 +56,15 @@ fn ms(n: u64) -> Duration {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Wait(u64),
-    /// The host sends a packet, which comes up or does not: it announces no address by it.
+    /// The host sends a packet, which may or may not reach the controller. The packet announces no
+    /// address.
     Speaks,
     Tells,
     /// An attacker at its port sends from the host's hardware address.
     ClaimsPlace(u32),
-    /// An attacker, with its own hardware address, says that the host's IP address is its own.
+    /// An attacker, with its own hardware address, claims the host's IP address.
     ClaimsAddress(u32),
-    /// The host's switch goes away, or comes back.
+    /// The host's switch disconnects, or reconnects.
     Hears(bool),
 }
 
@@ -91,7 +92,7 @@ struct World {
     heard_since: Instant,
     host_due: Option<Instant>,
     address_due: Option<Instant>,
-    /// When the host answers, and whether for its address.
+    /// When the host answers, and whether the answer is for its address.
     answers: Vec<(Instant, bool)>,
 }
 
@@ -164,7 +165,7 @@ impl World {
         }
     }
 
-    /// The host speaks at its port, if that is heard.
+    /// The host sends a frame at its port, if the port is heard.
     fn speaks(&mut self, ip: Option<IpAddr>) {
         if self.hears || self.at != HOME {
             self.frame(HOST, self.at, ip);
@@ -212,7 +213,7 @@ impl World {
         self.hears = hears;
     }
 
-    /// Since when a place is heard: other ports than the host's always.
+    /// Since when a place is heard. Ports other than the host's are always heard.
     fn heard(&self) -> impl Fn(Location) -> Option<Instant> + use<> {
         let home = self.hears.then_some(self.heard_since);
         move |at| match at == port(HOME) {
@@ -276,7 +277,7 @@ fn a_switch_that_comes_and_goes_does_not_silence_its_hosts() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// It answers within 0.29 s whenever it is asked.
+    /// The host answers within 0.29 s whenever it is asked.
     #[test]
     fn a_host_that_answers_keeps_its_place_and_its_address(
         acts in acts(), delay in 0u64..290, v6 in proptest::option::of(any::<bool>()),
@@ -293,8 +294,8 @@ proptest! {
         }
     }
 
-    /// The attackers have done what they could, and go on in the ports where they have been
-    /// refused; the host moves without a word and then speaks five times a second.
+    /// The attackers have done what they could, and continue at the ports where they have been
+    /// refused; the host moves silently and then sends five times a second.
     #[test]
     fn a_host_that_has_moved_gets_its_place(
         acts in acts(), delay in 0u64..290, v6 in proptest::option::of(any::<bool>()),
@@ -305,7 +306,7 @@ proptest! {
             world.act(act);
         }
         world.set_hears(true);
-        // A question that is open is answered before it goes.
+        // An open question is answered before the host leaves.
         world.wait(ms(700));
         world.at = NEW;
         world.answers.clear();
@@ -337,7 +338,7 @@ proptest! {
         }
         world.set_hears(true);
         world.wait(ms(700));
-        // It goes without a word; its port stays up.
+        // The host leaves silently; its port stays up.
         world.at = 99;
         world.answers.clear();
         let since = world.now;
@@ -353,7 +354,8 @@ proptest! {
     }
 }
 
-/// A frame of the host at its new port every so often, until it has its place there.
+/// The number of frames that the host sends at its new port, one every `interval`, until it has its
+/// place there.
 fn frames_until_moved(world: &mut World, interval: Duration) -> u32 {
     for frames in 1..=100 {
         world.frame(HOST, NEW, None);
@@ -365,7 +367,7 @@ fn frames_until_moved(world: &mut World, interval: Duration) -> u32 {
     panic!("a hundred frames every {interval:?} have not moved the host");
 }
 
-/// The host has announced no address, and does not speak twice while its old place is asked.
+/// The host has announced no address, and does not send twice while its old place is asked.
 #[test]
 fn a_host_that_speaks_seldom_gets_its_place() {
     for seconds in [3, 5, 30, 299] {
@@ -397,7 +399,7 @@ fn one_frame_moves_no_host_that_has_told_no_address() {
     }
 }
 
-/// The old place went away while it was asked, and the host has spoken at a new one since.
+/// The old place disappeared while it was asked, and the host has sent from a new place since.
 #[test]
 fn a_contest_ends_with_the_place_that_it_is_about() {
     let mut hosts = hosts();
@@ -415,7 +417,7 @@ fn a_contest_ends_with_the_place_that_it_is_about() {
     assert_eq!(hosts.place(HOST), Some(port(NEW)));
 }
 
-/// A host that was asked whether it is alive and speaks at another port is.
+/// A host that was asked whether it is alive, and then sends from another port, is alive.
 #[test]
 fn a_host_that_has_moved_is_not_asked_for_its_life() {
     let mut hosts = hosts();
@@ -435,7 +437,7 @@ fn a_host_that_has_moved_is_not_asked_for_its_life() {
     assert_eq!(hosts.place(HOST), Some(port(NEW)));
 }
 
-/// A host of each of the first ports, of which the first owns the address and the second claims it.
+/// A host at each of the first ports: the first owns the address and the second claims it.
 fn claimed() -> (Hosts, [MacAddr; 3]) {
     let mut hosts = hosts();
     let now = Instant::START;
@@ -534,7 +536,7 @@ fn a_host_owns_eight_addresses_and_old_ones_give_way() {
     );
 }
 
-/// One port cannot open so many claims that others are refused.
+/// One port cannot open so many claims that other ports are refused.
 #[test]
 fn claims_of_a_port_are_bounded() {
     let mut hosts = hosts();

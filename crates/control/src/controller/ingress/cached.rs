@@ -8,10 +8,10 @@
 //! IPv4 address are active at once, unless the datapath may keep a flow on their path that IPv4
 //! packets match. It may keep one in these cases:
 //!
-//! - A packet came up there. Edges show every five seconds the packets that they answer.
-//! - An entry has ended there or was deleted: its flow is kept, and sends packets up from then on.
-//!   Entries of edges end without a report, so theirs must have been unused for as long as flows
-//!   are kept.
+//! - A packet-in came from there. Edges show every five seconds the packets that they answer.
+//! - An entry has ended there or was deleted: its flow is kept, and sends packets to the controller
+//!   from then on. Entries of edges end without a report, so theirs must have been unused for as
+//!   long as flows are kept.
 //! - The switch had entries when it connected. If it had none, the datapath looked at nothing but
 //!   the in-port; an entry that looks at addresses removes such flows.
 //!
@@ -32,13 +32,13 @@ use crate::controller::outbox::Outbox;
 
 use super::Ingress;
 
-/// Open vSwitch's `max-idle`, and half a second until its revalidators notice that it is over.
+/// Open vSwitch's `max-idle`, and half a second until its revalidators notice that it has passed.
 const KEPT: Duration = Duration::from_millis(10_500);
 
 /// The same time, where the last packet may be as old as the last one that an edge has shown.
 const KEPT_MAX: Duration = KEPT.saturating_add(SHOW_INTERVAL);
 
-/// The ports by which packets for new entries come in.
+/// The ports by which packets for new entries arrive.
 #[derive(Clone, Debug)]
 pub(in crate::controller) enum Inlets {
     Ports(Vec<Location>),
@@ -49,7 +49,7 @@ pub(in crate::controller) enum Inlets {
 }
 
 impl Ingress {
-    /// Notes that a packet came up. One that an edge has shown stands for others of any kind.
+    /// Notes a packet-in. A packet that an edge has shown stands for others of any kind.
     pub(in crate::controller) fn note_packet(
         &mut self,
         now: Instant,
@@ -100,7 +100,7 @@ impl Ingress {
         }
     }
 
-    /// Whether an IPv4 packet that comes in there meets the entries that the switches have
+    /// Whether an IPv4 packet that arrives at `inlets` meets the entries that the switches have
     /// confirmed.
     pub(in crate::controller) fn is_active_at_once(
         &self,

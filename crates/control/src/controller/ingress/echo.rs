@@ -1,11 +1,12 @@
-//! Broadcasts that come in again.
+//! Broadcasts that arrive again.
 //!
-//! A broadcast leaves by every edge port. One that the controller has sent, and that comes in at
-//! another edge a moment later, has come over a link that discovery has not found: all LLDP there
-//! was lost, say. To send it again would make it circle over that link through the controller.
+//! A broadcast leaves by every edge port. A broadcast that the controller has sent, and that
+//! arrives at another edge a moment later, has crossed a link that discovery has not found: all
+//! LLDP there was lost, for example. Sending it again would make it circle over that link through
+//! the controller.
 //!
-//! The broadcasts of the last moment have places in a table of fixed size. A later one may take the
-//! place of another, whose echo then looks like a broadcast of its own.
+//! Recent broadcasts have places in a table of fixed size. A later broadcast may take the place of
+//! another, whose echo then looks like a new broadcast.
 
 use clock::{Duration, Instant, mix, ms};
 
@@ -13,17 +14,17 @@ use crate::Location;
 use crate::controller::hosts::MOVE_MIN;
 use crate::vlan::VlanId;
 
-/// The time in which a broadcast may come back. Its sender cannot have moved within it, unless its
+/// The time in which a broadcast may return. Its sender cannot have moved within it, unless its
 /// port has been down.
 const WITHIN: Duration = MOVE_MIN;
 
-/// The same where that port has been down: nobody leaves it and speaks elsewhere in less.
+/// The same time where that port has been down: no host leaves it and sends elsewhere in less.
 const WITHIN_A_MOVE: Duration = ms(100);
 
-/// Far more than are sent in the time of a lap through the controller.
+/// Far more broadcasts than are sent in the time of one lap through the controller.
 const PLACES: usize = 1024;
 
-/// The broadcasts of the last moment.
+/// The recent broadcasts.
 pub(super) struct Echoes {
     /// Keeps hosts from choosing frames whose numbers collide.
     seed: u64,
@@ -33,7 +34,7 @@ pub(super) struct Echoes {
 #[derive(Clone, Copy)]
 struct Sent {
     number: u64,
-    /// The edge port where it came in.
+    /// The edge port where the broadcast arrived.
     from: Location,
     at: Instant,
 }
@@ -46,7 +47,8 @@ impl Echoes {
         }
     }
 
-    /// The number of a frame, a keyed hash. A switch on its way may have padded it with zeros.
+    /// The number of a frame, a keyed hash. A switch on its path may have padded the frame with
+    /// zeros.
     pub(super) fn number(&self, vlan: VlanId, frame: &[u8]) -> u64 {
         let end = frame.iter().rposition(|byte| *byte != 0);
         let frame = &frame[..end.map_or(0, |end| end + 1)];
@@ -63,7 +65,7 @@ impl Echoes {
         })
     }
 
-    /// The other port where the frame with this number came in a moment ago, and was sent on.
+    /// The other port where the frame with this number arrived a moment ago, and was sent on.
     /// `was_down`: whether a port has been down since.
     pub(super) fn source(
         &self,

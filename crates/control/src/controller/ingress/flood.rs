@@ -3,7 +3,7 @@
 //! A broadcast costs a packet-out for each switch, or for each tree of the fabric, so a port's
 //! number of broadcasts says little about the controller's work. The total cost is limited in
 //! packet-outs per second (`flood_packet_outs_max`). One port may use a quarter of that and one
-//! switch half, so that a port that storms leaves room for others' broadcasts.
+//! switch half, so that a port that storms leaves room for the broadcasts of others.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,15 +53,15 @@ pub(super) struct EdgePorts {
     as_of: (u64, u64),
 }
 
-/// How a packet for everybody reaches the switches.
+/// How a flooded packet reaches the switches.
 #[derive(Clone, Copy)]
 pub(in crate::controller) struct Flooding<'a> {
     pub vlan: VlanId,
-    /// `None`: by a packet-out for each.
+    /// `None`: by a packet-out for each switch.
     pub delivery: Option<&'a Delivery>,
 }
 
-/// A budget of packet-outs per second; those of a second may go at once.
+/// A budget of packet-outs per second. The packet-outs of a second may be sent at once.
 pub(super) fn packet_out_budget(now: Instant, packet_outs_max: u32, part: u32) -> Budget {
     let rate = (packet_outs_max / part).max(1);
     Budget::new(now, rate, rate)
@@ -83,7 +83,7 @@ impl Storm {
 }
 
 impl Ingress {
-    /// Makes all switches' edge ports be found anew.
+    /// Forgets the cached edge ports of all switches.
     pub(in crate::controller) fn forget_edge_ports(&mut self) {
         for switch in self.switches.values_mut() {
             switch.edge_ports = None;
@@ -106,7 +106,7 @@ impl Ingress {
         }
         let at = |port: PortNo| Location { dpid, port };
         let is_edge = |port: &PortNo| net.role(at(*port)) == PortRole::Edge;
-        // The place of a bond stays one when its port is deleted.
+        // The place of a bond stays when its port is deleted.
         let places = known.ports.keys().map(|port| net.place(at(*port)).port);
         let places: BTreeSet<PortNo> = places.collect();
         let ports: Arc<[PortNo]> = places.into_iter().filter(is_edge).collect();
@@ -175,7 +175,7 @@ impl Ingress {
         }
     }
 
-    /// The edge ports of a switch for a VLAN, or outside of all, apart from some.
+    /// The edge ports of a switch for a VLAN, or outside of all VLANs, apart from `except`.
     pub(in crate::controller) fn edges(
         &mut self,
         net: &Network,
@@ -199,8 +199,9 @@ impl Ingress {
         edges
     }
 
-    /// Sends a packet out of every edge port of its VLAN but its own and, where that is known, its
-    /// sender's (`home`). Returns the other edge port where it came in, if it has just been sent.
+    /// Sends a packet out of every edge port of its VLAN except the port where it arrived and, if
+    /// known, its sender's place (`home`). If it has just been sent, returns the other edge port
+    /// where it arrived.
     pub(in crate::controller) fn spread(
         &mut self,
         net: &Network,
@@ -225,7 +226,7 @@ impl Ingress {
         None
     }
 
-    /// The other edge port where a packet came in, if it has just been sent to everybody.
+    /// The other edge port where a packet arrived, if it has just been flooded.
     pub(in crate::controller) fn echo_source(
         &self,
         net: &Network,
@@ -254,7 +255,7 @@ impl Ingress {
         }
     }
 
-    /// Sends a packet out of every edge port of a VLAN, or outside of all. Nothing limits this.
+    /// Sends a packet out of every edge port of a VLAN, or outside of all VLANs, without a limit.
     pub(in crate::controller) fn send_to_all(
         &mut self,
         net: &Network,
@@ -266,7 +267,7 @@ impl Ingress {
         self.send_to(net, targets, (data, &[]), how, outbox);
     }
 
-    /// The same of a packet from a port. Switches in other parts of the network do not get it.
+    /// The targets of a packet from a port, without switches in other parts of the network.
     fn targets_of(
         &mut self,
         net: &Network,
@@ -288,7 +289,7 @@ impl Ingress {
     ) -> Vec<(DatapathId, bool)> {
         match how.delivery {
             Some(delivery) => {
-                // Only an edge port would have the packet go out.
+                // The packet would go out only by edge ports.
                 let is_edge = |at: &Location| self.edge_ports(net, at.dpid).contains(&at.port);
                 let edges: Vec<Location> = except.iter().copied().filter(is_edge).collect();
                 delivery.targets(&edges)
@@ -297,7 +298,7 @@ impl Ingress {
         }
     }
 
-    /// Sends a packet to some switches. Those with the same edge ports are sent the same frame.
+    /// Sends a packet to some switches. Switches with the same edge ports are sent the same frame.
     fn send_to(
         &mut self,
         net: &Network,
@@ -308,7 +309,7 @@ impl Ingress {
     ) {
         let vlan = how.vlan;
         outbox.counters.flooded_by_tree += u64::from(targets.iter().any(|(_, enters)| *enters));
-        // Nothing waits for an answer. A number of its own says which packet a switch refuses.
+        // Nothing waits for an answer. A number for each packet shows which one a switch refuses.
         self.flood_number = self.flood_number.wrapping_add(1);
         let xid = Xid(EDGE_XID | self.flood_number & (EDGE_XID - 1));
         let mut frames: BTreeMap<(Version, Edges), Option<Frame>> = BTreeMap::new();
@@ -324,7 +325,7 @@ impl Ingress {
             if entry.is_none() && edges.is_empty() {
                 continue;
             }
-            // Its switch's bonds and mirrors make the frame another one.
+            // Bonds and mirrors of the switch change the frame.
             let copies = outbox.mirrors.outs(dpid).next().is_some();
             let is_own = copies || outbox.bonds.of_switch(dpid).next().is_some();
             if is_own || entry.is_some() {

@@ -57,12 +57,12 @@ impl Setup {
 
     /// The ports that a broadcast from here leaves by.
     fn spread(&mut self, from: Location) -> Vec<(u64, Vec<u32>)> {
-        // Each is another one.
+        // Each is a new broadcast.
         self.count += 1;
         self.spread_one(Instant::START, from, self.count).0
     }
 
-    /// The same of a broadcast with this number, and the other port where it came in.
+    /// The same for a broadcast with this number, and the other port where it arrived.
     fn spread_one(
         &mut self,
         now: Instant,
@@ -118,7 +118,7 @@ fn one_port_has_a_quarter_of_the_packet_outs_and_another_its_own_quarter() {
     assert_ne!(setup.spread(at(1, 1)), []);
     assert_eq!(setup.spread(at(1, 1)), []);
     assert_ne!(setup.spread(at(1, 2)), []);
-    // The switch has had its half.
+    // The switch has used its half.
     assert_eq!(setup.outbox.counters.flood_limited, 1);
     setup.ingress.handle_port(Instant::START, at(1, 1), false);
     setup.ingress.handle_port(Instant::START, at(1, 1), true);
@@ -140,7 +140,7 @@ fn a_broadcast_that_comes_in_again_elsewhere_is_not_sent_again() {
         (vec![], Some(at(1, 1)))
     );
     assert_eq!(setup.outbox.counters.flood_echoes, 2);
-    // Another frame is another broadcast, as is the same in another VLAN.
+    // Another frame is another broadcast, as is the same frame in another VLAN.
     assert_ne!(setup.spread_one(soon, at(2, 1), 8).0, []);
     let echoes = &setup.ingress.echoes;
     let frame = [7; 60];
@@ -161,12 +161,12 @@ fn a_host_may_repeat_its_broadcast_and_one_that_has_moved_too() {
     for now in [start, start, start + ms(1), start + ms(1000)] {
         assert_ne!(setup.spread_one(now, at(1, 1), 7).0, []);
     }
-    // Its port stays up: that it has moved is believed when it has not answered there.
+    // The host's port stays up: its move is believed when it has not answered there.
     let moved = start + ms(1000) + MOVE_MIN;
     assert_ne!(setup.spread_one(moved, at(1, 2), 7).0, []);
     let known = setup.net.port_mut(at(1, 2)).unwrap();
     known.state.handle_down(moved);
-    // So soon it is the one that has left by its port a moment ago.
+    // So soon it is the broadcast that left by this port a moment ago.
     assert_eq!(setup.spread_one(moved + ms(1), at(2, 2), 7).0, []);
     assert_ne!(setup.spread_one(moved + ms(100), at(2, 2), 7).0, []);
     assert_eq!(setup.outbox.counters.flood_echoes, 1);

@@ -52,7 +52,7 @@ impl Trial {
         self.controller.settle_learned(self.now, host.vlan);
     }
 
-    /// Answers what switches are asked, and returns what else they are sent.
+    /// Answers the requests to switches, and returns the other messages sent to them.
     fn answer(&mut self) -> Vec<(ConnectionId, Message)> {
         let mut sent = Vec::new();
         while let Some(output) = self.controller.poll_output() {
@@ -128,7 +128,7 @@ fn down(number: u32) -> Port {
     }
 }
 
-/// A packet to a host that has not been heard goes to its place alone.
+/// A packet to a host that has not been heard goes only to its place.
 #[test]
 fn a_host_that_another_member_knew_is_reached_at_once() {
     let mut trial = Trial::new();
@@ -199,8 +199,8 @@ const fn at2(dpid: u64) -> Location {
     Location::new(DatapathId(dpid), PortNo(2))
 }
 
-/// Both directions come up with the second switch, before any LLDP, and go by its absence as fast
-/// as any other link.
+/// Both directions come up with the second switch, before any LLDP, and end without LLDP as fast as
+/// any other link.
 #[test]
 fn links_that_another_member_knew_are_used_until_lldp_is_lost() {
     let mut trial = expecting(&BOTH);
@@ -217,12 +217,12 @@ fn links_that_another_member_knew_are_used_until_lldp_is_lost() {
 
 #[test]
 fn links_that_a_switch_contradicts_are_not_believed() {
-    // Known in one direction only.
+    // The link is known in one direction only.
     let mut trial = expecting(&BOTH[..1]);
     trial.come_up(2, vec![port(1), port(2)]);
     trial.answer();
     assert_eq!(trial.link_count(), 0, "one direction");
-    // The port is down, or is not there.
+    // The port is down or missing.
     for ports in [vec![port(1), down(2)], vec![port(1)]] {
         let mut trial = expecting(&BOTH);
         trial.come_up(2, ports);
@@ -246,7 +246,7 @@ fn links_that_a_switch_contradicts_are_not_believed() {
     trial.come_up(2, vec![port(1), port(2)]);
     trial.answer();
     assert_eq!(trial.link_count(), 0, "a host is there");
-    // The other switch comes too late.
+    // The other switch connects too late.
     let mut trial = expecting(&BOTH);
     trial.pass(EXPECTED_MORE);
     trial.come_up(2, vec![port(1), port(2)]);
@@ -254,7 +254,8 @@ fn links_that_a_switch_contradicts_are_not_believed() {
     assert_eq!(trial.link_count(), 0, "too late");
 }
 
-/// The shape that one controller knew is used by the next one at once, if its switches come soon.
+/// The shape that one controller knew is used by the next one at once, if its switches connect
+/// soon.
 #[test]
 fn a_shape_that_was_known_before_is_used_without_waiting() {
     let mut before = expecting(&BOTH);

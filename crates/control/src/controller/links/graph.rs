@@ -1,7 +1,7 @@
 //! The usable links of connected switches by dense numbers, and the shortest paths over them.
 //!
 //! Every new pair of hosts needs a path, and the links change rarely. So a search is made once for
-//! each destination and kept until something changes: a path is then a walk.
+//! each destination, and its result is kept until something changes: a path is then a walk.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -13,12 +13,12 @@ use crate::Location;
 
 use super::{Hop, Links, Neighbour};
 
-/// Maximum of distances that are kept: four bytes for each switch and destination.
+/// Maximum number of distances that are kept: four bytes for each switch and destination.
 const DISTANCES_MAX: usize = 4 << 20;
 
 const UNREACHED: u32 = u32::MAX;
 
-/// The shortest paths that are known since the last change.
+/// The shortest paths found since the last change.
 #[derive(Default)]
 pub(super) struct Graph(RefCell<Option<Searches>>);
 
@@ -45,7 +45,7 @@ impl Graph {
 
 impl Links {
     /// A shortest path from port to port over connected switches, ends included; `hash` chooses
-    /// among equals. Whoever changes which switches are connected calls [`Links::forget_paths`].
+    /// among equals. Code that changes which switches are connected calls [`Links::forget_paths`].
     pub(in crate::controller) fn path(
         &self,
         from: Location,
@@ -58,7 +58,7 @@ impl Links {
         searches.path(from, to, hash)
     }
 
-    /// Forgets the known paths: other switches are connected from now on.
+    /// Forgets the known paths, because the set of connected switches has changed.
     pub(in crate::controller) fn forget_paths(&mut self) {
         self.graph.forget();
     }
@@ -121,7 +121,8 @@ impl Searches {
         Some(hops)
     }
 
-    /// The places to reserve for a path of this distance. Shunned links count as many.
+    /// The number of hops to reserve for a path of this distance. A shunned link counts as many
+    /// hops.
     fn count(&self, distance: u32) -> usize {
         (distance as usize).min(self.edges.len()) + 1
     }
@@ -169,7 +170,7 @@ mod tests {
     const SWITCHES: u64 = 7;
     const PORTS: u64 = 4;
 
-    /// The same path by a search of its own.
+    /// The same path, found by a separate search.
     fn searched(
         links: &Links,
         (from, to): (Location, Location),

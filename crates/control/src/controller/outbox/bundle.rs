@@ -1,19 +1,20 @@
-//! Changes that a switch takes as a whole or not at all: bundles of OpenFlow 1.4, which 1.3 has as
+//! Changes that a switch makes as a whole or not at all: bundles of OpenFlow 1.4, and of 1.3 with
 //! an extension of the ONF.
 //!
-//! Messages between [`Outbox::begin_change`] and [`Outbox::end_change`] are one change of each
-//! switch. Two messages or more go as a bundle: the switch opens it, gets them, and carries all of
-//! them out at once. Messages that come later wait until the bundle is over, so that none overtakes
-//! it. Requests, and messages that bundles do not hold, end a change and begin the next.
+//! Messages between [`Outbox::begin_change`] and [`Outbox::end_change`] form one change on each
+//! switch. Two or more messages are sent as a bundle: the switch opens it, receives them, and
+//! carries all of them out at once. Later messages wait until the bundle is over, so that none
+//! overtakes it. Requests, and messages that bundles cannot contain, end a change and begin the
+//! next.
 //!
-//! A switch that has no bundles, or refuses one, gets the same messages one by one, under the xids
-//! that they had. So their errors find whoever waits for them. Errors of single messages of a
-//! bundle are kept until its end: if it is refused, the same messages cause the same errors again.
+//! A switch that has no bundles, or refuses one, receives the same messages one by one, under the
+//! same xids. So their errors reach whoever waits for them. Errors of single messages of a bundle
+//! are kept until its end: if it is refused, the same messages cause the same errors again.
 //!
-//! The first bundle of a connection waits until the switch has opened it. A barrier follows the
-//! opening then, and always the commit: a switch that answers the barrier alone has ignored the
-//! message, and the barrier's deadline is that of the bundle. Further bundles are written at once,
-//! so that they are as fast as their messages alone.
+//! The first bundle of a connection waits until the switch has opened it. A barrier follows this
+//! opening, and every commit. A switch that answers only the barrier has ignored the message; the
+//! bundle times out with the barrier. Further bundles are written at once, so that they are as fast
+//! as their messages alone.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use openflow::{DatapathId, ErrorKind, Frame, Message, Version, Xid, bundle_add, 
 use super::pipe::{Item, Pipe, Queued};
 use super::{Event, Outbox};
 
-/// Messages of one bundle. A change of more is several bundles, in their order.
+/// Maximum number of messages in one bundle. A larger change is several bundles, in order.
 pub(super) const MEMBERS_MAX: usize = 4096;
 
 /// Bytes that a bundle adds to each of its messages.
@@ -31,17 +32,17 @@ const OVERHEAD: usize = 24;
 
 const FLAGS: BundleFlags = BundleFlags(BundleFlags::ATOMIC.0 | BundleFlags::ORDERED.0);
 
-/// A word of a switch about bundles.
+/// The support for bundles that a switch has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ability {
-    /// Nothing, on this connection.
+    /// Nothing is known on this connection.
     #[default]
     Unknown,
     /// It has opened one.
     Able,
     /// It has refused to open one on this connection, or the last one ended during a bundle.
     Unable,
-    /// It has not answered a commit, so that nobody knew what it held.
+    /// It has not answered a commit, so that its entries were unknown.
     Silent,
 }
 
@@ -51,17 +52,17 @@ impl Ability {
     }
 }
 
-/// A bundle under way: its messages, and how far it is.
+/// A bundle under way: its messages and its progress.
 pub(super) struct Bundle {
     /// The message that opens it. Its xid is the bundle's id, too: a process before this one may
     /// have left a bundle open on this connection.
     open: Xid,
     members: Vec<Queued>,
-    /// The places of the messages.
+    /// The positions of the messages in `members`.
     places: BTreeMap<Xid, usize>,
     step: Step,
-    /// Messages of it that the switch has refused. The errors name the messages as if they had
-    /// been sent alone.
+    /// Messages in it that the switch has refused. The errors name the messages as if they had been
+    /// sent alone.
     refused: BTreeMap<Xid, ErrorMessage>,
 }
 
@@ -70,7 +71,7 @@ enum Step {
     Opening {
         fence: Option<Xid>,
     },
-    /// The number of messages that are written.
+    /// The number of messages already written.
     Adding {
         count: usize,
     },
@@ -80,7 +81,7 @@ enum Step {
     },
 }
 
-/// Whether a message can be one of a bundle. Open vSwitch takes no meters into one.
+/// Whether a message can be part of a bundle. Open vSwitch accepts no meters in one.
 pub(super) fn can_hold(message: &Message, frame: &Frame) -> bool {
     let is_of_kind = matches!(
         message,
@@ -97,7 +98,7 @@ fn is_about_bundles(error: &ErrorMessage) -> bool {
 }
 
 impl Bundle {
-    /// The messages that are not written.
+    /// The number of messages not yet written.
     pub(super) fn left(&self) -> usize {
         match self.step {
             Step::Opening { .. } => self.members.len(),
@@ -106,7 +107,7 @@ impl Bundle {
         }
     }
 
-    /// The position of the first message: before the end of the bundle none is carried out.
+    /// The position of the first message: no message is carried out before the end of the bundle.
     pub(super) fn position(&self) -> u64 {
         self.members.first().map_or(0, |first| first.position)
     }
@@ -132,7 +133,7 @@ impl Bundle {
 }
 
 impl Pipe {
-    /// Takes a message into the change that is being made.
+    /// Adds a message to the change under construction.
     pub(super) fn take_member(&mut self, member: Queued) {
         if self.change.len() >= MEMBERS_MAX {
             self.seal();
@@ -140,7 +141,7 @@ impl Pipe {
         self.change.push(member);
     }
 
-    /// Ends the change that is being made: what comes next is behind it.
+    /// Ends the change under construction: later messages follow it.
     pub(super) fn seal(&mut self) {
         let mut members = std::mem::take(&mut self.change);
         let item = match members.len() {
@@ -151,7 +152,7 @@ impl Pipe {
         self.queue.extend(item);
     }
 
-    /// Puts the messages of a bundle that is not to be in front of the queue.
+    /// Puts messages that are not to be sent as a bundle at the front of the queue.
     fn spill(&mut self, members: Vec<Queued>) {
         self.queued += members.len();
         for member in members.into_iter().rev() {
@@ -174,8 +175,8 @@ impl Pipe {
 }
 
 impl Outbox {
-    /// Begins a change of each switch, of all that is sent from now on. The outermost of several
-    /// counts.
+    /// Begins a change on each switch, of all messages sent from now on. The outermost of nested
+    /// changes counts.
     pub(in crate::controller) fn begin_change(&mut self) {
         self.changes_open += 1;
     }
@@ -187,7 +188,7 @@ impl Outbox {
         }
     }
 
-    /// Ends all changes that are being made.
+    /// Ends all changes under construction.
     pub(super) fn seal_all(&mut self) {
         self.changes_open = 0;
         for dpid in std::mem::take(&mut self.changing) {
@@ -197,7 +198,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a message is one of a change that is being made.
+    /// Whether a message is part of a change under construction.
     pub(super) fn is_member(&self, dpid: DatapathId, message: &Message, frame: &Frame) -> bool {
         let can_bundle =
             |version, ability: Ability| version >= Version::V13 && ability.is_promising();
@@ -210,7 +211,7 @@ impl Outbox {
                 .is_some_and(|channel| can_bundle(channel.version, channel.pipe.ability))
     }
 
-    /// Opens a bundle for these messages, or puts them back if the switch takes none.
+    /// Opens a bundle for these messages, or puts them back if the switch accepts no bundles.
     pub(super) fn open_bundle(&mut self, dpid: DatapathId, members: Vec<Queued>) {
         let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
@@ -278,8 +279,8 @@ impl Outbox {
         self.channels.get_mut(&dpid)?.pipe.bundle.as_mut()
     }
 
-    /// Handles a switch's answer about a bundle. Returns the errors of messages in it that was
-    /// carried out without them; `None` if nothing waits for the answer.
+    /// Handles a switch's answer about a bundle. Returns the errors of messages without which the
+    /// bundle was carried out; `None` if nothing waits for the answer.
     pub(in crate::controller) fn handle_bundle(
         &mut self,
         dpid: DatapathId,
@@ -298,7 +299,7 @@ impl Outbox {
             }
             (Step::Committing { xid: waits, .. }, BundleCommand::CommitReply) if *waits == xid => {
                 let mut refused = std::mem::take(&mut bundle.refused);
-                // Bundles have no room or no place for some of them. Alone they may be taken.
+                // Bundles have no room or no place for some of them. Alone they may be accepted.
                 let alone = refused.extract_if(.., |_, error| is_about_bundles(error));
                 let alone: Vec<usize> = alone
                     .filter_map(|(xid, _)| bundle.places.get(&xid).copied())
@@ -353,8 +354,8 @@ impl Outbox {
         }
     }
 
-    /// Handles the end of a barrier that may be a bundle's. Returns whether nobody knows what the
-    /// switch holds now: it has answered neither the commit nor the barrier.
+    /// Handles the end of a barrier that may be a bundle's. Returns whether the switch's entries
+    /// are unknown now: it has answered neither the commit nor the barrier.
     pub(in crate::controller) fn handle_bundle_fence(
         &mut self,
         dpid: DatapathId,
@@ -384,7 +385,7 @@ impl Outbox {
         }
     }
 
-    /// Ends a bundle that the switch refuses: its messages go one by one.
+    /// Ends a bundle that the switch refuses: its messages are sent one by one.
     fn give_up(&mut self, dpid: DatapathId, error: Option<ErrorKind>) {
         let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
@@ -410,7 +411,7 @@ impl Outbox {
         self.touch(dpid);
     }
 
-    /// Sets whether changes go as bundles.
+    /// Sets whether changes are sent as bundles.
     pub(in crate::controller) fn set_bundles(&mut self, has_bundles: bool) {
         self.has_bundles = has_bundles;
     }

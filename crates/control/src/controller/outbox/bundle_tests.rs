@@ -1,4 +1,4 @@
-//! Switches that refuse, ignore and lose bundles at random: in the end they hold what they should.
+//! Switches that refuse, ignore and lose bundles at random: they end with the expected entries.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,33 +34,33 @@ type Edit = (u16, Option<u64>);
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Edits that are one change. `asks_at`: a request is made after so many of them.
+    /// Edits that are one change. `asks_at`: a request is made after this number of them.
     Change {
         edits: Vec<Edit>,
         asks_at: usize,
     },
     Alone(Edit),
     Ask,
-    /// The switch takes in this many messages.
+    /// The switch receives this number of messages.
     Deliver(usize),
     Lose,
 }
 
-/// The ways of a switch with a bundle.
+/// The reaction of a switch to a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
     Takes,
     RefusesOpen,
     IgnoresOpen,
-    /// It refuses the message of the bundle itself, and carries out the others.
+    /// It refuses the affected message of the bundle, and carries out the others.
     RefusesMember,
-    /// It has room in a bundle for one message, and carries that out.
+    /// It has room in a bundle for one message, and carries it out.
     HasNoRoom,
-    /// It refuses the commit if one of the messages cannot be, as Open vSwitch does.
+    /// It refuses the commit if it cannot carry out one of the messages, as Open vSwitch does.
     Checks,
     RefusesCommit,
     IgnoresCommit,
-    /// It is not heard of any more.
+    /// It never answers again.
     Dies,
 }
 
@@ -85,7 +85,7 @@ struct Peer {
     habit: Habit,
     open: Option<(u32, Vec<(Xid, FlowMod)>)>,
     is_dead: bool,
-    /// The entries that it held at each barrier.
+    /// The entries of the switch at each barrier.
     at_barriers: BTreeMap<Xid, Held>,
     /// The number of times that each message was carried out.
     done: BTreeMap<Xid, usize>,
@@ -105,7 +105,7 @@ fn edit(flow_mod: &FlowMod, held: &mut Held) -> Result<(), ErrorKind> {
 }
 
 impl Peer {
-    /// Takes in a message, and returns its answers.
+    /// Receives a message, and returns its answers.
     fn hear(&mut self, frame: &Frame) -> Vec<(Xid, Message)> {
         if self.is_dead {
             return Vec::new();
@@ -200,7 +200,7 @@ impl Peer {
             Habit::IgnoresCommit => return Vec::new(),
             Habit::Dies => {
                 self.is_dead = true;
-                // Some have carried it out, some have not.
+                // Some dead switches have carried the bundle out, some have not.
                 if id % 2 == 0 {
                     return Vec::new();
                 }
@@ -235,15 +235,16 @@ struct Bench {
     outbox: Outbox,
     peer: Peer,
     wire: VecDeque<Frame>,
-    /// The entries that the switch should hold in the end.
+    /// The entries that the switch should have in the end.
     wanted: Held,
-    /// The entries that it should hold at each request.
+    /// The entries that the switch should have at each request.
     expected: BTreeMap<Xid, Held>,
-    /// Messages that it will refuse, and those of which an error was heard.
+    /// Messages that the switch will refuse, and those whose errors were received.
     to_refuse: BTreeSet<Xid>,
     refused: Vec<Xid>,
     sent: BTreeSet<Xid>,
-    /// Updates that wait, with the messages that the switch has carried out when they go on.
+    /// Updates that wait, with the messages that the switch must have carried out when they
+    /// continue.
     updates: BTreeMap<u64, BTreeSet<Xid>>,
     reports: usize,
     connection: u64,
@@ -322,7 +323,7 @@ impl Bench {
             .insert(asked.expect("room"), self.wanted.clone());
     }
 
-    /// Has an update wait for all that was sent.
+    /// Makes an update wait for all messages sent.
     fn wait(&mut self, update: u64) {
         if self.outbox.wait_for(SWITCH, update, false) {
             self.updates.insert(update, self.sent.clone());
@@ -400,7 +401,7 @@ impl Bench {
         }
     }
 
-    /// The connection ends, the switch comes back and is compared.
+    /// The connection ends; the switch reconnects and its entries are compared.
     fn lose(&mut self) {
         self.wire.clear();
         self.outbox.handle_down(SWITCH);
@@ -457,7 +458,7 @@ impl Bench {
         self.flush();
     }
 
-    /// Everything arrives. What is not answered then is late.
+    /// Everything arrives. Whatever is unanswered then is late.
     fn settle(&mut self) {
         for _ in 0..100 {
             self.deliver(usize::MAX);
@@ -504,8 +505,8 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Each message is carried out once and in its order, whatever becomes of bundles, and each
-    /// error finds its message.
+    /// Each message is carried out once and in order, whatever happens to bundles, and each error
+    /// reaches its message.
     #[test]
     fn a_switch_holds_what_it_should_whatever_it_does_with_bundles(
         ops in prop::collection::vec(op(), 1..40),
@@ -529,7 +530,7 @@ fn many(count: u16, cookie: u64) -> Op {
     }
 }
 
-/// Half of it is never seen: at each barrier the switch has the old entries, or the new ones.
+/// No half of it is ever visible: at each barrier the switch has the old entries, or the new ones.
 #[test]
 fn a_large_change_is_one_bundle_beyond_the_window() {
     let mut bench = Bench::new(Version::V13, Vec::new());
@@ -585,7 +586,7 @@ fn a_switch_that_died_over_a_commit_gets_no_bundle_again() {
     }
 }
 
-/// It may close whenever it meets a bundle: each second connection goes without.
+/// The switch may close whenever it receives a bundle: every second connection uses none.
 #[test]
 fn a_connection_that_ended_during_a_bundle_is_followed_by_one_without() {
     let mut bench = Bench::new(Version::V13, Vec::new());

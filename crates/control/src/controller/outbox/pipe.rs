@@ -1,4 +1,4 @@
-//! The messages of one switch: those it was sent, those it has confirmed, and those that wait until
+//! The messages of one switch: those sent to it, those it has confirmed, and those that wait until
 //! it has confirmed more.
 //!
 //! The controller sends a switch at most [`WINDOW_BYTES`] of unconfirmed messages. Further messages
@@ -6,8 +6,7 @@
 //! connection's queue. A barrier confirms everything before it, so many changes share one. It is
 //! sent when the caller has no more to send ([`Outbox::flush`]), and at the latest after
 //! [`PORTION_BYTES`]. Packet-outs do not wait here: they change nothing.
-//! Several messages can be one change ([`bundle`](super::bundle)): what is behind it waits for its
-//! end.
+//! Several messages can be one change ([`bundle`](super::bundle)): later messages wait for its end.
 
 use std::collections::VecDeque;
 
@@ -17,24 +16,24 @@ use openflow::{DatapathId, Frame, Message, Xid, encode};
 use super::bundle::{Ability, Bundle};
 use super::{ControllerOutput, Outbox, Request, Timer};
 
-/// Maximum of unconfirmed bytes of a switch: a quarter of the bound that ends a connection that
-/// takes nothing.
+/// Maximum number of unconfirmed bytes of a switch: a quarter of the bound that ends a connection
+/// that accepts nothing.
 pub(super) const WINDOW_BYTES: usize = 512 << 10;
 
-/// Maximum of bytes that one barrier confirms, as long as more follow.
+/// Maximum number of bytes that one barrier confirms, as long as more follow.
 const PORTION_BYTES: usize = WINDOW_BYTES / 4;
 
 /// Maximum number of barriers under way to one channel. Changes after the last of them share the
 /// next.
 const BARRIERS_MAX: usize = 16;
 
-/// One switch's messages. Positions count the messages from the first on, and changes by others.
+/// One switch's messages. Positions count all messages since the first, and changes by others.
 #[derive(Default)]
 pub(super) struct Pipe {
     pub(super) queue: VecDeque<Item>,
-    /// The messages in the queue and in the change that is being made.
+    /// The number of messages in the queue and in the change under construction.
     pub(super) queued: usize,
-    /// The messages of the change that is being made.
+    /// The messages of the change under construction.
     pub(super) change: Vec<Queued>,
     /// The bundle under way. The queue waits behind it.
     pub(super) bundle: Option<Bundle>,
@@ -42,7 +41,7 @@ pub(super) struct Pipe {
     /// Whether a refusal of bundles was reported on this connection.
     pub(super) is_refusal_known: bool,
     pushed: u64,
-    /// The position behind which the last barrier stands, and that of the last one answered.
+    /// The position that the last barrier follows, and the position of the last answered barrier.
     fenced: u64,
     confirmed: u64,
     unfenced_bytes: usize,
@@ -57,7 +56,7 @@ pub(super) struct Pipe {
 
 pub(super) enum Item {
     Message(Queued),
-    /// Messages that take effect at once, at a switch that can.
+    /// Messages that take effect together, on a switch that supports bundles.
     Change(Vec<Queued>),
 }
 
@@ -73,7 +72,7 @@ impl Item {
 pub(super) struct Queued {
     pub position: u64,
     pub frame: Frame,
-    /// The request of this message, whose reply is waited for after the message is written.
+    /// The request of this message. The wait for its reply begins when the message is written.
     request: Option<Xid>,
 }
 
@@ -85,7 +84,7 @@ struct Barrier {
 }
 
 impl Pipe {
-    /// The position of the last message that was written, and takes effect without more.
+    /// The position of the last message that was written and takes effect without further messages.
     fn written(&self) -> u64 {
         let bundle = self.bundle.as_ref().map(Bundle::position);
         let next = bundle.or_else(|| self.queue.front().and_then(Item::position));
@@ -148,7 +147,7 @@ impl Pipe {
 }
 
 impl Outbox {
-    /// Writes a message, or queues it behind those that wait. `is_member`: it is one of a change.
+    /// Writes a message, or queues it behind those that wait. `is_member`: it is part of a change.
     pub(in crate::controller) fn push(
         &mut self,
         dpid: DatapathId,
@@ -224,7 +223,7 @@ impl Outbox {
         }
     }
 
-    /// Writes a message, and a barrier behind a portion.
+    /// Writes a message, and a barrier after a full portion.
     pub(super) fn put(&mut self, dpid: DatapathId, frame: Frame) {
         let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
@@ -279,7 +278,7 @@ impl Outbox {
         }
     }
 
-    /// Ends the requests of a switch that are late, and returns them.
+    /// Ends the late requests of a switch, and returns them.
     pub(in crate::controller) fn late_requests(
         &mut self,
         now: Instant,
@@ -311,8 +310,8 @@ impl Outbox {
         }
     }
 
-    /// Writes the messages that waited for more, and the barriers: the caller has no more to send
-    /// for now.
+    /// Writes the messages that waited for more messages, and the barriers: the caller has no more
+    /// to send for now.
     pub(in crate::controller) fn flush(&mut self) {
         self.seal_all();
         for dpid in std::mem::take(&mut self.touched) {
@@ -328,7 +327,8 @@ impl Outbox {
     }
 
     /// Makes an update wait until the switch has confirmed all messages pushed before. Returns
-    /// false if it has, or is not connected. `anew`: somebody else has changed the switch as well.
+    /// false if the switch has confirmed them, or is not connected. `anew`: someone else has
+    /// changed it too.
     pub(in crate::controller) fn wait_for(
         &mut self,
         dpid: DatapathId,
@@ -359,8 +359,8 @@ impl Outbox {
         self.channels.get_mut(&dpid)?.pipe.finish(xid)
     }
 
-    /// Drops everything that waited for a connection that is gone: the switch's entries are
-    /// compared when it is back. Returns the updates that waited; `None` if there is no channel.
+    /// Drops everything that waited for a connection that has ended: the switch's entries are
+    /// compared when it reconnects. Returns the updates that waited; `None` if there is no channel.
     pub(in crate::controller) fn drop_pipe(&mut self, dpid: DatapathId) -> Option<Vec<u64>> {
         let channel = self.channels.get_mut(&dpid)?;
         let pipe = std::mem::take(&mut channel.pipe);
@@ -368,7 +368,7 @@ impl Outbox {
         channel.pipe.timer_at = pipe.timer_at;
         channel.pipe.ability = match pipe.ability {
             Ability::Silent => Ability::Silent,
-            // It may close whenever it meets one: the next connection goes without.
+            // The switch may close whenever it receives a bundle: the next connection uses none.
             _ if pipe.bundle.is_some() => Ability::Unable,
             _ => Ability::Unknown,
         };

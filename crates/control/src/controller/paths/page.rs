@@ -1,4 +1,4 @@
-//! Some of the paths, for whoever reads them page by page.
+//! Pages of the paths.
 
 use std::ops::Bound;
 
@@ -8,8 +8,7 @@ use super::super::links::{Hop, Pair};
 use super::{Paths, Setup};
 
 impl Paths {
-    /// At most `max` pairs from a source or to a destination, behind `after`. Only these are
-    /// looked at.
+    /// At most `max` pairs from a source or to a destination, after `after`. Only these are read.
     pub(in crate::controller) fn page(
         &self,
         (src, dst): (Option<MacAddr>, Option<MacAddr>),
@@ -48,7 +47,7 @@ impl Paths {
     }
 }
 
-/// From the first pair of an address on, or from behind a pair.
+/// The range that starts at the first pair of an address, or after a pair.
 fn behind(first: Option<MacAddr>, after: Option<Pair>) -> (Bound<Pair>, Bound<Pair>) {
     let first = first.map(|mac| (mac, MacAddr([0; 6])));
     let start = match (first, after) {

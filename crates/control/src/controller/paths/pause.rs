@@ -1,18 +1,18 @@
-//! Moves a path in a pause of its packets: then nothing can be overtaken, however much faster the
+//! Moves a path in a pause of its packets: then no packet can be overtaken, however much faster the
 //! new route is.
 //!
 //! The switch itself detects the pause, by an entry's idle timeout. A controller cannot: statistics
-//! lag (by half a second on Open vSwitch), and between a reading and the change packets may come.
+//! lag (by half a second on Open vSwitch), and packets may arrive between a reading and the change.
 //! Where the routes part:
 //!
-//! 1. the *successor*, which leads on by the new route, is set one priority below the old entry;
+//! 1. the *successor*, which forwards along the new route, is set one priority below the old entry;
 //! 2. the old entry is set again with an idle timeout of a second. When it ends, the next packet
 //!    finds the successor, without asking the controller;
-//! 3. after the wait the path's own entry is set with the new route. If the old one still existed,
-//!    packets turn off under traffic, and that is counted;
+//! 3. after the wait the path's own entry is set with the new route. If the old entry still
+//!    existed, the path moves under traffic, and that is counted;
 //! 4. the successor is deleted.
 //!
-//! Where the routes part at the first switch, the entries of the pair's rules turn the same way.
+//! Where the routes part at the first switch, the entries of the pair's rules move in the same way.
 //! Each has a successor of its own just below it, above the dropping entry from which the rule is
 //! an exception.
 
@@ -35,7 +35,7 @@ pub(in crate::controller) const PAUSE: Duration = Duration::from_secs(PAUSE_S as
 const SUCCESSOR_EXTRA_S: u64 = 2;
 
 /// Entries that end with the first pause of their packets. Only the switch can detect the pause:
-/// between two readings of statistics packets may have come.
+/// packets may arrive between two readings of statistics.
 pub(super) struct PauseWait {
     dpid: DatapathId,
     entries: Vec<PauseEntry>,
@@ -74,7 +74,7 @@ impl PauseWait {
         self.entries.iter().all(|entry| entry.has_ended)
     }
 
-    /// Deletes the entries that were to take over, whatever has become of the path meanwhile.
+    /// Deletes the entries that were to take over, whatever has happened to the path meanwhile.
     pub(super) fn delete_successors(&self, pair: Pair) -> Vec<Change> {
         let delete = |entry: &PauseEntry| Change {
             dpid: self.dpid,
@@ -86,7 +86,7 @@ impl PauseWait {
 }
 
 impl Paths {
-    /// Whether an entry of the path waits for a pause after which this one takes over.
+    /// Whether an entry of the path waits for a pause after which this entry takes over.
     pub(in crate::controller) fn has_successor(
         &self,
         pair: Pair,
@@ -153,8 +153,8 @@ impl Paths {
     }
 
     /// Makes the last of these stages, by which packets take another route, wait for a pause:
-    /// packets after the pause take the new route. `first` is sent before them. Returns the
-    /// deletions to make in the end.
+    /// packets after the pause take the new route. `first` is sent before these stages. Returns the
+    /// deletions to make at the end.
     pub(super) fn turn_in_pause(
         &mut self,
         tables: &Tables,
@@ -169,8 +169,8 @@ impl Paths {
         let is_it = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == last.without_rule();
         let before = *old.iter().find(is_it)?;
         let table = tables.get(dpid)?;
-        // Packets without an entry now use another one, and must not find a successor before that
-        // ends.
+        // Packets whose entry is missing now match another entry, and must not match a successor
+        // before that entry ends.
         leads.retain(|entry| table.entries().contains_key(&entry.key));
         // Successors are extra entries for some time.
         if leads.is_empty() || table.is_filling() {
@@ -245,7 +245,7 @@ fn outlasting(entry: &Entry, wait_s: u16) -> Entry {
     }
 }
 
-/// The entry that a change sets, if packets leave by it.
+/// The entry that a change sets, if it forwards packets.
 fn leading_entry(change: &Change) -> Option<Entry> {
     match change.step {
         Step::Add(entry) if !entry.kind.is_drop() => Some(entry),

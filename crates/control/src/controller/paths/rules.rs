@@ -54,7 +54,7 @@ impl Paths {
 }
 
 /// Deletes the entries of rules that a path no longer has at its first hop. Begins with the last
-/// rule, so that no packet falls from an entry that drops to one that leads.
+/// rule, so that no packet falls from an entry that drops to one that forwards.
 pub(super) fn stale_rules(
     pair: Pair,
     (old_hops, old): (&[Hop], &[PairRule]),

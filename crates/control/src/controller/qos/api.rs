@@ -1,4 +1,4 @@
-//! QoS as the controller's callers and its other parts see it.
+//! The QoS interface for the controller's callers and its other parts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::super::Controller;
 use super::{Around, QosReport, QosState, QosWork, VerifyReport, View};
 
 impl Controller {
-    /// Changes the state of QoS, with what it works with.
+    /// Changes the QoS state, with access to its surroundings.
     pub(in crate::controller) fn with_qos<R>(
         &mut self,
         change: impl FnOnce(&mut QosState, &mut Around<'_>) -> R,
@@ -39,9 +39,8 @@ impl Controller {
         }
     }
 
-    /// Replaces all services, policies, circuits and queues. Refuses demands that are impossible on
-    /// this network, with all problems, and then changes nothing. Demands that are not possible yet
-    /// wait.
+    /// Replaces all services, policies, circuits and queues. If demands are impossible on this
+    /// network, returns all problems and changes nothing. Demands that are not possible yet wait.
     ///
     /// Call this before switches connect: entries found on them without a demand are deleted.
     ///
@@ -51,7 +50,7 @@ impl Controller {
         self.with_qos(|machine, around| machine.set_qos(around, now, qos))
     }
 
-    /// Changes services and policies, all of `edits` or none, like [`Controller::set_qos`]. The
+    /// Applies all of `edits` to services and policies, or none, like [`Controller::set_qos`]. The
     /// work is in proportion to `edits`, not to the number of demands.
     ///
     /// # Errors
@@ -61,8 +60,8 @@ impl Controller {
     }
 
     /// Replaces all demands like [`Controller::set_qos`], for a caller that wants this circuit now
-    /// and waits for the answer. If the circuit asks for admission and has no room, all of it is
-    /// refused. Facts that are not known yet are no reason to refuse.
+    /// and waits for the answer. If the circuit asks for admission and has no room, all demands are
+    /// refused. Facts not known yet are no reason to refuse.
     ///
     /// # Errors
     /// All problems, by field.
@@ -113,7 +112,7 @@ impl Controller {
     }
 
     /// Sets how the queues of a switch are made, and the rates of its ports where they are known. A
-    /// database that is away for a moment needs no call: its facts stay the same.
+    /// database that disconnects for a moment needs no call: its facts stay the same.
     pub fn set_queues_by(
         &mut self,
         now: Instant,
@@ -137,7 +136,7 @@ impl Controller {
         self.with_qos(|qos, around| qos.read_qos_counts(around, now));
     }
 
-    /// Takes in the counts of a switch's queues in the kernel, by port, where its datapath ignores
+    /// Records the counts of a switch's queues in the kernel, by port, where its datapath ignores
     /// `set_queue`.
     pub fn set_queue_counts(
         &mut self,

@@ -28,13 +28,13 @@ pub(super) struct Reading {
     told: Readings,
     /// Whether a part was not answered.
     is_short: bool,
-    /// Whether only entries were asked for, or reported.
+    /// Whether only entries were requested, or reported.
     is_bare: bool,
 }
 
 impl SwitchQos {
-    /// Notes the counts of entries that the switch is known to hold, and drops all others: a switch
-    /// may report any number of rows.
+    /// Notes the counts of entries that the switch is known to have, and drops all other counts: a
+    /// switch may report any number of rows.
     pub(super) fn note_counts(
         &mut self,
         held: Option<&SwitchPlan>,
@@ -103,7 +103,7 @@ impl QosState {
                 .map(|(cookie, mask)| rows(cookie, mask))
                 .to_vec(),
         };
-        // After the entries, so that every packet that those counted is counted here.
+        // After the entries, so that every packet counted by an entry is counted here.
         let entries = asks.len();
         let plan = self.plan.switches.get(&dpid);
         if version != Version::V10 && plan.is_some_and(|plan| !plan.meters.is_empty()) {

@@ -1,13 +1,13 @@
-//! QoS on the present switches: plans the demands on the network as it is, compares the plan with
-//! the entries that the switches hold, and sends the difference ([`crate::qos::diff`]).
+//! QoS on the present switches: plans the demands on the present network, compares the plan with
+//! the entries of the switches, and sends the difference ([`crate::qos::diff`]).
 //!
-//! Every change (of a demand, a link, a host, a switch that comes back) leads to a new plan and a
-//! new difference. Changes under way are abandoned where they stand: messages that were sent count
-//! as held, and no packet enters a route before every switch has confirmed its entries. So the only
-//! state is the entries that the switches hold, without their history.
+//! Every change (of a demand, a link, a host, a reconnected switch) leads to a new plan and a new
+//! difference. Changes under way are abandoned where they stand: sent messages count as held, and
+//! no packet enters a route before every switch has confirmed its entries. So the only state is the
+//! present entries of the switches, without their history.
 //!
 //! Without QoS none of these messages is sent, and paths are as usual. Where a switch has policies,
-//! its paths lead on to them ([`crate::qos`]).
+//! its paths continue to the policy table ([`crate::qos`]).
 
 mod api;
 mod counts;
@@ -58,12 +58,12 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct QosState {
-    /// How long a new port is held, so that discovery is first.
+    /// How long a new port is held, so that discovery runs first.
     port_hold: Duration,
     asked: Asked,
     /// The former form of policies that changed since the last plan.
     formers: BTreeMap<String, Former>,
-    /// Whether more than policies has changed.
+    /// Whether anything other than policies has changed.
     is_other: bool,
     /// The network of the last plan.
     network: Network,
@@ -73,11 +73,11 @@ pub(super) struct QosState {
     work: QosWork,
     /// Hosts that policies name, and their places in the last plan.
     named: BTreeMap<HostName, Option<Location>>,
-    /// Places from existing entries, of hosts that have not spoken since this process started.
+    /// Places from existing entries, of hosts that have sent nothing since this process started.
     adopted: BTreeMap<HostName, Location>,
     queues: BTreeMap<DatapathId, Queues>,
     switches: BTreeMap<DatapathId, SwitchQos>,
-    /// The entries that each switch was sent and has not refused.
+    /// The entries sent to each switch that it has not refused.
     held: BTreeMap<DatapathId, SwitchPlan>,
     circuits: Circuits,
     refusals: BTreeMap<String, Refusal>,
@@ -86,7 +86,7 @@ pub(super) struct QosState {
     plan: Plan,
     /// The reasons of refusals by switches, and the end of the pause before another try.
     refused: BTreeMap<Owner, (String, Instant)>,
-    /// The owners that wait for a switch that is away.
+    /// The owners that wait for an unavailable switch.
     stuck: BTreeSet<Owner>,
     run: Run,
     plan_at: Option<Instant>,
@@ -122,12 +122,12 @@ struct Unsettled {
 /// The work that changes have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QosWork {
-    /// Policies that were checked, and pairs of matches that were compared for it.
+    /// Policies checked, and pairs of matches compared for these checks.
     pub judged: u64,
     pub compared: u64,
     /// Policies that were planned.
     pub planned: u64,
-    /// Entries that were compared with those that switches hold.
+    /// Entries compared with the entries of the switches.
     pub looked_at: u64,
 }
 
@@ -152,22 +152,22 @@ struct SwitchQos {
     is_known: bool,
     /// Whether it has been planned for since it connected.
     is_told: bool,
-    /// Whether its paths lead on to the policy table.
+    /// Whether its paths continue to the policy table.
     leads_on: bool,
-    /// Whether none of its entries leads on, by the last reading.
+    /// Whether none of its entries continues to the policy table, by the last reading.
     is_plain: bool,
-    /// Whether it has refused the entry that they need there.
+    /// Whether it has refused the entry that its paths need there.
     cannot_lead: bool,
     sent: BTreeMap<Xid, Sent>,
-    /// Since when a barrier is under way.
+    /// When the barrier under way was sent.
     waiting_since: Option<Instant>,
     /// Entries of paths that must be sent again in another form.
     resend: BTreeSet<EntryKey>,
-    /// Whether some of them are not confirmed.
+    /// Whether some of the entries sent again are not confirmed.
     is_resending: bool,
     /// Packets and bytes of each entry.
     counts: BTreeMap<FlowKey, (u64, u64)>,
-    /// Whether some counters have begun again since the last judgement.
+    /// Whether some counters have restarted since the last judgement.
     has_begun_again: bool,
     /// The reading under way.
     reading: Option<Reading>,
@@ -406,7 +406,7 @@ impl QosState {
         problems
     }
 
-    /// Brings the named hosts in line with a change of policies.
+    /// Updates the named hosts after a change of policies.
     fn note_ends(&mut self, around: &mut Around<'_>, scope: &Scope) {
         let ends = |policy: &Policy| match policy.on {
             On::Path { from, to } => vec![from, to],
@@ -569,7 +569,7 @@ impl QosState {
         }
     }
 
-    /// Notes that a host has been heard at its place.
+    /// Notes that a packet of a host was received at its place.
     pub(in crate::controller) fn qos_host(
         &mut self,
         around: &mut Around<'_>,
@@ -611,7 +611,7 @@ impl QosState {
         late.copied().collect()
     }
 
-    /// Plans, from demands and network to the missing messages.
+    /// Makes a plan, from the demands and the network to the missing messages.
     fn plan_qos(&mut self, around: &mut Around<'_>, now: Instant) {
         if !self.is_used() {
             return;
@@ -662,8 +662,8 @@ impl QosState {
         self.advance_qos(around, now);
     }
 
-    /// Notes the present network. Policies are planned again if it has other switches, or if hosts
-    /// that they name are elsewhere.
+    /// Notes the present network. Policies are planned again if the network has other switches, or
+    /// if hosts that policies name are elsewhere.
     fn note_network(&mut self, around: &mut Around<'_>) {
         let network = self.network_of(around.view, |switch| switch.is_known);
         for (name, place) in &mut self.named {
@@ -675,7 +675,7 @@ impl QosState {
         self.plans_all |= !is_same;
     }
 
-    /// Plans circuits and queues, and no policies.
+    /// Plans circuits and queues, but no policies.
     fn plan_ways(&mut self) -> Touched {
         let qos = &mut *self;
         let (asked, network) = (&qos.asked, &qos.network);
@@ -739,7 +739,7 @@ impl QosState {
         qos.unsettled.meters.extend(touched.meters);
     }
 
-    /// Switches that cannot be sent anything now, or that have not confirmed their messages in
+    /// Switches to which nothing can be sent now, or that have not confirmed their messages in
     /// time.
     fn away(&self, view: View<'_>, now: Instant) -> BTreeSet<DatapathId> {
         let is_away = |(dpid, switch): &(&DatapathId, &SwitchQos)| {
@@ -804,7 +804,7 @@ impl QosState {
         if late.is_empty() {
             return Diff::new(&self.held, wanted, away);
         }
-        // It is unknown whether it has its last messages.
+        // It is unknown whether a late switch has its last messages.
         let mut held = self.held.clone();
         for dpid in late {
             let (switch, held) = (self.switches.get(dpid), held.get_mut(dpid));
@@ -934,5 +934,5 @@ fn two_ways(links: &Links) -> BTreeMap<Location, Location> {
     both.copied().collect()
 }
 
-/// The place in the order of a change where paths lead on to policies: these exist by then.
+/// The order after which paths continue to the policy table: the policies exist by then.
 const LEAD_ON_AFTER: Order = Order::Policies;

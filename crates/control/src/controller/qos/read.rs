@@ -22,21 +22,21 @@ use super::{Around, QUEUES_WAIT, QosState, SETTLE, SwitchQos, View, two_ways};
 /// The bit in the band types of METER_FEATURES.
 const DSCP_REMARK: u32 = 1 << 2;
 
-/// A route of more hops goes in circles.
+/// A route with more hops is a loop.
 const HOPS_MAX: usize = 64;
 
 /// The entries in a switch's report that matter here.
 pub(in crate::controller) struct QosRows {
     /// Entries of policies and circuits.
     pub qos: Vec<FlowStats>,
-    /// Entries of this switch's paths: those that lead on to policies, and those that do not.
+    /// Entries of this switch's paths: those that continue to the policy table, and the others.
     pub leading: BTreeSet<crate::entry::EntryKey>,
     pub plain: BTreeSet<crate::entry::EntryKey>,
 }
 
 impl QosRows {
-    /// Takes these rows out of `rows`. Reads paths that do not lead on only if some should
-    /// (`wants_plain`).
+    /// Takes these rows out of `rows`. Reads paths that do not continue to the policy table only if
+    /// some should (`wants_plain`).
     pub(in crate::controller) fn of(rows: &mut Vec<FlowStats>, wants_plain: bool) -> QosRows {
         let mut told = QosRows {
             qos: rows
@@ -80,7 +80,7 @@ impl QosState {
         self.qos_counts_restart(dpid);
     }
 
-    /// Handles a switch that did not come back.
+    /// Handles a switch that did not reconnect.
     pub(in crate::controller) fn qos_lost(&mut self, around: &mut Around<'_>, dpid: DatapathId) {
         self.switches.remove(&dpid);
         self.held.remove(&dpid);
@@ -89,8 +89,9 @@ impl QosState {
         self.qos_counts_restart(dpid);
     }
 
-    /// Reads a switch's entries. Must run before paths are compared, since it decides on their
-    /// form. `is_first`: the switch has just connected; later only counters and forms are new.
+    /// Reads a switch's entries. Must run before paths are compared, since it decides the form of
+    /// their entries. `is_first`: the switch has just connected; later only counters and forms are
+    /// new.
     pub(in crate::controller) fn read_qos(
         &mut self,
         around: &mut Around<'_>,
@@ -151,7 +152,8 @@ impl QosState {
         }
     }
 
-    /// Deletes the lowest entries of policy tables without other entries, once no path leads there.
+    /// Deletes the lowest entries of policy tables without other entries, once no path continues
+    /// there.
     pub(super) fn drop_bases(&mut self, around: &mut Around<'_>) {
         let key = Flow::policy_miss().key;
         let is_alone = |dpid: &DatapathId| {
@@ -179,8 +181,8 @@ impl QosState {
         around.outbox.set_qos_used(self.is_used());
     }
 
-    /// Notes that all entries have their proper form. If that is the plain one, reads once more
-    /// whether any entry still leads on.
+    /// Notes that all entries have their proper form. If that is the plain form, reads once more
+    /// whether any entry still continues to the policy table.
     pub(super) fn after_resend(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
         let key = Flow::policy_miss().key;
         let holds_miss = |held: &SwitchPlan| held.flows.contains_key(&key);
@@ -270,7 +272,7 @@ impl QosState {
         self.note_ready(around, now);
     }
 
-    /// Adds switches to the network whose facts are all known by now.
+    /// Adds the switches whose facts are all known by now to the network.
     pub(super) fn note_ready(&mut self, around: &mut Around<'_>, now: Instant) {
         let mut is_any = false;
         let mut later = Vec::new();
@@ -316,8 +318,8 @@ impl QosState {
         }
     }
 
-    /// Adopts wanted circuits that the switches hold from an earlier process: otherwise their
-    /// hosts, which speak over these entries alone, may not be found for a long time.
+    /// Adopts wanted circuits that the switches have from an earlier process: otherwise their
+    /// hosts, which send only over these entries, may not be found for a long time.
     pub(super) fn adopt_circuits(&mut self, around: &mut Around<'_>) {
         self.claim_held();
         let links = two_ways(&around.view.net.links);

@@ -38,12 +38,12 @@ pub struct CircuitReport {
     pub reasons: BTreeSet<String>,
     /// The hops from the sender on; empty without a route.
     pub hops: Vec<Hop>,
-    /// Packets let in from the sender, and those of the answers.
+    /// Packets admitted from the sender, and packets of the answers.
     pub sent: Count,
     pub answered: Count,
 }
 
-/// The progress of a demand. Confirmations by switches do not prove that packets meet its entries;
+/// The progress of a demand. Confirmations by switches do not prove that packets match its entries;
 /// counters do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installation {
@@ -52,9 +52,9 @@ pub enum Installation {
     Installing,
     /// Every switch concerned has confirmed it.
     Installed,
-    /// Packets met it, and everywhere got the treatment that it names.
+    /// Packets matched it, and everywhere received the treatment that it names.
     Active,
-    /// Packets met it, and somewhere did not get the treatment that it names.
+    /// Packets matched it, and somewhere did not receive the treatment that it names.
     NotInEffect,
 }
 
@@ -87,7 +87,7 @@ impl QosState {
         self.asked.qos()
     }
 
-    /// Whose an entry of a switch is.
+    /// The owner of a switch's entry.
     pub(in crate::controller) fn owner(&self, dpid: DatapathId, key: &FlowKey) -> Option<&Owner> {
         let held = self.held.get(&dpid).and_then(|held| held.flows.get(key));
         let planned = || self.plan.switches.get(&dpid)?.flows.get(key);

@@ -40,7 +40,7 @@ pub(super) struct Run {
 
 enum Step {
     Stage(Stage),
-    /// Turns leading on to policies on or off for the paths of these switches.
+    /// Makes the paths of these switches continue to the policy table, or stop doing so.
     Lead(BTreeSet<DatapathId>, bool),
 }
 
@@ -129,7 +129,7 @@ impl QosState {
                 continue;
             };
             if !around.view.net.is_connected(dpid) {
-                // The switch is planned for again when it comes back.
+                // The switch is planned for again when it reconnects.
                 self.run.current.remove(&dpid);
                 continue;
             }
@@ -345,8 +345,8 @@ impl QosState {
         self.qos_soon(around, now);
     }
 
-    /// Makes the paths of a switch lead on to its policies, or leave it by themselves. Reads its
-    /// entries, since its edge has set some that only the edge knows, and sends them again.
+    /// Makes the paths of a switch continue to its policies, or stop doing so. Reads its entries,
+    /// since its edge has set some that only the edge knows, and sends them again.
     fn lead(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId, is_on: bool) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;

@@ -1,7 +1,7 @@
 //! Finds the policies and circuits that have been seen to take effect ([`crate::qos::verify`]).
 //!
 //! The controller judges a switch when its counters have been read, and again when late counters
-//! have come. An effect counts as seen until the demand changes, or until counters show the
+//! have arrived. An effect counts as seen until the demand changes, or until counters show the
 //! opposite.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub(super) struct Verified {
     watches: BTreeMap<DatapathId, Watch>,
     /// The verdicts of the last judgement, for entries that have counted packets.
     verdicts: BTreeMap<Owner, BTreeMap<DatapathId, Vec<Verdict>>>,
-    /// When each was last seen to take effect.
+    /// When each demand was last seen to take effect.
     seen: BTreeMap<Owner, Instant>,
 }
 
@@ -79,7 +79,7 @@ impl Verified {
         self.seen.get(owner).copied()
     }
 
-    /// The worst evidence against its taking effect, and all such evidence by place.
+    /// The worst evidence that a demand does not take effect, and all such evidence by place.
     pub(super) fn doubts(&self, owner: &Owner) -> (Option<Effect>, BTreeSet<String>) {
         let verdicts = self.verdicts.get(owner).into_iter().flatten();
         let verdicts = verdicts.flat_map(|(dpid, of)| of.iter().map(move |v| (dpid, v)));
@@ -162,7 +162,8 @@ impl QosState {
         report
     }
 
-    /// Notes that a switch's counters have begun again: earlier readings belong to a former life.
+    /// Notes that a switch's counters have restarted: earlier readings belong to the former
+    /// counters.
     pub(super) fn qos_counts_restart(&mut self, dpid: DatapathId) {
         if let Some(watch) = self.verified.watches.get_mut(&dpid) {
             watch.restart();

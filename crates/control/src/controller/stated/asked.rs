@@ -1,5 +1,5 @@
-//! Static entries as the programs around the controller ask for them, and the reports that its
-//! other modules hand over.
+//! Requests of the programs around the controller about static entries, and the reports that the
+//! controller's other modules pass on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,11 +19,11 @@ use crate::flows::{StaticEntry, ports_of};
 use super::super::Controller;
 use super::super::outbox::Request;
 
-/// Those that cannot be, by name, and why.
+/// The statements that cannot be applied, by name, and the reason.
 pub type LeftOut<N> = Vec<(N, String)>;
 
 impl Controller {
-    /// Changes static entries alone, as [`Controller::edit_stated`] does.
+    /// Changes only static entries, like [`Controller::edit_stated`].
     ///
     /// # Errors
     /// All reasons, by entry and field.
@@ -36,7 +36,8 @@ impl Controller {
         edited.map_err(|(_, problems)| problems)
     }
 
-    /// Makes these the lasting entries, as far as they can be. Returns the others, with the reason.
+    /// Makes `wanted` the lasting entries, as far as possible. Returns the entries left out, with
+    /// the reason.
     fn fit_flows(
         &mut self,
         now: Instant,
@@ -92,7 +93,7 @@ impl Controller {
             .collect()
     }
 
-    /// The static entry that a switch reports in this row, in its own numbers.
+    /// The static entry that a switch reports in this row, in the switch's own table numbers.
     pub fn flow_of(&self, dpid: DatapathId, row: &FlowStats) -> Option<(&FlowName, &StaticEntry)> {
         if EntryKind::of(row.cookie) != Some(EntryKind::Static) {
             return None;
@@ -107,7 +108,7 @@ impl Controller {
         Some(self.stated.wanted.get(name)?.is_lasting())
     }
 
-    /// One static entry, with those of other owners that overlap it.
+    /// One static entry, with the entries of other owners that overlap it.
     pub fn flow(&self, name: &FlowName) -> Option<FlowView> {
         let entry = self.stated.wanted.get(name)?;
         Some(FlowView {
@@ -124,7 +125,7 @@ impl Controller {
         }
     }
 
-    /// The state of what sends packets out of these ports.
+    /// The state of a statement that sends packets out of these ports.
     fn with_ports(
         &self,
         dpid: DatapathId,
@@ -175,8 +176,8 @@ impl Controller {
         (of_parts, self.stated.check(flows, parts, outbox))
     }
 
-    /// Changes stated groups and meters, and static entries, all of them or none. To delete one
-    /// that is not there is no mistake.
+    /// Changes stated groups and meters, and static entries, all of them or none. Deleting one that
+    /// does not exist is not an error.
     ///
     /// # Errors
     /// All reasons, by name and field.
@@ -203,8 +204,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Makes these groups, meters and entries the lasting ones, as far as they can be. Returns the
-    /// others, with the reason.
+    /// Makes these groups, meters and entries the lasting ones, as far as possible. Returns those
+    /// left out, with the reason.
     pub fn fit_stated(
         &mut self,
         now: Instant,
@@ -236,7 +237,7 @@ impl Controller {
             if puts.len() != before {
                 continue;
             }
-            // Entries that go still lead to those that go.
+            // Entries to be deleted still use groups and meters to be deleted.
             let is_other = |edit: &PartEdit| match edit {
                 PartEdit::Put(name, part) => self
                     .stated
@@ -279,18 +280,18 @@ impl Controller {
         }
     }
 
-    /// One of them.
+    /// One stated group or meter.
     pub fn part(&self, name: &PartName) -> Option<PartView> {
         let part = self.stated.parts.get(name)?;
         Some(self.part_view(name, part))
     }
 
-    /// Whether there is one of this name.
+    /// Whether there is a stated group or meter of this name.
     pub fn has_stated(&self, name: &PartName) -> bool {
         self.stated.parts.contains_key(name)
     }
 
-    /// The name of the one with a number.
+    /// The name of the stated group or meter with this number.
     pub fn part_of(&self, dpid: DatapathId, id: PartId) -> Option<PartName> {
         self.stated.part_holder(dpid, id).cloned()
     }

@@ -1,4 +1,5 @@
-//! Numbers of groups and meters of a switch: what should be there, and what it reports of them.
+//! Numbers of groups and meters of a switch: the wanted group or meter, and the switch's report of
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +14,19 @@ use crate::flows::parts::{PartId, PartKind, PartMod, PartName, StaticPart};
 use super::super::outbox::Outbox;
 use super::{MISSED_MAX, Refusal};
 
-/// Attempts in turn to add what the switch says is there, or to modify what it says is not.
+/// Consecutive attempts to add a group or meter that the switch says exists, or to modify one that
+/// it says does not.
 pub(super) const TURNS_MAX: u8 = 3;
 
 /// The reading of a switch's groups and meters.
 #[derive(Default)]
 pub(super) struct PartsRead {
-    /// When those under way were asked for.
+    /// When the readings under way were requested.
     pub(super) asked_at: BTreeMap<PartKind, Instant>,
-    /// Those deleted since.
+    /// Groups and meters deleted since then.
     pub(super) emptied: BTreeSet<PartId>,
-    /// Whether it is known, as far as it says, what it had when it connected.
+    /// Whether the groups and meters of the switch when it connected are known, as far as it
+    /// reports them.
     pub(super) is_compared: bool,
 }
 
@@ -37,18 +40,18 @@ impl PartsRead {
 pub(super) struct PartPlace {
     pub(super) wanted: Option<PartName>,
     pub(super) owner: String,
-    /// The last one that should have been here.
+    /// The last group or meter that should have been here.
     pub(super) last: Arc<StaticPart>,
     pub(super) held: Option<HeldPart>,
-    /// It was deleted, and the switch has still to confirm that.
+    /// Whether it was deleted, and the switch has not yet confirmed the deletion.
     pub(super) is_going: bool,
     pub(super) is_stale: bool,
-    /// The form in which the switch reports it, if that is not ours; and one that it has reported
-    /// once.
+    /// The form in which the switch reports it, if it differs from ours; and a form reported only
+    /// once so far.
     pub(super) form: Option<PartMod>,
     pub(super) odd: Option<PartMod>,
     pub(super) refused: Option<Refusal>,
-    /// It was here when the connection ended, or an earlier process may have set it.
+    /// Whether it was here when the connection ended, or an earlier process may have set it.
     pub(super) was_held: bool,
     pub(super) missed: u8,
     pub(super) turns: u8,
@@ -97,7 +100,7 @@ impl PartPlace {
         }
     }
 
-    /// Those that are kept when a connection has ended: the wanted ones, and those still to be
+    /// The numbers kept when a connection has ended: the wanted ones, and those still to be
     /// deleted.
     pub(super) fn after_end(places: BTreeMap<PartId, PartPlace>) -> BTreeMap<PartId, PartPlace> {
         let kept = places.into_iter().filter_map(|(id, place)| {
@@ -111,8 +114,8 @@ impl PartPlace {
         kept.collect()
     }
 
-    /// Whether a report is what the switch was sent, or its own form of it: one that it reports
-    /// twice, the second time after it was set once more.
+    /// Whether a report equals the message sent to the switch, or is the switch's own form of it: a
+    /// form reported twice, the second time after it was set again.
     fn takes(&mut self, dpid: DatapathId, found: PartMod, outbox: &Outbox) -> bool {
         let sent = reported(dpid, &self.last, outbox);
         if sent.iter().chain(&self.form).any(|form| *form == found) {
@@ -127,7 +130,7 @@ impl PartPlace {
     }
 }
 
-/// The form in which a switch reports what it was sent.
+/// The form in which a switch reports a group or meter sent to it.
 fn reported(dpid: DatapathId, part: &StaticPart, outbox: &Outbox) -> Option<PartMod> {
     let mut message = part.to_add();
     outbox.lead(dpid, &mut message);
@@ -177,7 +180,7 @@ pub(super) fn found_in(bodies: Vec<ReplyBody>) -> BTreeMap<PartId, PartMod> {
     found
 }
 
-/// Whether instructions lead to a group or a meter.
+/// Whether instructions use a group or a meter.
 pub(super) fn are_led_to(instructions: &[Instruction]) -> bool {
     instructions.iter().any(|instruction| match instruction {
         Instruction::Meter(_) => true,
@@ -189,7 +192,7 @@ pub(super) fn are_led_to(instructions: &[Instruction]) -> bool {
 }
 
 impl PartPlace {
-    /// Compares what the switch reports of this number. Returns whether it has to be set.
+    /// Compares the switch's report of this number. Returns whether the group or meter must be set.
     pub(super) fn read(
         &mut self,
         dpid: DatapathId,
@@ -198,7 +201,7 @@ impl PartPlace {
         outbox: &Outbox,
     ) -> bool {
         if self.wanted.is_none() {
-            // Those that are gone need not be deleted.
+            // A number that the switch no longer reports need not be deleted.
             self.was_held &= found.is_some();
             return false;
         }

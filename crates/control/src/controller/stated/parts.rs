@@ -1,9 +1,9 @@
-//! Stated groups and meters at work. A switch has them before the entries that lead to them, and
-//! loses them after these.
+//! Stated groups and meters on switches. A switch gets them before the entries that use them, and
+//! loses them after these entries.
 //!
-//! They have no cookie. So a group or a meter of a stated number is taken over from whoever has
-//! set it, and is deleted only by the process that knows of it; those whose numbers follow from
-//! names are nobody else's.
+//! Groups and meters have no cookie. So a group or a meter of a stated number is taken over,
+//! whoever has set it, and is deleted only by the process that knows of it; groups and meters whose
+//! numbers follow from names have no other owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::waiting::Work;
 use super::{Refusal, Spot, StaticEntries, Switch, may_mend};
 
 impl Switch {
-    /// Why an entry cannot be there for a group or a meter that the switch does not take.
+    /// Why an entry cannot be set: the switch refuses its group or meter.
     pub(super) fn refused_part(&self, entry: &StaticEntry) -> Option<String> {
         entry.parts().find_map(|id| {
             let place = self.parts.get(&id)?;
@@ -33,7 +33,7 @@ impl Switch {
         })
     }
 
-    /// Asks for the groups and meters, where there are any.
+    /// Requests the groups and meters, where there are any.
     pub(super) fn read_parts(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         let is_under_way = !self.parts_read.asked_at.is_empty();
         if self.is_compared && !self.parts.is_empty() && !is_under_way {
@@ -65,7 +65,7 @@ impl Switch {
 }
 
 impl StaticEntries {
-    /// Whether an owner has a group or a meter once these are made.
+    /// Whether an owner has a group or a meter once `edits` are made.
     pub(super) fn has_part(
         &self,
         edits: &[PartEdit],
@@ -88,8 +88,9 @@ impl StaticEntries {
         self.switches.get(&dpid)?.parts.get(&id)?.wanted.as_ref()
     }
 
-    /// All reasons not to make these changes, with those of entries. With an outbox, also the
-    /// entries that lead to what goes, and switches that have neither groups nor meters.
+    /// All reasons not to make these changes together with changes of entries. With an outbox, also
+    /// entries that use a group or meter to be deleted, and switches that have neither groups nor
+    /// meters.
     pub(super) fn check_parts(
         &self,
         edits: &[PartEdit],
@@ -119,18 +120,19 @@ impl StaticEntries {
         problems(edits, &around)
     }
 
-    /// Takes note of changes, and sends nothing yet.
+    /// Records changes, and sends nothing yet.
     pub(super) fn stage_parts(&mut self, edits: Vec<PartEdit>, now: Instant) {
         self.stage(edits, now, false);
     }
 
-    /// The same; `may_be_there`: an earlier process may have set them.
+    /// Records changes likewise; `may_be_there`: an earlier process may have set the groups and
+    /// meters.
     pub(super) fn stage(&mut self, edits: Vec<PartEdit>, now: Instant, may_be_there: bool) {
         let named = edits.into_iter().map(|edit| match edit {
             PartEdit::Put(name, part) => (name, Some(part)),
             PartEdit::Delete(name) => (name, None),
         });
-        // The last one of a name counts, and numbers are free before others take them.
+        // The last edit of a name counts, and numbers are freed before others take them.
         let edits: BTreeMap<PartName, Option<Box<StaticPart>>> = named.collect();
         for (name, part) in &edits {
             self.leave_part(name, part.as_deref(), now);
@@ -183,7 +185,7 @@ impl StaticEntries {
         place
     }
 
-    /// Whether a number of a compared switch is not as it should be.
+    /// Whether a number of a compared switch must change.
     pub(super) fn needs_part(&mut self, dpid: DatapathId, id: PartId) -> bool {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return false;
@@ -206,7 +208,7 @@ impl StaticEntries {
             }
     }
 
-    /// Makes a number of a switch what it should be.
+    /// Changes a number of a switch to its wanted state.
     pub(super) fn change_part(&mut self, dpid: DatapathId, id: PartId, outbox: &mut Outbox) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -247,7 +249,7 @@ impl StaticEntries {
         }
     }
 
-    /// Has the entries set that lead to these, and that the switch does not have.
+    /// Queues the entries that use these groups and meters and that the switch does not have.
     fn set_users(&mut self, dpid: DatapathId, ids: &BTreeSet<PartId>, now: Instant) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -278,7 +280,7 @@ impl StaticEntries {
         let Some(place) = place else {
             return;
         };
-        // One that was sent later may be taken.
+        // The switch may accept a message that was sent later.
         let Some(held) = place.held.take_if(|held| held.xid == Some(xid)) else {
             return;
         };
@@ -306,8 +308,8 @@ impl StaticEntries {
         });
     }
 
-    /// Doubts the groups and meters of an entry that is gone: somebody else may have deleted them,
-    /// and the entry with them.
+    /// Doubts the groups and meters of an entry that was deleted: somebody else may have deleted
+    /// them, and the entry with them.
     pub(super) fn doubt_parts(
         &mut self,
         dpid: DatapathId,
@@ -334,7 +336,7 @@ impl StaticEntries {
             let Some(part) = part else {
                 continue;
             };
-            // It may have been set again since.
+            // The group or meter may have been set again since then.
             let is_older = |sent_at: Option<Instant>| sent_at.is_none() || sent_at <= set_at;
             if part.held.take_if(|held| is_older(held.sent_at)).is_some() {
                 doubted.push((part.owner.clone(), id));
@@ -346,8 +348,8 @@ impl StaticEntries {
         }
     }
 
-    /// Asks a switch that has connected for its groups and meters, if it should have some or may
-    /// have some of ours.
+    /// Asks a newly connected switch for its groups and meters, if it should have some or may have
+    /// some of ours.
     pub(super) fn ask_for_parts(
         &mut self,
         dpid: DatapathId,
@@ -366,7 +368,7 @@ impl StaticEntries {
         }
     }
 
-    /// Sets what is missing on a switch, of which is known what it has.
+    /// Sets missing groups and meters on a switch whose groups and meters are known.
     fn parts_compared(&mut self, dpid: DatapathId, outbox: &mut Outbox) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -386,7 +388,7 @@ impl StaticEntries {
         self.set_users(dpid, &ids, outbox.now);
     }
 
-    /// Takes a switch's report of its groups or meters; `None`: it gives none.
+    /// Handles a switch's report of its groups or meters; `None`: the switch gives no report.
     pub(super) fn handle_parts(
         &mut self,
         dpid: DatapathId,

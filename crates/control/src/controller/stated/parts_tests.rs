@@ -1,4 +1,4 @@
-//! Groups and meters alone: what a switch answers to them.
+//! Groups and meters alone, with the answers of a switch.
 
 use openflow::message::FlowRemovedReason;
 use openflow::multipart::{GroupDesc, MeterConfig, ReplyBody};
@@ -48,7 +48,7 @@ impl Setup {
         self.stated.edit(Vec::new(), &mut self.outbox);
     }
 
-    /// The message of the switch's that was sent last for it.
+    /// The last message sent to the switch for a group or meter.
     fn part_xid(&self, part: &StaticPart) -> Option<Xid> {
         let spots = &self.stated.switches[&SWITCH];
         let spots = spots.fresh.iter().chain(&spots.fenced);
@@ -73,7 +73,7 @@ impl Setup {
         self.stated.part_view(&named(part), part).state
     }
 
-    /// Has the switch report these groups at a reading.
+    /// Makes the switch report these groups at a reading.
     fn read_groups(&mut self, groups: &[&StaticPart]) {
         self.sleep(1);
         let now = self.outbox.now;
@@ -124,7 +124,7 @@ fn a_refused_group_keeps_its_entries_out_until_it_is_another_one() {
     assert_eq!(setup.state("one"), Some(FlowState::InUse));
 }
 
-/// Somebody else has set it, or has deleted it.
+/// Somebody else has set or deleted the meter.
 #[test]
 fn what_is_there_is_modified_and_what_is_gone_is_added() {
     let (exists, unknown) = (ErrorKind::METER_EXISTS, ErrorKind::METER_UNKNOWN_METER);
@@ -141,7 +141,7 @@ fn what_is_there_is_modified_and_what_is_gone_is_added() {
     setup.refuse_part(&two, unknown);
     setup.confirm();
     assert_eq!(setup.part_state(&two), FlowState::InUse);
-    // A switch that says both is not asked forever.
+    // A switch that reports both errors is not asked forever.
     setup.put_part(&one);
     for error in [unknown, exists, unknown] {
         setup.refuse_part(&one, error);
@@ -162,7 +162,7 @@ fn a_group_that_is_missing_or_another_is_set_again() {
     setup.read_groups(&[&other]);
     assert!(setup.part_xid(&one).is_some());
     setup.confirm();
-    // The switch has a form of its own for it.
+    // The switch has its own form for the group.
     setup.read_groups(&[&other]);
     assert_eq!(setup.part_xid(&one), None);
     let led = entry("ip", "group:7", 0);
@@ -230,7 +230,7 @@ fn a_group_that_was_to_go_when_the_connection_ended_goes_later() {
         .stated
         .handle_unanswered(SWITCH, Request::StaticMeters, outbox);
     assert!(emptied(&setup));
-    // It may not have come there.
+    // The deletion may not have arrived.
     setup.reconnect();
     assert!(!setup.stated.switches[&SWITCH].parts.is_empty());
     let outbox = &mut setup.outbox;
@@ -293,7 +293,8 @@ fn an_entry_with_a_meter_is_in_use_in_the_words_of_the_switch() {
     }
 }
 
-/// Somebody else deletes the meter: its entry's report says so, in the words of its version.
+/// Somebody else deletes the meter: the report of its entry's end gives the reason in the form of
+/// its version.
 #[test]
 fn a_meter_is_set_again_when_its_entry_went_with_it() {
     for (version, reason) in [

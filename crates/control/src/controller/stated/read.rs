@@ -27,7 +27,7 @@ fn key_of(row: &FlowStats) -> Option<FlowKey> {
     FlowKey::of(row.table_id, row.priority, &row.r#match)
 }
 
-/// The instructions with which a switch reports an entry that it was sent.
+/// The instructions with which a switch reports an entry sent to it.
 fn reported(dpid: DatapathId, entry: &StaticEntry, outbox: &Outbox) -> Option<Vec<Instruction>> {
     let version = outbox.version(dpid)?;
     let mut message = Message::FlowMod(entry.to_add(version, 0));
@@ -39,7 +39,7 @@ fn reported(dpid: DatapathId, entry: &StaticEntry, outbox: &Outbox) -> Option<Ve
     }
 }
 
-/// Whether two lists do the same: without actions some switches leave out the instruction as well.
+/// Whether two lists do the same: some switches also omit the instruction if there are no actions.
 fn is_same(one: &[Instruction], other: &[Instruction]) -> bool {
     let is_none = |list: &[Instruction]| match list {
         [] => true,
@@ -49,7 +49,7 @@ fn is_same(one: &[Instruction], other: &[Instruction]) -> bool {
     one == other || (is_none(one) && is_none(other))
 }
 
-/// Whether a row is what the switch was sent.
+/// Whether a row equals the entry sent to the switch.
 fn is_as_sent(dpid: DatapathId, entry: &StaticEntry, row: &FlowStats, outbox: &Outbox) -> bool {
     let timeouts = (entry.idle_timeout_s, entry.hard_timeout_s);
     let sent = reported(dpid, entry, outbox);
@@ -58,9 +58,9 @@ fn is_as_sent(dpid: DatapathId, entry: &StaticEntry, row: &FlowStats, outbox: &O
 }
 
 impl Place {
-    /// Whether a row is what the switch was sent. A form that it reports twice, the second time
-    /// after the entry was set once more, is its own way to report it. One with a timeout is not
-    /// set once more for its form, as it would live longer.
+    /// Whether a row equals the entry sent to the switch. A form reported twice, the second time
+    /// after the entry was set again, is the switch's own form of the entry. An entry with a
+    /// timeout is not set again because of its form, since it would live longer.
     fn takes(&mut self, dpid: DatapathId, row: FlowStats, outbox: &Outbox) -> bool {
         let timeouts = (self.last.idle_timeout_s, self.last.hard_timeout_s);
         let sent = reported(dpid, &self.last, outbox);
@@ -82,7 +82,7 @@ impl Place {
 }
 
 impl StaticEntries {
-    /// The changes that make these the lasting entries, and those that cannot be. The last names
+    /// The changes that make `wanted` the lasting entries, and the entries left out. The last names
     /// are left out first.
     pub(super) fn fitting(
         &self,
@@ -132,7 +132,7 @@ impl StaticEntries {
                 }
             }
             if puts.len() == before {
-                // What is there already is left as it is.
+                // Existing entries are left unchanged.
                 edits.retain(|edit| match edit {
                     FlowEdit::Put(name, entry) => {
                         self.wanted.get(name).is_none_or(|there| **there != **entry)
@@ -144,7 +144,7 @@ impl StaticEntries {
         }
     }
 
-    /// Compares the entries of a switch that has connected, and takes them out of the rows. Returns
+    /// Compares the entries of a newly connected switch, and removes them from the rows. Returns
     /// the numbers kept, added and deleted.
     pub(super) fn reconcile(
         &mut self,
@@ -192,7 +192,7 @@ impl StaticEntries {
                 .wanted
                 .get(name)
                 .is_some_and(|entry| entry.is_lasting());
-            // Its time was over, or the switch has begun anew.
+            // The entry has timed out, or the switch has restarted.
             let has_ended = is_known && place.was_held && !is_in_place.contains(key);
             match !is_lasting && has_ended {
                 true => ended.push(key.clone()),
@@ -258,7 +258,7 @@ impl StaticEntries {
         }
     }
 
-    /// Takes a switch's counters over, and mends entries that somebody else has changed.
+    /// Records a switch's counters, and mends entries that somebody else has changed.
     pub(super) fn handle_rows(
         &mut self,
         dpid: DatapathId,
@@ -302,7 +302,7 @@ impl StaticEntries {
             let Some(held) = place.held.as_mut().filter(is_older) else {
                 continue;
             };
-            // The wanted one has still to be sent.
+            // The wanted entry is still to be sent.
             if place.is_stale || !held.does_as(&place.last) {
                 continue;
             }
@@ -317,7 +317,7 @@ impl StaticEntries {
                                 place.is_stale = true;
                                 wrong.push(key.clone());
                             }
-                            // It has not been set once more.
+                            // The entry has not been set again.
                             false => place.odd = None,
                         }
                     }

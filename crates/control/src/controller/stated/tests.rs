@@ -1,4 +1,4 @@
-//! Static entries alone: what a switch answers when more than one change is under way.
+//! Static entries alone, with the answers of a switch while more than one change is under way.
 
 use clock::SplitMix64;
 use openflow::message::{FlowMod, FlowRemovedReason};
@@ -72,7 +72,7 @@ pub(super) fn removed(sent: &FlowMod) -> FlowRemoved {
 }
 
 impl Setup {
-    /// A switch that has been compared.
+    /// Creates a switch whose entries have been compared.
     pub(super) fn new() -> Setup {
         Setup::speaking(Version::V13)
     }
@@ -100,7 +100,7 @@ impl Setup {
         self.outbox.now += Duration::from_secs(s);
     }
 
-    /// The owner may change nothing for now.
+    /// Uses up the owner's rate for now.
     pub(super) fn exhaust(&mut self) {
         let now = self.outbox.now;
         let mut budget = Budget::new(now, 200, 1);
@@ -134,7 +134,7 @@ impl Setup {
         matches!(self.state(of), Some(FlowState::Refused(_)))
     }
 
-    /// Has the switch report these at a reading.
+    /// Makes the switch report these rows at a reading.
     pub(super) fn read(&mut self, rows: Vec<FlowStats>) {
         self.sleep(1);
         let (stated, outbox) = (&mut self.stated, &mut self.outbox);
@@ -185,7 +185,7 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     let short = entry("ip", "output:1", 30);
     setup.put("one", &short);
     let sent = setup.xid(&short);
-    // The switch has a form of its own for it.
+    // The switch has its own form for the entry.
     let mut odd = row(&short.to_add(Version::V13, 1));
     odd.instructions.push(Instruction::GotoTable(PATH_TABLE));
     for _ in 0..3 {
@@ -193,7 +193,7 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
         assert_eq!(setup.state("one"), Some(FlowState::InUse));
     }
     assert_eq!(setup.xid(&short), sent, "its time does not begin anew");
-    // The next one of its name waits for its owner's rate.
+    // The next entry of its name waits for its owner's rate.
     setup.exhaust();
     let longer = entry("ip", "output:1", 60);
     setup.put("one", &longer);
@@ -205,7 +205,7 @@ fn an_entry_with_a_timeout_lives_until_it_is_missing() {
     assert_eq!(setup.state("one"), None);
 }
 
-/// Neither of one that still waits for its owner's rate, nor of one that was sent since.
+/// Neither if the next entry still waits for its owner's rate, nor if it was sent since then.
 #[test]
 fn the_end_of_an_earlier_form_is_not_that_of_the_next() {
     let mut setup = Setup::new();
@@ -249,7 +249,7 @@ fn nothing_is_kept_of_a_switch_that_no_entry_names_any_more() {
     assert!(setup.stated.switches.keys().eq([&SWITCH]));
 }
 
-/// The burst, and then a few each second.
+/// First the burst, and then a few each second.
 #[test]
 fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
     let mut setup = Setup::new();
@@ -259,7 +259,7 @@ fn a_switch_that_loses_its_entries_all_the_time_is_mended_at_a_rate() {
     let lose = |setup: &mut Setup, count: usize| {
         let mut mended = 0;
         for _ in 0..count {
-            // The owner's rate is no bound here.
+            // The owner's rate is no limit here.
             let now = setup.outbox.now;
             setup.stated.owner("ann", now).budget = Budget::new(now, 200, 1);
             let before = setup.xid(&one);

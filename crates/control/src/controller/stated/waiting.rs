@@ -8,8 +8,8 @@ use openflow::DatapathId;
 use crate::flows::FlowKey;
 use crate::flows::parts::PartId;
 
-/// A change that a switch may need, in the order in which they are made: entries lead to groups
-/// and meters that are there.
+/// A change that a switch may need, in the order in which changes are made: entries may use only
+/// existing groups and meters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
     SetPart(PartId),
@@ -18,8 +18,8 @@ pub(super) enum Work {
     DropPart(PartId),
 }
 
-/// Places that may have to be changed, each once. Switches take turns, so that one whose entries
-/// change all the time holds up no other.
+/// Places that may have to be changed, each listed once. Switches take turns, so that a switch
+/// whose entries change all the time does not delay the others.
 #[derive(Default)]
 pub(super) struct Waiting {
     places: BTreeMap<DatapathId, BTreeSet<Work>>,

@@ -1,4 +1,4 @@
-//! Finds places in the tables for new entries, and what is to be evicted for them.
+//! Finds places in the tables for new entries, and the entries to evict for them.
 
 use clock::Instant;
 use openflow::DatapathId;
@@ -29,14 +29,14 @@ impl Tables {
         } else if let (Some(next), Some(due)) = (next_poll, table.poll_due)
             && next < due
         {
-            // Many at once: the table is read sooner than planned.
+            // With many new entries at once, the table is read sooner than planned.
             self.poll_at(outbox, now, dpid, next);
         }
         Some(admission)
     }
 
     /// Takes a place for each of these entries, by row and priority. Returns the entries to evict,
-    /// and whether there is room; takes none where there is not enough.
+    /// and whether there is room; takes no place if there is not enough room.
     pub(in crate::controller) fn admit_each(
         &mut self,
         now: Instant,

@@ -38,8 +38,8 @@ impl Tables {
         }
     }
 
-    /// Sends an edge the number of entries that it may set until the next reading: nobody learns of
-    /// them before. Unlimited where the limit is no longer known.
+    /// Sends an edge the number of entries that it may set until the next reading: the controller
+    /// does not learn of these entries earlier. Unlimited where the limit is no longer known.
     pub(super) fn grant_to_edge(
         &mut self,
         around: &mut Around<'_>,
@@ -74,8 +74,8 @@ impl Tables {
         }
     }
 
-    /// Handles a packet that an edge has shown, as it does when its entries are used up: the table
-    /// may need a reading sooner than planned.
+    /// Handles a packet that an edge has shown, which an edge does when its granted entries are
+    /// used up: the table may need a reading sooner than planned.
     pub(super) fn edge_has_shown(
         &mut self,
         around: &mut Around<'_>,

@@ -16,8 +16,8 @@ use super::TABLE_FULL_PAUSE;
 const FULL_READINGS_MAX: u8 = 3;
 
 impl Controller {
-    /// Handles a refused entry. Packets go on by packet-outs, and no path is set there until room
-    /// has been made.
+    /// Handles a refused entry. Packets are forwarded by packet-outs, and no path is set there
+    /// until room has been made.
     pub(in crate::controller) fn handle_table_full(&mut self, now: Instant, dpid: DatapathId) {
         let Some(table) = self.tables.get_mut(dpid) else {
             return;
@@ -45,9 +45,9 @@ impl Controller {
         }
     }
 
-    /// Compares wanted and present entries once there is room, so that refused ones are sent again.
-    /// If no room can be made, paths that lack an entry (`told` has the present ones) are given up,
-    /// and their packets go through the controller.
+    /// Compares wanted and present entries once there is room, so that refused entries are sent
+    /// again. If no room can be made, gives up paths that lack an entry (`told` has the present
+    /// ones), and their packets go through the controller.
     pub(super) fn after_full(
         &mut self,
         now: Instant,

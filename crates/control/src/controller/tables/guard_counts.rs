@@ -13,14 +13,14 @@ const COUNTS_MAX: usize = 1024;
 pub(in crate::controller) struct GuardCounts(Vec<(u16, Match, u64)>);
 
 impl GuardCounts {
-    /// Notes that a guard has counted `count` packets. Returns the number of new ones.
+    /// Notes that a guard has counted `count` packets. Returns the number of new packets.
     pub(in crate::controller) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
         let is_full = self.0.len() >= COUNTS_MAX;
         let mut known = self.0.iter_mut();
         let fresh = match known.find(|known| known.0 == priority && known.1 == *m) {
             Some(known) => {
                 let before = std::mem::replace(&mut known.2, count);
-                // The guard was set again, and counts anew.
+                // The guard was set again, and its count restarted.
                 if count < before {
                     count
                 } else {
@@ -36,7 +36,7 @@ impl GuardCounts {
         fresh.min(FRESH_MAX)
     }
 
-    /// Notes that a guard has ended with `count` packets. Returns the number of new ones.
+    /// Notes that a guard has ended with `count` packets. Returns the number of new packets.
     pub(in crate::controller) fn handle_end(
         &mut self,
         priority: u16,

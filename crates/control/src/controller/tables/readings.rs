@@ -1,9 +1,10 @@
 //! The turns in which switches report their entries.
 //!
-//! A reply is kept decoded until its last part has come. A thousand switches that report at once,
-//! after a restart, would take more than a gigabyte. So [`UNDER_WAY_MAX`] report at a time, each
-//! once, and the others wait in the order in which they were wanted. A switch that says nothing for
-//! [`SILENCE`], or takes longer than [`TURN`] from its first part on, no longer holds up others.
+//! A reply is kept decoded until its last part has arrived. A thousand switches that report at
+//! once, after a restart, would take more than a gigabyte. So [`UNDER_WAY_MAX`] switches report at
+//! a time, each once, and the others wait in the order in which they were wanted. A switch that is
+//! silent for [`SILENCE`], or takes longer than [`TURN`] from its first part on, no longer delays
+//! the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,10 +14,10 @@ use openflow::DatapathId;
 /// Maximum number of switches that report at a time.
 pub(super) const UNDER_WAY_MAX: usize = 32;
 
-/// How long a switch counts that reports.
+/// Time for which a reporting switch counts as under way.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
-/// How long a switch counts that has not begun to report.
+/// Time for which a switch that has not begun to report counts as under way.
 pub(super) const SILENCE: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
@@ -25,22 +26,22 @@ pub(super) struct Readings {
     waiting: VecDeque<DatapathId>,
 }
 
-/// A report that has been asked for and has not ended.
+/// A report that has been requested and has not ended.
 struct Turn {
     is_heard: bool,
-    /// Until when it counts.
+    /// Time until which the report counts as under way.
     end: Instant,
 }
 
 impl Readings {
-    /// Wants a report of a switch. If one is under way, another follows it.
+    /// Queues a report of a switch. If one is under way, another follows it.
     pub(super) fn want(&mut self, dpid: DatapathId) {
         if !self.waiting.contains(&dpid) {
             self.waiting.push_back(dpid);
         }
     }
 
-    /// Notes that a part of a report has come.
+    /// Notes that a part of a report has arrived.
     pub(super) fn handle_part(&mut self, now: Instant, dpid: DatapathId) {
         let turn = self.under_way.get_mut(&dpid);
         if let Some(turn) = turn.filter(|turn| !turn.is_heard) {
@@ -75,13 +76,13 @@ impl Readings {
         Some(dpid)
     }
 
-    /// The time of the next turn, if no report ends before.
+    /// The time of the next turn, if no report ends earlier.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         self.waiting.front()?;
         self.ends(now).min()
     }
 
-    /// The ends of the turns that count.
+    /// The ends of the turns that count as under way.
     fn ends(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let ends = self.under_way.values().map(|turn| turn.end);
         ends.filter(move |end| *end > now)
@@ -115,7 +116,7 @@ mod tests {
         readings.end(DatapathId(5));
         readings.forget(DatapathId(max));
         assert_eq!(begun(&mut readings, START), [max + 1]);
-        // One that reports reports once more when it has ended.
+        // A switch that is reporting reports again after its report has ended.
         readings.want(DatapathId(7));
         readings.end(DatapathId(8));
         readings.end(DatapathId(9));
@@ -135,7 +136,8 @@ mod tests {
         assert_eq!(readings.poll_timeout(START), Some(START + SILENCE));
         let now = START + SILENCE;
         assert_eq!(begun(&mut readings, now), Vec::from_iter(max..2 * max - 1));
-        // One that begins late counts from then on, and further parts do not prolong its turn.
+        // The turn of a switch that begins late counts from then on, and further parts do not
+        // prolong it.
         readings.handle_part(now, DatapathId(4));
         (max..2 * max).for_each(|n| readings.handle_part(now, DatapathId(n)));
         readings.handle_part(START + TURN, DatapathId(3));
@@ -144,8 +146,8 @@ mod tests {
         assert_eq!(begun(&mut readings, now + TURN), [2 * max - 1]);
     }
 
-    /// Whatever happens in whatever order: each wanted report is asked for, none twice at a time,
-    /// the bound holds, and a deadline is there while anybody waits for it.
+    /// In any order of events: each wanted report is requested, none twice at a time, the bound
+    /// holds, and there is a deadline while any switch waits for it.
     #[test]
     fn no_report_that_is_wanted_is_forgotten() {
         for seed in 0..200 {

@@ -1,4 +1,4 @@
-//! Renews leases that are about to end, as fast as is allowed.
+//! Renews leases that are about to end, at the allowed rate.
 
 use clock::{Duration, Instant};
 use openflow::DatapathId;
@@ -17,7 +17,7 @@ use super::{Around, Tables, around};
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
 impl Tables {
-    /// Notes that an entry is about to be sent, which has a lease if it has a hard timeout.
+    /// Notes that an entry is about to be sent. An entry with a hard timeout has a lease.
     pub(in crate::controller) fn note_lease(&mut self, dpid: DatapathId, entry: &Entry) {
         let table = self.tables.get_mut(&dpid);
         if let Some(table) = table.filter(|_| entry.hard_timeout_s > 0) {
@@ -65,7 +65,7 @@ impl Tables {
         }
     }
 
-    /// Renews leases, as many as are allowed now.
+    /// Renews due leases, up to the number allowed now.
     fn renew(
         &mut self,
         around: &mut Around<'_>,
@@ -109,8 +109,8 @@ impl Tables {
         }
     }
 
-    /// The entry to be set again. `None` if it should end: no path has it any more, or its pair is
-    /// not allowed it.
+    /// The entry to be set again. `None` if the entry should end: no path has it any more, or its
+    /// pair is not allowed to have it.
     fn renewed_entry(
         &mut self,
         around: &Around<'_>,
@@ -138,7 +138,7 @@ impl Tables {
         if (is_of_path && !is_path) || entry.kind.is_drop() {
             return None;
         }
-        // While there is room an idle flow costs nothing.
+        // While there is room, an idle flow costs nothing.
         let is_filling = table.is_filling();
         let known = table.keeper.as_mut();
         let known = known.filter(|keeper| is_filling && keeper.contains(&row));

@@ -98,7 +98,7 @@ fn a_table_with_a_limit_is_read_one_reading_at_a_time() {
         setup.outbox.poll_timeout(),
         Some((due, Timer::Poll(SWITCH)))
     );
-    // The switch is asked for its own limit as well.
+    // The switch is also asked for its own limit.
     assert_eq!(setup.asked(), [RequestBody::TableFeatures(Vec::new())]);
     let limit = setup
         .tables
@@ -127,8 +127,8 @@ fn a_switch_that_is_gone_leaves_no_table() {
     assert_eq!(setup.asked(), []);
 }
 
-/// A switch of 1.4 watches its table by itself, and what others have set of the table stays. It is
-/// read every half minute until it reports that room gets short.
+/// A switch of 1.4 watches its own table, and others' settings of the table are kept. The table is
+/// read every half minute until the switch reports that room is getting short.
 #[test]
 fn a_table_that_its_switch_watches_is_read_less() {
     let mut setup = Setup::new();
@@ -187,7 +187,7 @@ fn a_table_that_its_switch_watches_is_read_less() {
     };
     let mut now = Instant::START + POLL_MIN;
     assert_eq!(read(&mut setup, now, 10), Some(now + POLL_WATCHED));
-    // Nothing that was set in so long a time is a rate at which the table fills.
+    // The number of entries set in such a long time is not a rate at which the table fills.
     now += POLL_WATCHED;
     assert_eq!(read(&mut setup, now, 600), Some(now + POLL_WATCHED));
     let idle = setup
@@ -196,7 +196,7 @@ fn a_table_that_its_switch_watches_is_read_less() {
         .and_then(|table| table.keeper.as_mut())
         .map(|keeper| keeper.budget().new_flows_per_s(now));
     assert_eq!(idle, Some(0.0));
-    // From seven tenths on it is read as any other.
+    // From seven tenths on, the table is read like any other.
     now += POLL_WATCHED;
     let due = read(&mut setup, now, 701).unwrap();
     assert!(due <= now + POLL_MAX);

@@ -1,7 +1,7 @@
-//! Switches that watch the room in their table by themselves: vacancy events of 1.4 and later.
+//! Switches that watch the room in their own table: vacancy events of 1.4 and later.
 //!
-//! The controller states two marks, and asks whether they hold. While they do, and the switch will
-//! report when it passes the lower one, the table needs few readings.
+//! The controller sets two marks, and asks whether they apply. While they apply, and the switch
+//! will report when its room passes the lower mark, the table needs few readings.
 
 use clock::{Duration, Instant};
 use openflow::message::{AsyncConfig, TableConfig, TableMod, TableProperty, TableReason};
@@ -19,7 +19,7 @@ use super::{Around, Tables};
 /// Time between two readings of a table whose switch reports when it fills.
 pub(super) const POLL_WATCHED: Duration = Duration::from_secs(30);
 
-/// How much more room than at the lower mark ends a shortage, in percent of the table.
+/// The additional room above the lower mark that ends a shortage, in percent of the table.
 const SLACK: u8 = 10;
 
 /// The room below which a switch reports, and above which it reports again, in percent.
@@ -31,7 +31,7 @@ pub(super) struct Marks {
 
 impl Marks {
     /// The marks of a table of `places`, of which entries may take `limit`; `None` where whole
-    /// percents cannot say it. The switch reports before the table counts as filling.
+    /// percents cannot express them. The switch reports before the table counts as filling.
     pub(super) fn of(places: u32, limit: u32) -> Option<Marks> {
         let calm = calm_mark(limit.min(places));
         let room = u64::from(places - calm) * 100;
@@ -45,7 +45,7 @@ impl Marks {
         TableProperty::Vacancy { down, up, now: 0 }
     }
 
-    /// The room in a table with these marks, in percent; `None` if it has others or reports
+    /// The room in a table with these marks, in percent; `None` if it has other marks or reports
     /// nothing.
     fn room(self, table: &TableMod) -> Option<u8> {
         let is_watched = table.config & TableConfig::VACANCY_EVENTS.0 != 0;
@@ -60,18 +60,18 @@ impl Marks {
 /// The state of the marks at a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It was not asked, or has others.
+    /// The switch was not asked, or has other marks.
     #[default]
     Off,
-    /// It is asked what it has, so that what others have set of its table stays.
+    /// The switch is asked for its configuration, so that others' settings of its table are kept.
     Asked,
-    /// It was sent the marks, and is asked whether they hold.
+    /// The switch was sent the marks, and is asked whether they apply.
     Sent,
-    /// It reports. `is_armed`: the next report is that room gets short.
+    /// The switch reports. `is_armed`: the next report is that room is getting short.
     On { is_armed: bool },
 }
 
-/// The watch of one switch over its table.
+/// The state of one switch's watch over its table.
 #[derive(Debug, Default)]
 pub(super) struct Vacancy {
     marks: Option<Marks>,
@@ -84,7 +84,7 @@ impl Vacancy {
         self.state == State::On { is_armed: true }
     }
 
-    /// States the marks that are wanted. Returns whether to ask the switch.
+    /// Sets the wanted marks. Returns whether to ask the switch.
     fn want(&mut self, marks: Option<Marks>) -> bool {
         if self.marks == marks {
             return false;
@@ -99,7 +99,8 @@ impl Vacancy {
         marks.is_some() && !is_asked
     }
 
-    /// Takes in what the switch says of its table. Returns what to send before it is asked again.
+    /// Handles the switch's description of its table. Returns the messages to send before it is
+    /// asked again.
     fn handle_desc(&mut self, table: &TableMod) -> Vec<TableMod> {
         let Some(marks) = self.marks else {
             return Vec::new();
@@ -119,7 +120,7 @@ impl Vacancy {
                     config,
                     properties,
                 };
-                // With other marks a switch goes on waiting for the report that it waits for.
+                // If only its marks change, a switch keeps waiting for the same report as before.
                 vec![
                     change(eviction, Vec::new()),
                     change(
@@ -135,15 +136,15 @@ impl Vacancy {
         }
     }
 
-    /// Notes that the switch does not say what it has.
+    /// Notes that the switch does not report its configuration.
     fn handle_unanswered(&mut self) {
         if matches!(self.state, State::Asked | State::Sent) {
             self.state = State::Off;
         }
     }
 
-    /// Takes in a report. Returns whether room gets short. A report of other marks ends the watch:
-    /// somebody else has set them.
+    /// Handles a report. Returns whether room is getting short. A report of other marks ends the
+    /// watch: somebody else has set them.
     fn handle_status(&mut self, status: &TableStatus) -> bool {
         let (Some(marks), State::On { .. }) = (self.marks, self.state) else {
             return false;
@@ -161,7 +162,7 @@ impl Vacancy {
 }
 
 impl Tables {
-    /// Has a switch watch its table, where it can and its number of places is known.
+    /// Makes a switch watch its table, if it can and its number of places is known.
     pub(super) fn watch(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
         let has_events = around.net.version(dpid) >= Some(Version::V14);
         if !has_events || !around.net.is_connected(dpid) {
@@ -201,7 +202,8 @@ impl Tables {
         }
     }
 
-    /// Takes in what a switch says of the table of paths; `None` if it does not speak of it.
+    /// Handles a switch's description of the table of paths; `None` if the switch does not describe
+    /// it.
     pub(super) fn handle_desc(
         &mut self,
         around: &mut Around<'_>,
@@ -225,7 +227,7 @@ impl Tables {
         }
     }
 
-    /// Reads a table as soon as a reading may be.
+    /// Reads a table as soon as a reading is allowed.
     fn read_soon(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
         let Some(table) = self.tables.get(&dpid) else {
             return;
@@ -273,7 +275,7 @@ impl Controller {
             return;
         };
         table.counters.put_out += 1;
-        // An answer under way may be from before.
+        // An answer under way may be older.
         if table.asked_at.is_none() {
             table.asked_for_limit = true;
             tables.read_soon(&mut around, now, dpid);
@@ -293,9 +295,9 @@ mod tests {
         entries: u32,
         has_events: bool,
         marks: Option<Marks>,
-        /// The next report is that room gets short.
+        /// Whether the next report is that room is getting short.
         is_armed: bool,
-        /// Reports were asked for before.
+        /// Whether reports were requested before.
         is_waiting: bool,
         config: u32,
     }
@@ -330,7 +332,7 @@ mod tests {
             if marks.is_none() {
                 return;
             }
-            // It goes on waiting for what it waited for, if it did.
+            // It keeps waiting for the same report, if it waited for one.
             if !std::mem::replace(&mut self.is_waiting, true) {
                 self.is_armed = marks.is_some_and(|marks| self.room() >= marks.up);
             }
@@ -377,7 +379,8 @@ mod tests {
         }
     }
 
-    /// Whatever comes when: while the controller believes that it will hear of a shortage, it will.
+    /// In any order of events: while the controller expects a report of a shortage, it will get
+    /// one.
     #[test]
     fn a_watch_that_is_armed_is_armed_at_the_switch() {
         let (mut armed, mut shortages) = (0, 0);

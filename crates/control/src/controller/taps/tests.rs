@@ -55,7 +55,7 @@ fn lldp() -> Vec<u8> {
 }
 
 impl Net {
-    /// One switch of two ports, whose entries have been compared.
+    /// Creates one switch with two ports, whose entries have been compared.
     fn new(config: ControllerConfig) -> Net {
         let (sender, heard) = channel();
         let mut controller = Controller::new(config, [7; 32]);
@@ -71,12 +71,12 @@ impl Net {
         net
     }
 
-    /// Connects the switch, which has no entries. Returns those that it is sent.
+    /// Connects the switch, which has no entries. Returns the entries sent to it.
     fn connect(&mut self, connection: u64) -> Vec<FlowMod> {
         self.connect_with(connection, &[])
     }
 
-    /// The same of a switch that has some.
+    /// Does the same with a switch that has entries.
     fn connect_with(&mut self, connection: u64, rows: &[FlowMod]) -> Vec<FlowMod> {
         let olders: Vec<ConnectionId> = self.controller.connections.keys().copied().collect();
         for older in olders {
@@ -123,7 +123,7 @@ impl Net {
         self.frames().iter().filter_map(flow_mod).collect()
     }
 
-    /// Sets a tap, and returns what the switch is sent.
+    /// Sets a tap, and returns the entries sent to the switch.
     fn set(&mut self, id: TapId, tap: Tap) -> Vec<FlowMod> {
         let set = self.controller.set_tap(self.now, id, tap);
         assert!(set.is_ok(), "{set:?}");
@@ -250,7 +250,7 @@ fn a_tap_is_an_entry_while_it_lasts_and_is_set_again_when_its_switch_comes_back(
         [FlowModCommand::DeleteStrict, FlowModCommand::Add]
     );
 
-    // Another one in its place: the entry at the same place is not deleted behind it.
+    // Another tap in its place: the entry at the same place is not deleted afterwards.
     let mut other = tap("arp", false);
     other.bytes = 256;
     let sent = net.set(id("lesson", "arp"), other);
@@ -273,7 +273,7 @@ fn a_tap_is_an_entry_while_it_lasts_and_is_set_again_when_its_switch_comes_back(
 #[test]
 fn a_tap_after_static_entries_is_below_them_and_above_all_of_our_own() {
     let mut net = Net::new(ControllerConfig::default());
-    // That for LLDP has the greatest one.
+    // The entry for LLDP has the highest priority.
     let own = net.connect(2).into_iter();
     let own = own.filter(|sent| sent.table_id == PATH_TABLE && sent.priority < u16::MAX);
     let own = own.map(|sent| sent.priority).max().unwrap_or_default();
@@ -307,7 +307,7 @@ fn a_packet_goes_to_all_taps_that_have_it_and_lldp_to_none() {
     assert_eq!(net.heard(), expected);
     net.packet_in(cookie, 1, lldp());
     assert_eq!(net.heard(), []);
-    // It is late: the tap has ended, and its number is nobody's.
+    // The packet is late: the tap has ended, and no tap has its number.
     net.controller.remove_tap(net.now, &id("a", "all"));
     net.set(id("a", "all"), tap("", false));
     net.packet_in(cookie, 1, arp());
@@ -355,7 +355,7 @@ fn a_copy_is_made_in_the_first_table_for_which_a_switch_connects_anew_once() {
         "the packet itself is learned from"
     );
 
-    // Neither the end of the last one nor the next one costs a connection.
+    // Neither the end of the last tap nor the next tap costs a connection.
     net.controller.remove_tap(net.now, &id("a", "arp"));
     net.controller
         .set_tap(net.now, id("a", "ip"), tap("ip", true))
@@ -394,7 +394,7 @@ fn packets_are_sent_all_or_none() {
         in_port: Some(PortNo(8)),
         ..to(1, 9)
     };
-    // Returns the frames of each part too.
+    // Also returns the number of frames of each part.
     let send = |net: &mut Net, packets| {
         let mut sending = Sending::new(packets);
         let mut frames = Vec::new();

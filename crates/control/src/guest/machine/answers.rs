@@ -21,7 +21,7 @@ const PART: usize = 64;
 /// OFPAT_* that entries may have: OUTPUT, TTLs, pushes and pops, SET_QUEUE, GROUP, SET_FIELD.
 const ACTIONS: [u16; 12] = [0, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
 
-/// A question that the switch was asked for the guest.
+/// A question that the machine asks the switch for the guest.
 pub(super) struct Asked {
     pub xid: Xid,
     pub purpose: Purpose,
@@ -37,7 +37,7 @@ pub(super) enum Purpose {
 pub(crate) enum Answer {
     Whole(Vec<ReplyBody>),
     Refused(ErrorKind),
-    /// The switch has not answered in time, or too much.
+    /// The switch has not answered in time, or its answer was too long.
     Lost,
 }
 
@@ -119,7 +119,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Answers of which the switch knows nothing.
+    /// Answers a request without the switch.
     fn answer_alone(&self, body: &RequestBody) -> Result<ReplyBody, ErrorKind> {
         Ok(match body {
             RequestBody::TableFeatures(set) if set.is_empty() => {
@@ -132,7 +132,7 @@ impl Machine {
         })
     }
 
-    /// Handles what has become of a question.
+    /// Handles the outcome of a question.
     pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
         if self.parts_answered(now, ticket, &answer) {
             return;
@@ -152,7 +152,7 @@ impl Machine {
         };
         let error = match answer {
             Answer::Whole(bodies) => return self.answer_whole(now, xid, &body, bodies),
-            // It has no meters.
+            // The switch has no meters.
             Answer::Refused(_) if body == RequestBody::MeterFeatures => {
                 return self.answer_whole(now, xid, &body, Vec::new());
             }
@@ -270,7 +270,7 @@ impl Machine {
         }
     }
 
-    /// Answers about entries by what was read of them last.
+    /// Answers a request about entries with the values last read.
     fn answer_flows(&mut self, now: Instant, xid: Xid, asked: &RequestBody) {
         let (RequestBody::Flow(rows) | RequestBody::Aggregate(rows)) = asked else {
             return;
@@ -307,7 +307,7 @@ impl Machine {
         self.reply(xid, &message);
     }
 
-    /// Answers a list in as many messages as it needs, and one even if it is empty.
+    /// Answers with a list in as many messages as it needs, and with one even if the list is empty.
     fn answer_list<T: Clone>(
         &mut self,
         xid: Xid,

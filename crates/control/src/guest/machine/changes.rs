@@ -63,7 +63,7 @@ impl Machine {
             priority: flow_mod.priority,
             pattern,
         };
-        // Tables behind the first have packets of the guest only.
+        // Tables after the first receive only the guest's packets.
         let matches = match key.table {
             TableId(0) => self.slice.narrow(&flow_mod.r#match)?,
             _ => vec![flow_mod.r#match.clone()],
@@ -134,7 +134,7 @@ impl Machine {
     ) -> Result<(), ErrorKind> {
         let selected = self.entries.selected(&Selection::of(flow_mod, pattern));
         let asked = &flow_mod.instructions;
-        // What the packets of the match are, so are those of each entry.
+        // Whatever holds for the packets of the match holds for those of each entry.
         let narrowed = match flow_mod.table_id {
             TableId(0) => self.slice.narrow(&flow_mod.r#match).unwrap_or_default(),
             _ => vec![flow_mod.r#match.clone()],
@@ -169,7 +169,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Deletes an entry. The guest is informed if it has asked for that.
+    /// Deletes an entry. The guest gets a report if it has asked for one.
     pub(super) fn delete(&mut self, now: Instant, key: &Key, reason: FlowRemovedReason) {
         for flow_mod in self.rows_of(now, key, FlowModCommand::DeleteStrict) {
             self.change(flow_mod, None);
@@ -177,7 +177,7 @@ impl Machine {
         self.forget(now, key, reason);
     }
 
-    /// Forgets an entry that has gone from the switch, or is about to.
+    /// Forgets an entry that the switch has removed, or is about to remove.
     pub(super) fn forget(&mut self, now: Instant, key: &Key, reason: FlowRemovedReason) {
         let Some(entry) = self.drop_entry(now, key) else {
             return;
@@ -194,7 +194,7 @@ impl Machine {
         if key.table == TableId(0) {
             self.band.leave(key.priority);
         }
-        // Others of the guest may have been the same in the switch, and hidden by this one.
+        // Other entries of the guest may have been the same in the switch, and hidden by this one.
         for row in entry.rows.iter().filter(|_| key.table == TableId(0)) {
             let holder = self.entries.holder(key, &row.pattern);
             let twin = holder.and_then(|number| self.entries.numbered(number));
@@ -216,7 +216,7 @@ impl Machine {
         self.pending.clear();
     }
 
-    /// Moves entries to other priorities, so that their order stays at each step.
+    /// Moves entries to other priorities, and keeps their order at each step.
     fn make_room(&mut self, now: Instant, moves: &[Move]) {
         for one in moves {
             let keys: Vec<Key> = self.entries.at_priority(one.stated).cloned().collect();
@@ -261,7 +261,7 @@ impl Machine {
         }
     }
 
-    /// The messages about all rows of an entry that are still there.
+    /// The messages about all rows of an entry that have not timed out.
     fn rows_of(&self, now: Instant, key: &Key, command: FlowModCommand) -> Vec<FlowMod> {
         let Some(entry) = self.entries.get(key) else {
             return Vec::new();
@@ -307,7 +307,7 @@ impl Machine {
         own.copied().unwrap_or(TableId(0))
     }
 
-    /// The guest's number of a table of the switch.
+    /// The guest's number for a table of the switch.
     pub(super) fn guest_table(&self, table: TableId) -> Option<TableId> {
         let place = self.tables.iter().position(|own| *own == table)?;
         Some(TableId(u8::try_from(place).ok()?))
@@ -373,7 +373,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Notes that the switch refuses a change, and goes back to what was before.
+    /// Notes that the switch refuses a change, and restores the state before the change.
     pub fn handle_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) {
         if self.part_refused(now, ticket, error) {
             return;
@@ -396,8 +396,9 @@ impl Machine {
             .get(&key)
             .is_some_and(|entry| (entry.number, entry.modified) == (number, modified));
         if !is_there {
-            // Another row of it was refused before, or it has gone, or a later change has taken its
-            // place: if that is refused too, what was before this one comes back.
+            // Another row of the entry was refused before, or the entry was removed, or a later
+            // change replaced it: if that change is refused too, the state before this one is
+            // restored.
             let later = self.pending.values_mut().filter(|later| later.key == key);
             for later in later {
                 let is_of_this = |of: &Arc<Entry>| (of.number, of.modified) == (number, modified);
@@ -428,7 +429,8 @@ impl Machine {
                 FlowModCommand::Add
             }
         };
-        // It was the one that a group or a meter took along, as the guest has deleted that since.
+        // The guest has since deleted a group or a meter of the restored entry, and the entry with
+        // it.
         if let Some(reason) = self.end_of_parts(&before) {
             return self.delete(now, &key, reason);
         }
@@ -437,7 +439,7 @@ impl Machine {
         }
     }
 
-    /// The reason why an entry is gone if a group or a meter of it is.
+    /// The reason for the end of an entry if one of its groups or meters is missing.
     fn end_of_parts(&self, entry: &Entry) -> Option<FlowRemovedReason> {
         let has_groups = entry.groups().all(|id| self.groups.get(id).is_some());
         let has_meters = entry.meters().all(|id| self.meters.get(id).is_some());
@@ -448,7 +450,7 @@ impl Machine {
         }
     }
 
-    /// Handles the switch's report that an entry is gone.
+    /// Handles the switch's report that an entry was removed.
     pub fn handle_removed(&mut self, now: Instant, number: u16, removed: &FlowRemoved) {
         let found = self.entries.numbered(number).map(|(key, _)| key.clone());
         let Some(key) = found else {
@@ -498,7 +500,7 @@ impl Machine {
         self.mending.get_or_insert_with(fresh).take(now)
     }
 
-    /// Sets a row again that somebody else has deleted or changed.
+    /// Sets a row again that was deleted or changed from outside.
     pub(super) fn mend(&mut self, now: Instant, key: &Key, pattern: &Pattern) {
         self.counts.mended = self.counts.mended.saturating_add(1);
         self.send_row(now, key, pattern);

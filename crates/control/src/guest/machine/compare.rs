@@ -13,8 +13,8 @@ use super::changes::ALL_BITS;
 
 impl Machine {
     /// Compares all rows that the switch has of this guest, as asked for at `asked_at`, and the
-    /// groups and meters before them. Returns the numbers kept, added and deleted of rows that do
-    /// not wait.
+    /// groups and meters before them. Returns the numbers of rows kept, added and deleted, except
+    /// rows that wait.
     pub fn handle_rows(
         &mut self,
         now: Instant,
@@ -70,7 +70,7 @@ impl Machine {
                 again.push((key, pattern));
                 continue;
             }
-            // The report of its end was lost.
+            // The report of the row's end was lost.
             for row in entry.rows.iter_mut().filter(|row| row.pattern == pattern) {
                 row.is_over = true;
             }
@@ -99,8 +99,8 @@ impl Machine {
         counts
     }
 
-    /// Whether a row that an earlier process has left stays until the guest is heard: its entries
-    /// are kept, and this could be one of them. Groups and meters do not stay, nor what uses them.
+    /// Whether a row of an earlier process stays until the guest's HELLO: the guest's entries are
+    /// kept, and this could be one of them. Groups and meters do not stay, nor rows that use them.
     fn may_stay(&self, row: &FlowStats) -> bool {
         let (table, pattern) = (self.guest_table(row.table_id), Pattern::new(&row.r#match));
         let Some((table, pattern)) = table.zip(pattern.ok()) else {
@@ -125,14 +125,14 @@ impl Machine {
         self.config.is_kept && !self.was_heard && is_in_place && is_fit
     }
 
-    /// Whether the switch may have rows of the guest, which are to be read.
+    /// Whether the switch may have rows of the guest that must be read.
     pub fn has_rows(&self) -> bool {
         self.has_inherited || self.size() > 0
     }
 
-    /// Notes a row of the switch. Returns its entry, and whether it is as it was sent; `None` if it
-    /// is none of the guest's rows. The first form in which a switch reports a row is its own way
-    /// to report it.
+    /// Notes a row of the switch. Returns its entry, and whether the row is as it was sent; `None`
+    /// if it is none of the guest's rows. The first form in which a switch reports a row is taken
+    /// as the switch's own form.
     fn note_row(
         &mut self,
         asked_at: Instant,
@@ -172,7 +172,7 @@ impl Machine {
     }
 }
 
-/// Deletes a row of a guest that no entry has, and no other.
+/// The message that deletes a row of a guest that no entry has, and no other row.
 pub(crate) fn delete_row(row: &FlowStats) -> FlowMod {
     FlowMod {
         table_id: row.table_id,
@@ -184,7 +184,7 @@ pub(crate) fn delete_row(row: &FlowStats) -> FlowMod {
     }
 }
 
-/// The rows of entries that a reading should have had.
+/// The rows of entries that are missing from a reading.
 fn missing(entries: &Entries, asked_at: Instant, seen: &[(u16, Pattern)]) -> Vec<(Key, Pattern)> {
     let rows = entries.iter().flat_map(|(key, entry)| {
         let is_due = |row: &&Row| {

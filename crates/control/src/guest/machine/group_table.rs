@@ -1,4 +1,4 @@
-//! GROUP_MOD: the groups of the guest, and those of the switch that follow.
+//! GROUP_MOD: the groups of the guest, and the changes of the switch's groups that follow.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ impl Machine {
         self.outputs.push_back(output);
     }
 
-    /// Actions as the switch gets them.
+    /// The actions for the switch.
     pub(super) fn to_switch(&self, actions: &[Action]) -> Vec<Action> {
         let mut actions = self.slice.translate(actions);
         for action in &mut actions {
@@ -102,7 +102,7 @@ impl Machine {
         actions
     }
 
-    /// Checks that the groups which actions lead to are there.
+    /// Checks that all groups that actions lead to exist.
     ///
     /// # Errors
     /// OFPBAC_BAD_OUT_GROUP.
@@ -114,7 +114,7 @@ impl Machine {
         }
     }
 
-    /// Deletes a group, or all, and the entries that lead there before it.
+    /// Deletes a group, or all, and before them the entries that lead to them.
     fn delete_groups(&mut self, now: Instant, asked: GroupId) -> Result<(), ErrorKind> {
         let gone = match asked {
             GroupId::ALL => self.groups.in_order(),
@@ -127,8 +127,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes groups out, and deletes the entries that lead there. Returns their numbers in the
-    /// switch.
+    /// Removes groups, and deletes the entries that lead to them. Returns the groups' numbers in
+    /// the switch.
     fn remove_groups(&mut self, now: Instant, gone: &[GroupId]) -> Vec<GroupId> {
         let is_there = |id: &&GroupId| self.groups.get(**id).is_some();
         let gone: Vec<GroupId> = gone.iter().filter(is_there).copied().collect();
@@ -145,8 +145,8 @@ impl Machine {
         gone.into_iter().filter_map(remove).collect()
     }
 
-    /// Deletes the groups that do not fit any more because the switch has refused a change of one:
-    /// the guest has since deleted what it led to, or has led that back to it.
+    /// Deletes the groups that no longer fit because the switch has refused a change of one: the
+    /// guest has since deleted a group that it led to, or has made that group lead back to it.
     pub(super) fn delete_unfit(&mut self, now: Instant, refused: GroupId) {
         let unfit = self.groups.unfit(refused);
         let in_switch = self.remove_groups(now, &unfit);
@@ -155,7 +155,7 @@ impl Machine {
 
     /// Deletes groups of the switch that may lead to each other.
     fn delete_each(&mut self, in_switch: &[GroupId]) {
-        // None leads to another of them when they go.
+        // No group leads to another one when they are deleted.
         for id in in_switch {
             let empty = GroupMod::new(GroupModCommand::Modify, GroupType::All, *id, Vec::new());
             self.change_group(empty, None);
@@ -185,8 +185,8 @@ impl Machine {
         self.pending_groups.clear();
     }
 
-    /// Sends the groups again that an entry leads to, if none were sent since the entry was:
-    /// somebody else has deleted one, and the entry with it.
+    /// Sends the groups of an entry again that were not sent since the entry was: one of them was
+    /// deleted from outside, and the entry with it.
     pub(super) fn mend_groups_of(&mut self, now: Instant, key: &Key, since: Instant) {
         let Some(entry) = self.entries.get(key) else {
             return;
@@ -212,7 +212,7 @@ impl Machine {
         let strays = strays.into_iter();
         let strays: Vec<GroupId> = strays.map(|number| switch_id(self.guest, number)).collect();
         self.delete_each(&strays);
-        // What others lead to comes first.
+        // Groups that others lead to are sent first.
         for id in self.groups.in_order().into_iter().rev() {
             let command = match seen.get(&id) {
                 Some(true) => continue,

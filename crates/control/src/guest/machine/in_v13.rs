@@ -1,4 +1,4 @@
-//! Words of a switch that speaks a later version, as OpenFlow 1.3 says them to the guest.
+//! Messages of a switch that speaks a later version, in the form of OpenFlow 1.3 for the guest.
 
 use openflow::message::Port;
 use openflow::multipart::{PortStats, QueueStats};
@@ -34,7 +34,7 @@ pub(super) fn queue_stats(stats: QueueStats) -> QueueStats {
     }
 }
 
-/// An error, or the nearest that 1.3 has.
+/// An error, or the nearest error that 1.3 has.
 pub(super) fn error(kind: ErrorKind) -> ErrorKind {
     const LAST_TYPE: u16 = ErrorKind::TABLE_FEATURES_EPERM.ty;
     let is_there = kind.ty <= LAST_TYPE && kind.name().is_some();

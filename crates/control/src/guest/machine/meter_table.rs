@@ -1,4 +1,4 @@
-//! METER_MOD: the meters of the guest, and those of the switch that follow.
+//! METER_MOD: the meters of the guest, and the changes of the switch's meters that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use super::{Machine, Origin, Output};
 /// The bits of OFPMBT_DROP and OFPMBT_DSCP_REMARK.
 const BAND_TYPES: u32 = 1 << 1 | 1 << 2;
 
-/// The error of a switch that does not take a guest's meter. It has none, or none with such
-/// numbers, which the guest has not chosen.
+/// The error for the guest when a switch refuses its meter. The switch has no meters, or none with
+/// such numbers, which the guest has not chosen.
 pub(super) fn refusal(error: ErrorKind) -> ErrorKind {
     match error {
         ErrorKind::METER_INVALID | ErrorKind::BAD_TYPE => ErrorKind::METER_OUT_OF_METERS,
@@ -87,7 +87,7 @@ impl Machine {
         self.outputs.push_back(output);
     }
 
-    /// Deletes meters, and the entries that use them before.
+    /// Deletes meters, and before them the entries that use them.
     fn delete_meters(&mut self, now: Instant, gone: Vec<MeterId>) {
         let users = self.entries.iter();
         let users = users.filter(|(_, entry)| entry.meters().any(|id| gone.contains(&id)));
@@ -119,8 +119,8 @@ impl Machine {
         self.pending_meters.clear();
     }
 
-    /// Sends the meter of an entry again, if it was not since the entry was: somebody else has
-    /// deleted it, and the entry with it.
+    /// Sends the meter of an entry again if it was not sent since the entry was: the meter was
+    /// deleted from outside, and the entry with it.
     pub(super) fn mend_meters_of(&mut self, now: Instant, key: &Key, since: Instant) {
         let Some(entry) = self.entries.get(key) else {
             return;
@@ -183,7 +183,7 @@ impl Machine {
         Ok(own.map(config).collect())
     }
 
-    /// Checks that there is the meter that is asked for.
+    /// Checks that the requested meter exists.
     pub(super) fn check_known(&self, asked: MeterId) -> Result<(), ErrorKind> {
         match asked == MeterId::ALL || self.meters.get(asked).is_some() {
             true => Ok(()),

@@ -10,20 +10,20 @@ use super::super::numbered::{Numbered, Stated, Step};
 use super::{Answer, Machine, Origin, Output, Ticket};
 use crate::flows::parts::PartKind;
 
-/// A change of a group or a meter by a message of the guest. `None`: it mends what somebody else
-/// has changed, or deletes.
+/// A change of a group or a meter by a message of the guest. `None`: the change mends a part that
+/// was changed from outside, or deletes a part.
 pub(super) type Change<I, T> = Option<(Origin, Step<I, T>)>;
 
-/// The question for what the switch has.
+/// The question about the switch's groups or meters.
 #[derive(Default)]
 pub(super) struct Reading {
     asked: Option<(Ticket, Instant)>,
-    /// Whether the switch's were compared since it came.
+    /// Whether the switch's groups or meters were compared since the switch connected.
     is_known: bool,
 }
 
 impl Reading {
-    /// Whether it is not known what an earlier process has left there.
+    /// Whether it is unknown what an earlier process has left in the switch.
     pub fn is_first(&self) -> bool {
         self.asked.is_some() && !self.is_known
     }
@@ -35,8 +35,8 @@ impl Reading {
     }
 }
 
-/// Goes back to what was before a change that the switch has refused. `None`: the ticket is of no
-/// such change; otherwise the message, if there is one, and what it is about.
+/// Restores the state before a change that the switch has refused. `None`: the ticket belongs to no
+/// such change; otherwise the message, if there is one, and the part that it changes.
 fn take_back<I: Copy + Ord, T: Stated>(
     pending: &mut BTreeMap<Ticket, Change<I, T>>,
     parts: &mut Numbered<I, T>,
@@ -51,7 +51,7 @@ fn take_back<I: Copy + Ord, T: Stated>(
 }
 
 impl Machine {
-    /// Notes that the switch refuses a group or a meter. Returns whether the ticket is of one.
+    /// Notes that the switch refuses a group or a meter. Returns whether the ticket belongs to one.
     pub(super) fn part_refused(&mut self, now: Instant, ticket: Ticket, error: ErrorKind) -> bool {
         if let Some(taken) = take_back(&mut self.pending_groups, &mut self.groups, ticket) {
             match taken {
@@ -59,7 +59,7 @@ impl Machine {
                     self.refuse(&origin, error);
                     self.delete_unfit(now, id);
                 }
-                // What cannot be mended now is read again.
+                // A part that cannot be mended now is read again.
                 None => self.group_reading.is_known = false,
             }
             return true;
@@ -72,7 +72,7 @@ impl Machine {
         true
     }
 
-    /// The number that the guest has for a group or a meter of the switch.
+    /// The guest's number for a group or a meter of the switch.
     pub fn own_number(&self, kind: PartKind, number: u16) -> Option<u32> {
         match kind {
             PartKind::Group => self.groups.numbered(number).map(|id| id.0),
@@ -104,8 +104,8 @@ impl Machine {
         ticket
     }
 
-    /// Handles what has become of the question for the switch's groups or meters. Returns whether
-    /// the ticket is of that.
+    /// Handles the outcome of the question about the switch's groups or meters. Returns whether the
+    /// ticket belongs to that question.
     pub(super) fn parts_answered(&mut self, now: Instant, ticket: Ticket, answer: &Answer) -> bool {
         let bodies = match answer {
             Answer::Whole(bodies) => Some(bodies),

@@ -1,4 +1,4 @@
-//! PORT_MOD: the ports are the switch's, so a guest changes only which packets it gets itself.
+//! PORT_MOD: the ports belong to the switch, so a guest changes only which packets it gets itself.
 
 use openflow::message::{Port, PortConfig, PortMod, PortReason, PortStatus};
 use openflow::multipart::{ReplyBody, RequestBody};
@@ -10,7 +10,7 @@ use super::{ASKED_MAX, Machine, Origin, Output, in_v13};
 const SILENT: u32 = PortConfig::NO_PACKET_IN.0;
 
 impl Machine {
-    /// Asks the switch for its ports, to judge the change by them.
+    /// Asks the switch for its ports, to judge the change against them.
     pub(super) fn port_mod(&mut self, origin: &Origin, asked: PortMod) -> Result<(), ErrorKind> {
         if !self.slice.has_port(asked.port_no) {
             return Err(ErrorKind::PORT_MOD_BAD_PORT);

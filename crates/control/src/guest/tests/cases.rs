@@ -337,7 +337,7 @@ fn an_entry_that_the_switch_refuses_leaves_what_was_there() {
     }
 }
 
-/// auster starts again: entries that the guest could state stay until it is heard.
+/// auster restarts: entries that the guest could state stay until the guest's HELLO.
 #[test]
 fn what_an_earlier_process_has_left_of_a_guest_stays_until_the_guest_is_heard() {
     let config = guest(0, &["in_port=1"]);
@@ -366,7 +366,7 @@ fn what_an_earlier_process_has_left_of_a_guest_stays_until_the_guest_is_heard() 
         bench.read_rows(0)
     };
     let held = bench.switch.clone();
-    // Those that lead to groups go with the groups.
+    // Entries that lead to groups are deleted with the groups.
     start(&mut bench, &config);
     let kept = sorted(&bench.held(Some(0)));
     assert_eq!(kept.len(), 5, "{kept:?}");
@@ -383,7 +383,7 @@ fn what_an_earlier_process_has_left_of_a_guest_stays_until_the_guest_is_heard() 
     assert_eq!(bench.held(Some(0)).len(), 1);
     assert_eq!(bench.read(0).len(), 1);
 
-    // Rows that this guest could not state are another's, who had its place until then.
+    // Rows that this guest could not state belong to another guest, which had its place before.
     let other = |change: fn(&mut Guest)| {
         let mut other = Guest::clone(&config);
         change(&mut other);
@@ -528,7 +528,7 @@ fn an_entry_comes_back_when_the_one_that_hid_it_goes() {
     let mut bench = Bench::new(&[guest(0, &["in_port=1"])]);
     bench.add(0, 100, "ip", "output:1");
     let first = sorted(&bench.held(Some(0)));
-    // The same once it is narrowed.
+    // An entry that is the same once it is narrowed.
     bench.add(0, 100, "in_port=1,ip", "drop");
     assert_eq!(bench.held(Some(0)).len(), 1);
     assert_ne!(sorted(&bench.held(Some(0))), first);

@@ -64,7 +64,7 @@ impl Bench {
         outputs.into_iter().map(port_of).collect()
     }
 
-    /// The switch's report of a guest's entries, as at a time after all messages.
+    /// Reports a guest's entries in the switch, as read after all messages.
     pub(super) fn read_rows(&mut self, guest: u8) {
         self.now += Duration::from_secs(1);
         let (rows, now) = (self.held(Some(guest)), self.now);
@@ -87,7 +87,7 @@ fn guests_have_groups_of_the_same_numbers_and_none_has_anothers() {
     assert_eq!(bench.switch.group_count(), 4);
     assert_eq!(bench.ports_of(1, &tcp(80)), [PortNo(1)]);
     assert_eq!(bench.ports_of(2, &tcp(80)), [PortNo(2)]);
-    // What is stated is read back, and the entries say the guest's numbers.
+    // The stated groups are read back, and the entries have the guest's numbers.
     let [seven, eight] = &bench.descs(0)[..] else {
         panic!("two groups");
     };
@@ -110,7 +110,7 @@ fn guests_have_groups_of_the_same_numbers_and_none_has_anothers() {
     };
     let none = bench.send(0, &ask(RequestBody::Flow(selected)));
     assert_eq!(rows_len(none), 0);
-    // One guest deletes all: its entries go with its groups, and nothing of the other's.
+    // One guest deletes all groups: its entries are deleted with them, and nothing of the other's.
     let others = sorted(&bench.held(Some(1)));
     let entry = FlowMod {
         flags: FlowModFlags::SEND_FLOW_REM,
@@ -183,7 +183,7 @@ fn a_group_is_no_way_to_what_is_not_the_guests() {
         error_of(&bench.add(0, 1, "", "group:3")),
         Some(E::ACTION_BAD_OUT_GROUP)
     );
-    // Deleting what is not there is no mistake.
+    // Deleting a missing group is no mistake.
     assert_eq!(error_of(&bench.send(0, &delete(GroupId(9)))), None);
     // A set of actions has one output: all ports would be the last of them.
     let flood = FlowMod {
@@ -223,8 +223,8 @@ fn a_group_that_the_switch_refuses_is_what_it_was() {
     assert_eq!(bench.descs(0)[0].buckets, [bucket("output:1")]);
 }
 
-/// The guest changes what a group led to, while a change of that group is under way which the
-/// switch refuses. Whatever comes of it, the guest is shown what the switch has.
+/// The guest changes a group that another group leads to, while a change of the other group is
+/// under way which the switch refuses. In every case, the guest is shown what the switch has.
 #[test]
 fn a_group_whose_refused_change_leaves_it_unfit_is_in_neither_view() {
     use GroupModCommand as C;
@@ -236,16 +236,16 @@ fn a_group_whose_refused_change_leaves_it_unfit_is_in_neither_view() {
     };
     let led = [add(2, &["output:1"]), add(1, &["group:2"])];
     let cases = [
-        // What it led to is deleted.
+        // The group that it led to is deleted.
         (&led[..], [refused(C::Modify, 1), delete(GroupId(2))]),
-        // What it led to leads back.
+        // The group that it led to leads back.
         (
             &led[..],
             [refused(C::Modify, 1), group(C::Modify, 2, &["group:1"])],
         ),
-        // Another leads to what there is not.
+        // Another group leads to one that does not exist.
         (&[], [refused(C::Add, 1), add(2, &["group:1"])]),
-        // What leads to it goes with it.
+        // The groups that lead to it are deleted with it.
         (
             &[
                 add(3, &["output:1"]),
@@ -263,14 +263,14 @@ fn a_group_whose_refused_change_leaves_it_unfit_is_in_neither_view() {
         if !made.is_empty() {
             assert_eq!(bench.add(0, 5, "", "group:1"), []);
         }
-        // It is known what the switch has.
+        // The machine knows what the switch has.
         bench.read_rows(0);
         for message in &then {
             let frame = encode(Version::V13, Xid(5), message).unwrap();
             bench.guests[0].handle_frame(bench.now, &frame, true);
         }
         bench.settle();
-        // What the switch has refused to delete goes with the next readings.
+        // Groups that the switch has refused to delete are deleted after the next readings.
         for _ in 0..2 {
             bench.now += Duration::from_secs(1);
             bench.read_rows(0);
@@ -330,7 +330,7 @@ fn groups_that_others_delete_or_change_are_set_again_before_their_entries() {
     bench.settle();
     assert_eq!(bench.switch.groups().collect::<Vec<_>>(), wanted);
     assert_eq!(bench.held(Some(0)).len(), 1);
-    // Deleted, and nothing is reported; changed; and one that nobody has stated.
+    // Deleted without a report; changed; and a group that nobody has stated.
     by_hand(&mut bench, deletes_all());
     bench.read_rows(0);
     assert_eq!(bench.switch.groups().collect::<Vec<_>>(), wanted);
@@ -355,7 +355,7 @@ fn groups_that_others_delete_or_change_are_set_again_before_their_entries() {
     let mut found: Vec<GroupDesc> = bench.switch.groups().collect();
     found.retain(|group| group.group_id != others);
     assert_eq!(found, wanted, "the stray one is gone");
-    // The other guest's machine says that it has none such.
+    // The other guest's machine reports that it has no such group.
     bench.read_rows(1);
     assert_eq!(bench.switch.groups().collect::<Vec<_>>(), wanted);
 }
@@ -367,7 +367,7 @@ fn groups_come_back_with_their_switch_and_go_with_their_guest() {
     bench.send(0, &add(2, &["group:1"]));
     bench.add(0, 5, "ip", "group:2");
     let (rows, groups) = (sorted(&bench.held(Some(0))), bench.switch.group_count());
-    // A switch that has started again.
+    // A switch that has restarted.
     bench.guests[0].handle_switch_down();
     bench.switch = Bench::new(&[]).switch;
     bench.read_rows(0);
@@ -388,7 +388,7 @@ fn groups_come_back_with_their_switch_and_go_with_their_guest() {
         (bench.switch.group_count(), bench.held(Some(0))),
         (0, vec![])
     );
-    // A guest whose entries go with its connection.
+    // A guest whose entries are deleted when its connection ends.
     bench.guests[0].handle_connected();
     let hello = openflow::hello::Hello::offering(&[Version::V13]);
     bench.send(0, &Message::Hello(hello));

@@ -172,7 +172,7 @@ fn what_is_no_meter_of_a_guest_gets_its_error() {
     let error = error_of(&bench.send(0, &add(1000, 1)));
     assert_eq!(error, Some(E::METER_OUT_OF_METERS));
     assert_eq!(bench.guests[0].size(), 2 * METERS_MAX);
-    // Numbers come round, and never those of meters that are there.
+    // Numbers are reused, but never those of existing meters.
     for _ in 0..600 {
         bench.send(0, &delete(MeterId(130)));
         assert_eq!(error_of(&bench.send(0, &add(130, 1))), None);
@@ -180,7 +180,7 @@ fn what_is_no_meter_of_a_guest_gets_its_error() {
     let numbers = bench.meter_numbers();
     assert_eq!(numbers.len(), METERS_MAX);
     assert!(numbers.iter().all(|id| (0xa000..0xa0ff).contains(id)));
-    // All guests together have no more room.
+    // All guests together have no room left.
     bench.send(0, &delete(MeterId::ALL));
     bench.replies[0].clear();
     let frame = encode(Version::V13, Xid(5), &add(1, 1)).unwrap();
@@ -233,7 +233,7 @@ fn a_switch_with_few_meters_has_none_for_a_guest() {
     }
     let refused = Answer::Refused(ErrorKind::BAD_MULTIPART);
     assert_eq!(of(&mut bench, 0, refused).max_meter, 0);
-    // What such switches say of a number that is beyond theirs, or of any meter at all.
+    // The errors of such switches for a number that is beyond theirs, or for any meter at all.
     for said in [
         ErrorKind::METER_INVALID,
         ErrorKind::METER_OUT_OF_METERS,
@@ -280,12 +280,12 @@ fn meters_that_others_delete_or_change_are_set_again_before_their_entries() {
     bench.settle();
     assert_eq!(bench.switch.meters().collect::<Vec<_>>(), wanted);
     assert_eq!(bench.held(Some(0)).len(), 1);
-    // Deleted, and nothing is reported.
+    // Deleted without a report.
     by_hand(&mut bench, delete(MeterId::ALL));
     bench.read_rows(0);
     assert_eq!(bench.switch.meters().collect::<Vec<_>>(), wanted);
     assert_eq!(bench.held(Some(0)).len(), 1);
-    // Changed; and one that nobody has stated, and another guest's.
+    // Changed; and a meter that nobody has stated, and another guest's.
     bench.read_rows(0);
     let of = |command, id| Message::MeterMod(meter(command, id, vec![band(9)]));
     by_hand(&mut bench, of(MeterModCommand::Modify, 0xa000));
@@ -295,10 +295,10 @@ fn meters_that_others_delete_or_change_are_set_again_before_their_entries() {
     bench.read_rows(0);
     assert_eq!(bench.meter_numbers(), [0x9fff, 0xa000, 0xa1f0]);
     assert_eq!(bench.switch.meters().nth(1), wanted.first().cloned());
-    // The other guest's machine says that it has none such.
+    // The other guest's machine reports that it has no such meter.
     bench.read_rows(1);
     assert_eq!(bench.meter_numbers(), [0x9fff, 0xa000]);
-    // Another guest's of the same number is not taken for this one's.
+    // Another guest's meter of the same number is not taken for this guest's.
     bench.send(1, &add(1, 7));
     by_hand(&mut bench, delete(MeterId(0xa000)));
     bench.read_rows(0);
@@ -340,7 +340,7 @@ fn meters_come_back_with_their_switch_and_go_with_their_guest() {
         (bench.meter_numbers(), bench.held(Some(0))),
         (vec![], vec![])
     );
-    // A guest whose entries go with its connection.
+    // A guest whose entries are deleted when its connection ends.
     bench.guests[0].handle_connected();
     let hello = openflow::hello::Hello::offering(&[Version::V13]);
     bench.send(0, &Message::Hello(hello));
@@ -421,7 +421,7 @@ fn a_meter_is_an_instruction_or_an_action() {
     }
 }
 
-/// A guest's numbers are nobody else's, however many meters a switch has.
+/// A guest's numbers belong to nobody else, however many meters a switch has.
 #[test]
 fn a_number_names_its_guest_and_is_no_other_kinds() {
     use super::super::meters::{of_meter, switch_id};
@@ -442,7 +442,7 @@ fn a_number_names_its_guest_and_is_no_other_kinds() {
 }
 
 /// The guest deletes a meter or a group while a change of its entry is under way, which the switch
-/// refuses. The switch's entry has gone with it, and so does the guest's.
+/// refuses. The switch deletes the entry with the meter or group, and so does the guest.
 #[test]
 fn what_a_refused_change_brings_back_is_gone_where_its_meter_or_group_is() {
     use FlowModCommand as F;

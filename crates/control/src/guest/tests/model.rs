@@ -151,10 +151,10 @@ fn has_tie(switch: &Switch, port: u32, packet: &Bytes) -> bool {
     different.len() < places.len()
 }
 
-/// Two guests with a port each, at one switch. Each of them has the switch that it believes in,
-/// beside the real one. What one states, it reads back, gets the same errors, and its packets go
-/// the same way; the other's entries and everybody else's stay. All this in every version that the
-/// switch may speak, while the guests speak 1.3.
+/// Two guests with a port each, at one switch. Beside the real switch, each guest has the switch
+/// that it believes in. The guest reads back its own entries, gets the same errors, and its packets
+/// take the same path; all other entries stay. This holds in every version that the switch may
+/// speak, while the guests speak 1.3.
 #[test]
 fn a_guest_has_a_switch_of_its_own() {
     let mut compared = 0;

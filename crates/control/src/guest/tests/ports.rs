@@ -1,4 +1,4 @@
-//! Ports are the switch's: a guest changes only which packets it gets itself.
+//! Ports belong to the switch: a guest changes only which packets it gets itself.
 
 use openflow::message::{
     PacketIn, PacketInReason, Port, PortConfig, PortMod, PortReason, PortStatus,
@@ -34,7 +34,7 @@ impl Bench {
         found.expect("it is the guest's").config.0
     }
 
-    /// How many packets of a port a guest gets by an entry.
+    /// The number of packets of a port that a guest gets by an entry.
     fn packets_of(&mut self, guest: usize, port: u32, row: &FlowStats) -> usize {
         let (_, number) = of_cookie(row.cookie).unwrap();
         let packet = PacketIn {
@@ -74,7 +74,7 @@ fn a_guest_turns_off_its_own_packets_of_a_port_and_nothing_else() {
         assert_eq!(error_of(&replies), Some(error));
         assert_eq!(bench.port_config(0, 1), 0);
     }
-    // What changes nothing is no mistake.
+    // A change without effect is no mistake.
     assert_eq!(bench.send(0, &Message::PortMod(set(1, 0, 1))), []);
     for guest in [0, 1] {
         bench.add(guest, 0, "", "controller");

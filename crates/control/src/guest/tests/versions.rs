@@ -33,7 +33,7 @@ fn later_port(number: u32) -> Port {
 }
 
 impl Bench {
-    /// Answers the next question of a guest for the switch.
+    /// Answers a guest's next request in place of the switch.
     pub(super) fn answer(
         &mut self,
         guest: usize,
@@ -54,7 +54,7 @@ impl Bench {
     }
 }
 
-/// Parts without a word in 1.3 are left out, and the rest comes: a message that could not be
+/// Parts that 1.3 cannot express are left out, and the rest is sent: a message that could not be
 /// written would be lost.
 #[test]
 fn what_a_later_version_adds_is_left_out() {
@@ -170,7 +170,7 @@ fn what_a_later_version_adds_is_left_out() {
     }
 }
 
-/// All ones say that a switch of 1.5 does not count, and 1.3 says it so.
+/// All ones mean that a switch of 1.5 does not count, and 1.3 reports this in the same form.
 #[test]
 fn counts_that_a_switch_does_not_say_stay_unsaid() {
     let mut bench = Bench::speaking(Version::V15, &[guest(0, &["in_port=1"])]);
@@ -204,7 +204,7 @@ fn counts_that_a_switch_does_not_say_stay_unsaid() {
     assert_eq!((told.priority, told.duration_sec), (3, 0));
 }
 
-/// Errors of a later version are the nearest of 1.3; those of 1.3 stay.
+/// Errors of a later version become the nearest error of 1.3; errors of 1.3 stay.
 #[test]
 fn a_guest_gets_errors_of_its_version() {
     use ErrorKind as E;
@@ -229,8 +229,8 @@ fn a_guest_gets_errors_of_its_version() {
     }
 }
 
-/// A guest's own messages are of 1.3, whatever the switch speaks: fields that only its version has
-/// are refused.
+/// A guest's own messages are of 1.3, whatever version the switch speaks: fields that only the
+/// switch's version has are refused.
 #[test]
 fn a_guest_has_the_fields_of_its_own_version() {
     let mut bench = Bench::speaking(Version::V15, &[guest(0, &["in_port=1"])]);

@@ -67,7 +67,7 @@ fn plan(qos: &Qos, network: &Network) -> Plan {
     Plan::new(qos, network, &circuits)
 }
 
-/// A model switch that holds its plan, with a path for every packet out of `out`.
+/// A model switch that has its plan, with a path for every packet out of `out`.
 fn model(plan: &Plan, dpid: u64, out: u32) -> Switch {
     let mut switch = Switch::with_ports([1, 2, 3, 4, 9]);
     let wanted: BTreeMap<DatapathId, SwitchPlan> = plan
@@ -378,7 +378,7 @@ fn the_same_is_planned_again() {
     assert_eq!(plan(&asked, &ring()), plan(&asked, &ring()));
 }
 
-/// Policies of few services and hosts, so that several want one entry.
+/// Policies of few services and hosts, so that several policies want one entry.
 fn any_edit() -> impl Strategy<Value = Edit> {
     let service = (0usize..4, 0u16..3, prop::option::of(0u8..3)).prop_map(|(n, port, dscp)| {
         Edit::PutService(Service {
@@ -475,7 +475,7 @@ proptest! {
                     prop_assert_eq!(is_touched, was != Some(planned));
                 }
             }
-            // A change that is taken back leaves nothing behind.
+            // A reverted change leaves nothing behind.
             let mut other = asked.clone();
             for undo in undos.into_iter().rev() {
                 other.undo(undo);

@@ -13,17 +13,17 @@ use crate::qos::plan::{Owner, Planned, PortPlan};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     pub owner: Owner,
-    /// Whether it is for the answers of a circuit.
+    /// Whether the claim is for the return direction of a circuit.
     pub is_back: bool,
     /// The port by which packets leave; `None` for any.
     pub port: Option<PortNo>,
-    /// Queues, of which one takes the packets.
+    /// The queues, one of which takes the packets.
     pub queues: BTreeSet<(PortNo, u32)>,
-    /// Whether the mark chooses among them.
+    /// Whether the mark chooses among the queues.
     pub is_by_mark: bool,
-    /// Whether it should have a queue, and has none.
+    /// Whether the claim should have a queue and has none.
     pub lacks_queue: bool,
-    /// Whether packets may leave by ports where none of the queues is.
+    /// Whether packets may leave by ports without any of the queues.
     pub is_open: bool,
     pub meter: Option<MeterId>,
     pub mark: Option<u8>,
@@ -36,7 +36,7 @@ pub struct Wants<'a> {
     pub queues: &'a BTreeMap<PortNo, PortPlan>,
     pub ports: &'a BTreeSet<PortNo>,
     pub is_back: bool,
-    /// Whether its owner named a queue, or reserves room that needs one.
+    /// Whether the entry's owner named a queue, or reserves room that needs one.
     pub queue: bool,
 }
 
@@ -109,7 +109,8 @@ impl Claim {
     }
 }
 
-/// A number for each claim: claims that share a queue, directly or through others, have the same.
+/// A number for each claim: claims that share a queue, directly or through others, have the same
+/// number.
 pub(super) fn groups(claims: &[Claim]) -> Vec<usize> {
     let mut of_queue: BTreeMap<(PortNo, u32), usize> = BTreeMap::new();
     for (place, claim) in claims.iter().enumerate() {

@@ -1,12 +1,12 @@
 //! Decides whether packets get the treatment that entries of policies and circuits name: the queue,
 //! the meter, the mark.
 //!
-//! No switch reports this. Open vSwitch's userspace datapath takes `set_queue`, counts the entry,
-//! and sends every packet through queue 0 without an error. So the counters of entries are compared
-//! with those of queues and meters, under the present traffic.
+//! No switch reports this. Open vSwitch's userspace datapath accepts `set_queue`, counts the
+//! entry's packets, and sends every packet through queue 0 without an error. So the counters of
+//! entries are compared with the counters of queues and meters, under the present traffic.
 //!
-//! Each kind of counter has its own delay, so a window of queues encloses that of entries on both
-//! sides: the packets that entries counted passed the queues within it.
+//! Each kind of counter has its own delay. So the window of queue counters encloses the window of
+//! entry counters on both sides: the packets that entries counted passed the queues within it.
 //!
 //! | counters | maximum delay |
 //! | --- | --- |
@@ -14,9 +14,9 @@
 //! | of meters, and of queues that the switch itself has | nothing |
 //! | of queues in the kernel beside the switch | [`KEPT_LATE`] |
 //!
-//! A counter that goes back has begun again, and then so does the window. Limits of the proof:
-//! other traffic in a queue counts for it. For a mark, only the use of its entry is known, not the
-//! packet that left; where the code point chooses the queue, the queue proves it.
+//! A counter that goes back has restarted, and the window restarts with it. Limits of the proof:
+//! other traffic in a queue counts towards it. For a mark, only the use of its entry is known, not
+//! the packet that left; where the code point chooses the queue, the queue proves the mark.
 
 mod claim;
 mod series;
@@ -37,28 +37,28 @@ pub const FLOWS_LATE: Duration = Duration::from_secs(1);
 /// The delay of queue counts beside a switch: their keeper reads them every five seconds, and
 /// writes them into the database.
 pub const KEPT_LATE: Duration = Duration::from_secs(6);
-/// The window of a regular look: in a longer one, the surplus at the ends of windows matters less.
+/// The window of a regular check: in a longer window, the surplus at its ends matters less.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
-/// Maximum number of readings of one switch's entries; the oldest goes.
+/// Maximum number of readings of one switch's entries; the oldest is dropped.
 const POINTS_MAX: usize = 64;
-/// How long readings are kept: a window and the delays at its ends.
+/// Time for which readings are kept: a window and the delays at its ends.
 const KEPT: Duration = Duration::from_secs(90);
 /// Fewer missing packets than this prove nothing: neighbours are resolved in another queue.
 const FEW: u64 = 10;
-/// Below one part in this number of its entries' packets, a queue counts as empty: single packets
-/// of others have the same code point.
+/// A queue with less than one in this number of its entries' packets counts as empty: single
+/// packets of other traffic have the same code point.
 const SHARE_MIN: u128 = 10;
-/// Above one part in this number everything counts as arrived: some packets may be lost before the
+/// Above one in this number of packets, all count as arrived: some packets may be lost before the
 /// port.
 const SHARE_WHOLE: u128 = 2;
 
 const NO_DATABASE: &str = "nobody reaches the database of the switch";
 
-/// Whether a demand took effect. The worse, the greater.
+/// Whether a demand took effect. Worse effects compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// Its entries counted nothing.
+    /// The demand's entries counted nothing.
     NoTraffic,
     /// At least half of the counted packets arrived.
     Yes,
@@ -98,10 +98,10 @@ impl Effect {
     }
 }
 
-/// The maker of a port's queues beside a switch whose datapath ignores `set_queue`.
+/// The state of a port's queues, made beside a switch whose datapath ignores `set_queue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// None has reported so far.
+    /// No maker of queues has reported so far.
     Nobody,
     /// Failed, with the reason.
     Failed(String),
@@ -127,7 +127,7 @@ pub struct Watch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub claim: Claim,
-    /// Packets that its entries counted.
+    /// Packets that the claim's entries counted.
     pub counted: u64,
     pub queue: Option<QueueVerdict>,
     pub meter: Option<MeterVerdict>,
@@ -141,9 +141,9 @@ pub struct Verdict {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueVerdict {
-    /// Packets counted by all entries that name it.
+    /// Packets counted by all entries that name the queue.
     pub expected: u64,
-    /// Packets that it got, including those it dropped for want of room.
+    /// Packets that the queue got, including those that it dropped for lack of room.
     pub got: u64,
     pub dropped: u64,
     pub effect: Effect,
@@ -159,9 +159,9 @@ pub struct MeterVerdict {
 /// The proof that packets get their mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkProof {
-    /// The code point has chosen their queue.
+    /// The code point has chosen the packets' queue.
     Queue,
-    /// The entry that writes it counted them. The packets that left are not seen.
+    /// The entry that writes the mark counted the packets. The packets that left are not seen.
     Entry,
 }
 
@@ -186,7 +186,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Takes in the counts of entries, by their claims.
+    /// Records the counts of entries, by their claims.
     pub fn note_entries(&mut self, now: Instant, counted: BTreeMap<Claim, u64>) {
         if !self.claims.iter().eq(counted.keys()) {
             self.claims = counted.keys().cloned().collect();
@@ -205,12 +205,12 @@ impl Watch {
         }
     }
 
-    /// Takes in the switch's report of its meters and queues.
+    /// Records the switch's report of its meters and queues.
     pub fn note_told(&mut self, now: Instant, readings: Readings) {
         self.told.note(now, readings);
     }
 
-    /// Takes in the state of queues beside the switch.
+    /// Records the state of queues beside the switch.
     pub fn note_beside(&mut self, now: Instant, ports: BTreeMap<PortNo, Beside>) {
         let counts = ports.iter().filter_map(|(port, beside)| match beside {
             Beside::Counts(counts) => Some((*port, counts)),
@@ -226,7 +226,7 @@ impl Watch {
             let old = before.get(port).map(|(old, _)| std::mem::discriminant(old));
             old == Some(std::mem::discriminant(new))
         };
-        // Counts from before this maker of the queues do not compare.
+        // Counts from before this maker of the queues are not comparable.
         if !ports.iter().all(|(port, new)| is_as_before(port, new)) {
             self.kept.clear();
         }
@@ -238,7 +238,7 @@ impl Watch {
         }
     }
 
-    /// Notes that counters have begun again: earlier counts do not compare.
+    /// Notes that counters have restarted: earlier counts are not comparable.
     pub fn restart(&mut self) {
         self.points.clear();
         self.told.clear();
@@ -305,7 +305,8 @@ struct Judging<'a> {
     meters: Option<Meters>,
 }
 
-/// The packets that meters met in a window, and those counted by the entries that name them.
+/// The packets that reached meters in a window, and the packets counted by the entries that name
+/// the meters.
 struct Meters {
     window: Window,
     met: Readings,
@@ -352,7 +353,7 @@ struct Group {
     /// Packets of all queues of these ports, and of their queue 0.
     anything: u64,
     zero: u64,
-    /// Whether its entries may also have sent packets to ports where none of its queues is.
+    /// Whether the group's entries may also have sent packets to ports without any of its queues.
     is_open: bool,
 }
 

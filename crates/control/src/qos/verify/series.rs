@@ -13,16 +13,16 @@ pub enum Counter {
     Meter(MeterId),
 }
 
-/// Packets that came to a queue or meter.
+/// Packets that arrived at a queue or meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Came {
-    /// Packets that a queue sent; all that a meter met.
+    /// Packets that a queue sent, or all packets that reached a meter.
     pub packets: u64,
     pub dropped: u64,
 }
 
 impl Came {
-    /// All packets that came: those dropped for want of room had come to a queue, too.
+    /// All packets that arrived: packets dropped for lack of room had arrived at a queue, too.
     pub fn all(self) -> u64 {
         self.packets.saturating_add(self.dropped)
     }
@@ -35,10 +35,11 @@ impl Came {
 /// All counters at one time.
 pub type Readings = BTreeMap<Counter, Came>;
 
-/// Readings over time. The last one holds until the next.
+/// Readings over time. The last reading is valid until the next.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The maximum delay of a counter. Without it a reading holds at the time when it came.
+    /// The maximum delay of a counter. Without a delay, a reading is valid at the time when it
+    /// arrived.
     late: Duration,
     readings: VecDeque<(Instant, Readings)>,
 }
@@ -95,7 +96,7 @@ impl Series {
         found.map(|(_, readings)| readings)
     }
 
-    /// The growth of each counter meanwhile; empty if unknown.
+    /// The growth of each counter from `from` to `to`; empty if unknown.
     pub fn grown(&self, from: Instant, to: Instant, now: Instant) -> Readings {
         let (Some(before), Some(after)) = (self.before(from), self.after(to, now)) else {
             return Readings::new();

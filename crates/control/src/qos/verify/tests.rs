@@ -54,7 +54,8 @@ fn told(counts: &[u64]) -> Readings {
     queues(counts).into_iter().map(of).collect()
 }
 
-/// A switch that itself has queues: the counts of entries, and those of queues 0 and 1.
+/// The verdicts for a switch that itself has queues, from the counts of entries and of queues 0 and
+/// 1.
 fn looked(readings: &[(u64, u64, [u64; 2])]) -> Vec<Verdict> {
     let mut watch = Watch::default();
     let mut now = 0;
@@ -116,7 +117,7 @@ fn what_a_switch_tells_of_its_queues_is_held_against_its_entries() {
     assert!(why.contains("nothing at all was counted"), "{why}");
 }
 
-/// Packets that a queue has dropped for want of room had come to it.
+/// Packets that a queue has dropped for lack of room had arrived at the queue.
 #[test]
 fn drops_of_a_queue_count_for_it() {
     let mut watch = Watch::default();
@@ -154,7 +155,7 @@ fn a_counter_that_goes_back_begins_the_window_again() {
         (10_000, 0, [0, 0]),
         (20_000, 1000, [1000, 0]),
     ];
-    // The switch was started again, and its queues work now.
+    // The switch was restarted, and its queues work now.
     let after = [
         (30_000, 10, [0, 10]),
         (40_000, 20, [0, 20]),
@@ -164,7 +165,7 @@ fn a_counter_that_goes_back_begins_the_window_again() {
     let verdicts = looked(&all);
     let verdict = one(&verdicts);
     assert_eq!((verdict.effect, verdict.counted), (Effect::Yes, 100));
-    // Only the queues were made again: their former counts are gone.
+    // Only the queues were recreated: their former counts are lost.
     let after = [
         (30_000, 1010, [5, 0]),
         (40_000, 1020, [5, 10]),
@@ -193,7 +194,7 @@ fn a_window_is_of_a_minute_or_since_it_was_asked_for() {
     assert_eq!(of(90_000), (200, Duration::from_secs(20)));
 }
 
-/// A policy's share of a queue that others use with it cannot be known alone.
+/// A policy's share of a queue that other policies also use cannot be known alone.
 #[test]
 fn claims_that_share_queues_are_judged_together() {
     let other = PortNo(3);
@@ -286,7 +287,7 @@ fn queues_that_nobody_makes_or_counts_are_told_apart() {
             "not made: busy",
         ),
         (Beside::Silent, Effect::Unknown, "tells no counters"),
-        // It has stopped: there are no counts any more.
+        // The keeper of the queues has stopped: there are no counts any more.
         (
             Beside::Counts(queues(&[5, 5])),
             Effect::Unknown,
@@ -470,7 +471,7 @@ fn traffic() -> impl Strategy<Value = Traffic> {
 }
 
 impl Traffic {
-    /// All packets sent until then.
+    /// The number of packets sent up to this time.
     fn sent(&self, ms: u64) -> u64 {
         let whole = (ms / 1000) as usize;
         let part = self
@@ -480,7 +481,7 @@ impl Traffic {
         self.per_second.iter().take(whole).sum::<u64>() + part
     }
 
-    /// The verdict of each look, where `share` of a hundred packets come to queue 1 and the others
+    /// The verdict of each check, where `share` of a hundred packets go to queue 1 and the others
     /// to queue 0.
     fn looks(&self, share: u64) -> Vec<Verdict> {
         let mut watch = Watch::default();

@@ -2,7 +2,8 @@
 
 use clock::{Duration, Instant};
 
-/// The factor by which timeouts and leases are stretched while the controller's processor is short.
+/// The factor by which timeouts and leases are stretched while the controller's processor is
+/// overloaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Overload {
     factor: u8,
@@ -25,7 +26,7 @@ impl Overload {
         }
     }
 
-    /// Takes in the processor's use over the last sample, as a rule a second.
+    /// Handles a sample of the processor's use, as a rule over one second.
     pub fn handle_sample(&mut self, now: Instant, cpu_percent: f64) {
         if cpu_percent > Self::HIGH_PERCENT {
             self.samples_above += 1;

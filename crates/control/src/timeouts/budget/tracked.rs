@@ -1,4 +1,4 @@
-//! The record of an entry, and the choices made by it.
+//! The record of an entry, and the choices based on it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use clock::{Duration, Instant};
 
 use super::{IDLE_MIN, POLL_MIN};
 
-/// The number of its flow's long gaps that an entry outlives.
+/// The number of long gaps of its flow that an entry outlives.
 const GAPS_OUTLIVED: u32 = 4;
 
 /// The maximum age of a switch's counters. Open vSwitch adds the packets of its datapath to them
@@ -24,12 +24,13 @@ pub struct Tracked {
     changed_ms: u32,
     /// Long gaps between its packets, 0 while unknown: the longest recent one.
     gap_us: u32,
-    /// How often the flow came back after its entry was gone.
+    /// The number of times that the flow returned after its entry had ended.
     returns: u8,
     is_priority: bool,
-    /// Whether it has moved since the last reading, or was set since.
+    /// Whether the entry's packet count has risen since the last reading, or the entry was set
+    /// since.
     is_moving: bool,
-    /// The last reading that showed it.
+    /// The last reading that showed the entry.
     pub(in crate::timeouts) read: u8,
 }
 
@@ -57,7 +58,7 @@ impl Tracked {
         }
     }
 
-    /// Takes in its packet counter. Returns whether it has moved.
+    /// Handles the entry's packet counter. Returns whether the counter has risen.
     pub fn handle_poll(&mut self, now: Instant, packets: u64) -> bool {
         let gained = (packets as u32).wrapping_sub(self.packets);
         self.is_moving = gained > 0;
@@ -70,9 +71,9 @@ impl Tracked {
         self.is_moving
     }
 
-    /// Learns a gap. Packets at random moments leave gaps of which one in twenty exceeds three
-    /// times the mean (ln 20 = 2.996), and none the time that has passed. A longer gap counts at
-    /// once and fades: after 27 short ones half of it is left.
+    /// Learns a gap. Of the gaps between packets at random moments, one in twenty exceeds three
+    /// times the mean (ln 20 = 2.996), and none exceeds the time passed. A longer gap counts at
+    /// once and fades: after 27 short gaps, half of it is left.
     fn learn_gap(&mut self, passed_us: u64, gained: u32) {
         let seen = (3 * passed_us / u64::from(gained)).clamp(1, passed_us.max(1));
         let seen = u32::try_from(seen).unwrap_or(u32::MAX);
@@ -104,7 +105,7 @@ impl Tracked {
         self.is_priority
     }
 
-    /// The time since it was last seen to move.
+    /// The time since the packet count was last seen to rise.
     pub fn silent(&self, now: Instant) -> Duration {
         Duration::from_millis(u64::from(self.silent_ms(now)))
     }
@@ -119,7 +120,7 @@ impl Tracked {
     }
 
     /// Whether its flow may still be sending: it moved, or is silent for no longer than before. The
-    /// time of its last move is known to within `read_every`, the time between two readings, and
+    /// time of the last packet is known to within `read_every`, the time between two readings, and
     /// counters may be `COUNTS_LATE` old. Without a second packet the gap counts as [`POLL_MIN`].
     pub fn is_in_use(&self, now: Instant, read_every: Duration) -> bool {
         let gap = self.gap().unwrap_or(POLL_MIN);
@@ -134,14 +135,14 @@ fn milliseconds(now: Instant) -> u32 {
 /// The entries that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evict {
-    /// Entries that are not in use, where the statistics are read this often.
+    /// Entries that are not in use, if the statistics are read this often.
     Unused { read_every: Duration },
-    /// Also entries of flows that pause as they have before: the last choice.
+    /// Also entries of flows that pause as they did before: the last choice.
     Pausing,
 }
 
-/// Up to `count` entries to evict, the first to go first: the least recently changed, never one
-/// that moved in the last reading, never a priority flow's.
+/// Up to `count` entries to evict, in order of eviction: the least recently changed first, never
+/// one that moved in the last reading, never one of a priority flow.
 pub fn victims<'a, K: Copy + Ord>(
     entries: impl Iterator<Item = (K, &'a Tracked)>,
     now: Instant,
@@ -170,8 +171,9 @@ pub fn victims<'a, K: Copy + Ord>(
     idle.into_iter().map(|(_, key)| key).collect()
 }
 
-/// The last resort, when all entries are in use: the groups of them to replace by one entry each so
-/// that at least `excess` become free, and the number that each frees. The largest first.
+/// The last resort, when all entries are in use: the groups of entries to replace by one entry each
+/// so that at least `excess` places become free, and the number that each group frees. The largest
+/// group is first.
 pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, u32)> {
     let mut sizes: BTreeMap<G, u32> = BTreeMap::new();
     for group in groups {
@@ -194,13 +196,13 @@ pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, 
     freed
 }
 
-/// Remembers flows whose entry is gone, in case they come back. The memory is bounded, at some
-/// times as many flows as the table has entries, and a newer flow replaces an older one.
+/// Remembers flows whose entry has ended, in case they return. The memory is bounded by a multiple
+/// of the table's capacity, and a newer flow replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Returns {
     slot_count: usize,
-    /// None of them before the first flow has gone: a switch that only says how large its table is
-    /// takes no memory.
+    /// Empty before the first entry has ended: a switch that only reports its table size takes no
+    /// memory.
     slots: Vec<Slot>,
 }
 
@@ -216,7 +218,7 @@ struct Slot {
 impl Returns {
     /// Maximum number of doublings: 0.5 s becomes 64 s.
     pub const MAX: u8 = 7;
-    /// The number of others, per entry, that follow entries of a second until a flow comes back.
+    /// The number of other flows, per entry, that follow entries of a second until a flow returns.
     const SLOTS_PER_ENTRY: u32 = 8;
     /// 3 MiB.
     const SLOTS_MAX: u32 = 1 << 18;
@@ -229,7 +231,7 @@ impl Returns {
         }
     }
 
-    /// Notes that the flow's entry is gone, by its timeout or by eviction.
+    /// Notes that the flow's entry has ended, by its timeout or by eviction.
     pub fn handle_gone(&mut self, flow: u64, entry: Tracked) {
         let (slot, tag) = self.place(flow);
         self.slots.resize(self.slot_count, Slot::default());
@@ -306,7 +308,7 @@ mod tests {
         assert!((5000..5200).contains(&gap_ms), "{gap_ms}");
     }
 
-    /// Each time with the same gap: what grows is the number of returns.
+    /// Each time with the same gap: only the number of returns grows.
     #[test]
     fn a_returning_flow_is_given_twice_as_long() {
         let mut returns = Returns::new(1000);
@@ -346,7 +348,7 @@ mod tests {
     fn the_longest_silent_goes_and_nothing_that_moves() {
         let mut entries = BTreeMap::new();
         let read_every = Duration::from_secs(1);
-        // 0 to 4 were seen to move at their number in seconds, and not in the last poll.
+        // Entries 0 to 4 were seen to move at their number in seconds, and not in the last poll.
         for n in 0..5_u64 {
             let mut entry = polled(&[100, 200]);
             entry.handle_poll(ms(1000 * (n + 1)), 3);
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!(go(0), [0; 0]);
     }
 
-    /// A keep-alive each 10 s is in use although it was silent the longest.
+    /// A keep-alive flow of one packet each 10 s is in use although it was silent the longest.
     #[test]
     fn silence_within_a_flows_own_gap_is_use() {
         let mut slow = polled(&[10_000, 20_000]);

@@ -1,4 +1,4 @@
-//! `Rule #N: …`: what a rule asks for, and what it does.
+//! `Rule #N: …`: the conditions of a rule, and its action.
 
 use openflow::{Match, MessageKind};
 
@@ -66,7 +66,7 @@ impl Reader {
         });
     }
 
-    /// The number of a rule; without one it is the number after the last.
+    /// Returns the number of a rule. A rule without one gets the number after the last.
     fn rule_id(&mut self, at: Position, id: Option<&str>) -> Option<u16> {
         let Some(id) = id else {
             let last = self.draft.rules.iter().map(|draft| draft.rule.id).max();
@@ -86,7 +86,7 @@ impl Reader {
         Some(id)
     }
 
-    /// The one action that is there; anything else is reported.
+    /// Returns the action if there is exactly one; reports anything else.
     pub(super) fn one_action(
         &mut self,
         word: &str,
@@ -184,7 +184,7 @@ impl Reader {
         true
     }
 
-    /// Puts what was read where it belongs, or says that it was not.
+    /// Stores the value that was read, or reports that there is none.
     pub(super) fn take<T>(
         &mut self,
         item: &Item<'_>,
@@ -298,7 +298,7 @@ fn has(fields: &Match, field: &openflow::MatchField) -> bool {
     fields.fields.iter().any(|other| name(other) == name(field))
 }
 
-/// The protocols that the items of a rule name, wherever they stand.
+/// The protocols that the items of a rule name, in any position.
 fn protocol_of(items: &[Item<'_>]) -> fields::Protocol {
     let value = |keys: [&str; 2]| {
         let item = items.iter().find(|item| keys.contains(&item.key))?;

@@ -1,4 +1,4 @@
-//! The lines that are no rules: profile, generation, default, scheduler, queues, code points.
+//! The lines other than rules: profile, generation, default, scheduler, queues, code points.
 
 use super::{Item, Line, Reader, clip};
 use crate::policy::draft::QueueDraft;
@@ -45,7 +45,7 @@ impl Reader {
         if let Some(action) = self.one_action("Default", at, &actions) {
             self.draft.default = Some((action, actions[0].at));
         } else {
-            // There is one, and what is wrong with it is said; its absence is not reported too.
+            // There is a default, and its mistake is reported; it is not reported as absent too.
             self.draft.default = Some((Action::Queue(0), at));
         }
     }
@@ -133,7 +133,7 @@ impl Reader {
         self.draft.queues.insert(id, queue);
     }
 
-    /// A number, size, rate or time above 0.
+    /// Reads a number, size, rate or time above 0.
     fn positive<T: Default + PartialEq>(
         &mut self,
         item: &Item<'_>,

@@ -1,18 +1,18 @@
 //! Deficit round robin by weight.
 //!
-//! In its turn a queue may send its quantum. It may send more than that with its last message, and
-//! has as much less in its next turn: so nobody must know the length of a message beforehand, and
-//! a chain sent at a queue's expense is charged by what it was. A queue that has been idle for a
-//! round goes first when it has something, for one quantum: what is rare hardly waits, and who
-//! comes again at once has not been idle.
+//! In its turn a queue may send its quantum. Its last message may exceed the quantum; the excess is
+//! deducted from its next turn. So the length of a message need not be known beforehand, and a
+//! chain sent at a queue's expense is charged at its real length. A queue that has been idle for a
+//! round goes first when it has a message again, for one quantum: rare messages hardly wait, and a
+//! queue that returns at once has not been idle.
 
 use clock::Instant;
 
 use super::{Discipline, Head, by_queue};
 use crate::policy::{QUEUES_MAX, Scheduling};
 
-/// Bytes per turn and weight: about one packet-in without much of its packet. Smaller turns mix
-/// the queues finer, and what is longer is averaged over turns.
+/// Bytes per turn and weight: about one packet-in without much of its packet. Smaller turns mix the
+/// queues more finely, and longer messages are averaged over turns.
 const QUANTUM_BYTES: i64 = 256;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Drr {
     /// Queues in turn.
     ring: [u8; QUEUES_MAX],
     ring_len: usize,
-    /// Bytes sent, of all queues, and how many it was when a queue became idle.
+    /// Bytes sent by all queues, and that number when a queue became idle.
     served: u64,
     idle_since: [u64; QUEUES_MAX],
 }
@@ -76,7 +76,7 @@ impl Discipline for Drr {
 
     fn pick(&mut self, _: Instant, backlogged: u16, _: &dyn Fn(usize) -> Head) -> usize {
         loop {
-            // Who is in the ring and held back keeps its place.
+            // A queue that is in the ring but held back keeps its place.
             let ring = &mut self.ring[..self.ring_len];
             let at = ring.iter().position(|q| backlogged >> q & 1 == 1);
             let at = at.expect("who is backlogged is in the ring");
@@ -84,7 +84,7 @@ impl Discipline for Drr {
             if self.deficit[queue] > 0 {
                 return queue;
             }
-            // Its turn comes, or comes again: after a long message it passes a few.
+            // The queue's turn starts, or starts again: after a long message it misses a few.
             self.deficit[queue] += self.quantum[queue];
             if self.deficit[queue] <= 0 {
                 ring[at..].rotate_left(1);

@@ -1,5 +1,5 @@
-//! Strict priority with a guard: what has waited past its queue's deadline goes first, the
-//! earliest deadline before others.
+//! Strict priority with a guard: messages that have waited past their queue's deadline go first,
+//! the earliest deadline before others.
 //!
 //! The guard takes at most every second message while something more urgent waits. Otherwise a
 //! standing backlog of old messages, all past their deadline, would go before every fresh one.
@@ -12,7 +12,7 @@ use crate::policy::{QUEUES_MAX, Scheduling};
 #[derive(Debug)]
 pub(super) struct Edf {
     deadline: [Duration; QUEUES_MAX],
-    /// The last message went before its turn.
+    /// Whether the last message went before its turn.
     was_guard: bool,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Messages that keep a session alive are small and go at once. Queue 0 has a credit that grows by
 //! a twentieth of the bytes that the others send. Only bytes sent while others wait are charged to
-//! it. If somebody floods queue 0, the credit is used up and the flood gets its twentieth. Within a
-//! queue channels take turns, and within a channel ports.
+//! the credit. A flood in queue 0 uses up the credit and then gets its twentieth. Within a queue
+//! channels take turns, and within a channel ports.
 
 use clock::Instant;
 
@@ -22,9 +22,9 @@ const CREDIT_BYTES_MAX: i64 = 4096;
 #[derive(Debug)]
 pub(super) struct Hierarchy {
     others: Drr,
-    /// In bytes of the others.
+    /// Credit of queue 0, in bytes of the other queues.
     credit: i64,
-    /// Somebody else waited when the last message was picked.
+    /// Whether another queue waited when the last message was picked.
     is_contended: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Guaranteed rates: queues within theirs go first, by priority; what is left goes by priority.
+//! Guaranteed rates: queues within their rates go first, by priority; the rest of the capacity goes
+//! by priority.
 //!
-//! A queue without a rate of its own could starve below a flood: it is sent one message per
-//! deadline at least.
+//! A queue without a rate of its own could starve below a flood, so it sends at least one message
+//! per deadline.
 
 use clock::{Duration, Instant};
 
@@ -68,7 +69,7 @@ impl Discipline for MinRate {
 
     fn served(&mut self, now: Instant, queue: usize, bytes: u32) {
         self.served[queue] = now;
-        // What is sent beyond the rate is not held against it: it was nobody's.
+        // Bytes beyond the rate are not charged to the queue: no other queue had a claim to them.
         let cost = i64::from(bytes) * TOKENS_PER_BYTE;
         if self.tokens[queue] > 0 {
             self.tokens[queue] -= cost;

@@ -1,4 +1,4 @@
-//! Which queue is next: the disciplines, behind one trait.
+//! Disciplines that choose the next queue, behind one trait.
 
 mod drr;
 mod edf;
@@ -14,29 +14,29 @@ use clock::Instant;
 pub use super::classes::Head;
 use crate::policy::{Algorithm, QUEUES_MAX, Scheduling};
 
-/// Chooses among queues. It sees when a queue begins to wait and what is sent at whose expense,
-/// and it allocates nothing.
+/// Chooses among queues. A discipline sees when a queue begins to wait, and which queue each
+/// message is charged to. It allocates nothing.
 pub trait Discipline: Debug + Send {
-    /// `queue` had nothing to send and has now.
+    /// Notes that `queue` had nothing to send and has a message now.
     fn backlogged(&mut self, queue: usize);
 
-    /// `queue` had something to send and has nothing now, or may not.
+    /// Notes that `queue` had something to send and has nothing now, or may not send.
     fn idle(&mut self, queue: usize);
 
-    /// The queue whose turn it is, of those whose bit is set in `backlogged`: one at least. A
-    /// queue that is held back is not among them, without having become idle. What is picked need
-    /// not be served.
+    /// Returns the queue whose turn it is, among those whose bit is set in `backlogged`: at least
+    /// one. The bit of a queue that is held back is not set, although the queue has not become
+    /// idle. The queue picked need not be served.
     fn pick(&mut self, now: Instant, backlogged: u16, head: &dyn Fn(usize) -> Head) -> usize;
 
-    /// `bytes` were sent in the turn of `queue`, which was picked last. They may be of another
-    /// queue, if something urgent had to follow them.
+    /// Charges `queue`, which was picked last, for `bytes` sent in its turn. They may be from
+    /// another queue, if an urgent message had to follow them.
     fn served(&mut self, now: Instant, queue: usize, bytes: u32);
 }
 
 /// The discipline that `scheduling` names.
 pub(super) fn discipline_of(scheduling: &Scheduling) -> Box<dyn Discipline> {
     match scheduling.algorithm {
-        // All is one queue then.
+        // FIFO has only one queue.
         Algorithm::Fifo | Algorithm::Strict => Box::new(strict::Strict),
         Algorithm::Wfq => Box::new(wfq::Wfq::new(scheduling)),
         Algorithm::Drr => Box::new(drr::Drr::new(scheduling)),

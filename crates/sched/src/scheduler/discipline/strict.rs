@@ -1,4 +1,5 @@
-//! Strict priority: the most urgent queue that has anything. It can starve those below.
+//! Strict priority: the most urgent queue that has a message goes first. It can starve the queues
+//! below.
 
 use clock::Instant;
 

@@ -1,15 +1,15 @@
 //! Self-clocked fair queueing: weighted fair shares, message by message.
 //!
-//! A queue's first message would end at its start plus its length over the queue's weight; the
-//! earliest end goes first, and the clock stands at the end of what was sent last. A queue that
-//! becomes backlogged starts at the clock, so that idling saves nothing up.
+//! A queue's first message would end at its start plus its length divided by the queue's weight.
+//! The earliest end goes first, and the clock stands at the end of the last message sent. A queue
+//! that becomes backlogged starts at the clock, so an idle queue saves nothing up.
 
 use clock::Instant;
 
 use super::{Discipline, Head, by_queue, queues_in};
 use crate::policy::{QUEUES_MAX, Scheduling};
 
-/// Virtual time of one byte at weight 1. A weight has 16 bits, so nothing rounds to nothing.
+/// Virtual time of one byte at weight 1. A weight has 16 bits, so no length rounds to zero.
 const TICKS_PER_BYTE: u64 = 1 << 16;
 
 #[derive(Debug)]
